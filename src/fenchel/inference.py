@@ -1,0 +1,88 @@
+"""``infer``: the house in one screen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .checks import choice, problem
+from .likelihoods.base import Likelihood
+from .priors.base import Prior
+from .problem import Problem
+from .solvers.base import Callback, Solver, Stopping
+from .solvers.lbfgs import FeasibleLBFGS
+from .solvers.newton import MirrorNewton
+from .solvers.progress import reporting
+from .solvers.solution import Solution
+
+_METHODS: dict[str, type[Solver]] = {"newton": MirrorNewton, "lbfgs": FeasibleLBFGS}
+
+
+def infer(
+    likelihood: Likelihood,
+    prior: Prior,
+    y: Any,
+    method: str | Solver = "newton",
+    tol: float = 1e-8,
+    max_iter: int = 200,
+    start: Any = None,
+    progress: bool = False,
+    *,
+    weights: Any = None,
+    callback: Callback | None = None,
+) -> Solution:
+    """Fit q(z) = N(m, V) to the posterior of a latent Gaussian model, with a proof of convergence.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        p(y | eta), from ``fenchel.likelihoods`` or your own.
+    prior : Prior
+        z ~ N(mu, Sigma), eta = W z + offset, from ``fenchel.priors``.
+    y : array (N,)
+        Targets; NaN where unobserved.
+    method : {"newton", "lbfgs"} or Solver
+        Mirror Newton, the paper's feasible L-BFGS, or a solver of your own.
+    tol : float
+        Relative duality gap: stop at ``gap <= tol * max(1, |elbo|)``. 0 runs until rounding stops it.
+    max_iter : int
+    start : Solution or array (N, P), optional
+        Where to begin: a fit of a similar problem, or mirror coordinates s. Any finite numbers are feasible.
+    progress : bool
+        Draw a live line.
+    weights : array (N,), optional
+        Multiplies each observation's log-likelihood; 0 is unobserved.
+    callback : callable, optional
+        Called with each trace row (a dict); a true answer stops the run.
+
+    Returns
+    -------
+    Solution
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fenchel
+    >>> from fenchel.likelihoods import Poisson
+    >>> from fenchel.priors import DenseCovariance
+    >>> x = np.linspace(0, 3, 20)
+    >>> K = np.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
+    >>> sol = fenchel.infer(Poisson(), DenseCovariance(K), np.round(3 + 2 * np.sin(3 * x)))
+    >>> sol.converged, bool(sol.gap < 1e-6)
+    (True, True)
+    """
+    if not isinstance(likelihood, Likelihood):
+        raise problem("infer", f"likelihood is a {type(likelihood).__name__}", "a Likelihood such as Poisson()")
+    if not isinstance(prior, Prior):
+        raise problem("infer", f"prior is a {type(prior).__name__}", "a Prior such as DenseCovariance(K)")
+    if isinstance(method, Solver):
+        solver = method
+    else:
+        choice("infer", "method", method, tuple(_METHODS))
+        solver = _METHODS[method]()
+    if not tol >= 0.0 or not max_iter >= 0:
+        raise problem("infer", f"tol = {tol}, max_iter = {max_iter}", "tol >= 0 and max_iter >= 0")
+    task = Problem(likelihood, prior, y, weights)
+    with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
+        first = None if start is None else task.start_from(start)
+        outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
+    return Solution(task, outcome, solver.name, tol)

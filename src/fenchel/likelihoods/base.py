@@ -1,0 +1,286 @@
+"""The east wing's contract: a likelihood is a site, one observation at a time.
+
+A site is a curve tau -> (alpha, lam) and a convex conjugate k on it (eq:conjugate):
+
+    f(h, rho) = max_tau [ alpha(tau) h + lam(tau) rho/2 - k(tau) ] + const  >=  E[-log p(y|eta)]
+    alpha(tau) = c_h + a_h tau (affine),   lam(tau) concave,   k convex
+
+The library walks on it in the mirror coordinate s = k'(tau), in which every real number is feasible.
+
+Shapes. N observations, C predictors and P potentials an observation: h, rho, alpha, lam are (N, C) and
+s, tau are (N, P). Potential p belongs to predictor ``layout[p]``. Data is passed in, never stored:
+``prepare(y)`` makes ``rows``, a dictionary of arrays whose first axis is the observation, and every method
+takes it back. Values are per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import number, numeric, problem
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+
+Rows = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Everything the dual needs of the sites at one s, per unit of weight.
+
+    The derivative of tau is J = diag(spread) - spread spread' / (slack + sum spread) for each observation,
+    or diag(spread) when ``slack`` is None (potentials that do not share a normalisation).
+    """
+
+    tau: Array  # (N, P)
+    alpha: Array  # (N, C)
+    lam: Array  # (N, C)
+    lam_slope: Array  # (N, P)  d lam / d tau
+    lam_curvature: Array  # (N, P)  d2 lam / d tau2, never positive
+    k: Array  # (N,)    the conjugate
+    spread: Array  # (N, P)
+    slack: Array | None = None  # (N,)
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """Where tau may lie: lower < tau < upper, and sum_p tau_p < total (= total when ``exactly``).
+
+    Numbers, or arrays that broadcast against tau (lower, upper) and the observations (total).
+    """
+
+    lower: Any = -np.inf
+    upper: Any = np.inf
+    total: Any = np.inf
+    exactly: bool = False
+
+
+class Likelihood(ABC):
+    """p(y | eta) together with its convex bound. See the module for shapes and notation."""
+
+    bound: str = "none"
+    bounds: tuple[str, ...] = ("none",)
+    domain: Domain = Domain()
+    layout: tuple[int, ...] = (0,)
+    n_predictors: int = 1
+    needs_independent_predictors: bool = False
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__
+
+    # -- the target --------------------------------------------------------------------------------
+    @abstractmethod
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        """Refuse a target that is not one; return the per-row arrays the other methods read.
+
+        ``y`` is float64 of shape (N,), NaN where unobserved. The result may hold ``"weight"`` to scale rows
+        (Binomial) or to switch them off (exposure 0); NaN rows are switched off by ``prepare``.
+        """
+
+    def prepare(self, y: Any, weights: Any = None) -> dict[str, np.ndarray]:
+        """Check ``y`` and ``weights``; return the rows, with unobserved ones at weight 0."""
+        y = numeric(self.name, "y", y)
+        if y.ndim != 1 or y.shape[0] == 0:
+            raise problem(
+                self.name,
+                f"y has shape {y.shape}",
+                "one value an observation, shape (N,) with N >= 1",
+                "An unobserved value is NaN, not a missing row." if y.size == 0 else "Use y.ravel().",
+            )
+        if np.isinf(y).any():
+            i = int(np.flatnonzero(np.isinf(y))[0])
+            raise problem(self.name, f"y[{i}] = {number(y[i])} is not finite", "numbers, or NaN for unobserved")
+        rows = dict(self.check(y))
+        weight = np.broadcast_to(rows.pop("weight", 1.0), y.shape)
+        if weights is not None:
+            weights = numeric(self.name, "weights", weights)
+            if weights.shape != y.shape or not (np.isfinite(weights) & (weights >= 0)).all():
+                raise problem(
+                    self.name,
+                    f"weights of shape {weights.shape} do not fit y of shape {y.shape}"
+                    if weights.shape != y.shape
+                    else "a weight is negative or not finite",
+                    "one number >= 0 for each observation",
+                )
+            weight = weight * weights
+        rows["weight"] = np.where(np.isnan(y), 0.0, weight)
+        return rows
+
+    # -- the curve and its conjugate ---------------------------------------------------------------
+    @abstractmethod
+    def site(self, s: Array, rows: Rows) -> Site:
+        """The curve and the conjugate at s (N, P)."""
+
+    @abstractmethod
+    def signs(self, rows: Rows) -> Array:
+        """a_h of every potential: an array that broadcasts against (N, P)."""
+
+    @abstractmethod
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        """s = k'(tau), the inverse of ``site(s).tau``."""
+
+    @abstractmethod
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        """phi(s_hat) - phi(s) - phi'(s)(s_hat - s) >= 0 of each observation (N,), as one stable number."""
+
+    def is_flat(self, rows: Rows) -> Array:
+        """Observations with lam = 0 whatever s is (N,): they only shift the mean and leave the system."""
+        return rows["weight"] != rows["weight"]
+
+    def domain_of(self, rows: Rows) -> Domain:
+        """Where tau may lie in these rows."""
+        return self.domain
+
+    @abstractmethod
+    def start(self, rows: Rows, shrink: float) -> Array:
+        """A starting s (N, P). ``shrink`` in (0, 1] moves alpha towards 0, where a wide prior wants it."""
+
+    @abstractmethod
+    def constant(self, rows: Rows) -> Array:
+        """const(y) of f, per unit of weight (N,)."""
+
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        """s_hat(h, rho), where the maximum that defines f is reached. Affine lam: the coordinate itself.
+
+        ``s`` is any current point; a curved lam may start its search there.
+        """
+        site = self.site(s, rows)
+        return self.seen_from(h, rho, site.lam_slope, rows)
+
+    def seen_from(self, h: Array, rho: Array, lam_slope: Array, rows: Rows) -> Array:
+        """s* = a_h h + lam'(tau) rho/2 (N, P): where q says the sites are."""
+        return self.signs(rows) * self.spread_out(h) + lam_slope * self.spread_out(rho) / 2
+
+    def spread_out(self, x: Array) -> Array:
+        """Predictor values (N, C) repeated for every potential (N, P)."""
+        if self.layout == tuple(range(self.n_predictors)):
+            return x
+        xp = namespace(x)
+        return xp.stack([x[:, c] for c in self.layout], axis=1)
+
+    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
+        """lam(tau_hat) + lam'(tau_hat)(tau - tau_hat) - lam(tau) >= 0 (N, P); None for an affine lam."""
+        return None
+
+    def f(self, h: Array, rho: Array, rows: Rows) -> Array:
+        """The bound on E[-log p(y|eta)] (N,), from its definition as a maximum."""
+        s_hat = self.maximiser(h, rho, self.start(rows, 1.0), rows)
+        site = self.site(s_hat, rows)
+        xp = namespace(h)
+        linear = xp.sum(site.alpha * h + site.lam * rho / 2, axis=1)
+        return linear - site.k + self.constant(rows)
+
+    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
+        """max_tau' G(tau') - G(tau) >= 0 of each observation (N,), G = alpha h + lam rho/2 - k."""
+        xp = namespace(s)
+        s_hat = self.maximiser(h, rho, s, rows)
+        gap = self.divergence(s_hat, s, rows)
+        bend = self.curve_gap(self.site(s_hat, rows).tau, self.site(s, rows).tau)
+        return gap if bend is None else gap + xp.sum(bend * self.spread_out(rho) / 2, axis=1)
+
+    # -- the likelihood itself ---------------------------------------------------------------------
+    @abstractmethod
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        """log p(y | eta) with all constants. eta: (N, M) for one predictor, (N, C, M) for several; -> (N, M)."""
+
+    def landmarks(self, rows: Rows) -> Sequence[Array]:
+        """Where log p(y | eta) bends or peaks, for the quadrature: (N,) arrays. One predictor only."""
+        return ()
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """psi = -log p, psi', psi'' at eta (N, M). Needed for exact expectations, not for the bounds."""
+        raise NotImplementedError(f"{self.name} does not implement derivatives(); exact expectations need it.")
+
+    def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """E[psi], E[psi'], E[psi''] under N(h, rho), each (N, 1), accurate at any mean and variance."""
+        from ..linalg.quadrature import expect
+
+        xp = namespace(h)
+
+        def integrand(eta: Array, chunk: slice) -> Array:
+            return xp.stack(self.derivatives(eta, slice_rows(rows, chunk)))
+
+        out = expect(integrand, h[:, 0], rho[:, 0], self.landmarks(rows))
+        return out[0][:, None], out[1][:, None], out[2][:, None]
+
+    # -- its own parameters ------------------------------------------------------------------------
+    @property
+    def theta(self) -> np.ndarray:
+        """The likelihood's own parameters on an unconstrained scale; empty when it has none."""
+        return np.zeros(0)
+
+    def with_theta(self, theta: np.ndarray) -> Likelihood:
+        """The same likelihood with other parameters."""
+        return self
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        """-sum_n weight_n df_n/dtheta at (h, rho): the evidence gradient, by the envelope theorem."""
+        return np.zeros(0)
+
+    # -- prediction --------------------------------------------------------------------------------
+    @abstractmethod
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """E[y] when eta ~ N(h, rho). h, rho: (N,), or (N, C) for several predictors."""
+
+    @abstractmethod
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """Var[y] when eta ~ N(h, rho)."""
+
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """P(y = k) of every class (N, K)."""
+        raise problem(
+            self.name,
+            "predictive_probabilities() asks for classes, and y is not a label",
+            "BernoulliLogit, MultinomialLogit or Ordinal",
+            "Use predictive_mean, predictive_variance or predictive_log_density.",
+        )
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        """log p(y) when eta ~ N(h, rho), each row on its own (N,); NaN where y is NaN."""
+        from ..linalg.quadrature import log_expect
+
+        xp, h, rho = namespace(h), column(h), column(rho)
+        rows = self.rows_for(y, h)
+
+        def log_g(eta: Array, chunk: slice) -> Array:
+            return self.log_density(eta, slice_rows(rows, chunk))
+
+        out = log_expect(log_g, h[:, 0], rho[:, 0], self.landmarks(rows))
+        return xp.where(rows["weight"] > 0, out, xp.nan + xp.zeros_like(out))
+
+    def rows_for(self, y: Any, like: Array) -> dict[str, Array]:
+        """``prepare(y)``, checked against the number of rows of ``like`` and moved to its device."""
+        rows = self.prepare(to_numpy(y) if hasattr(y, "__array_namespace__") else y)
+        if rows["weight"].shape[0] != like.shape[0]:
+            raise problem(
+                self.name,
+                f"y has {rows['weight'].shape[0]} rows and eta has {like.shape[0]}",
+                "as many targets as predictors",
+            )
+        return {key: asarray(value, like) for key, value in rows.items()}
+
+    # -- for the registry tests --------------------------------------------------------------------
+    @classmethod
+    @abstractmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Likelihood, np.ndarray]:
+        """A likelihood with n random targets of it: every contract test runs on this."""
+
+    def __repr__(self) -> str:
+        return f"{self.name}()" if self.bound == "none" else f"{self.name}(bound={self.bound!r})"
+
+
+def slice_rows(rows: Rows, index: Any) -> dict[str, Array]:
+    """The same rows, fewer of them."""
+    return {key: value[index] for key, value in rows.items()}
+
+
+def column(x: Array) -> Array:
+    """(N,) -> (N, 1); (N, C) as it is."""
+    if not hasattr(x, "shape"):
+        x = np.atleast_1d(np.asarray(x, dtype=np.float64))
+    return x[:, None] if x.ndim == 1 else x

@@ -1,0 +1,87 @@
+"""Binomial-logit: y successes of n trials, p(y|eta) = C(n, y) e^{y eta} / (1 + e^eta)^n.
+
+    f(h, rho) = n f_Bernoulli(h, rho; y/n) - log C(n, y)
+
+so it is the Bernoulli site at the fraction y/n with weight n; n = 0 is an unobserved row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import counts, first_value, number, problem, vector
+from ..linalg.arrays import Array, asarray, special
+from ..linalg.functions import softplus
+from .base import Rows
+from .bernoulli import LogitLikelihood
+
+
+class Binomial(LogitLikelihood):
+    """Counts of successes among known numbers of trials.
+
+    Parameters
+    ----------
+    trials : int or array (N,)
+        Trials of each row; 0 means unobserved.
+    bound : {"log-sum", "tilted"}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Binomial
+    >>> Binomial(10).predictive_mean(np.array([0.0]), np.array([1.0])).round(10)
+    array([5.])
+    """
+
+    def __init__(self, trials: Any, bound: str = "log-sum") -> None:
+        super().__init__(bound)
+        self.trials = trials
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        counts(self.name, "y", y, "For real-valued targets use Gaussian.")
+        trials = vector(self.name, "trials", self.trials, y.shape[0])
+        counts(self.name, "trials", trials)
+        with np.errstate(invalid="ignore"):
+            impossible = y > trials
+        if impossible.any():
+            raise problem(
+                self.name,
+                f"y{first_value(impossible, y)} exceeds its {number(trials[impossible][0])} trials",
+                "0 <= y <= trials",
+                "Check the order of the two columns.",
+            )
+        observed = (trials > 0) & ~np.isnan(y)
+        n = np.where(observed, trials, 1.0)
+        return {"y": np.where(observed, y, 0.0) / n, "trials": n, "weight": np.where(observed, n, 0.0)}
+
+    def constant(self, rows: Rows) -> Array:
+        n, y = rows["trials"], rows["trials"] * rows["y"]
+        lgamma = [special("gammaln", a + 1.0) for a in (n, y, n - y)]
+        return -(lgamma[0] - lgamma[1] - lgamma[2]) / n  # per trial: the weight multiplies by n
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        n, y = rows["trials"][:, None], rows["y"][:, None]
+        return -n * (y * softplus(-eta) + (1.0 - y) * softplus(eta) + self.constant(rows)[:, None])
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [self.start(rows, 0.5)[:, 0], 0.0 * rows["y"]]
+
+    def _trials_like(self, h: Array) -> Array:
+        return asarray(vector(self.name, "trials", self.trials, h.shape[0]), h)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return self._trials_like(h) * self.success(h, rho)[0]
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        n, (mean, square) = self._trials_like(h), self.success(h, rho)
+        return n * (mean - square) + n**2 * (square - mean**2)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Binomial, np.ndarray]:
+        trials = rng.integers(1, 12, n)
+        return cls(trials, str(rng.choice(cls.bounds))), rng.binomial(trials, 0.4).astype(float)
+
+    def __repr__(self) -> str:
+        return f"Binomial(trials=..., bound={self.bound!r})"

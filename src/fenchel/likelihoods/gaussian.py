@@ -1,0 +1,113 @@
+"""Gaussian noise: y ~ N(eta, v).
+
+f(h, rho) = (y - h)^2 / (2v) + rho / (2v) + log(2 pi v)/2      exact: GP regression in one step
+c_h = -y/v,  a_h = 1,  lam = 1/v (constant),  phi(s) = s^2/(2v),  k(tau) = v tau^2/2
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import numeric, positive, vector
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from .base import Domain, Likelihood, Rows, Site
+from .potentials import Quadratic
+
+
+class Gaussian(Likelihood):
+    """Real-valued targets with known noise variance.
+
+    Parameters
+    ----------
+    variance : float or array (N,)
+        Noise variance v, above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Gaussian
+    >>> Gaussian(0.5).predictive_variance(np.array([0.0]), np.array([1.0]))
+    array([1.5])
+    """
+
+    domain = Domain()
+
+    def __init__(self, variance: Any = 1.0) -> None:
+        positive("Gaussian", "variance", numeric("Gaussian", "variance", variance))
+        self.variance = variance
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        v = vector(self.name, "variance", self.variance, y.shape[0])
+        return {"y": np.where(np.isnan(y), 0.0, y), "variance": v}
+
+    def signs(self, rows: Rows) -> Array:
+        return 1.0 + 0.0 * rows["weight"][:, None]
+
+    def site(self, s: Array, rows: Rows) -> Site:
+        v = rows["variance"][:, None]
+        tau, k, spread = Quadratic.evaluate(s, v)
+        zero = 0.0 * s
+        return Site(tau, tau - rows["y"][:, None] / v, 1.0 / v + zero, zero, zero, k[:, 0], spread)
+
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        return Quadratic.coordinate(tau, rows["variance"][:, None])
+
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        return Quadratic.divergence(s_hat, s, rows["variance"][:, None])[:, 0]
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        return rows["y"][:, None]  # alpha = 0
+
+    def constant(self, rows: Rows) -> Array:
+        xp, v = namespace(rows["y"]), rows["variance"]
+        return rows["y"] ** 2 / (2 * v) + 0.5 * xp.log(2 * np.pi * v)
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [rows["y"]]
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        xp, v, error = namespace(eta), rows["variance"][:, None], eta - rows["y"][:, None]
+        return error**2 / (2 * v) + 0.5 * xp.log(2 * np.pi * v), error / v, 1.0 / v + 0.0 * eta
+
+    def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        psi, first, second = self.derivatives(h, rows)
+        return psi + second * rho / 2, first, second
+
+    @property
+    def theta(self) -> np.ndarray:
+        """log v; a vector of variances is not learned."""
+        return np.log(np.atleast_1d(float(self.variance))) if np.ndim(self.variance) == 0 else np.zeros(0)
+
+    def with_theta(self, theta: np.ndarray) -> Gaussian:
+        return Gaussian(float(np.exp(theta[0]))) if np.size(theta) else self
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        if np.ndim(self.variance) != 0:
+            return np.zeros(0)
+        xp, v = namespace(h), rows["variance"]
+        slope = 0.5 - ((rows["y"] - h[:, 0]) ** 2 + rho[:, 0]) / (2 * v)
+        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return h + 0.0
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return rho + asarray(vector(self.name, "variance", self.variance, h.shape[0]), h)
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        h = h if hasattr(h, "ndim") else np.asarray(h)
+        h, rho = (h[:, 0], rho[:, 0]) if h.ndim == 2 else (h, rho)
+        xp, v = namespace(h), self.predictive_variance(h, rho)
+        return -0.5 * (asarray(y, h) - h) ** 2 / v - 0.5 * xp.log(2 * np.pi * v)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Gaussian, np.ndarray]:
+        return cls(float(rng.gamma(2.0, 0.5) + 0.1)), rng.normal(size=n)
+
+    def __repr__(self) -> str:
+        return f"Gaussian({self.variance!r})"

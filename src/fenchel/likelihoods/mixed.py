@@ -1,0 +1,282 @@
+"""Each row its own likelihood: counts beside labels beside real numbers, on one prior.
+
+    f_n = f of parts[which_n]
+
+Every part is evaluated on all rows (rows of others carry a harmless copy of one of its own) and the right one is
+selected, so nothing is gathered or scattered and the arrays may live anywhere. Parts with fewer potentials or
+predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checks import first_value, numeric, problem
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from .base import Domain, Likelihood, Rows, Site, column
+
+_UNCOUPLED = 1e200  # slack of a row whose potentials share no normalisation: diag - spread spread'/slack = diag
+
+
+class Mixed(Likelihood):
+    """Rows with different likelihoods.
+
+    Parameters
+    ----------
+    parts : sequence of Likelihood
+        Per-row parameters of a part (exposure, trials) have one entry for each of *its* rows.
+    which : array of int (N,)
+        The part each row belongs to.
+
+    Examples
+    --------
+    >>> from fenchel.likelihoods import BernoulliLogit, Mixed, Poisson
+    >>> Mixed([Poisson(), BernoulliLogit("tilted")], which=[0, 0, 1]).prepare([3, 0, 1])["weight"]
+    array([1., 1., 1.])
+    """
+
+    def __init__(self, parts: Sequence[Likelihood], which: Any) -> None:
+        self.parts = tuple(parts)
+        if not self.parts:
+            raise problem("Mixed", "parts is empty", "at least one likelihood")
+        which = numeric("Mixed", "which", which)
+        bad = ~np.isin(which, np.arange(len(self.parts)))
+        if which.ndim != 1 or bad.any():
+            got = f"which has shape {which.shape}" if which.ndim != 1 else f"which{first_value(bad, which)}"
+            raise problem("Mixed", f"{got} names no part", f"integers 0, ..., {len(self.parts) - 1}, shape (N,)")
+        self.which = which
+        widest = max(self.parts, key=lambda part: len(part.layout))
+        for part in self.parts:
+            if part.layout != widest.layout[: len(part.layout)] or part.domain.exactly:
+                raise problem(
+                    "Mixed",
+                    f"{part!r} cannot stand beside {widest!r}",
+                    "likelihoods whose predictors line up: scalars, and softmaxes with reference='last'",
+                    "Ordinal and MultinomialLogit cannot share rows of one prior.",
+                )
+        self.layout = widest.layout
+        self.n_predictors = max(part.n_predictors for part in self.parts)
+        self.needs_independent_predictors = any(part.needs_independent_predictors for part in self.parts)
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        if self.which.shape != y.shape:
+            raise problem(self.name, f"which has {self.which.size} rows and y has {y.size}", "one part number a target")
+        rows = {"which": self.which, "weight": np.zeros(y.shape)}
+        for i, part in enumerate(self.parts):
+            mine = np.flatnonzero(self.which == i)
+            if mine.size == 0:
+                continue
+            own = part.prepare(y[mine])
+            rows["weight"][mine] = own.pop("weight")
+            for key, value in own.items():
+                full = np.repeat(value[:1], y.shape[0], axis=0)
+                full[mine] = value
+                rows[f"{i}:{key}"] = full
+        return rows
+
+    def _rows_of(self, i: int, rows: Rows) -> dict[str, Array]:
+        prefix = f"{i}:"
+        own = {key[len(prefix) :]: value for key, value in rows.items() if key.startswith(prefix)}
+        return {**own, "weight": rows["weight"]}
+
+    def _present(self, rows: Rows) -> list[tuple[int, Likelihood]]:
+        return [(i, p) for i, p in enumerate(self.parts) if any(key.startswith(f"{i}:") for key in rows)]
+
+    def _select(self, rows: Rows, width: int, value: Callable[[Likelihood, Rows, int], Array]) -> Array:
+        """Rowwise choice among the parts' answers, each padded with zeros to ``width`` columns (0: a vector)."""
+        xp, which, out = namespace(rows["which"]), rows["which"], None
+        with np.errstate(all="ignore"):  # a part may overflow on rows that are not its own
+            for i, part in self._present(rows):
+                answer = value(part, self._rows_of(i, rows), len(part.layout))
+                mine = which == i
+                if width:
+                    answer = pad(answer, width)
+                    mine = mine[:, None]
+                out = xp.where(mine, answer, xp.zeros_like(answer) if out is None else out)
+        return out
+
+    def signs(self, rows: Rows) -> Array:
+        return self._select(rows, len(self.layout), lambda part, r, P: part.signs(r))
+
+    def site(self, s: Array, rows: Rows) -> Site:
+        xp, P, C, which = namespace(s), len(self.layout), self.n_predictors, rows["which"]
+        with np.errstate(all="ignore"):
+            sites = [
+                (i, part.site(s[:, : len(part.layout)], self._rows_of(i, rows))) for i, part in self._present(rows)
+            ]
+        coupled = any(site.slack is not None for _, site in sites)
+
+        def pick(width: int, value: Callable[[Site], Array]) -> Array:
+            out = None
+            for i, site in sites:
+                answer = value(site)
+                mine = which == i
+                if width:
+                    answer, mine = pad(answer, width), mine[:, None]
+                out = xp.where(mine, answer, xp.zeros_like(answer) if out is None else out)
+            return out
+
+        return Site(
+            tau=pick(P, lambda site: site.tau),
+            alpha=pick(C, lambda site: site.alpha),
+            lam=pick(C, lambda site: site.lam),
+            lam_slope=pick(P, lambda site: site.lam_slope),
+            lam_curvature=pick(P, lambda site: site.lam_curvature),
+            k=pick(0, lambda site: site.k),
+            spread=pick(P, lambda site: site.spread),
+            slack=pick(0, lambda site: _UNCOUPLED + 0.0 * site.k if site.slack is None else site.slack)
+            if coupled
+            else None,
+        )
+
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        return self._select(rows, len(self.layout), lambda part, r, P: part.coordinate(tau[:, :P], r))
+
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        return self._select(rows, 0, lambda part, r, P: part.divergence(s_hat[:, :P], s[:, :P], r))
+
+    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
+        def one(part: Likelihood, r: Rows, P: int) -> Array:
+            C = part.n_predictors
+            return part.gap(s[:, :P], h[:, :C], rho[:, :C], r)
+
+        return self._select(rows, 0, one)
+
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        def one(part: Likelihood, r: Rows, P: int) -> Array:
+            C = part.n_predictors
+            return part.maximiser(h[:, :C], rho[:, :C], s[:, :P], r)
+
+        return self._select(rows, len(self.layout), one)
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        return self._select(rows, len(self.layout), lambda part, r, P: part.start(r, shrink))
+
+    def constant(self, rows: Rows) -> Array:
+        return self._select(rows, 0, lambda part, r, P: part.constant(r))
+
+    def is_flat(self, rows: Rows) -> Array:
+        flat = self._select(rows, 0, lambda part, r, _: 1.0 * part.is_flat(r) + 0.0 * r["weight"])
+        return flat > 0.5
+
+    def domain_of(self, rows: Rows) -> Domain:
+        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
+        P = len(self.layout)
+
+        def stacked(part: Likelihood, value: float) -> Array:
+            return xp.stack([value * one] * P, axis=1)
+
+        return Domain(
+            lower=self._select(rows, P, lambda part, r, _: stacked(part, part.domain.lower)),
+            upper=self._select(rows, P, lambda part, r, _: stacked(part, part.domain.upper)),
+            total=self._select(rows, 0, lambda part, r, _: part.domain.total * one),
+        )
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        if self.n_predictors > 1:
+            raise NotImplementedError("Mixed.log_density covers parts with one predictor.")
+        return self._select(rows, eta.shape[1], lambda part, r, P: part.log_density(eta, r))
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        every = {i: part.landmarks(self._rows_of(i, rows)) for i, part in self._present(rows)}
+        xp, which, out = namespace(rows["which"]), rows["which"], []
+        for j in range(max((len(marks) for marks in every.values()), default=0)):
+            mark = xp.zeros_like(which)
+            for i, marks in every.items():
+                if marks:
+                    mark = xp.where(which == i, marks[min(j, len(marks) - 1)], mark)
+            out.append(mark)
+        return out
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        M = eta.shape[1]
+        a, b, c = (
+            self._select(rows, M, lambda part, r, P, j=j: part.derivatives(eta, r)[j])  # type: ignore[misc]
+            for j in range(3)
+        )
+        return a, b, c
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.concatenate([part.theta for part in self.parts])
+
+    def with_theta(self, theta: np.ndarray) -> Mixed:
+        parts, i = [], 0
+        for part in self.parts:
+            n = part.theta.size
+            parts.append(part.with_theta(theta[i : i + n]))
+            i += n
+        return Mixed(parts, self.which)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        out = [np.zeros(0)]
+        for i, part in enumerate(self.parts):
+            if part.theta.size == 0:
+                continue
+            own = self._rows_of(i, rows)
+            own["weight"] = own["weight"] * asarray(to_numpy(rows["which"]) == i, h)
+            C = part.n_predictors
+            out.append(part.theta_gradient(h[:, :C], rho[:, :C], own))
+        return np.concatenate(out)
+
+    def _by_part(self, h: Array, value: Callable[[Likelihood, Array], Array]) -> Array:
+        """Predictive summaries of scalar parts: each part sees its own rows only, so exposures line up."""
+        if column(h).shape[0] != self.which.size:
+            raise problem(
+                self.name,
+                f"h has {column(h).shape[0]} rows and which has {self.which.size}",
+                "the rows of the fit",
+                "Make a Mixed with the new rows' parts and exposures to predict elsewhere.",
+            )
+        out = np.full(self.which.shape, np.nan)
+        for i, part in enumerate(self.parts):
+            mine = np.flatnonzero(self.which == i)
+            if mine.size:
+                out[mine] = to_numpy(value(part, mine))
+        return asarray(out, h)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = to_numpy(column(h)), to_numpy(column(rho))
+        return self._by_part(h, lambda part, mine: part.predictive_mean(h[mine, 0], rho[mine, 0], rng))
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = to_numpy(column(h)), to_numpy(column(rho))
+        return self._by_part(h, lambda part, mine: part.predictive_variance(h[mine, 0], rho[mine, 0], rng))
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        y, h, rho = numeric(self.name, "y", y), to_numpy(column(h)), to_numpy(column(rho))
+
+        def one(part: Likelihood, mine: np.ndarray) -> Array:
+            C = part.n_predictors
+            return part.predictive_log_density(y[mine], h[mine, :C], rho[mine, :C], rng)
+
+        return self._by_part(h, one)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Mixed, np.ndarray]:
+        from .bernoulli import BernoulliLogit
+        from .gaussian import Gaussian
+        from .ordinal import Ordinal
+        from .poisson import Poisson
+
+        kinds: list[type[Likelihood]] = [Poisson, BernoulliLogit, Gaussian, Ordinal]
+        which, y, parts = rng.integers(0, len(kinds), n), np.zeros(n), []
+        for i, kind in enumerate(kinds):
+            mine = np.flatnonzero(which == i)
+            part, values = kind.example(rng, max(1, mine.size))
+            y[mine] = values[: mine.size]
+            parts.append(part)
+        return cls(parts, which), y
+
+    def __repr__(self) -> str:
+        return f"Mixed([{', '.join(map(repr, self.parts))}], which=...)"
+
+
+def pad(x: Array, width: int) -> Array:
+    """(N, w) with zero columns appended up to ``width``."""
+    xp = namespace(x)
+    missing = width - x.shape[1]
+    return x if missing <= 0 else xp.concat([x, *([xp.zeros_like(x[:, :1])] * missing)], axis=1)

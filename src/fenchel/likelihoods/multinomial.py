@@ -1,0 +1,165 @@
+"""Multinomial-logit: p(y|eta) = e^{eta_y} / sum_k e^{eta_k}, labels 0, ..., K-1.
+
+    reference="last"  K-1 predictors, eta_{K-1} = 0 (the paper's);   reference=None  K symmetric predictors
+    c_h = -y (one-hot),  a_h = 1,  phi(s) = log(1 + sum_k e^{s_k})  or  log sum_k e^{s_k}
+    k(tau) = sum_k tau_k log tau_k + (1-t) log(1-t),  t = sum_k tau_k     (tab:fenchelDual prints t log t)
+    "log-sum"  lam_k = tau_k               (Blei and Lafferty; Braun and McAuliffe)
+    "tilted"   lam_k = tau_k (1 - tau_k)   (Knowles and Minka), valid for predictors independent under q
+
+J = dtau/ds = diag(tau) - tau tau' couples the predictors of one observation; 1 - t is its slack.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, labels, problem
+from ..linalg.arrays import Array, asarray, namespace
+from ..linalg.functions import log_mean_exp_excess
+from .base import Domain, Likelihood, Rows, Site, column
+from .potentials import tilted_maximiser
+
+
+class MultinomialLogit(Likelihood):
+    """One of K classes, by a softmax over its predictors.
+
+    Parameters
+    ----------
+    n_classes : int
+    reference : {"last", None}
+        ``"last"`` fixes the last class's predictor at 0 and has K-1 predictors; ``None`` gives every class one.
+    bound : {"log-sum", "tilted"}
+    n_draws : int
+        Monte Carlo draws of the predictive distribution (antithetic pairs; seeded by ``rng``, default 0).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import MultinomialLogit
+    >>> MultinomialLogit(3).predictive_probabilities(np.zeros((1, 2)), np.zeros((1, 2))).round(12)
+    array([[0.33333333, 0.33333333, 0.33333333]])
+    """
+
+    bounds = ("log-sum", "tilted")
+
+    def __init__(
+        self, n_classes: int, reference: str | None = "last", bound: str = "log-sum", n_draws: int = 4096
+    ) -> None:
+        choice(self.name, "bound", bound, self.bounds)
+        choice(self.name, "reference", reference, ("last", None))
+        if int(n_classes) != n_classes or n_classes < 2:
+            raise problem(self.name, f"n_classes = {n_classes}", "an integer >= 2")
+        self.n_classes, self.reference, self.bound = int(n_classes), reference, bound
+        self.n_draws = int(n_draws)
+        self.n_predictors = self.n_classes - (reference == "last")
+        self.layout = tuple(range(self.n_predictors))
+        self.domain = Domain(lower=0.0, total=1.0, exactly=reference is None)
+        self.needs_independent_predictors = bound == "tilted"
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        labels(self.name, "y", y, self.n_classes)
+        hot = np.where(np.isnan(y), self.n_classes - 1, y)[:, None] == np.arange(self.n_classes)[None, :]
+        return {"hot": hot.astype(np.float64)}
+
+    def signs(self, rows: Rows) -> Array:
+        return 1.0 + 0.0 * rows["hot"][:, : self.n_predictors]
+
+    def _complete(self, s: Array) -> Array:
+        """All K coordinates (..., K): the reference's 0 appended."""
+        xp = namespace(s)
+        return s if self.reference is None else xp.concat([s, xp.zeros_like(s[..., :1])], axis=-1)
+
+    @staticmethod
+    def _softmax(s: Array) -> tuple[Array, Array]:
+        """Probabilities and the log-normaliser over the last axis."""
+        xp = namespace(s)
+        top = xp.max(s, axis=-1, keepdims=True)
+        e = xp.exp(s - top)
+        total = xp.sum(e, axis=-1, keepdims=True)
+        return e / total, (top + xp.log(total))[..., 0]
+
+    def site(self, s: Array, rows: Rows) -> Site:
+        xp, C = namespace(s), self.n_predictors
+        full = self._complete(s)
+        p, log_total = self._softmax(full)
+        k = xp.sum(p * (full - log_total[:, None]), axis=1)  # sum p log p
+        tau = p[:, :C]
+        slack = xp.zeros_like(tau[:, 0]) if self.reference is None else p[:, C]
+        if self.bound == "tilted":
+            lam, slope, bend = tau * (1.0 - tau), 1.0 - 2.0 * tau, -2.0 * xp.ones_like(s)
+        else:
+            lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
+        return Site(tau, tau - rows["hot"][:, :C], lam, slope, bend, k, tau, slack)
+
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        xp = namespace(tau)
+        if self.reference is None:
+            return xp.log(tau)
+        return xp.log(tau) - xp.log1p(-xp.sum(tau, axis=1, keepdims=True))
+
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        full = self._complete(s)
+        return log_mean_exp_excess(self._softmax(full)[0], self._complete(s_hat) - full)
+
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        if self.bound == "tilted":
+            return tilted_maximiser(h, rho, reference=self.reference is not None)
+        return h + rho / 2
+
+    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
+        return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        xp, hot = namespace(rows["hot"]), rows["hot"]
+        p = hot + shrink * (1.0 / self.n_classes - hot)
+        log_p = xp.log(p)
+        return log_p if self.reference is None else log_p[:, :-1] - log_p[:, -1:]
+
+    def constant(self, rows: Rows) -> Array:
+        return 0.0 * rows["hot"][:, 0]
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        xp = namespace(eta)
+        full = self._complete(xp.permute_dims(eta, (0, 2, 1)))  # (N, M, K)
+        log_total = self._softmax(full)[1]
+        return xp.sum(full * rows["hot"][:, None, :], axis=2) - log_total
+
+    def _draws(self, rng: Any, like: Array) -> Array:
+        """Antithetic standard normal draws (n_draws, C), the same for every row."""
+        rng = np.random.default_rng(0 if rng is None else rng)
+        half = rng.standard_normal(((self.n_draws + 1) // 2, self.n_predictors))
+        return asarray(np.concatenate([half, -half]), like)
+
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        xp, h, rho = namespace(h), column(h), column(rho)
+        draws, parts = self._draws(rng, h), []
+        step = max(1, 2_000_000 // (draws.shape[0] * self.n_classes))
+        for i in range(0, h.shape[0], step):
+            eta = h[i : i + step, None, :] + xp.sqrt(rho[i : i + step, None, :]) * draws[None, :, :]
+            parts.append(xp.mean(self._softmax(self._complete(eta))[0], axis=1))
+        return xp.concat(parts, axis=0)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """The class probabilities (N, K): the mean of the one-hot target."""
+        return self.predictive_probabilities(h, rho, rng)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        p = self.predictive_probabilities(h, rho, rng)
+        return p * (1.0 - p)
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        xp, h = namespace(h), column(h)
+        rows = self.rows_for(y, h)
+        p = xp.sum(self.predictive_probabilities(h, rho, rng) * rows["hot"], axis=1)
+        out = xp.log(xp.where(p > 0.0, p, 5e-324 + xp.zeros_like(p)))
+        return xp.where(rows["weight"] > 0, out, xp.nan + xp.zeros_like(out))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[MultinomialLogit, np.ndarray]:
+        reference = [None, "last"][int(rng.integers(2))]
+        return cls(3, reference, str(rng.choice(cls.bounds))), rng.integers(0, 3, n).astype(float)
+
+    def __repr__(self) -> str:
+        return f"MultinomialLogit({self.n_classes}, reference={self.reference!r}, bound={self.bound!r})"

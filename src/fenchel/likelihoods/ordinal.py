@@ -1,0 +1,195 @@
+"""Ordered levels 0, ..., K-1 by a cumulative logit: P(y <= k) = sigmoid(b_{k+1} - eta), b_1 < ... < b_{K-1}.
+
+    p(y|eta) = sigmoid(hi - eta) - sigmoid(lo - eta) = (1 - e^{lo-hi}) sigmoid(hi - eta) sigmoid(eta - lo)
+    -log p   = log(1 + e^{eta - hi}) + log(1 + e^{lo - eta}) - log(1 - e^{lo-hi})
+
+Two potentials on one predictor: s_1 = h + rho/2 (a_h = 1) and s_2 = -h + rho/2 (a_h = -1), lam = tau_1 + tau_2 and
+alpha = tau_1 - tau_2. So (tau_1, tau_2) is (alpha, lam) in other coordinates, and this is the paper's full dual of
+2N variables (eq:dual-problem). The lowest level has lo = -inf, the highest hi = +inf: that potential is dead.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, finite, labels, numeric, problem
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.functions import sigmoid, softplus
+from .base import Domain, Likelihood, Rows, Site, column
+from .potentials import Softplus, tilted_maximiser
+
+
+class Ordinal(Likelihood):
+    """Ordered levels with known cutpoints.
+
+    Parameters
+    ----------
+    cutpoints : array (K-1,)
+        Increasing; level k lies between cutpoints k-1 and k.
+    bound : {"log-sum", "tilted"}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Ordinal
+    >>> Ordinal([-1.0, 1.0]).predictive_probabilities(np.array([0.0]), np.array([0.0])).round(4)
+    array([[0.2689, 0.4621, 0.2689]])
+    """
+
+    bounds = ("log-sum", "tilted")
+    layout = (0, 0)
+    domain = Domain(lower=0.0, upper=1.0)
+
+    def __init__(self, cutpoints: Any, bound: str = "log-sum") -> None:
+        choice(self.name, "bound", bound, self.bounds)
+        b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
+        if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
+            raise problem(
+                self.name,
+                f"cutpoints {b.tolist()} do not increase",
+                "K-1 increasing numbers for K levels",
+                "Sort them, and merge levels that share a cutpoint.",
+            )
+        self.cutpoints, self.bound = b, bound
+
+    @property
+    def n_levels(self) -> int:
+        return self.cutpoints.size + 1
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        labels(self.name, "y", y, self.n_levels)
+        level = np.where(np.isnan(y), 0, y).astype(int)
+        edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
+        return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
+
+    def signs(self, rows: Rows) -> Array:
+        xp, one = namespace(rows["weight"]), 1.0 + 0.0 * rows["weight"]
+        return xp.stack([one, -one], axis=1)
+
+    @staticmethod
+    def _shift(rows: Rows) -> Array:
+        """What is subtracted from s before the softplus: (hi, -lo), +inf where the potential is dead."""
+        xp = namespace(rows["lo"])
+        return xp.stack([rows["hi"], -rows["lo"]], axis=1)
+
+    def site(self, s: Array, rows: Rows) -> Site:
+        xp, shift = namespace(s), self._shift(rows)
+        tau, rest, k, spread = Softplus.evaluate(s - shift)
+        k = k + tau * xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
+        if self.bound == "tilted":
+            lam, slope, bend = spread, rest - tau, -2.0 * xp.ones_like(s)
+        else:
+            lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
+        alpha, lam = tau[:, :1] - tau[:, 1:], lam[:, :1] + lam[:, 1:]
+        return Site(tau, alpha, lam, slope, bend, xp.sum(k, axis=1), spread)
+
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        xp, shift = namespace(tau), self._shift(rows)
+        dead = xp.isinf(shift)
+        inner = xp.where(dead, 0.5 + xp.zeros_like(tau), tau)
+        return xp.where(dead, xp.zeros_like(tau), Softplus.coordinate(inner) + shift)
+
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        xp, shift = namespace(s), self._shift(rows)
+        dead = xp.isinf(shift)
+        shift = xp.where(dead, xp.zeros_like(shift), shift)
+        each = Softplus.divergence(s_hat - shift, s - shift)
+        return xp.sum(xp.where(dead, xp.zeros_like(each), each), axis=1)
+
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        xp, shift = namespace(h), self._shift(rows)
+        centre = self.signs(rows) * h
+        if self.bound != "tilted":
+            return centre + rho / 2
+        shift = xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
+        parts = [tilted_maximiser((centre - shift)[:, p : p + 1], rho, reference=True) for p in (0, 1)]
+        return xp.concat(parts, axis=1) + shift
+
+    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
+        return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        xp, shift = namespace(rows["lo"]), self._shift(rows)
+        dead = xp.isinf(shift)
+        alone = xp.any(dead, axis=1, keepdims=True)  # two live potentials balance: alpha = 0 at any tau
+        level = xp.zeros_like(shift)
+        return self.coordinate(xp.where(alone, 0.5 * shrink + level, 0.25 + level), rows)
+
+    def constant(self, rows: Rows) -> Array:
+        xp = namespace(rows["lo"])
+        return -xp.log(-xp.expm1(rows["lo"] - rows["hi"]))
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, shift = namespace(rows["lo"]), self._shift(rows)
+        lo = xp.where(xp.isinf(shift[:, 1]), rows["hi"], rows["lo"])
+        hi = xp.where(xp.isinf(shift[:, 0]), rows["lo"], rows["hi"])
+        return [lo, hi]
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        up, down = eta - rows["hi"][:, None], rows["lo"][:, None] - eta
+        first, second = sigmoid(up), sigmoid(down)
+        psi = softplus(up) + softplus(down) + self.constant(rows)[:, None]
+        return psi, first - second, first * sigmoid(-up) + second * sigmoid(-down)
+
+    @property
+    def theta(self) -> np.ndarray:
+        """First cutpoint, then the logs of the distances between neighbours."""
+        return np.concatenate([self.cutpoints[:1], np.log(np.diff(self.cutpoints))])
+
+    def with_theta(self, theta: np.ndarray) -> Ordinal:
+        steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
+        return Ordinal(np.cumsum(steps), self.bound)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        site = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows)
+        tau, w = to_numpy(site.tau), to_numpy(rows["weight"])
+        level = to_numpy(rows["level"]).astype(int)
+        distance = to_numpy(rows["hi"]) - to_numpy(rows["lo"])
+        pull = np.where(np.isfinite(distance), 1.0 / np.expm1(np.minimum(distance, 700.0)), 0.0)
+        cut = np.zeros(self.n_levels + 1)  # d(-f)/db: hi enters as softplus(eta - hi), lo as softplus(lo - eta)
+        np.add.at(cut, level + 1, w * (tau[:, 0] + pull))
+        np.add.at(cut, level, -w * (tau[:, 1] + pull))
+        tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
+        return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
+
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        from ..linalg.quadrature import expect
+
+        h, rho = column(h)[:, 0], column(rho)[:, 0]
+        xp, edges = namespace(h), [-np.inf, *self.cutpoints.tolist(), np.inf]
+
+        def probability(lo: float, hi: float) -> Array:
+            width = -np.expm1(lo - hi)
+            kinks = [b + 0.0 * h for b in (lo, hi) if np.isfinite(b)]
+
+            def inside(eta: Array, chunk: slice) -> Array:
+                return width * sigmoid(hi - eta) * sigmoid(eta - lo)
+
+            return expect(inside, h, rho, kinks)
+
+        p = xp.stack([probability(lo, hi) for lo, hi in pairwise(edges)], axis=1)
+        return p / xp.sum(p, axis=1, keepdims=True)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """The mean level."""
+        p = self.predictive_probabilities(h, rho)
+        return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        p = self.predictive_probabilities(h, rho)
+        xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
+        return xp.sum(p * level**2, axis=1) - xp.sum(p * level, axis=1) ** 2
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Ordinal, np.ndarray]:
+        cutpoints = np.cumsum(rng.gamma(2.0, 0.5, 3) + 0.2) - 1.5
+        return cls(cutpoints, str(rng.choice(cls.bounds))), rng.integers(0, 4, n).astype(float)
+
+    def __repr__(self) -> str:
+        return f"Ordinal({self.cutpoints.tolist()}, bound={self.bound!r})"

@@ -1,0 +1,99 @@
+"""Poisson counts: p(y|eta) = (E e^eta)^y exp(-E e^eta) / y!
+
+f(h, rho) = -y h + E exp(h + rho/2) - y log E + log y!        exact, no bound needed
+c_h = -y,  a_h = 1,  lam = tau,  phi(s) = E e^s,  k(tau) = tau log(tau/E) - tau      (tab:fenchelDual)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import counts, first, first_value, number, problem, vector
+from ..linalg.arrays import Array, asarray, namespace, special
+from .base import Rows
+from .scalar import ExponentialLikelihood
+
+
+class Poisson(ExponentialLikelihood):
+    """Counts with rate ``exposure * exp(eta)``.
+
+    Parameters
+    ----------
+    exposure : float or array (N,), optional
+        Expected counts, person-years, area: what the rate is relative to. 0 means unobserved.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Poisson
+    >>> Poisson(exposure=2.0).predictive_mean(np.array([0.0]), np.array([0.0]))
+    array([2.])
+    """
+
+    def __init__(self, exposure: Any = None) -> None:
+        self.exposure = exposure
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        counts(self.name, "y", y, "For real-valued targets use Gaussian.")
+        exposure = vector(self.name, "exposure", 1.0 if self.exposure is None else self.exposure, y.shape[0])
+        bad = ~(np.isfinite(exposure) & (exposure >= 0.0)) & ~np.isnan(y)
+        if bad.any():
+            raise problem(self.name, f"exposure{first_value(bad, exposure)} is not usable", "finite numbers >= 0")
+        impossible = (exposure == 0.0) & (y > 0.0)
+        if impossible.any():
+            place = first(impossible)
+            got = number(y[impossible][0])
+            raise problem(
+                self.name,
+                f"exposure{place} = 0 while y{place} = {got} is a count above 0",
+                "y = 0 or NaN wherever exposure is 0",
+                "Set y to NaN there, or give the exposure.",
+            )
+        observed = (exposure > 0.0) & ~np.isnan(y)
+        return {
+            "y": np.where(observed, y, 0.0),
+            "exposure": np.where(observed, exposure, 1.0),
+            "weight": observed.astype(np.float64),
+        }
+
+    def linear(self, rows: Rows) -> Array:
+        return -rows["y"]
+
+    def rate(self, rows: Rows) -> Array:
+        return rows["exposure"]
+
+    def constant(self, rows: Rows) -> Array:
+        xp = namespace(rows["y"])
+        return special("gammaln", rows["y"] + 1.0) - rows["y"] * xp.log(rows["exposure"])
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        xp = namespace(rows["y"])
+        return xp.log((rows["y"] + 0.5 * shrink) / rows["exposure"])[:, None]
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        xp, y = namespace(eta), rows["y"][:, None]
+        return y * eta - rows["exposure"][:, None] * xp.exp(eta) - self.constant(rows)[:, None]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [self.start(rows, 1.0)[:, 0]]
+
+    def _exposure_like(self, h: Array) -> Array:
+        exposure = 1.0 if self.exposure is None else self.exposure
+        return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        mean = self.predictive_mean(h, rho)
+        return mean + mean**2 * namespace(h).expm1(rho)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Poisson, np.ndarray]:
+        exposure = rng.gamma(2.0, 1.0, n) + 0.1
+        return cls(exposure), rng.poisson(exposure * np.exp(rng.normal(size=n))).astype(float)
+
+    def __repr__(self) -> str:
+        return "Poisson()" if self.exposure is None else "Poisson(exposure=...)"

@@ -1,0 +1,112 @@
+"""The potentials phi(s) that likelihoods are made of, with everything about their conjugates k(tau).
+
+    Exponential   phi = c e^s          tau = c e^s         k = tau (s - 1)
+    Softplus      phi = log(1 + e^s)   tau = sigmoid(s)    k = tau log tau + (1-tau) log(1-tau)
+    Quadratic     phi = s^2 / (2 v)    tau = s / v         k = v tau^2 / 2
+
+and the tilted curve lam = tau (1 - tau) over a softplus or a softmax: its inner maximum over tau.
+All functions are elementwise; ``s`` may have any shape its parameters broadcast against.
+"""
+
+from __future__ import annotations
+
+from ..linalg.arrays import Array, namespace
+from ..linalg.functions import (
+    expm1_minus,
+    log_mean_exp_excess,
+    sigmoid,
+    softplus,
+    wright_omega_log,
+)
+
+
+class Exponential:
+    """phi(s) = c e^s, c > 0: Poisson, stochastic volatility, Gamma."""
+
+    @staticmethod
+    def evaluate(s: Array, c: Array) -> tuple[Array, Array, Array]:
+        """tau, k and dtau/ds."""
+        tau = c * namespace(s).exp(s)
+        return tau, tau * (s - 1.0), tau
+
+    @staticmethod
+    def coordinate(tau: Array, c: Array) -> Array:
+        return namespace(tau).log(tau / c)
+
+    @staticmethod
+    def divergence(s_hat: Array, s: Array, c: Array) -> Array:
+        return c * namespace(s).exp(s) * expm1_minus(s_hat - s)
+
+
+class Softplus:
+    """phi(s) = log(1 + e^s): the logistic family. Parameter-free; shifts are taken before the call."""
+
+    @staticmethod
+    def evaluate(s: Array) -> tuple[Array, Array, Array, Array]:
+        """tau, 1 - tau (each exact in its tail), k and dtau/ds."""
+        xp = namespace(s)
+        tau, rest = sigmoid(s), sigmoid(-s)
+        dead = xp.isinf(s)  # an open-ended level of an ordinal: tau = k = 0
+        live = xp.where(dead, xp.zeros_like(s), s)
+        k = -tau * softplus(-live) - rest * softplus(live)  # both terms are -x log x: no cancellation
+        return tau, rest, xp.where(dead, xp.zeros_like(s), k), tau * rest
+
+    @staticmethod
+    def coordinate(tau: Array) -> Array:
+        xp = namespace(tau)
+        return xp.log(tau) - xp.log1p(-tau)
+
+    @staticmethod
+    def divergence(s_hat: Array, s: Array) -> Array:
+        xp = namespace(s)
+        p = xp.stack([sigmoid(s), sigmoid(-s)], axis=-1)
+        delta = xp.stack([s_hat - s, xp.zeros_like(s)], axis=-1)
+        return log_mean_exp_excess(p, delta)
+
+
+class Quadratic:
+    """phi(s) = s^2 / (2 v): the Gaussian."""
+
+    @staticmethod
+    def evaluate(s: Array, v: Array) -> tuple[Array, Array, Array]:
+        tau = s / v
+        return tau, v * tau * tau / 2, 1.0 / v + 0.0 * s
+
+    @staticmethod
+    def coordinate(tau: Array, v: Array) -> Array:
+        return v * tau
+
+    @staticmethod
+    def divergence(s_hat: Array, s: Array, v: Array) -> Array:
+        return (s_hat - s) ** 2 / (2.0 * v)
+
+
+def tilted_maximiser(h: Array, rho: Array, reference: bool) -> Array:
+    """s with s_c = h_c + (1 - 2 tau_c) rho_c / 2 and tau = softmax(s), over the last axis.
+
+    With ``reference`` one more class has h = rho = 0. Given the log-normaliser A every class solves
+    log tau + rho tau = h + rho/2 - A on its own (a Wright omega), and A solves sum tau = 1, the root of a
+    convex decreasing function: Newton from its left converges from anywhere, monotonically.
+    """
+    xp = namespace(h)
+    rho = xp.where(rho > 1e-200, rho, 1e-200 + xp.zeros_like(rho))
+    log_rho = xp.log(rho)
+    base = log_rho + h + rho / 2
+    A = xp.max(h - rho / 2, axis=-1, keepdims=True)
+    if reference:
+        A = xp.where(A > 0.0, A, xp.zeros_like(A))
+    u = base - A
+    for _ in range(60):
+        u = wright_omega_log(base - A)
+        tau = xp.exp(u - log_rho)
+        bend = tau / (1.0 + rho * tau)
+        excess = xp.sum(tau, axis=-1, keepdims=True) - 1.0
+        slope = xp.sum(bend, axis=-1, keepdims=True)
+        if reference:
+            rest = xp.exp(-A)
+            excess, slope = excess + rest, slope + rest
+        step = excess / slope
+        A = A + step
+        if not bool(xp.any(xp.abs(step) > 1e-15 * (1.0 + xp.abs(A)))):
+            break
+    return A + wright_omega_log(base - A) - log_rho

@@ -1,0 +1,1 @@
+"""The cellar: arrays of any library, dense factorisations, quadrature, conjugate gradients."""

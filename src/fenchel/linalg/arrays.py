@@ -1,0 +1,82 @@
+"""Which array library are we in? One answer for numpy, torch, cupy and strict array-API arrays.
+
+Everything above the cellar writes ``xp = namespace(x)`` and then the standard's own names. Data crosses
+between host and device only in ``asarray`` (in) and ``to_numpy`` (out).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = Any
+Namespace: TypeAlias = Any
+
+
+def namespace(x: Array) -> Namespace:
+    """The array-API namespace ``x`` belongs to; numpy for lists, numbers and pandas objects."""
+    if isinstance(x, np.ndarray | float | int | list | tuple | np.generic):
+        return np
+    if type(x).__module__.split(".")[0] in ("torch", "cupy", "jax", "jaxlib", "dask"):
+        import array_api_compat
+
+        return array_api_compat.array_namespace(x)
+    if hasattr(x, "__array_namespace__"):
+        return x.__array_namespace__()
+    return np
+
+
+def is_numpy(x: Array) -> bool:
+    """True for plain numpy arrays: those run on LAPACK, in place."""
+    return isinstance(x, np.ndarray)
+
+
+def device_of(x: Array) -> Any:
+    """Where ``x`` lives, in the form its own ``asarray`` takes; None for numpy."""
+    return None if is_numpy(x) else getattr(x, "device", None)
+
+
+def asarray(value: Any, like: Array) -> Array:
+    """``value`` as float64 in the library and on the device of ``like``."""
+    xp = namespace(like)
+    if xp is np:
+        return np.asarray(value, dtype=np.float64)
+    if namespace(value) is np:
+        value = xp.asarray(np.ascontiguousarray(value, dtype=np.float64), device=device_of(like))
+    return xp.astype(value, xp.float64, copy=False)
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """A numpy copy or view of ``x``, fetched from its device when it lives on one."""
+    if is_numpy(x):
+        return x
+    if hasattr(x, "detach"):  # torch
+        return x.detach().cpu().numpy()
+    if hasattr(x, "get") and type(x).__module__.split(".")[0] == "cupy":
+        return x.get()
+    return np.asarray(x)
+
+
+def special(name: str, x: Array) -> Array:
+    """A special function by its scipy name, run where ``x`` lives when its library has it."""
+    library = type(x).__module__.split(".")[0]
+    if library == "torch":
+        import torch
+
+        if hasattr(torch.special, name):
+            return getattr(torch.special, name)(x)
+    if library == "cupy":
+        from cupyx.scipy import special as cupy_special
+
+        if hasattr(cupy_special, name):
+            return getattr(cupy_special, name)(x)
+    import scipy.special
+
+    out = getattr(scipy.special, name)(to_numpy(x))
+    return out if is_numpy(x) else asarray(out, x)
+
+
+def ordered_sum(x: Array) -> float:
+    """The sum of all entries as a Python float."""
+    return float(namespace(x).sum(x))

@@ -1,0 +1,43 @@
+"""Preconditioned conjugate gradients when the operator is a preconditioner plus a remainder.
+
+Solve (P + F) x = b where P^-1 is cheap to apply and F is cheap to multiply with. Because every search
+direction is a combination of vectors z = P^-1 r, the product (P + F) z = r + F z needs neither P nor its
+factor: P^-1 may be singular (a softmax with symmetric latents), which scipy's cg could not be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .arrays import Array, namespace
+
+
+def conjugate_gradients(
+    solve: Callable[[Array], Array],
+    remainder: Callable[[Array], Array],
+    b: Array,
+    tol: float,
+    max_iter: int,
+) -> tuple[Array, Array, Array, int]:
+    """x, F x, the residual b - (P + F) x, and the number of iterations.
+
+    ``solve`` applies P^-1, ``remainder`` applies F. Stops when the residual's P^-1 norm has fallen by ``tol``.
+    """
+    xp = namespace(b)
+    r, z = b, solve(b)
+    x = Fx = p = Fp = Ap = xp.zeros_like(b)
+    rz, ratio, n = float(xp.sum(r * z)), 0.0, 0
+    target = tol * tol * rz
+    while n < max_iter and rz > target:
+        n += 1
+        Fz = remainder(z)
+        p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
+        curvature = float(xp.sum(p * Ap))
+        if not curvature > 0.0:
+            break
+        step = rz / curvature
+        x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
+        z = solve(r)
+        rz, before = float(xp.sum(r * z)), rz
+        ratio = rz / before
+    return x, Fx, r, n

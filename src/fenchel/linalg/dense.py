@@ -1,0 +1,310 @@
+"""Dense symmetric factorisations behind one small shim.
+
+numpy arrays run on LAPACK in place (scipy has no public in-place trtri and lauum, hence the raw calls);
+torch, cupy and other array-API arrays stay where they live. The convention throughout: a symmetric or
+triangular matrix is valid in its *lower* triangle only, what stands above the diagonal is arbitrary.
+
+    cholesky(A)             A = L L'                 1/3 N^3 flops
+    triangular_inverse(L)   L^-1                     1/3
+    inverse_from(Linv)      A^-1 = L^-T L^-1         1/3
+
+A C-ordered matrix is the transpose of what Fortran sees, so LAPACK is told "upper" where we say "lower".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .arrays import Array, asarray, is_numpy, namespace, to_numpy
+
+
+class NotPositiveDefinite(ArithmeticError):
+    """A Cholesky factorisation met a pivot that is not positive."""
+
+
+_BLOCK = 65536  # entries an elementwise block may hold: half a megabyte, so that it stays in cache
+
+
+def _row_blocks(n: int) -> list[tuple[int, int]]:
+    """Row ranges (i0, i1) that cover the lower triangle in pieces of at most about _BLOCK entries."""
+    out, i0 = [], 0
+    while i0 < n:
+        i1 = min(n, i0 + max(8, _BLOCK // max(i0 + 1, 256)))
+        out.append((i0, i1))
+        i0 = i1
+    return out
+
+
+def empty_square(n: int, like: Array) -> Array:
+    """An N x N matrix to be filled."""
+    if is_numpy(like):
+        return np.empty((n, n))
+    xp = namespace(like)
+    return xp.empty((n, n), dtype=xp.float64, device=like.device)
+
+
+def cholesky(A: Array) -> Array:
+    """L of A = L L', in the memory of A for numpy. Raises NotPositiveDefinite."""
+    if is_numpy(A):
+        from scipy.linalg.lapack import dpotrf
+
+        out, info = dpotrf(A.T, lower=0, overwrite_a=1, clean=0)
+        if info != 0:
+            raise NotPositiveDefinite(f"pivot {info} of {A.shape[0]} is not positive")
+        return out.T
+    xp = namespace(A)
+    A = xp.tril(A) + xp.matrix_transpose(xp.tril(A, k=-1))
+    try:
+        L = xp.linalg.cholesky(A)
+    except Exception as error:  # every library has its own class for this
+        raise NotPositiveDefinite(str(error)) from None
+    if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):
+        raise NotPositiveDefinite("a pivot is not positive")
+    return L
+
+
+def log_det(L: Array) -> float:
+    """log |L L'|."""
+    if is_numpy(L):
+        return 2.0 * float(np.log(np.diagonal(L)).sum())
+    xp = namespace(L)
+    return 2.0 * float(xp.sum(xp.log(xp.linalg.diagonal(L))))
+
+
+def triangular_inverse(L: Array) -> Array:
+    """L^-1, in the memory of L for numpy."""
+    if is_numpy(L):
+        from scipy.linalg.lapack import dtrtri
+
+        return dtrtri(L.T, lower=0, overwrite_c=1)[0].T
+    xp = namespace(L)
+    return solve_lower(L, xp.eye(L.shape[0], dtype=xp.float64, device=L.device))
+
+
+def inverse_from(Linv: Array) -> Array:
+    """(L L')^-1 = L^-T L^-1, in the memory of Linv for numpy."""
+    if is_numpy(Linv):
+        from scipy.linalg.lapack import dlauum
+
+        return dlauum(Linv.T, lower=0, overwrite_c=1)[0].T
+    xp = namespace(Linv)
+    T = xp.tril(Linv)
+    return xp.matrix_transpose(T) @ T
+
+
+def solve_lower(L: Array, b: Array, transposed: bool = False) -> Array:
+    """L^-1 b, or L^-T b. b: (N,) or (N, M). The array API has no triangular solve, so each library's own."""
+    if is_numpy(L):
+        from scipy.linalg.lapack import dtrtrs
+
+        return dtrtrs(L.T, b, lower=0, trans=0 if transposed else 1)[0]
+    xp, library = namespace(L), type(L).__module__.split(".")[0]
+    columns = b[:, None] if b.ndim == 1 else b
+    T = xp.matrix_transpose(L) if transposed else L
+    if library == "torch":
+        import torch
+
+        out = torch.linalg.solve_triangular(T, columns, upper=transposed)
+    elif library == "cupy":
+        from cupyx.scipy.linalg import solve_triangular
+
+        out = solve_triangular(T, columns, lower=not transposed)
+    else:
+        out = xp.linalg.solve(xp.triu(T) if transposed else xp.tril(T), columns)
+    return out[:, 0] if b.ndim == 1 else out
+
+
+def solve_cholesky(L: Array, b: Array) -> Array:
+    """(L L')^-1 b."""
+    return solve_lower(L, solve_lower(L, b), transposed=True)
+
+
+def multiply_lower(T: Array, b: Array, transposed: bool = False) -> Array:
+    """T b or T' b for a lower-triangular T. b: (N,) or (N, M)."""
+    if is_numpy(T):
+        from scipy.linalg.blas import dtrmm, dtrmv
+
+        trans = 0 if transposed else 1
+        if b.ndim == 1:
+            return dtrmv(T.T, b, lower=0, trans=trans)
+        return dtrmm(1.0, T.T, b, lower=0, trans_a=trans)
+    xp = namespace(T)
+    T = xp.tril(T)
+    return (xp.matrix_transpose(T) if transposed else T) @ b
+
+
+def multiply_symmetric(A: Array, b: Array) -> Array:
+    """A b for a symmetric A valid in its lower triangle. b: (N,)."""
+    if is_numpy(A):
+        from scipy.linalg.blas import dsymv
+
+        return dsymv(1.0, A.T, b, lower=0)
+    return symmetrised(A) @ b
+
+
+def symmetrised(A: Array) -> Array:
+    """The full matrix of a lower triangle, as a new array."""
+    xp = namespace(A)
+    low = xp.tril(A)
+    return low + xp.matrix_transpose(xp.tril(A, k=-1))
+
+
+def column_squares(T: Array) -> Array:
+    """sum_i T_in^2 of a lower-triangular T: the diagonal of T' T."""
+    if not is_numpy(T):
+        xp = namespace(T)
+        return xp.sum(xp.tril(T) ** 2, axis=0)
+    n = T.shape[0]
+    out = np.zeros(n)
+    for i0, i1 in _row_blocks(n):
+        out[:i0] += np.einsum("ij,ij->j", T[i0:i1, :i0], T[i0:i1, :i0])
+        out[i0:i1] += (np.tril(T[i0:i1, i0:i1]) ** 2).sum(axis=0)
+    return out
+
+
+def scaled_plus_identity(S: Array, a: Array, out: Array) -> Array:
+    """I + diag(a) S diag(a), lower triangle, into ``out`` for numpy."""
+    if not is_numpy(S):
+        xp = namespace(S)
+        return a[:, None] * S * a[None, :] + xp.eye(S.shape[0], dtype=xp.float64, device=S.device)
+    for i0, i1 in _row_blocks(S.shape[0]):
+        block = out[i0:i1, :i1]
+        np.multiply(S[i0:i1, :i1], a[:i1], out=block)
+        block *= a[i0:i1, None]
+    out.flat[:: S.shape[0] + 1] += 1.0
+    return out
+
+
+def hadamard_curvature(S: Array, left: Array, right: Array, Binv: Array, u: Array, v: Array, out: Array) -> Array:
+    """left_i S_ij right_j + 1/2 u_i v_j Binv_ij^2, lower triangle, into ``out`` for numpy.
+
+    ``out`` may be Binv itself. The square of the posterior covariance enters Newton's matrix through Binv,
+    whose off-diagonal entries are those of -Lam^1/2 Vt Lam^1/2; the caller writes the diagonal.
+    """
+    if not is_numpy(S):
+        full = symmetrised(Binv)
+        return left[:, None] * S * right[None, :] + 0.5 * u[:, None] * full**2 * v[None, :]
+    half = 0.5 * u
+    for i0, i1 in _row_blocks(S.shape[0]):
+        square, block = Binv[i0:i1, :i1], out[i0:i1, :i1]
+        np.multiply(square, square, out=block)
+        block *= v[:i1]
+        block *= half[i0:i1, None]
+        prior = S[i0:i1, :i1] * right[:i1]
+        prior *= left[i0:i1, None]
+        block += prior
+    return out
+
+
+def set_diagonal(A: Array, values: Array) -> Array:
+    """A with its diagonal replaced, in place for numpy."""
+    if is_numpy(A):
+        A.flat[:: A.shape[0] + 1] = values
+        return A
+    xp = namespace(A)
+    eye = xp.eye(A.shape[0], dtype=xp.float64, device=A.device)
+    return A * (1.0 - eye) + eye * values[None, :]
+
+
+def diagonal_matrix(values: Array) -> Array:
+    """diag(values) as a full matrix."""
+    if is_numpy(values):
+        return np.diag(values)
+    xp = namespace(values)
+    return xp.eye(values.shape[0], dtype=xp.float64, device=values.device) * values[None, :]
+
+
+def scale_symmetric(A: Array, a: Array) -> Array:
+    """diag(a) A diag(a), lower triangle, in place for numpy."""
+    if not is_numpy(A):
+        return a[:, None] * A * a[None, :]
+    for i0, i1 in _row_blocks(A.shape[0]):
+        block = A[i0:i1, :i1]
+        block *= a[:i1]
+        block *= a[i0:i1, None]
+    return A
+
+
+def add_lower(A: Array, B: Array) -> Array:
+    """A + B, lower triangle, in place in A for numpy."""
+    if not is_numpy(A):
+        return A + B
+    for i0, i1 in _row_blocks(A.shape[0]):
+        A[i0:i1, :i1] += B[i0:i1, :i1]
+    return A
+
+
+def asymmetry(A: Array) -> float:
+    """max |A - A'|; NaN or inf when an entry is not finite. Tile by tile, so that A' is read in cache."""
+    if not is_numpy(A):
+        xp = namespace(A)
+        return float(xp.max(xp.abs(A - xp.matrix_transpose(A))))
+    worst, step = 0.0, 256
+    for i in range(0, A.shape[0], step):
+        for j in range(0, i + 1, step):
+            tile = A[i : i + step, j : j + step] - A[j : j + step, i : i + step].T
+            worst = np.maximum(worst, np.abs(tile).max())  # np.maximum keeps NaN
+    return float(worst)
+
+
+def rounding(A: Array) -> float:
+    """How far below zero rounding alone may push an eigenvalue of the covariance A."""
+    xp = namespace(A)
+    return 8.0 * A.shape[0] * float(np.finfo(np.float64).eps) * float(xp.max(xp.linalg.diagonal(A)))
+
+
+def is_positive_semidefinite(A: Array, out: Array) -> bool:
+    """Whether A is a covariance up to rounding: one Cholesky of A + rounding I, in ``out`` for numpy."""
+    xp = namespace(A)
+    shift = rounding(A)
+    if shift <= 0.0:
+        return shift == 0.0 and not bool(xp.any(A != 0.0))
+    if is_numpy(A):
+        np.copyto(out, A)
+        out.flat[:: A.shape[0] + 1] += shift
+    else:
+        out = A + shift * xp.eye(A.shape[0], dtype=xp.float64, device=A.device)
+    try:
+        cholesky(out)
+    except NotPositiveDefinite:
+        return False
+    return True
+
+
+def smallest_eigenvalue(A: Array) -> float:
+    """For the error message of a covariance that is not one."""
+    import scipy.linalg
+
+    return float(scipy.linalg.eigvalsh(to_numpy(A), subset_by_index=[0, 0])[0])
+
+
+def semidefinite_root(A: Array) -> Array:
+    """R (N, r) with R R' = A for a positive semidefinite A: Cholesky, or eigenvectors where that fails."""
+    xp = namespace(A)
+    try:
+        return xp.tril(cholesky(xp.asarray(A, copy=True)))
+    except NotPositiveDefinite:
+        values, vectors = xp.linalg.eigh(symmetrised(A))
+        keep = to_numpy(values) > 0.0
+        if not keep.any():
+            return xp.zeros((A.shape[0], 1), dtype=xp.float64) if is_numpy(A) else 0.0 * vectors[:, :1]
+        index = asarray_index(np.flatnonzero(keep), A)
+        return xp.take(vectors, index, axis=1) * xp.sqrt(xp.take(values, index))[None, :]
+
+
+def asarray_index(index: np.ndarray, like: Array) -> Array:
+    """An integer index in the library and on the device of ``like``."""
+    if is_numpy(like):
+        return index
+    xp = namespace(like)
+    return xp.asarray(np.ascontiguousarray(index, dtype=np.int64), device=like.device)
+
+
+def gram(X: Array, weight: Array) -> Array:
+    """X' diag(weight) X as a full L x L matrix; X dense or scipy sparse. Weights may be negative."""
+    if is_numpy(X):
+        return X.T @ (X * weight[:, None])
+    if hasattr(X, "tocsr"):
+        return (X.T @ X.multiply(weight[:, None]).tocsr()).toarray()
+    xp = namespace(X)
+    return xp.matrix_transpose(X) @ (X * asarray(weight, X)[:, None])

@@ -1,0 +1,55 @@
+"""Small elementwise functions that must not overflow, cancel or divide by zero."""
+
+from __future__ import annotations
+
+from .arrays import Array, namespace
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), exact to rounding in both tails."""
+    xp = namespace(x)
+    e = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1.0 / (1.0 + e), e / (1.0 + e))
+
+
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x))."""
+    xp = namespace(x)
+    return xp.where(x > 0, x, xp.zeros_like(x)) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+def expm1_minus(x: Array) -> Array:
+    """exp(x) - 1 - x >= 0: the Bregman divergence of exp, by its series where the difference cancels."""
+    xp = namespace(x)
+    small = xp.abs(x) < 0.03
+    u = xp.where(small, x, xp.zeros_like(x))
+    series = u * u / 2 * (1 + u / 3 * (1 + u / 4 * (1 + u / 5 * (1 + u / 6 * (1 + u / 7)))))
+    return xp.where(small, series, xp.expm1(x) - x)
+
+
+def log_mean_exp_excess(p: Array, delta: Array) -> Array:
+    """log sum_k p_k exp(delta_k) - sum_k p_k delta_k over the last axis, p on the simplex.
+
+    The Bregman divergence of log-sum-exp, as one nonnegative number: with delta centred at its p-mean it is
+    log1p(sum_k p_k (exp(delta_k) - 1 - delta_k)), every term of which is nonnegative.
+    """
+    xp = namespace(delta)
+    centred = delta - xp.sum(p * delta, axis=-1, keepdims=True)
+    top = xp.max(centred, axis=-1, keepdims=True)
+    near = xp.where(top < 1.0, centred, xp.zeros_like(centred))
+    small = xp.log1p(xp.sum(p * expm1_minus(near), axis=-1))
+    total = xp.sum(p * xp.exp(centred - top), axis=-1)
+    top = top[..., 0]
+    tiny = 5e-324  # p underflowed where centred is largest: the excess is then below rounding of `top`
+    large = top + xp.log(xp.where(total > 0, total, tiny + xp.zeros_like(total)))
+    return xp.where(top < 1.0, small, large)
+
+
+def wright_omega_log(z: Array) -> Array:
+    """u with u + exp(u) = z. Newton from the right of a convex increasing function never overshoots."""
+    xp = namespace(z)
+    u = xp.where(z > 1.0, xp.log(xp.where(z > 1.0, z, xp.ones_like(z))), z)
+    for _ in range(8):
+        e = xp.exp(u)
+        u = u - (u + e - z) / (1.0 + e)
+    return u

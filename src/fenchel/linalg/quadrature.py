@@ -1,0 +1,127 @@
+"""Expectations under N(h, rho), at any mean and any variance.
+
+    expect(g, h, rho, kinks)          E[g(eta)]
+    log_expect(log_g, h, rho, kinks)  log E[exp log_g(eta)],  log_g log-concave
+
+Gauss-Hermite fails when sqrt(rho) is large against the scale 1 on which a logistic bends. So the line is cut
+into panels at the mean and around every kink (the places where g bends), and each panel gets its own
+Gauss-Legendre rule: a panel is either short, or g is smooth on it and only the normal density has to be
+resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+
+import numpy as np
+
+from .arrays import Array, asarray, namespace
+
+_NODES = 48
+_REACH = 10.0  # standard deviations beyond which the normal density is below 1e-22
+_OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # a logistic is its asymptote to 1e-17 beyond 40
+_CHUNK = 8192  # rows at a time: the nodes of a million rows would not fit in memory
+
+
+@cache
+def _legendre(n: int) -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.legendre.leggauss(n)
+    return (nodes + 1.0) / 2.0, weights / 2.0
+
+
+def _panels(lo: Array, hi: Array, centre: Array, kinks: Sequence[Array]) -> tuple[Array, Array]:
+    """Nodes and weights (N, M) of the rule on [lo, hi] cut at the centre and around the kinks."""
+    xp = namespace(lo)
+    cuts = [lo, hi, centre] + [kink + offset for kink in kinks for offset in _OFFSETS]
+    edges = xp.stack([xp.minimum(xp.maximum(cut + 0.0 * lo, lo), hi) for cut in cuts], axis=1)
+    edges = xp.sort(edges, axis=1)
+    width = edges[:, 1:] - edges[:, :-1]
+    x, w = (asarray(a, lo) for a in _legendre(_NODES))
+    nodes = edges[:, :-1, None] + width[:, :, None] * x[None, None, :]
+    weights = width[:, :, None] * w[None, None, :]
+    n = lo.shape[0]
+    return xp.reshape(nodes, (n, -1)), xp.reshape(weights, (n, -1))
+
+
+def _log_normal(eta: Array, h: Array, rho: Array) -> Array:
+    xp = namespace(eta)
+    return -0.5 * (eta - h) ** 2 / rho - 0.5 * xp.log(2.0 * np.pi * rho)
+
+
+def _visible(h: Array, rho: Array) -> Array:
+    """rho, or the smallest variance whose panels rounding of h still separates (it changes E[g] by 1e-18)."""
+    xp = namespace(h)
+    floor = (1e-9 * (1.0 + xp.abs(h))) ** 2
+    return xp.where(rho > floor, rho, floor)
+
+
+def _in_chunks(one: Callable[..., Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
+    """Run ``one`` on slices of rows, so that the nodes never fill the memory."""
+    xp, n = namespace(h), h.shape[0]
+    kinks = [kink + 0.0 * h for kink in kinks]
+    if n <= _CHUNK:
+        return one(slice(0, n), h, rho, kinks)
+    parts = []
+    for i in range(0, n, _CHUNK):
+        rows = slice(i, min(n, i + _CHUNK))
+        parts.append(one(rows, h[rows], rho[rows], [kink[rows] for kink in kinks]))
+    return xp.concat(parts, axis=-1)
+
+
+def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array] = ()) -> Array:
+    """E[g(eta)] for eta ~ N(h, rho), rowwise. h, rho: (N,); g(eta, rows) takes (n, M) nodes of ``rows``.
+
+    g may grow polynomially. It may return (..., n, M); the last axis is integrated.
+    """
+
+    def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
+        xp = namespace(h)
+        rho = _visible(h, rho)
+        sd = xp.sqrt(rho)
+        nodes, weights = _panels(h - _REACH * sd, h + _REACH * sd, h, kinks)
+        density = weights * xp.exp(_log_normal(nodes, h[:, None], rho[:, None]))
+        return xp.sum(g(nodes, rows) * density, axis=-1)
+
+    return _in_chunks(one, h, rho, kinks)
+
+
+def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
+    """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails.
+
+    ``kinks`` must hold a point near the mode of each row's log_g (or the side on which it saturates): the
+    product's peak lies between there and h, and six zooms find the interval that carries the mass.
+    """
+
+    def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
+        xp = namespace(h)
+        rho = _visible(h, rho)
+        sd = xp.sqrt(rho)
+
+        def joint(eta: Array) -> Array:
+            value = log_g(eta, rows) + _log_normal(eta, h[:, None], rho[:, None])
+            return xp.where(xp.isnan(value), -xp.inf + xp.zeros_like(value), value)
+
+        lo, hi = h - _REACH * sd, h + _REACH * sd
+        for kink in kinks:
+            lo, hi = xp.minimum(lo, kink), xp.maximum(hi, kink)
+        grid = asarray(np.linspace(0.0, 1.0, 65), h)[None, :]
+        index = asarray(np.arange(65.0), h)[None, :]
+        for _ in range(6):
+            eta = lo[:, None] + (hi - lo)[:, None] * grid
+            value = joint(eta)
+            top = xp.max(value, axis=1, keepdims=True)
+            alive = value > top - 50.0
+            left = xp.min(xp.where(alive, index, 64.0 + xp.zeros_like(value)), axis=1) - 1.0
+            right = xp.max(xp.where(alive, index, xp.zeros_like(value)), axis=1) + 1.0
+            step = (hi - lo) / 64.0
+            peak = lo + step * xp.astype(xp.argmax(value, axis=1), xp.float64)
+            new_lo = lo + step * xp.where(left > 0.0, left, xp.zeros_like(left))
+            new_hi = lo + step * xp.where(right < 64.0, right, 64.0 + xp.zeros_like(right))
+            lo, hi = new_lo, new_hi
+        nodes, weights = _panels(lo, hi, peak, kinks)
+        value = joint(nodes)
+        top = xp.max(value, axis=1, keepdims=True)
+        return top[:, 0] + xp.log(xp.sum(weights * xp.exp(value - top), axis=1))
+
+    return _in_chunks(one, h, rho, kinks)

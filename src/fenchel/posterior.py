@@ -1,0 +1,147 @@
+"""q(z) = N(m, V) after the fit: marginals, prediction, samples.
+
+m = mu - Sigma W' alpha (eq:mstar),    V = (Sigma^-1 + W' Lam W)^-1 (eq:Vstar)
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .checks import problem
+from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .priors.base import Factor, NewRows, Predictors
+
+
+class Posterior:
+    """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
+
+    Arrays are in the library, and on the device, of the prior. With one predictor an observation eta has shape (N,),
+    with C of them (N, C).
+    """
+
+    def __init__(
+        self,
+        everyone: Predictors,
+        kept: Predictors,
+        active: np.ndarray,
+        factor: Factor,
+        sites: tuple[Array, Array],
+        marginals: tuple[Array, Array],
+    ) -> None:
+        self._all, self._kept, self._active, self._factor = everyone, kept, active, factor
+        self._alpha, self._lam = sites  # of all observations (N, C)
+        self._active_marginals = marginals  # h, rho of the active ones
+
+    def _shaped(self, x: Array) -> Array:
+        return x[..., 0] if self._all.n_predictors == 1 else x
+
+    @cached_property
+    def _marginals(self) -> tuple[Array, Array]:
+        """h and rho of all observations (N, C); those without curvature are predicted from the others."""
+        h, rho = self._active_marginals
+        n = self._all.n_observations
+        if self._active.size == n:
+            return h, rho
+        rest = np.setdiff1d(np.arange(n), self._active)
+        full = self._all.mt - self._all.apply(self._alpha)
+        away = self._all.restrict(rest)
+        left = away.variance - self._factor.reduction(away.between(self._kept)) + away.extra_variance
+        out = np.empty(tuple(full.shape))
+        out[self._active], out[rest] = to_numpy(rho), np.maximum(to_numpy(left), 0.0)
+        return full, asarray(out, full)
+
+    @property
+    def mean(self) -> Array:
+        """E[eta]: (N,) or (N, C)."""
+        return self._shaped(self._marginals[0])
+
+    @property
+    def variance(self) -> Array:
+        """Var[eta]: (N,) or (N, C)."""
+        return self._shaped(self._marginals[1])
+
+    @cached_property
+    def latent_mean(self) -> Array:
+        """E[z]: (L,), or (L, C) for independent predictors."""
+        return self._all.latent_mean() - self._all.latent_shift(self._alpha)
+
+    @cached_property
+    def latent_variance(self) -> Array:
+        """Var[z]: (L,), or (L, C)."""
+        return self._factor.latent_variance()
+
+    def predict(
+        self, design: Any = None, *, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+    ) -> tuple[Array, Array]:
+        """Mean and variance of eta at new rows.
+
+        Parameters
+        ----------
+        design : array (M, L) or scipy sparse
+            New rows of W; or, instead of it:
+        cross : array (M, L), or (C, M, L) for predictors with own covariances
+            Covariance of the new eta with the latents z: ``K(x_new, x)`` for a Gaussian process.
+        variance : array (M,) or (M, C)
+            Prior variance of the new eta: ``diag K(x_new, x_new)``. Needed with ``cross``.
+        mean : float or array, optional
+            Prior mean at the new points, with ``cross``. Default: the prior's mean when that is one number.
+        offset : float or array, optional
+
+        Returns
+        -------
+        mean, variance : arrays (M,) or (M, C)
+        """
+        m, v = self._all.predict(self._factor, self._kept, self._alpha, NewRows(design, cross, variance, mean, offset))
+        return self._shaped(m), self._shaped(v)
+
+    def covariance(self) -> Array:
+        """Cov[eta] of the observations: (N, N), or (C, N, N) for independent and (N*C, N*C) for correlated predictors.
+
+        Refuses a size that cannot fit in memory. Rows that were unobserved are included.
+        """
+        n, C = self._all.n_observations, self._all.n_predictors
+        bytes_needed = 8.0 * 3 * n * n * C
+        limit = _physical_memory()
+        if bytes_needed > limit:
+            raise problem(
+                "posterior.covariance",
+                f"the covariance of {n} x {C} predictors needs {bytes_needed / 2**30:.1f} GiB "
+                f"and {limit / 2**30:.1f} GiB are there",
+                "a size that fits",
+                "Use posterior.variance for the marginals, or posterior.sample for joint draws.",
+            )
+        blocks = self._joint_factor().covariance()
+        return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
+
+    def _joint_factor(self) -> Factor:
+        """A factorisation over all observations, the unobserved included."""
+        everyone = self._active.size == self._all.n_observations
+        return self._factor if everyone else self._all.at(self._lam)
+
+    def sample(self, size: int = 1, rng: Any = None) -> Array:
+        """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
+        draws = self._joint_factor().sample(int(size), np.random.default_rng(rng))
+        return self._shaped(self._marginals[0][None, ...] + draws)
+
+    def cavity(self) -> tuple[Array, Array]:
+        """Mean and variance (N, C) of each eta_n without its own observation.
+
+        v = rho / (1 - lam rho),  mean = h + alpha v. Nothing is refitted.
+        """
+        h, rho = self._marginals
+        remainder = np.ones(tuple(h.shape))
+        remainder[self._active] = to_numpy(self._factor.cavity)
+        v = rho / asarray(remainder, rho)
+        return h + self._alpha * v, v
+
+
+def _physical_memory() -> float:
+    """Bytes of memory in this machine; a guess where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        return 8.0 * 2**30

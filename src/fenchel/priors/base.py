@@ -1,0 +1,171 @@
+"""The west wing's contract: all observations together, through one factorisation.
+
+A ``Prior`` is what a user makes: z ~ N(mu, Sigma), eta = W z + offset. Bound to a data set it becomes ``Predictors``,
+and ``Predictors.at(lam)`` is one ``Factor`` that answers everything: log|B|, rho, the Newton direction, products,
+certificates, gradients, predictions, samples. With S = W Sigma W', Lam = diag(lam):
+
+    B = I + Lam^1/2 S Lam^1/2,    Vt = W V W' = (S^-1 + Lam)^-1,    V = (Sigma^-1 + W' Lam W)^-1      eq:Vstar
+
+Shapes. N observations with C predictors: mt, alpha, lam, rho are (N, C); potentials are (N, P). Predictors of one
+observation are independent a priori (C blocks) or correlated (one block of N*C rows, observation by observation).
+The structure of the curvature is the prior's business, so the prior solves Newton's system.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import Array
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonSystem:
+    """(J^-1 + M + diag(extra)) dtau = -g in the potentials, everything weighted.
+
+    M_{np,mq} = a_p a_q S_nm + 1/2 slope_np slope_mq Vt_nm^2;  J = diag(spread) - spread spread'/(slack + sum spread).
+    """
+
+    g: Array  # (N, P)  s - s*, the gradient in tau
+    signs: Array  # (N, P)  a_h
+    slope: Array  # (N, P)  lam'
+    extra: Array  # (N, P)  -1/2 lam'' rho, never negative
+    spread: Array  # (N, P)
+    slack: Array | None  # (N,) or None
+    layout: tuple[int, ...]  # the predictor of each potential
+    accuracy: float = 1e-8  # relative residual asked of an iterative solve; direct ones ignore it
+
+
+class Factor(ABC):
+    """One factorisation of the posterior precision at given lam."""
+
+    log_det: float  # log |B|
+
+    @property
+    @abstractmethod
+    def variance(self) -> Array:
+        """diag(W V W') (N, C)."""
+
+    @property
+    @abstractmethod
+    def cavity(self) -> Array:
+        """1 - lam diag(W V W') (N, C), without cancellation where that is possible."""
+
+    @abstractmethod
+    def apply(self, v: Array) -> Array:
+        """Vt v for v (N, C): h from b is mt + Vt (b - lam mt)."""
+
+    @abstractmethod
+    def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
+        """ds and dtau (N, P) of Newton's step. May use up the factor's memory; it comes back when asked for."""
+
+    @abstractmethod
+    def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
+        """M v (N, P), without ``extra``."""
+
+    @abstractmethod
+    def certificate(self, residual: Array, d: Array) -> float:
+        """1/2 r' S r + 1/2 d' (Vt o S) d: the strong-concavity bound of the exact mode. r, d: (N, C)."""
+
+    @abstractmethod
+    def gradient_covariance(self, alpha: Array) -> list[Array]:
+        """dP/dSigma of each block (L, L) at the optimum: W' 1/2 (alpha alpha' - Lam^1/2 B^-1 Lam^1/2) W."""
+
+    @abstractmethod
+    def latent_variance(self) -> Array:
+        """diag V: (L,) for one block, (L, C) for several."""
+
+    @abstractmethod
+    def reduction(self, cross: Sequence[Array]) -> Array:
+        """How much the data reduce the variance of new predictors (M, C): diag(c Lam^1/2 B^-1 Lam^1/2 c').
+
+        ``cross``: covariance of the new predictors with the fitted rows' predictors, one (M, R) for each block.
+        """
+
+    @abstractmethod
+    def covariance(self) -> list[Array]:
+        """Vt of each block, full (R, R)."""
+
+    @abstractmethod
+    def sample(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of W (z - m): (size, N, C)."""
+
+
+class Predictors(ABC):
+    """A prior bound to N observations of C predictors."""
+
+    n_observations: int
+    n_predictors: int
+    mt: Array  # (N, C)  W mu + offset
+    extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
+
+    @property
+    @abstractmethod
+    def variance(self) -> Array:
+        """diag S (N, C)."""
+
+    @abstractmethod
+    def apply(self, alpha: Array) -> Array:
+        """S alpha (N, C)."""
+
+    @abstractmethod
+    def at(self, lam: Array) -> Factor:
+        """The factorisation at lam (N, C) >= 0. Raises NotPositiveDefinite when rounding defeats it."""
+
+    @abstractmethod
+    def restrict(self, keep: np.ndarray) -> Predictors:
+        """The same prior seen by fewer observations (their indices)."""
+
+    @abstractmethod
+    def between(self, other: Predictors) -> list[Array]:
+        """Prior covariance with the rows of ``other``, another restriction of the same prior; one a block."""
+
+    @abstractmethod
+    def latent_shift(self, alpha: Array) -> Array:
+        """Sigma W' alpha: (L,) or (L, C). The posterior mean of z is mu minus this (eq:mstar)."""
+
+    @abstractmethod
+    def latent_mean(self) -> Array:
+        """mu: (L,) or (L, C)."""
+
+    @abstractmethod
+    def predict(self, factor: Factor, kept: Predictors, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+        """Mean and variance (M, C) of W* z + offset* at new rows, ``factor`` being of the rows ``kept``."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """Where to predict: rows of W, or a covariance with the latents z and the prior's moments there."""
+
+    design: Any = None  # (M, L), or indices of latents when the prior has no design
+    cross: Any = None  # (M, L) or (C, M, L): Cov(eta*, z)
+    variance: Any = None  # (M,) or (M, C): Var(eta*) a priori; needed with cross
+    mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross
+    offset: Any = 0.0
+
+
+class Prior(ABC):
+    """z ~ N(mu, Sigma), eta = W z + offset."""
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Rows of W."""
+
+    @property
+    @abstractmethod
+    def like(self) -> Array:
+        """Any array of the prior: where it lives, the whole computation lives."""
+
+    @abstractmethod
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
+        """Meet N observations of C predictors; ``coupled`` when the likelihood couples those of one observation."""
+
+    @classmethod
+    @abstractmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        """Small priors of every shape this class supports: the contract tests run on them."""

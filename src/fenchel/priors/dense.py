@@ -1,0 +1,122 @@
+"""A dense prior covariance: z ~ N(mean, covariance), eta = design z + offset.
+
+The matrix is used as it is: nothing is inverted, no jitter is added, and a kernel matrix that is singular up to
+rounding (equal inputs, long length scales) is welcome.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import number, problem
+from ..linalg import dense
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from .base import Prior
+from .setup import bind_latents, checked_design, checked_mean
+
+
+class DenseCovariance(Prior):
+    """A Gaussian prior given by its covariance matrix.
+
+    Parameters
+    ----------
+    covariance : array (L, L) or (C, L, L)
+        Symmetric positive semidefinite. One for all predictors of an observation, or C own ones. With several
+        predictors a matrix of N*C rows (observation by observation) makes them correlated a priori. numpy, torch or
+        cupy: the computation runs where it lives. It is referred to, not copied.
+    mean : float, array (L,) or (L, C)
+    design : array (N, L) or scipy sparse, optional
+        W; without it every latent is a predictor. N*C rows make the predictors correlated.
+    offset : float, array (N,) or (N, C)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.priors import DenseCovariance
+    >>> DenseCovariance(np.eye(3)).n_rows
+    3
+    """
+
+    def __init__(self, covariance: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0) -> None:
+        self.covariance = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
+        L = self.covariance.shape[-1]
+        self.design = checked_design("DenseCovariance", design, self.covariance, L)
+        self.mean = checked_mean("DenseCovariance", mean, L)
+        self.offset = offset
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.covariance.shape[-1] if self.design is None else self.design.shape[0])
+
+    @property
+    def like(self) -> Array:
+        return self.covariance
+
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Any:
+        stack = self.covariance if self.covariance.ndim == 3 else None
+        own = None if stack is None else [stack[c, ...] for c in range(stack.shape[0])]
+        return bind_latents(
+            "DenseCovariance",
+            [self.covariance] if own is None else own,
+            self.mean,
+            self.design,
+            self.offset,
+            (n_observations, n_predictors, coupled),
+            own is not None,
+        )
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        def kernel(m: int) -> np.ndarray:
+            x = rng.normal(size=(m, 2))
+            distance = ((x[:, None] - x[None]) ** 2).sum(-1)
+            return 1.5 * np.exp(-0.5 * distance) + 0.1 * np.eye(m)
+
+        wide = rng.normal(size=(n, n + 3)) / np.sqrt(n)
+        out: list[Prior] = [
+            cls(kernel(n), mean=0.2, offset=rng.normal(size=n) * 0.1),
+            cls(kernel(n + 3), mean=rng.normal(size=n + 3), design=wide),
+            cls(kernel(2), design=rng.normal(size=(n, 2))),
+        ]
+        if n_predictors > 1:
+            out += [
+                cls(np.stack([kernel(n) for _ in range(n_predictors)])),
+                cls(kernel(n * n_predictors), mean=-0.1),
+            ]
+        return out
+
+    def __repr__(self) -> str:
+        return f"DenseCovariance({tuple(self.covariance.shape)}, {self.n_rows} rows)"
+
+
+def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Array:
+    """A finite, symmetric, positive semidefinite float64 matrix (or a stack of them), or the sentence why not."""
+    S = asarray(value, value if hasattr(value, "shape") and namespace(value) is not np else np.empty(0))
+    if S.ndim == 3 and stacked:
+        for c in range(S.shape[0]):
+            checked_covariance(where, f"{name}[{c}]", S[c, ...], False)
+        return S
+    if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] == 0:
+        raise problem(where, f"{name} has shape {tuple(S.shape)}", "a square matrix (L, L)" + " or (C, L, L)" * stacked)
+    asymmetry = dense.asymmetry(S)
+    if not np.isfinite(asymmetry):
+        bad = np.argwhere(~np.isfinite(to_numpy(S)))[0]
+        raise problem(where, f"{name}[{bad[0]}, {bad[1]}] is not finite", "finite numbers")
+    scale = float(namespace(S).max(namespace(S).abs(S)))
+    if asymmetry > 1e-8 * scale:
+        raise problem(
+            where,
+            f"{name} is not symmetric: entries differ from their mirror image by up to {number(asymmetry)}",
+            "a symmetric matrix",
+            "Use (K + K.T) / 2 if the difference is rounding.",
+        )
+    if not dense.is_positive_semidefinite(S, dense.empty_square(S.shape[0], S)):
+        raise problem(
+            where,
+            f"{name} is not positive semidefinite: its smallest eigenvalue is {number(dense.smallest_eigenvalue(S))}",
+            "a covariance matrix",
+            "Check the kernel, or add a noise term on the diagonal if the model has one.",
+        )
+    return S

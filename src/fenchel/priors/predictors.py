@@ -1,0 +1,230 @@
+"""What both engines share: C independent blocks of N rows, or one block of N*C correlated rows.
+
+A block b holds the predictors ``groups[b]``; its vectors are (N, C)[:, group] flattened observation by observation.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checks import numeric, problem
+from ..linalg.arrays import Array, asarray, namespace
+from ..linalg.dense import asarray_index
+from .base import Factor, NewRows, NewtonSystem, Predictors
+from .latents import Latents, is_sparse
+
+
+class Blocks:
+    """Moves vectors between (N, C) and the blocks' own flat form."""
+
+    def __init__(self, n_observations: int, groups: Sequence[tuple[int, ...]]) -> None:
+        self.n, self.groups = n_observations, list(groups)
+        self.n_predictors = sum(len(group) for group in self.groups)
+
+    def split(self, x: Array) -> list[Array]:
+        """(N, C) -> one flat (R,) for each block."""
+        xp = namespace(x)
+        if len(self.groups) == 1 and x.shape[1] == self.n_predictors:
+            return [xp.reshape(x, (-1,))]
+        return [x[:, group[0]] for group in self.groups]
+
+    def join(self, parts: Sequence[Array]) -> Array:
+        """One flat (R,) a block -> (N, C)."""
+        xp = namespace(parts[0])
+        if len(self.groups) == 1:
+            return xp.reshape(parts[0], (-1, self.n_predictors))
+        return xp.stack(list(parts), axis=1)
+
+    def _plain(self, layout: tuple[int, ...]) -> bool:
+        return layout == tuple(range(self.n_predictors))
+
+    def split_potentials(self, x: Array, layout: tuple[int, ...]) -> list[Array]:
+        """(N, P) -> one flat vector a block: its rows once for each potential they have."""
+        if self._plain(layout):
+            return self.split(x)
+        xp = namespace(x)
+        own = [[p for p, c in enumerate(layout) if c in group] for group in self.groups]
+        return [xp.concat([x[:, p] for p in ps]) for ps in own]
+
+    def join_potentials(self, parts: Sequence[Array], layout: tuple[int, ...]) -> Array:
+        """The inverse of ``split_potentials``."""
+        if self._plain(layout):
+            return self.join(parts)
+        xp = namespace(parts[0])
+        queue = [list(xp.unstack(xp.reshape(part, (-1, self.n)), axis=0)) for part in parts]
+        home = {c: b for b, group in enumerate(self.groups) for c in group}
+        return xp.stack([queue[home[c]].pop(0) for c in layout], axis=1)
+
+    def gather(self, x: Array, layout: tuple[int, ...]) -> Array:
+        """Potentials (N, P) summed into their predictors (N, C)."""
+        if self._plain(layout):
+            return x
+        xp, C = namespace(x), self.n_predictors
+        columns = [sum((x[:, p] for p, k in enumerate(layout) if k == c), 0.0 * x[:, 0]) for c in range(C)]
+        return xp.stack(columns, axis=1)
+
+    def spread(self, x: Array, layout: tuple[int, ...]) -> Array:
+        """Predictors (N, C) repeated for their potentials (N, P)."""
+        return x if self._plain(layout) else namespace(x).stack([x[:, c] for c in layout], axis=1)
+
+
+class BlockFactor(Factor):
+    """What a factorisation in blocks answers the same way in either space."""
+
+    predictors: LatentPredictors
+    blocks: Blocks
+
+    @abstractmethod
+    def hadamard(self, v: Array) -> Array:
+        """(Vt o Vt) v for v (N, C)."""
+
+    @abstractmethod
+    def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
+        """``reduction`` of each block, flat."""
+
+    @abstractmethod
+    def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        """``sample`` of each block: (size, R)."""
+
+    def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
+        blocks, layout = self.blocks, system.layout
+        S_part = self.predictors.apply(blocks.gather(system.signs * v, layout))
+        V_part = self.hadamard(blocks.gather(system.slope * v, layout))
+        return system.signs * blocks.spread(S_part, layout) + 0.5 * system.slope * blocks.spread(V_part, layout)
+
+    def reduction(self, cross: Sequence[Array]) -> Array:
+        taken = self.reduction_blocks(cross)
+        return Blocks(taken[0].shape[0] // len(self.blocks.groups[0]), self.blocks.groups).join(taken)
+
+    def sample(self, size: int, rng: np.random.Generator) -> Array:
+        draws = self.sample_blocks(size, rng)
+        xp = namespace(draws[0])
+        if len(draws) == 1:
+            return xp.reshape(draws[0], (size, self.blocks.n, self.blocks.n_predictors))
+        return xp.stack(draws, axis=2)
+
+
+class LatentPredictors(Predictors):
+    """Predictors built on ``Latents``: one (latents, W) for each block."""
+
+    def __init__(
+        self, blocks: Blocks, latents: Sequence[Latents], designs: Sequence[Any], offset: Array, default_mean: Any
+    ) -> None:
+        self.blocks, self.latents, self.designs = blocks, list(latents), list(designs)
+        self.n_observations, self.n_predictors = blocks.n, blocks.n_predictors
+        self.offset, self.default_mean = offset, default_mean
+        pairs = zip(self.latents, self.designs, strict=True)
+        self.mt = blocks.join([z.multiply(W, z.mean) for z, W in pairs]) + offset
+
+    @property
+    def variance(self) -> Array:
+        pairs = zip(self.latents, self.designs, strict=True)
+        return self.blocks.join([z.diagonal(W) for z, W in pairs])
+
+    def columns(self, parts: Sequence[Array]) -> Array:
+        """Latent vectors: (L,) for one block, (L, C) for several."""
+        return parts[0] if len(parts) == 1 else namespace(parts[0]).stack(list(parts), axis=1)
+
+    def latent_mean(self) -> Array:
+        return self.columns([z.mean for z in self.latents])
+
+    def _adjoints(self, alpha: Array) -> list[Array]:
+        """W' alpha of each block."""
+        flat = self.blocks.split(alpha)
+        return [z.adjoint(W, a) for z, W, a in zip(self.latents, self.designs, flat, strict=True)]
+
+    def latent_shift(self, alpha: Array) -> Array:
+        pairs = zip(self.latents, self._adjoints(alpha), strict=True)
+        return self.columns([z.covariance_times(a) for z, a in pairs])  # eq:mstar
+
+    def between(self, other: Predictors) -> list[Array]:
+        assert isinstance(other, LatentPredictors)
+        triples = zip(self.latents, self.designs, other.designs, strict=True)
+        return [z.between(mine, theirs) for z, mine, theirs in triples]
+
+    def keep_rows(self, keep: np.ndarray) -> tuple[Blocks, list[Any], Array, list[np.ndarray]]:
+        """Blocks, designs, offset and the flat row indices of each block for the observations ``keep``."""
+        flat = []
+        for group in self.blocks.groups:
+            m = len(group)
+            flat.append((keep[:, None] * m + np.arange(m)[None, :]).ravel())
+        designs = [z.subset(W, rows) for z, W, rows in zip(self.latents, self.designs, flat, strict=True)]
+        offset = namespace(self.offset).take(self.offset, asarray_index(keep, self.offset), axis=0)
+        return Blocks(keep.size, self.blocks.groups), designs, offset, flat
+
+    # -- prediction --------------------------------------------------------------------------------
+    def predict(self, factor: Factor, kept: Predictors, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+        assert isinstance(kept, LatentPredictors)
+        if (new.design is None) == (new.cross is None):
+            raise problem(
+                "posterior.predict",
+                "got both or neither of design and cross",
+                "one of them: new rows of W, or the covariance of new predictors with the latents",
+            )
+        rows, m = self._new_rows(new)
+        xp, blocks = namespace(self.offset), Blocks(m, self.blocks.groups)
+        adjoints = self._adjoints(alpha)
+        means, variances, cross = [], [], []
+        for b, (z, row) in enumerate(zip(self.latents, rows, strict=True)):
+            fitted = kept.designs[b]
+            if new.design is not None:
+                means.append(z.multiply(row, z.mean) - z.multiply(row, z.covariance_times(adjoints[b])))
+                variances.append(z.diagonal(row))
+                cross.append(z.between(row, fitted))
+            else:
+                means.append(-(row @ adjoints[b]))
+                cross.append(row if fitted is None else z.multiply(fitted, row.T).T)
+        mean = blocks.join(means)
+        if new.design is not None:
+            prior_variance = blocks.join(variances)
+        else:
+            if new.variance is None:
+                raise problem(
+                    "posterior.predict", "variance is missing", "the prior variance of each new predictor with cross"
+                )
+            given = self.default_mean if new.mean is None else new.mean
+            if given is None:
+                raise problem(
+                    "posterior.predict",
+                    "mean is missing",
+                    "the prior mean at the new points, because the prior's own mean is a vector",
+                    "Pass mean=....",
+                )
+            mean = mean + self._per_row("mean", given, m)
+            prior_variance = self._per_row("variance", new.variance, m)
+        mean = mean + self._per_row("offset", new.offset, m)
+        variance = prior_variance - factor.reduction(cross)
+        return mean, xp.where(variance > 0.0, variance, xp.zeros_like(variance))
+
+    def _per_row(self, name: str, value: Any, m: int) -> Array:
+        """A number, (M,) or (M, C) as (M, C) on the prior's device."""
+        C = self.n_predictors
+        out = numeric("posterior.predict", name, value)
+        if out.ndim == 1 and out.shape[0] == m:
+            out = out[:, None]
+        if out.ndim not in (0, 2) or (out.ndim == 2 and (out.shape[0] != m or out.shape[1] not in (1, C))):
+            raise problem("posterior.predict", f"{name} has shape {out.shape}", f"a number, shape ({m},) or ({m}, {C})")
+        return asarray(np.broadcast_to(out, (m, C)), self.offset)
+
+    def _new_rows(self, new: NewRows) -> tuple[list[Any], int]:
+        """The new design or cross-covariance of each block, checked, and the number of new observations."""
+        where, name = "posterior.predict", "design" if new.design is not None else "cross"
+        value = new.design if new.design is not None else new.cross
+        L, n_blocks = self.latents[0].n, len(self.latents)
+        width = len(self.blocks.groups[0])
+        if not is_sparse(value):
+            value = asarray(value, self.offset)
+        if value.ndim == 3 and name == "cross" and value.shape[0] == n_blocks:
+            rows = [value[b, ...] for b in range(n_blocks)]
+        else:
+            rows = [value] * n_blocks
+        if rows[0].ndim != 2 or rows[0].shape[1] != L or rows[0].shape[0] % width:
+            per = f"a multiple of {width} rows" if width > 1 else "any number of rows"
+            raise problem(where, f"{name} has shape {tuple(value.shape)}", f"{L} columns and {per}")
+        if is_sparse(value) and not isinstance(self.offset, np.ndarray):
+            rows = [asarray(row.toarray(), self.offset) for row in rows]
+        return rows, rows[0].shape[0] // width

@@ -1,0 +1,328 @@
+"""Work in the N x N space of the rows: S = W Sigma W' is a dense matrix.
+
+One Newton iteration is four Choleskys' worth of flops, in one buffer of N^2 doubles:
+
+    B = I + Lam^1/2 S Lam^1/2 = L L'     potrf      log|B|
+    L^-1                                 trtri      rho = (1 - diag B^-1) / lam, the gap
+    B^-1                                 lauum      Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
+    K = I + q M q                        potrf      ds = -K^-1(q g) / q,   M = S + 1/2 Vt o Vt,  q = sqrt(J)
+
+For a softmax, with E_c = q_c K_c^-1 q_c and T = diag(slack) + sum_c E_c: nu = T^-1 sum_c E_c g_c,
+dtau_c = -E_c (g_c - nu) and ds_c = dtau_c / spread_c - nu: C such iterations and one Cholesky, never (CN)^3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..linalg import dense
+from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .base import NewtonSystem
+from .latents import Latents
+from .predictors import BlockFactor, Blocks, LatentPredictors
+
+_TINY = 1e-4  # below lam S_nn = 1e-4 the formula (1 - diag B^-1)/lam loses digits; see RowFactor.variance
+
+
+class RowBlock:
+    """S of one block, and the buffers its factorisations reuse."""
+
+    def __init__(self, S: Array) -> None:
+        self.S = S
+        self.n = S.shape[0]
+        self.diagonal = namespace(S).linalg.diagonal(S) if not is_numpy(S) else np.diagonal(S).copy()
+        self._free: list[Array] = []
+
+    def take(self) -> Array:
+        """A buffer of N x N doubles: fresh pages cost more than the elementwise work done in them."""
+        return self._free.pop() if self._free else dense.empty_square(self.n, self.S)
+
+    def give(self, buffer: Array) -> None:
+        if is_numpy(buffer) and buffer.shape[0] == self.n and len(self._free) < 2:
+            self._free.append(buffer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_free": []}
+
+
+class RowFactor:
+    """B = L L' of one block; ``matrix`` holds L, then L^-1, then nothing once a direction has used it up."""
+
+    def __init__(self, block: RowBlock, lam: Array) -> None:
+        self.block, self.lam = block, lam
+        self.root = namespace(lam).sqrt(lam)
+        self.matrix: Array | None = None
+        self.inverted = False
+        self._factorise()
+        self.log_det = dense.log_det(self.matrix)
+
+    def _factorise(self) -> None:
+        B = dense.scaled_plus_identity(self.block.S, self.root, self.block.take())
+        try:
+            self.matrix, self.inverted = dense.cholesky(B), False
+        except dense.NotPositiveDefinite:
+            self.block.give(B)
+            raise
+
+    def L_inverse(self) -> Array:
+        """L^-1, refactorising if a direction has used the memory."""
+        if self.matrix is None:
+            self._factorise()
+        if not self.inverted:
+            self.matrix, self.inverted = dense.triangular_inverse(self.matrix), True
+        return self.matrix
+
+    def release(self) -> Array:
+        """Hand over the memory of L^-1 as B^-1."""
+        out = dense.inverse_from(self.L_inverse())
+        self.matrix = None
+        return out
+
+    def __del__(self) -> None:
+        if getattr(self, "matrix", None) is not None:
+            self.block.give(self.matrix)
+
+    def marginals(self) -> tuple[Array, Array]:
+        """diag Vt and 1 - lam diag Vt = diag B^-1."""
+        xp, S, lam = namespace(self.lam), self.block.diagonal, self.lam
+        Linv = self.L_inverse()
+        cavity = dense.column_squares(Linv)
+        tiny = lam * S < _TINY
+        variance = (1.0 - cavity) / xp.where(tiny, xp.ones_like(lam), lam)
+        rows = np.flatnonzero(to_numpy(tiny))
+        if rows.size:  # S_nn - |L^-1 Lam^1/2 S_n|^2 for those rows only
+            index = dense.asarray_index(rows, S)
+            variance = xp.where(tiny, xp.zeros_like(lam), variance)
+            direct = xp.take(S, index) - self.explained(xp.take(self.block.S, index, axis=0))
+            variance = variance + scatter(direct, rows, lam)
+            cavity = xp.where(tiny, 1.0 - lam * variance, cavity)
+        return variance, cavity
+
+    def explained(self, cross: Array) -> Array:
+        """diag(c Lam^1/2 B^-1 Lam^1/2 c') for cross (M, R): the variance the data take away."""
+        xp = namespace(cross)
+        return xp.sum(dense.multiply_lower(self.L_inverse(), self.root[:, None] * cross.T) ** 2, axis=0)
+
+    def middle(self, v: Array) -> Array:
+        """Lam^1/2 B^-1 Lam^1/2 v."""
+        Linv = self.L_inverse()
+        half = dense.multiply_lower(Linv, self.root * v)
+        return self.root * dense.multiply_lower(Linv, half, transposed=True)
+
+    def covariance(self) -> Array:
+        """Vt = S - S Lam^1/2 B^-1 Lam^1/2 S."""
+        half = dense.multiply_lower(self.L_inverse(), self.root[:, None] * self.block.S)
+        return self.block.S - half.T @ half
+
+
+def scatter(values: Array, rows: np.ndarray, like: Array) -> Array:
+    """A vector that is ``values`` at ``rows`` and 0 elsewhere."""
+    out = np.zeros(like.shape[0])
+    out[rows] = to_numpy(values)
+    return asarray(out, like)
+
+
+class RowPredictors(LatentPredictors):
+    """Predictors whose blocks are N x N matrices."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        latents: Sequence[Latents],
+        designs: Sequence[Any],
+        offset: Array,
+        default_mean: Any = None,
+        rows: Sequence[RowBlock] | None = None,
+    ) -> None:
+        super().__init__(blocks, latents, designs, offset, default_mean)
+        if rows is None:
+            made: dict[int, RowBlock] = {}  # predictors that share a covariance share the block
+            rows = []
+            for z, W in zip(self.latents, self.designs, strict=True):
+                if id(z) not in made:
+                    plain = W is None and not z.diagonal_only
+                    made[id(z)] = RowBlock(z.Sigma if plain else z.between(W, W))
+                rows.append(made[id(z)])
+        self.rows = list(rows)
+
+    def apply(self, alpha: Array) -> Array:
+        parts = self.blocks.split(alpha)
+        return self.blocks.join([row.S @ a for row, a in zip(self.rows, parts, strict=True)])
+
+    def at(self, lam: Array) -> RowsFactor:
+        return RowsFactor(self, lam)
+
+    def restrict(self, keep: np.ndarray) -> RowPredictors:
+        blocks, designs, offset, flat = self.keep_rows(keep)
+        made: dict[int, RowBlock] = {}
+        for row, index in zip(self.rows, flat, strict=True):
+            if id(row) not in made:
+                made[id(row)] = RowBlock(submatrix(row.S, index))
+        rows = [made[id(row)] for row in self.rows]
+        return RowPredictors(blocks, self.latents, designs, offset, self.default_mean, rows)
+
+
+def submatrix(S: Array, index: np.ndarray) -> Array:
+    if is_numpy(S):
+        return S[np.ix_(index, index)]
+    xp, i = namespace(S), dense.asarray_index(index, S)
+    return xp.take(xp.take(S, i, axis=0), i, axis=1)
+
+
+class RowsFactor(BlockFactor):
+    """The factors of all blocks, and Newton's system across them."""
+
+    predictors: RowPredictors
+
+    def __init__(self, predictors: RowPredictors, lam: Array) -> None:
+        self.predictors, self.blocks = predictors, predictors.blocks
+        self.parts = [RowFactor(row, part) for row, part in zip(predictors.rows, self.blocks.split(lam), strict=True)]
+        self.log_det = sum(part.log_det for part in self.parts)
+        self._marginals: tuple[Array, Array] | None = None
+
+    def _both(self) -> tuple[Array, Array]:
+        if self._marginals is None:
+            pairs = [part.marginals() for part in self.parts]
+            self._marginals = (
+                self.blocks.join([variance for variance, _ in pairs]),
+                self.blocks.join([cavity for _, cavity in pairs]),
+            )
+        return self._marginals
+
+    @property
+    def variance(self) -> Array:
+        return self._both()[0]
+
+    @property
+    def cavity(self) -> Array:
+        return self._both()[1]
+
+    def apply(self, v: Array) -> Array:
+        out = []
+        for part, x in zip(self.parts, self.blocks.split(v), strict=True):
+            Sx = part.block.S @ x
+            out.append(Sx - part.block.S @ part.middle(Sx))
+        return self.blocks.join(out)
+
+    # -- Newton ------------------------------------------------------------------------------------
+    def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
+        return self._uncoupled(system) if system.slack is None else self._coupled(system)
+
+    def _uncoupled(self, system: NewtonSystem) -> tuple[Array, Array]:
+        """x = K^-1 (q g) block by block; dtau = -q x and ds = -x / q, exact row by row however small q is."""
+        xp, q, solved = namespace(system.g), namespace(system.g).sqrt(system.spread), []
+        right = self.blocks.split_potentials(q * system.g, system.layout)
+        for part, K, b in zip(self.parts, self._newton_matrices(system, q), right, strict=True):
+            L = dense.cholesky(K)
+            solved.append(dense.solve_cholesky(L, b))
+            part.block.give(L)
+        x = self.blocks.join_potentials(solved, system.layout)
+        live = q > 0.0
+        return xp.where(live, -x / xp.where(live, q, xp.ones_like(q)), -system.g), -q * x
+
+    def _coupled(self, system: NewtonSystem) -> tuple[Array, Array]:
+        """The softmax: E_c = q_c K_c^-1 q_c of each block, and one N x N system for what ties them together."""
+        xp, n, m = namespace(system.g), self.blocks.n, len(self.blocks.groups[0])
+        q = xp.sqrt(system.spread)
+        T = dense.diagonal_matrix(system.slack)
+        E = []
+        for K, scale in zip(self._newton_matrices(system, q), self.blocks.split(q), strict=True):
+            inverse = dense.inverse_from(dense.triangular_inverse(dense.cholesky(K)))
+            E.append(dense.scale_symmetric(inverse, scale))
+            if m == 1:
+                T = dense.add_lower(T, E[-1])
+            else:  # correlated predictors: sum the entries of each pair of observations
+                T = T + xp.sum(xp.sum(xp.reshape(dense.symmetrised(E[-1]), (n, m, n, m)), axis=3), axis=1)
+
+        def times_E(v: Array) -> Array:
+            parts = self.blocks.split(v)
+            return self.blocks.join([dense.multiply_symmetric(e, x) for e, x in zip(E, parts, strict=True)])
+
+        nu = dense.solve_cholesky(dense.cholesky(T), xp.sum(times_E(system.g), axis=1))[:, None]
+        dtau = -times_E(system.g - nu)
+        for part, e in zip(self.parts, E, strict=True):
+            part.block.give(e)
+        live = system.spread > 0.0
+        ds = dtau / xp.where(live, system.spread, xp.ones_like(dtau)) - nu
+        return xp.where(live, ds, -system.g), dtau
+
+    def _newton_matrices(self, system: NewtonSystem, q: Array) -> Iterator[Array]:
+        """K = I + q (M + extra) q of each block, in the memory of its factor when every row has one potential."""
+        xp, layout = namespace(q), system.layout
+        variance = self.blocks.split(self.variance)
+
+        def per_block(x: Array) -> list[Array]:
+            return self.blocks.split_potentials(x, layout)
+
+        lefts, slopes, extras = (
+            per_block(x) for x in (system.signs * q, system.slope * q, system.extra * system.spread)
+        )
+        for part, rho, left, slope, extra in zip(self.parts, variance, lefts, slopes, extras, strict=True):
+            S, lam, R = part.block.S, part.lam, part.block.n
+            live = lam > 0.0
+            weight = xp.where(live, 1.0 / xp.where(live, lam, xp.ones_like(lam)), xp.zeros_like(lam))
+            if left.shape[0] == R:
+                u = slope * weight
+                diagonal = 1.0 + extra + left**2 * part.block.diagonal + 0.5 * (slope * rho) ** 2
+                Binv = part.release()
+                yield dense.set_diagonal(dense.hadamard_curvature(S, left, left, Binv, u, u, Binv), diagonal)
+            else:
+                reps = left.shape[0] // R
+                Vt = part.covariance()
+                tile = [xp.concat([xp.concat([A] * reps, axis=1)] * reps, axis=0) for A in (S, Vt)]
+                M = left[:, None] * tile[0] * left[None, :] + 0.5 * slope[:, None] * tile[1] ** 2 * slope[None, :]
+                yield M + dense.diagonal_matrix(1.0 + extra)
+
+    def hadamard(self, v: Array) -> Array:
+        parts = self.blocks.split(v)
+        return self.blocks.join([Vt**2 @ x for Vt, x in zip(self.covariance(), parts, strict=True)])
+
+    # -- everything else ---------------------------------------------------------------------------
+    def certificate(self, residual: Array, d: Array) -> float:
+        total, split = 0.0, self.blocks.split
+        for part, Vt, r, e in zip(self.parts, self.covariance(), split(residual), split(d), strict=True):
+            xp, S = namespace(r), part.block.S
+            total += 0.5 * float(xp.sum(r * (S @ r))) + 0.5 * float(xp.sum(e * ((Vt * S) @ e)))
+        return total
+
+    def gradient_covariance(self, alpha: Array) -> list[Array]:
+        out, predictors = [], self.predictors
+        parts = zip(self.parts, predictors.latents, predictors.designs, self.blocks.split(alpha), strict=True)
+        for part, z, W, a in parts:
+            half = namespace(a).tril(part.L_inverse()) * part.root[None, :]
+            G = 0.5 * (a[:, None] * a[None, :] - half.T @ half)
+            out.append(pull_back(z, W, G))
+        return out
+
+    def latent_variance(self) -> Array:
+        out = []
+        for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
+            out.append(z.diagonal(None) - part.explained(z.cross(W).T))
+        return self.predictors.columns(out)
+
+    def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
+        return [part.explained(c) for part, c in zip(self.parts, cross, strict=True)]
+
+    def covariance(self) -> list[Array]:
+        return [part.covariance() for part in self.parts]
+
+    def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        draws = []
+        for part in self.parts:
+            R = dense.semidefinite_root(part.covariance())
+            draws.append((R @ asarray(rng.standard_normal((R.shape[1], size)), R)).T)
+        return draws
+
+
+def pull_back(z: Latents, W: Any, G: Array) -> Array:
+    """W' G W (L, L) for a symmetric G (R, R)."""
+    if W is None:
+        return G
+    if isinstance(W, np.ndarray) and W.ndim == 1:
+        out = np.zeros((z.n, z.n))
+        out[np.ix_(W, W)] = to_numpy(G)
+        return asarray(out, G)
+    return W.T @ (W.T @ G).T

@@ -1,0 +1,230 @@
+"""The drawing board: likelihood + prior + y -> the dual, its gradient, its curvature, its certificate.
+
+    D(tau) = 1/2 alpha' S alpha - mt' alpha - 1/2 log|B| - 1/2 c' lam + sum k - sum const        eq:dual-simple
+    h = mt - S alpha,   s* = a_h h + lam' rho/2,   grad_tau D = s - s*
+    P      = -1/2 (log|B| - lam'(rho - c) + alpha' S alpha) - sum f(h, rho)                       eq:primal-problem
+    gap    = D - P = sum_n [max_tau' G_n(tau') - G_n(tau)] >= 0,   P <= best ELBO <= D
+
+Rows that carry no curvature (unobserved, exposure 0, a return of exactly 0) leave the system here: their constant alpha
+shifts the mean of the others, and they are predicted afterwards.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .checks import first, numeric, problem
+from .likelihoods.base import Likelihood, Site, slice_rows
+from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.dense import NotPositiveDefinite, asarray_index
+from .priors.base import NewtonSystem, Prior
+
+
+class Problem:
+    """One inference problem: what a solver sees.
+
+    Attributes
+    ----------
+    active : indices of the observations in the system; every array below has that many rows
+    predictors : the prior seen by them, with ``mt`` their shifted prior mean
+    rows, weight : the likelihood's data and weights
+    """
+
+    def __init__(self, likelihood: Likelihood, prior: Prior, y: Any, weights: Any = None) -> None:
+        self.likelihood, self.prior = likelihood, prior
+        like = prior.like
+        host = to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
+        self.y = numeric(likelihood.name, "y", host)
+        self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
+        self.n_observations = int(self.all_rows["weight"].shape[0])
+        site = likelihood.site(likelihood.start(self.all_rows, 1.0), self.all_rows)
+        self.coupled = site.slack is not None
+        self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, self.coupled)
+        self._refuse_correlated()
+        self._set_aside(site)
+
+    def _refuse_correlated(self) -> None:
+        groups = getattr(getattr(self.all_predictors, "blocks", None), "groups", [()])
+        if self.likelihood.needs_independent_predictors and any(len(group) > 1 for group in groups):
+            raise problem(
+                self.likelihood.name,
+                'bound="tilted" meets predictors that are correlated a priori',
+                "independent predictors (one covariance for all, or one each), for which the bound is valid",
+                'Use bound="log-sum", which holds under any correlation.',
+            )
+
+    def _set_aside(self, site: Site) -> None:
+        """Split the observations into those with curvature and the rest, whose alpha is a constant."""
+        xp, rows = namespace(site.tau), self.all_rows
+        weight = rows["weight"]
+        keep = to_numpy((weight > 0.0) & ~self.likelihood.is_flat(rows))
+        self.active = np.flatnonzero(keep)
+        if self.active.size == 0:
+            self.active = np.zeros(1, dtype=int)  # nothing observed: one row of weight 0 keeps the shapes
+        everyone = self.active.size == self.n_observations
+        index = asarray_index(self.active, weight)
+        full = self.all_predictors
+        self.fixed_alpha = weight[:, None] * site.alpha  # of rows set aside; 0 for the active ones
+        mask = np.ones(self.n_observations)
+        mask[self.active] = 0.0
+        aside = asarray(mask, weight)
+        self.fixed_alpha = self.fixed_alpha * aside[:, None]
+        if everyone:
+            self.predictors, self.mt, self.rows, self.shift = full, full.mt, rows, 0.0
+        else:
+            S_alpha = full.apply(self.fixed_alpha)
+            self.mt = xp.take(full.mt - S_alpha, index, axis=0)
+            self.rows = (
+                slice_rows(rows, self.active)
+                if isinstance(weight, np.ndarray)
+                else {key: xp.take(value, index, axis=0) for key, value in rows.items()}
+            )
+            self.predictors = full.restrict(self.active)
+            # E exp(-a' eta) = exp(-mt' a + a' S a / 2) for the linear rows, with their base measure
+            quadratic = xp.sum(self.fixed_alpha * (0.5 * S_alpha - full.mt))
+            self.shift = float(quadratic - xp.sum(aside * weight * self.likelihood.constant(rows)))
+        self.weight = self.rows["weight"]
+        self.constant = float(xp.sum(self.weight * self.likelihood.constant(self.rows)))
+
+    # -- points ------------------------------------------------------------------------------------
+    def at(self, s: Array) -> Point:
+        """Evaluate the dual at s (N, P). A failed factorisation or a NaN is a point with dual = +inf."""
+        return Point(self, s)
+
+    def default_start(self) -> Array:
+        """The likelihood's start, its alpha shrunk until the prior's quadratic term no longer dominates.
+
+        The dual along the likelihood's path, with log|B| replaced by its Hadamard bound, costs O(N^2) a trial.
+        """
+        xp, best = namespace(self.weight), (np.inf, None)
+        w, variance = self.weight, self.predictors.variance
+        for power in range(0, 16):
+            s = self.likelihood.start(self.rows, 4.0**-power)
+            site = self.likelihood.site(s, self.rows)
+            alpha, lam = w[:, None] * site.alpha, w[:, None] * site.lam
+            value = xp.sum(alpha * (0.5 * self.predictors.apply(alpha) - self.mt)) + xp.sum(w * site.k)
+            value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance)))
+            if value < best[0] - 1e-9 * abs(value):
+                best = (value, s)
+            elif np.isfinite(best[0]):
+                break
+        return self.likelihood.start(self.rows, 1.0) if best[1] is None else best[1]
+
+    def start_from(self, start: Any) -> Array:
+        """A user's start: an s (N,), (N, P), or a Solution of the same shape."""
+        value = getattr(start, "s", start)
+        value = to_numpy(value) if hasattr(value, "__array_namespace__") else value
+        s = numeric("infer", "start", value)
+        P = len(self.likelihood.layout)
+        if s.ndim == 1 and P == 1:
+            s = s[:, None]
+        if s.shape != (self.n_observations, P):
+            raise problem(
+                "infer", f"start has shape {s.shape}", f"({self.n_observations}, {P}): one s a potential, or a Solution"
+            )
+        s = s[self.active]
+        bad = ~np.isfinite(s)
+        if bad.any():
+            raise problem("infer", f"start{first(bad)} is not finite", "finite numbers; any are feasible")
+        return asarray(s, self.weight)
+
+    def full_s(self, s: Array) -> Array:
+        """s of the active rows placed among all observations; the likelihood's own start elsewhere."""
+        return self._scatter(self.likelihood.start(self.all_rows, 1.0), s)
+
+    def full_alpha(self, alpha: Array) -> Array:
+        return self._scatter(self.fixed_alpha, alpha)
+
+    def full_lam(self, lam: Array) -> Array:
+        return self._scatter(0.0 * self.fixed_alpha, lam)
+
+    def _scatter(self, everywhere: Array, values: Array) -> Array:
+        if self.active.size == self.n_observations:
+            return values
+        out = np.array(to_numpy(everywhere))
+        out[self.active] = to_numpy(values)
+        return asarray(out, values)
+
+
+class Point:
+    """The dual at one s: its value at once, everything that needs rho when first asked for."""
+
+    def __init__(self, owner: Problem, s: Array) -> None:
+        self.problem, self.s = owner, s
+        likelihood, w = owner.likelihood, owner.weight
+        xp = namespace(s)
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.site = likelihood.site(s, owner.rows)
+            self.alpha = w[:, None] * self.site.alpha
+            self.lam = w[:, None] * self.site.lam
+            self.S_alpha = owner.predictors.apply(self.alpha)
+            self.quadratic = float(xp.sum(self.alpha * self.S_alpha))
+            value = 0.5 * self.quadratic - float(xp.sum(owner.mt * self.alpha)) + float(xp.sum(w * self.site.k))
+            value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
+        self.dual = np.inf
+        if np.isfinite(value) and bool(xp.all(xp.isfinite(self.lam))):
+            try:
+                self.factor = owner.predictors.at(self.lam)
+            except NotPositiveDefinite:
+                return
+            value = value - 0.5 * self.factor.log_det - owner.constant + owner.shift
+            self.dual = value if np.isfinite(value) else np.inf
+
+    @cached_property
+    def h(self) -> Array:
+        """E[eta] (N, C)."""
+        return self.problem.mt - self.S_alpha  # eq:mstar
+
+    @cached_property
+    def rho(self) -> Array:
+        """Var[eta] (N, C)."""
+        return self.factor.variance + self.problem.predictors.extra_variance
+
+    @cached_property
+    def g(self) -> Array:
+        """s - s*, the gradient of the dual in (weighted) tau (N, P)."""
+        likelihood = self.problem.likelihood
+        return self.s - likelihood.seen_from(self.h, self.rho, self.site.lam_slope, self.problem.rows)
+
+    @cached_property
+    def gap(self) -> float:
+        """D - P as a sum of nonnegative terms."""
+        owner = self.problem
+        with np.errstate(over="ignore", invalid="ignore"):
+            each = owner.likelihood.gap(self.s, self.h, self.rho, owner.rows)
+            gap = float(namespace(each).sum(owner.weight * each))
+        return gap if gap == gap else np.inf
+
+    @cached_property
+    def elbo(self) -> float:
+        """P with all constants: a lower bound on log p(y)."""
+        return self.dual - self.gap
+
+    def primal(self) -> float:
+        """P from its own formula, as a check on ``elbo``."""
+        owner = self.problem
+        xp, c = namespace(self.s), owner.predictors.extra_variance
+        f = owner.likelihood.f(self.h, self.rho, owner.rows)
+        inner = self.factor.log_det - float(xp.sum(self.lam * (self.rho - c))) + self.quadratic
+        return -0.5 * inner - float(xp.sum(owner.weight * f)) + owner.shift
+
+    def newton_system(self, accuracy: float = 1e-8) -> NewtonSystem:
+        """The weighted quantities of Newton's system at this point."""
+        owner, site = self.problem, self.site
+        w = owner.weight[:, None]
+        xp = namespace(w)
+        rho = owner.likelihood.spread_out(self.rho)
+        safe = xp.where(w > 0.0, w, xp.ones_like(w))
+        return NewtonSystem(
+            g=self.g,
+            signs=owner.likelihood.signs(owner.rows),
+            slope=site.lam_slope,
+            extra=-0.5 * site.lam_curvature * rho / safe,
+            spread=w * site.spread,
+            slack=None if site.slack is None else owner.weight * site.slack,
+            layout=owner.likelihood.layout,
+            accuracy=accuracy,
+        )

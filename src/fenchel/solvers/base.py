@@ -1,0 +1,139 @@
+"""The workshop's contract: a solver takes a problem and a start and returns a Solution.
+
+A solver is three parts that know nothing of each other: a direction, a search along it, and the rule that stops. Every
+solver keeps a ``Trace``, stops on the relative duality gap and says how it ended in a sentence.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import Array
+from ..problem import Point, Problem
+
+Callback = Callable[[dict[str, float]], Any]
+
+
+class Trace:
+    """What happened, one entry an iteration; the start is iteration 0.
+
+    Columns: iteration, seconds, elbo, elbo_upper, gap, step. ``trace["gap"]`` is an array, ``len(trace)`` its length.
+    """
+
+    columns = ("iteration", "seconds", "elbo", "elbo_upper", "gap", "step")
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[float, ...]] = []
+
+    def append(self, row: dict[str, float]) -> None:
+        self._rows.append(tuple(float(row[name]) for name in self.columns))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.array([row[self.columns.index(name)] for row in self._rows])
+
+    def __iter__(self) -> Iterator[dict[str, float]]:
+        return (dict(zip(self.columns, row, strict=True)) for row in self._rows)
+
+    def to_frame(self) -> Any:
+        """The trace as a pandas DataFrame."""
+        import pandas
+
+        return pandas.DataFrame(self._rows, columns=list(self.columns))
+
+    def __repr__(self) -> str:
+        return f"Trace({len(self)} entries: {', '.join(self.columns)})"
+
+
+@dataclass
+class Stopping:
+    """Stop when gap <= tol * max(1, |elbo|), after ``max_iter`` iterations, or when the callback says so."""
+
+    tol: float
+    max_iter: int
+    callback: Callback | None = None
+    trace: Trace = field(default_factory=Trace)
+    began: float = field(default_factory=time.perf_counter)
+
+    def reached(self, point: Point) -> bool:
+        return point.gap <= self.tol * max(1.0, abs(point.elbo))
+
+    def record(self, iteration: int, point: Point, step: float) -> str | None:
+        """Write the trace; return the sentence that ends the run, or None to go on."""
+        row = {
+            "iteration": iteration,
+            "seconds": time.perf_counter() - self.began,
+            "elbo": point.elbo,
+            "elbo_upper": point.dual,
+            "gap": point.gap,
+            "step": step,
+        }
+        self.trace.append(row)
+        asked = self.callback(row) if self.callback is not None else None
+        if self.reached(point):
+            return f"converged: relative gap {relative(point):.1e} <= {self.tol:.1e}"
+        if asked:
+            return f"stopped by the callback at relative gap {relative(point):.1e}"
+        if iteration >= self.max_iter:
+            return (
+                f"not converged: max_iter = {self.max_iter} reached at relative gap {relative(point):.1e} "
+                f"> {self.tol:.1e}; raise max_iter, or use method='newton'"
+            )
+        return None
+
+
+def relative(point: Point) -> float:
+    """gap / max(1, |elbo|)."""
+    scale = max(1.0, abs(point.elbo))
+    return point.gap / scale if np.isfinite(scale) else float("inf")
+
+
+@dataclass
+class Outcome:
+    """Where a solver ended and why, before it becomes a Solution."""
+
+    point: Point
+    status: str
+    converged: bool
+    n_iter: int
+    trace: Trace
+
+
+class Solver(ABC):
+    """Minimises the dual of a problem."""
+
+    name: str
+
+    @abstractmethod
+    def run(self, problem: Problem, start: Array, stopping: Stopping) -> Outcome:
+        """From s (N, P), whose dual is finite, to where ``stopping`` ends it."""
+
+    def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
+        """Find a usable start, then ``run``."""
+        default = problem.default_start()
+        if start is None:
+            return self.run(problem, default, stopping)
+        usable, note = feasible_start(problem, start, default)
+        outcome = self.run(problem, usable, stopping)
+        if note:
+            outcome.status = f"{outcome.status} ({note})"
+        return outcome
+
+
+def feasible_start(problem: Problem, start: Array, default: Array) -> tuple[Array, str]:
+    """The user's start, pulled toward the default one until its dual is finite; a note says so if it was."""
+    share = 1.0
+    for _ in range(40):
+        s = start if share == 1.0 else default + share * (start - default)
+        if np.isfinite(problem.at(s).dual):
+            return s, "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.0%} to the default"
+        share /= 2
+    return default, "the start was unusable; the default was taken"

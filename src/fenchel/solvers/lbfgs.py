@@ -1,0 +1,171 @@
+"""The paper's solver: quasi-Newton in tau, every step kept inside the domain of the conjugates.
+
+    delta = (1 - eps) min(delta_0, min_n lam_n / |d_n|, ...)       over every constraint of the domain
+
+then Armijo or Wolfe on the dual as if it were unconstrained, because the conjugates are barriers. It solves
+well-conditioned problems; where it stalls it says so, with the true gap. A symmetric softmax lives on sum tau = 1, so
+its last class is eliminated.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from ..checks import choice
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..problem import Point, Problem
+from .base import Outcome, Solver, Stopping, relative
+
+_EPS = 1e-2  # the paper's epsilon: how far from the boundary a truncated step ends
+_ARMIJO, _WOLFE = 1e-4, 0.9
+
+
+class FeasibleLBFGS(Solver):
+    """L-BFGS with feasible steps.
+
+    Parameters
+    ----------
+    memory : int
+        Pairs kept.
+    line_search : {"wolfe", "armijo"}
+    """
+
+    name = "lbfgs"
+
+    def __init__(self, memory: int = 20, line_search: str = "wolfe") -> None:
+        choice("FeasibleLBFGS", "line_search", line_search, ("wolfe", "armijo"))
+        self.memory, self.line_search = memory, line_search
+
+    def run(self, problem: Problem, start: Array, stopping: Stopping) -> Outcome:
+        space = Space(problem)
+        x = space.of(start)
+        if not space.strictly_inside(x):
+            x = space.of(problem.default_start())
+        point, n, step = space.point(x), 0, 0.0
+        g = space.gradient(point)
+        pairs: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=self.memory)
+        while True:
+            status = stopping.record(n, point, step)
+            if status is not None:
+                break
+            d = -two_loop(g, pairs)
+            first = 1.0 if pairs else min(1.0, 1.0 / max(1e-300, float(np.abs(g).max())))
+            found = self._search(space, x, point, g, d, first)
+            if found is None and pairs:
+                pairs.clear()  # once more, along the gradient
+                continue
+            if found is None:
+                status = (
+                    f"not converged: the line search stalled at relative gap {relative(point):.1e} > "
+                    f"{stopping.tol:.1e}; use method='newton'"
+                )
+                break
+            x_new, point, g_new, step = found
+            dx, dg = x_new - x, g_new - g
+            if dx @ dg > 1e-12 * np.sqrt((dx @ dx) * (dg @ dg)):
+                pairs.append((dx, dg))
+            x, g, n = x_new, g_new, n + 1
+        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+
+    def _search(
+        self, space: Space, x: np.ndarray, point: Point, g: np.ndarray, d: np.ndarray, first: float
+    ) -> tuple[np.ndarray, Point, np.ndarray, float] | None:
+        """A feasible step that satisfies Armijo, and the (weak) Wolfe condition if asked: bisection in a bracket."""
+        slope = float(g @ d)
+        if not slope < 0.0:
+            return None
+        limit = (1.0 - _EPS) * space.max_step(x, d)
+        lo, hi, step = 0.0, np.inf, min(first, limit)
+        best = None
+        for _ in range(40):
+            trial_x = x + step * d
+            trial = space.point(trial_x)
+            if not trial.dual <= point.dual + _ARMIJO * step * slope:
+                hi = step
+            else:
+                trial_g = space.gradient(trial)
+                best = (trial_x, trial, trial_g, step)
+                if self.line_search == "armijo" or trial_g @ d >= _WOLFE * slope or step >= limit:
+                    return best
+                lo = step
+            step = (lo + hi) / 2 if np.isfinite(hi) else min(2.0 * step, limit)
+        return best
+
+
+def two_loop(g: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """H g by the L-BFGS two-loop recursion."""
+    q, stack = g.copy(), []
+    for dx, dg in reversed(pairs):
+        r = 1.0 / (dx @ dg)
+        a = r * (dx @ q)
+        q -= a * dg
+        stack.append((a, r, dx, dg))
+    if pairs:
+        dx, dg = pairs[-1]
+        q *= (dx @ dg) / (dg @ dg)
+    for a, r, dx, dg in reversed(stack):
+        q += (a - r * (dg @ q)) * dx
+    return q
+
+
+class Space:
+    """tau as a flat vector of free variables, with the constraints of the domain.
+
+    Dead potentials (a lowest level's lower edge) have no variable; a symmetric softmax has K - 1 an observation.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.domain = problem, problem.likelihood.domain_of(problem.rows)
+        s = problem.likelihood.start(problem.rows, 1.0)
+        live = to_numpy(problem.likelihood.site(s, problem.rows).spread) > 0.0
+        if self.domain.exactly:
+            live[:, -1] = False
+        self.live, self.shape = live, live.shape
+        self.weight = np.broadcast_to(to_numpy(problem.weight)[:, None], live.shape)
+        self.lower, self.upper = (
+            np.broadcast_to(to_numpy(bound) if hasattr(bound, "shape") else bound, live.shape)[live]
+            for bound in (self.domain.lower, self.domain.upper)
+        )
+        total = self.domain.total
+        self.total = np.broadcast_to(to_numpy(total) if hasattr(total, "shape") else total, live.shape[:1])
+        self.observation = np.nonzero(live)[0]
+
+    def of(self, s: Array) -> np.ndarray:
+        return to_numpy(self.problem.likelihood.site(s, self.problem.rows).tau)[self.live]
+
+    def _sums(self, x: np.ndarray) -> np.ndarray:
+        return np.bincount(self.observation, weights=x, minlength=self.shape[0])
+
+    def strictly_inside(self, x: np.ndarray) -> bool:
+        return bool((x > self.lower).all() and (x < self.upper).all() and (self._sums(x) < self.total).all())
+
+    def point(self, x: np.ndarray) -> Point:
+        likelihood, rows = self.problem.likelihood, self.problem.rows
+        tau = np.zeros(self.shape)
+        tau[self.live] = x
+        if self.domain.exactly:
+            tau[:, -1] = 1.0 - self._sums(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            s = to_numpy(likelihood.coordinate(asarray(tau, self.problem.weight), rows))
+        dead = ~self.live
+        if self.domain.exactly:
+            dead[:, -1] = False
+        s = np.where(dead, to_numpy(likelihood.start(rows, 1.0)), s)
+        return self.problem.at(asarray(s, self.problem.weight))
+
+    def gradient(self, point: Point) -> np.ndarray:
+        g = self.weight * to_numpy(point.g)
+        if self.domain.exactly:
+            g = g - g[:, -1:]
+        return g[self.live]
+
+    def max_step(self, x: np.ndarray, d: np.ndarray) -> float:
+        """The step at which the first constraint becomes active."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            down = np.where(d < 0, (x - self.lower) / -d, np.inf)
+            up = np.where(d > 0, (self.upper - x) / d, np.inf)
+            total = self._sums(d)
+            out = np.where(total > 0, (self.total - self._sums(x)) / total, np.inf)
+        return float(min(down.min(initial=np.inf), up.min(initial=np.inf), out.min(initial=np.inf)))

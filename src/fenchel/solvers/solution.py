@@ -1,0 +1,120 @@
+"""What a fit returns: two bounds, the gap between them, and the posterior."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..posterior import Posterior
+from ..problem import Problem
+from .base import Outcome
+
+
+@dataclass(frozen=True)
+class LeaveOneOut:
+    """Leave-one-out predictions from the cavity, without a refit.
+
+    log_density : log p(y_n | the others) (N,), NaN where y is unobserved
+    mean, variance : of eta_n without y_n, (N,) or (N, C)
+    """
+
+    log_density: Array
+    mean: Array
+    variance: Array
+
+    @property
+    def elpd(self) -> float:
+        """The sum of the log densities: the expected log predictive density."""
+        return float(np.nansum(to_numpy(self.log_density)))
+
+
+class Solution:
+    """A fit with its certificate.
+
+    Attributes
+    ----------
+    elbo : float
+        A lower bound on log p(y), all constants included.
+    elbo_upper : float
+        No Gaussian q does better than this under the same bound.
+    gap : float
+        elbo_upper - elbo, a sum of nonnegative terms.
+    converged : bool
+        gap <= tol * max(1, |elbo|).
+    certificate : str
+        "duality".
+    status : str
+        How the run ended, as a sentence.
+    n_iter, trace, posterior, method, tol
+    s, alpha, lam : arrays
+        The mirror coordinate (N, P) and the dual variables (N, C) of all observations.
+    """
+
+    certificate = "duality"
+
+    def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
+        point = outcome.point
+        self.elbo, self.elbo_upper, self.gap = point.elbo, point.elbo + point.gap, point.gap
+        self.converged, self.status = outcome.converged, outcome.status
+        self.n_iter, self.trace, self.method, self.tol = outcome.n_iter, outcome.trace, method, tol
+        self.likelihood = problem.likelihood
+        self.s = problem.full_s(point.s)
+        self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
+        self._rows, self._y = problem.all_rows, problem.y
+        self.posterior = Posterior(
+            problem.all_predictors,
+            problem.predictors,
+            problem.active,
+            point.factor,
+            (self.alpha, self.lam),
+            (point.h, point.rho),
+        )
+
+    @property
+    def n_observed(self) -> int:
+        """Observations that carry information."""
+        return int((to_numpy(self._rows["weight"]) > 0).sum())
+
+    def loo(self, rng: Any = None) -> LeaveOneOut:
+        """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
+        mean, variance = self.posterior.cavity()
+        density = self.likelihood.predictive_log_density(self._y, mean, variance, rng)
+        one = mean.shape[1] == 1
+        return LeaveOneOut(asarray(density, mean), mean[:, 0] if one else mean, variance[:, 0] if one else variance)
+
+    def summary(self) -> str:
+        """A page for a statistician: the certificate first, then the evidence, then the fit."""
+        post = self.posterior
+        mean, sd = to_numpy(post.mean), np.sqrt(to_numpy(post.variance))
+        n = self._rows["weight"].shape[0]
+        rel = self.gap / max(1.0, abs(self.elbo))
+        word = "converged" if self.converged else "NOT CONVERGED"
+        quantiles = np.quantile(mean, [0.0, 0.25, 0.5, 0.75, 1.0])
+        spreads = np.quantile(sd, [0.0, 0.25, 0.5, 0.75, 1.0])
+
+        def line(name: str, text: str) -> str:
+            return f"  {name:<22}{text}"
+
+        def numbers(values: np.ndarray) -> str:
+            return "".join(f"{v:>11.4g}" for v in values)
+
+        return "\n".join(
+            [
+                f"{self.likelihood!r} by the {self.certificate} certificate: {word}",
+                line("duality gap", f"{self.gap:.3e}  (relative {rel:.1e}, asked {self.tol:.1e})"),
+                line("log evidence", f"between {self.elbo:.6f} (elbo) and, for this bound, {self.elbo_upper:.6f}"),
+                line("observations", f"{n}, of which {self.n_observed} observed"),
+                line("solver", f"{self.method}, {self.n_iter} iterations, {self.trace['seconds'][-1]:.3f} s"),
+                line("status", self.status),
+                line("", "".join(f"{name:>11}" for name in ("min", "25 %", "median", "75 %", "max"))),
+                line("posterior mean of eta", numbers(quantiles)),
+                line("posterior sd of eta", numbers(spreads)),
+            ]
+        )
+
+    def __repr__(self) -> str:
+        word = "converged" if self.converged else "not converged"
+        return f"Solution({word}, elbo={self.elbo:.6f}, gap={self.gap:.1e}, n_iter={self.n_iter})"
