@@ -99,19 +99,21 @@ class Problem:
 
         The dual along the likelihood's path, with log|B| replaced by its Hadamard bound, costs O(N^2) a trial.
         """
-        xp, best = namespace(self.weight), (np.inf, None)
-        w, variance = self.weight, self.predictors.variance
-        for power in range(0, 16):
+        xp, w, variance = namespace(self.weight), self.weight, self.predictors.variance
+        path: list[Array] = []
+        best = np.inf
+        for power in range(16):
             s = self.likelihood.start(self.rows, 4.0**-power)
             site = self.likelihood.site(s, self.rows)
             alpha, lam = w[:, None] * site.alpha, w[:, None] * site.lam
             value = xp.sum(alpha * (0.5 * self.predictors.apply(alpha) - self.mt)) + xp.sum(w * site.k)
             value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance)))
-            if value < best[0] - 1e-9 * abs(value):
-                best = (value, s)
-            elif np.isfinite(best[0]):
+            if value >= best - 1e-9 * abs(value):
                 break
-        return self.likelihood.start(self.rows, 1.0) if best[1] is None else best[1]
+            path.append(s)
+            best = value
+        # one notch above the best: from there full steps succeed, from below the search has to backtrack
+        return path[max(0, len(path) - 2)] if path else self.likelihood.start(self.rows, 1.0)
 
     def start_from(self, start: Any) -> Array:
         """A user's start: an s (N,), (N, P), or a Solution of the same shape."""

@@ -69,8 +69,8 @@ class Poisson(ExponentialLikelihood):
         return special("gammaln", rows["y"] + 1.0) - rows["y"] * xp.log(rows["exposure"])
 
     def start(self, rows: Rows, shrink: float) -> Array:
-        xp = namespace(rows["y"])
-        return xp.log((rows["y"] + 0.5 * shrink) / rows["exposure"])[:, None]
+        # not shrunk: from below, a count of 0 would overshoot through exp; from above Newton contracts
+        return namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])[:, None]
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
         xp, y = namespace(eta), rows["y"][:, None]

@@ -134,7 +134,11 @@ def multiply_lower(T: Array, b: Array, transposed: bool = False) -> Array:
 
 
 def multiply_symmetric(A: Array, b: Array) -> Array:
-    """A b for a symmetric A valid in its lower triangle. b: (N,)."""
+    """A b for a symmetric A valid in its lower triangle. b: (N,).
+
+    Not numpy's ``@``: numpy and scipy carry a BLAS each, and the idle threads of one slow down the other's next
+    factorisation (by 1.7 on two cores), so one library does all of an iteration's work.
+    """
     if is_numpy(A):
         from scipy.linalg.blas import dsymv
 
@@ -232,6 +236,35 @@ def add_lower(A: Array, B: Array) -> Array:
     for i0, i1 in _row_blocks(A.shape[0]):
         A[i0:i1, :i1] += B[i0:i1, :i1]
     return A
+
+
+def add_scaled(A: Array, B: Array, a: Array) -> Array:
+    """A + diag(a) B diag(a), lower triangle, in place in A for numpy."""
+    if not is_numpy(A):
+        return A + a[:, None] * B * a[None, :]
+    for i0, i1 in _row_blocks(A.shape[0]):
+        block = B[i0:i1, :i1] * a[:i1]
+        block *= a[i0:i1, None]
+        A[i0:i1, :i1] += block
+    return A
+
+
+def multiply_squared(A: Array, b: Array) -> Array:
+    """(A o A) b for a symmetric A valid in its lower triangle, without forming A o A."""
+    if not is_numpy(A):
+        return symmetrised(A) ** 2 @ b
+    from scipy.linalg.blas import dgemv
+
+    out = np.zeros(A.shape[0])
+    for i0, i1 in _row_blocks(A.shape[0]):
+        square = A[i0:i1, :i1] ** 2
+        corner = np.tril(square[:, i0:])
+        out[i0:i1] += (corner + np.tril(corner, -1).T) @ b[i0:i1]
+        if i0:
+            left = np.ascontiguousarray(square[:, :i0])
+            out[i0:i1] += dgemv(1.0, left.T, b[:i0], trans=1)
+            out[:i0] += dgemv(1.0, left.T, b[i0:i1])
+    return out
 
 
 def asymmetry(A: Array) -> float:
