@@ -3,7 +3,7 @@
     python benchmarks/iterations.py
 
 Problems: breast cancer (scikit-learn's copy, standardised, 569 x 30) with an RBF kernel at five settings; Poisson and
-stochastic volatility Gaussian processes on 400 points. L-BFGS is stopped after 400 iterations. No figure here is a time.
+stochastic volatility Gaussian processes on 400 points. L-BFGS stops after 400 iterations.
 """
 
 from __future__ import annotations

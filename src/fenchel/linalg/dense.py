@@ -22,14 +22,14 @@ class NotPositiveDefinite(ArithmeticError):
     """A Cholesky factorisation met a pivot that is not positive."""
 
 
-_BLOCK = 65536  # entries an elementwise block may hold: half a megabyte, so that it stays in cache
+_BLOCK = 32768  # entries an elementwise block may hold: it and its operands stay in cache
 
 
 def _row_blocks(n: int) -> list[tuple[int, int]]:
     """Row ranges (i0, i1) that cover the lower triangle in pieces of at most about _BLOCK entries."""
     out, i0 = [], 0
     while i0 < n:
-        i1 = min(n, i0 + max(8, _BLOCK // max(i0 + 1, 256)))
+        i1 = min(n, i0 + max(4, _BLOCK // max(i0 + 1, 256)))
         out.append((i0, i1))
         i0 = i1
     return out
@@ -189,12 +189,15 @@ def hadamard_curvature(S: Array, left: Array, right: Array, Binv: Array, u: Arra
         full = symmetrised(Binv)
         return left[:, None] * S * right[None, :] + 0.5 * u[:, None] * full**2 * v[None, :]
     half = 0.5 * u
-    for i0, i1 in _row_blocks(S.shape[0]):
+    blocks = _row_blocks(S.shape[0])
+    scratch = np.empty(max((i1 - i0) * i1 for i0, i1 in blocks))
+    for i0, i1 in blocks:
         square, block = Binv[i0:i1, :i1], out[i0:i1, :i1]
         np.multiply(square, square, out=block)
         block *= v[:i1]
         block *= half[i0:i1, None]
-        prior = S[i0:i1, :i1] * right[:i1]
+        prior = scratch[: (i1 - i0) * i1].reshape(i1 - i0, i1)
+        np.multiply(S[i0:i1, :i1], right[:i1], out=prior)
         prior *= left[i0:i1, None]
         block += prior
     return out

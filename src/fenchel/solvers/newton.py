@@ -3,8 +3,8 @@
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
 Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The search is Armijo on the
-dual from step 1. Where the decrease it promises is below rounding of the dual, the gap, which is computed as a sum of
-nonnegative terms and keeps its digits, judges instead.
+dual from step 1 (from twice the last step after a shorter one). Where the decrease it promises is below rounding of the
+dual, the gap, which is computed as a sum of nonnegative terms and keeps its digits, judges instead.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MirrorNewton(Solver):
             system = point.newton_system(accuracy=min(0.1, max(1e-9, relative(point) ** 0.5)))
             ds, dtau = point.factor.direction(system)
             slope = float(namespace(ds).sum(point.g * dtau))
-            found = search(problem, point, ds, slope)
+            found = search(problem, point, ds, slope, min(1.0, 2.0 * step) if n else 1.0)
             if found is None and not restarted and relative(point) > 1e-3:
                 restarted = True  # a start so saturated that its curvature vanished: begin where curvature is
                 found = problem.at(problem.default_start()), 0.0
@@ -46,9 +46,8 @@ class MirrorNewton(Solver):
         return Outcome(point, status, stopping.reached(point), n, stopping.trace)
 
 
-def search(problem: Problem, point: Point, ds: Array, slope: float) -> tuple[Point, float] | None:
-    """The next point and its step, or None when no step improves on this one."""
-    step = 1.0
+def search(problem: Problem, point: Point, ds: Array, slope: float, step: float) -> tuple[Point, float] | None:
+    """The next point and its step, tried from ``step`` down, or None when no step improves on this one."""
     if -slope > _ROUNDING * max(1.0, abs(point.dual)):
         for _ in range(_HALVINGS):
             trial = problem.at(point.s + step * ds)
@@ -57,6 +56,7 @@ def search(problem: Problem, point: Point, ds: Array, slope: float) -> tuple[Poi
             del trial  # its memory is the next one's
             step /= 2
         return None
+    step = 1.0
     for _ in range(8):
         trial = problem.at(point.s + step * ds)
         if trial.dual < float("inf") and trial.gap < point.gap:
