@@ -85,7 +85,7 @@ class Mixed(Likelihood):
     def _present(self, rows: Rows) -> list[tuple[int, Likelihood]]:
         return [(i, p) for i, p in enumerate(self.parts) if any(key.startswith(f"{i}:") for key in rows)]
 
-    def _select(self, rows: Rows, width: int, value: Callable[[Likelihood, Rows, int], Array]) -> Array:
+    def _select(self, rows: Rows, width: int, value: Callable[..., Array]) -> Array:
         """Rowwise choice among the parts' answers, each padded with zeros to ``width`` columns (0: a vector)."""
         xp, which, out = namespace(rows["which"]), rows["which"], None
         with np.errstate(all="ignore"):  # a part may overflow on rows that are not its own
@@ -192,12 +192,16 @@ class Mixed(Likelihood):
         return out
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        M = eta.shape[1]
-        a, b, c = (
-            self._select(rows, M, lambda part, r, P, j=j: part.derivatives(eta, r)[j])  # type: ignore[misc]
-            for j in range(3)
-        )
-        return a, b, c
+        return self._triple(rows, eta.shape[1], lambda part, r: part.derivatives(eta, r))
+
+    def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        return self._triple(rows, 1, lambda part, r: part.expectations(h, rho, r))
+
+    def _triple(self, rows: Rows, width: int, value: Callable[[Likelihood, Rows], tuple[Array, ...]]) -> Any:
+        """Three answers at once, each part asked once."""
+        with np.errstate(all="ignore"):
+            answers = {id(part): value(part, self._rows_of(i, rows)) for i, part in self._present(rows)}
+        return tuple(self._select(rows, width, lambda part, r, P, j=j: answers[id(part)][j]) for j in range(3))
 
     @property
     def theta(self) -> np.ndarray:

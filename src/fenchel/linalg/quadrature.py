@@ -21,6 +21,7 @@ from .arrays import Array, asarray, namespace
 _NODES = 48
 _REACH = 10.0  # standard deviations beyond which the normal density is below 1e-22
 _OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # a logistic is its asymptote to 1e-17 beyond 40
+_POINT = 1e-200  # a variance below this is a point mass
 _CHUNK = 8192  # rows at a time: the nodes of a million rows would not fit in memory
 
 
@@ -44,16 +45,10 @@ def _panels(lo: Array, hi: Array, centre: Array, kinks: Sequence[Array]) -> tupl
     return xp.reshape(nodes, (n, -1)), xp.reshape(weights, (n, -1))
 
 
-def _log_normal(eta: Array, h: Array, rho: Array) -> Array:
-    xp = namespace(eta)
-    return -0.5 * (eta - h) ** 2 / rho - 0.5 * xp.log(2.0 * np.pi * rho)
-
-
-def _visible(h: Array, rho: Array) -> Array:
-    """rho, or the smallest variance whose panels rounding of h still separates (it changes E[g] by 1e-18)."""
-    xp = namespace(h)
-    floor = (1e-9 * (1.0 + xp.abs(h))) ** 2
-    return xp.where(rho > floor, rho, floor)
+def _log_normal(t: Array, rho: Array) -> Array:
+    """log N(t; 0, rho). Nodes are distances t from the mean, so that a small rho loses no digits."""
+    xp = namespace(t)
+    return -0.5 * t**2 / rho - 0.5 * xp.log(2.0 * np.pi * rho)
 
 
 def _in_chunks(one: Callable[..., Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
@@ -77,11 +72,11 @@ def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequ
 
     def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
         xp = namespace(h)
-        rho = _visible(h, rho)
-        sd = xp.sqrt(rho)
-        nodes, weights = _panels(h - _REACH * sd, h + _REACH * sd, h, kinks)
-        density = weights * xp.exp(_log_normal(nodes, h[:, None], rho[:, None]))
-        return xp.sum(g(nodes, rows) * density, axis=-1)
+        rho = xp.where(rho > _POINT, rho, _POINT + xp.zeros_like(rho))
+        reach = _REACH * xp.sqrt(rho)
+        t, weights = _panels(-reach, reach, 0.0 * h, [kink - h for kink in kinks])
+        density = weights * xp.exp(_log_normal(t, rho[:, None]))
+        return xp.sum(g(h[:, None] + t, rows) * density, axis=-1)
 
     return _in_chunks(one, h, rho, kinks)
 
@@ -95,21 +90,21 @@ def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kin
 
     def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
         xp = namespace(h)
-        rho = _visible(h, rho)
-        sd = xp.sqrt(rho)
+        rho = xp.where(rho > _POINT, rho, _POINT + xp.zeros_like(rho))
+        kinks = [kink - h for kink in kinks]
 
-        def joint(eta: Array) -> Array:
-            value = log_g(eta, rows) + _log_normal(eta, h[:, None], rho[:, None])
+        def joint(t: Array) -> Array:
+            value = log_g(h[:, None] + t, rows) + _log_normal(t, rho[:, None])
             return xp.where(xp.isnan(value), -xp.inf + xp.zeros_like(value), value)
 
-        lo, hi = h - _REACH * sd, h + _REACH * sd
+        hi = _REACH * xp.sqrt(rho)
+        lo = -hi
         for kink in kinks:
             lo, hi = xp.minimum(lo, kink), xp.maximum(hi, kink)
         grid = asarray(np.linspace(0.0, 1.0, 65), h)[None, :]
         index = asarray(np.arange(65.0), h)[None, :]
         for _ in range(6):
-            eta = lo[:, None] + (hi - lo)[:, None] * grid
-            value = joint(eta)
+            value = joint(lo[:, None] + (hi - lo)[:, None] * grid)
             top = xp.max(value, axis=1, keepdims=True)
             alive = value > top - 50.0
             left = xp.min(xp.where(alive, index, 64.0 + xp.zeros_like(value)), axis=1) - 1.0

@@ -233,19 +233,20 @@ class Woodbury:
         split = self.blocks.split
         weight = split(self.blocks.gather(self.signs**2 * self.d, self.layout))
         grams = [dense.gram(X, w) for X, w in zip(self.features, weight, strict=True)]
+        signed = self.signs * self.d
         if total is not None and len(self.features) > 1:
             rows = []
             for b, X in enumerate(self.features):
                 row = []
                 for c, Y in enumerate(self.features):
-                    w = self.d[:, b] * self.d[:, c] / total
+                    w = signed[:, b] * signed[:, c] / total
                     cross = dense.gram(X, w) if Y is X else self._between(X, w, Y)
                     row.append(grams[b] - cross if b == c else -cross)
                 rows.append(xp.concat(row, axis=1))
             grams = [xp.concat(rows, axis=0)]
         elif total is not None:
             X, m = self.features[0], self.blocks.n_predictors
-            flat = xp.reshape(self.d, (-1,))
+            flat = xp.reshape(signed, (-1,))
             Z = X.multiply(flat[:, None]).toarray() if is_sparse(X) else X * flat[:, None]
             Z = xp.sum(xp.reshape(Z, (self.blocks.n, m, X.shape[1])), axis=1)
             grams = [grams[0] - Z.T @ (Z / total[:, None])]

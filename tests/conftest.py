@@ -1,0 +1,69 @@
+"""What the tests share: the registries, drawn from each room's ``__all__``, and slow independent witnesses."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+import fenchel.likelihoods
+import fenchel.priors
+from fenchel.likelihoods import Likelihood
+from fenchel.priors import Prior
+
+settings.register_profile("fenchel", deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+settings.load_profile("fenchel")
+
+
+def concrete(room, base):
+    """The classes of a room's ``__all__`` that can be made: a new part is tested because it is listed."""
+    members = (getattr(room, name) for name in room.__all__)
+    return [m for m in members if inspect.isclass(m) and issubclass(m, base) and not inspect.isabstract(m)]
+
+
+LIKELIHOODS = concrete(fenchel.likelihoods, Likelihood)
+PRIORS = concrete(fenchel.priors, Prior)
+
+
+def examples_of(cls, n=12, seeds=range(4)):
+    """Instances of a likelihood with targets, every bound among them."""
+    seen = {}
+    for seed in seeds:
+        likelihood, y = cls.example(np.random.default_rng(seed), n)
+        seen.setdefault(
+            repr(type(likelihood)) + likelihood.bound + str(getattr(likelihood, "reference", "")), (likelihood, y)
+        )
+    return list(seen.values())
+
+
+LIKELIHOOD_CASES = [
+    pytest.param(likelihood, y, id=f"{likelihood.name}-{likelihood.bound}-{i}")
+    for cls in LIKELIHOODS
+    for i, (likelihood, y) in enumerate(examples_of(cls))
+]
+
+
+def priors_for(likelihood, n=12, seed=0):
+    """Every example prior that is valid for a likelihood."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for cls in PRIORS:
+        for prior in cls.example(rng, n, likelihood.n_predictors):
+            correlated = prior.n_rows == n * likelihood.n_predictors and likelihood.n_predictors > 1
+            if not (correlated and likelihood.needs_independent_predictors):
+                out.append(prior)
+    return out
+
+
+def difference(f, x, step=1e-6):
+    """Central differences of f, whose value may be an array, along every entry of x: (..., x.size)."""
+    x = np.asarray(x, dtype=float)
+    columns = []
+    for i in range(x.size):
+        e = np.zeros(x.size)
+        e[i] = step
+        e = e.reshape(x.shape)
+        columns.append((np.asarray(f(x + e)) - np.asarray(f(x - e))) / (2 * step))
+    return np.stack(columns, axis=-1)

@@ -1,0 +1,303 @@
+"""The contract of a prior: every answer of a factorisation against dense linear algebra written out in full."""
+
+import numpy as np
+import pytest
+from conftest import PRIORS
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fenchel
+from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
+from fenchel.linalg.arrays import to_numpy
+from fenchel.priors import DenseCovariance, Features, NewtonSystem
+from fenchel.priors.rowspace import RowPredictors
+from fenchel.priors.weightspace import WeightPredictors
+
+N = 9
+TIGHT = 1e-18  # the error of a mean is the square root of the gap: run until rounding stops it
+
+
+def cases():
+    rng = np.random.default_rng(5)
+    for cls in PRIORS:
+        for C in (1, 3):
+            for i, prior in enumerate(cls.example(rng, N, C)):
+                for coupled in (False, True) if C > 1 else (False,):
+                    yield pytest.param(
+                        prior, C, coupled, id=f"{cls.__name__}-{i}-C{C}-{'coupled' if coupled else 'free'}"
+                    )
+
+
+every_prior = pytest.mark.parametrize(("prior", "C", "coupled"), list(cases()))
+
+
+def full_S(bound):
+    """S of all N*C predictors (observation by observation), by applying it to unit vectors."""
+    n, C = bound.n_observations, bound.n_predictors
+    unit = np.eye(n * C).reshape(n * C, n, C)
+    return np.stack([bound.apply(e).ravel() for e in unit], axis=1)
+
+
+def random_system(rng, n, C, coupled, layout=None):
+    layout = tuple(range(C)) if layout is None else layout
+    P = len(layout)
+    return NewtonSystem(
+        g=rng.normal(size=(n, P)),
+        signs=rng.choice([-1.0, 1.0], (n, P)),
+        slope=rng.uniform(-1, 1, (n, P)),
+        extra=rng.gamma(1.0, 0.3, (n, P)),
+        spread=rng.gamma(1.0, 0.5, (n, P)),
+        slack=rng.gamma(1.0, 0.5, n) if coupled else None,
+        layout=layout,
+        accuracy=1e-13,
+    )
+
+
+def dense_newton(S, Vt, system):
+    """dtau and ds from (J^-1 + M + extra) dtau = -g with every matrix written out."""
+    n, P = system.g.shape
+    C = S.shape[0] // n
+    pick = np.zeros((n * P, n * C))
+    for i in range(n):
+        for p, c in enumerate(system.layout):
+            pick[i * P + p, i * C + c] = 1.0
+    a, slope = system.signs.ravel(), system.slope.ravel()
+    M = a[:, None] * (pick @ S @ pick.T) * a + 0.5 * slope[:, None] * (pick @ Vt**2 @ pick.T) * slope
+    J = np.diag(system.spread.ravel())
+    if system.slack is not None:
+        for i in range(n):
+            block = slice(i * P, (i + 1) * P)
+            d = system.spread[i]
+            J[block, block] -= np.outer(d, d) / (system.slack[i] + d.sum())
+    H = M + np.diag(system.extra.ravel())
+    ds = -np.linalg.solve(np.eye(n * P) + H @ J, system.g.ravel())
+    return ds.reshape(n, P), (J @ ds).reshape(n, P), M
+
+
+@every_prior
+def test_one_factorisation_answers_everything(prior, C, coupled):
+    rng = np.random.default_rng(0)
+    bound = prior.bind(N, C, coupled)
+    S = full_S(bound)
+    np.testing.assert_allclose(S, S.T, atol=TIGHT)
+    np.testing.assert_allclose(np.diag(S).reshape(N, C), bound.variance, rtol=1e-10)
+    lam = rng.gamma(1.0, 1.0, (N, C))
+    lam[2] = 0.0
+    lam[3] = 1e-9
+    factor = bound.at(lam)
+    root = np.sqrt(lam.ravel())
+    B = np.eye(N * C) + root[:, None] * S * root
+    Vt = S - S @ (root[:, None] * np.linalg.inv(B) * root) @ S
+    assert factor.log_det == pytest.approx(np.linalg.slogdet(B)[1], rel=1e-10, abs=1e-10)
+    np.testing.assert_allclose(factor.variance.ravel(), np.diag(Vt), rtol=1e-9)
+    np.testing.assert_allclose(factor.cavity, 1 - lam * factor.variance, rtol=1e-9)
+    v = rng.normal(size=(N, C))
+    np.testing.assert_allclose(factor.apply(v).ravel(), Vt @ v.ravel(), rtol=1e-8, atol=1e-10)
+    joint = len(bound.blocks.groups) == 1
+    covariance = factor.covariance()
+    for b, block in enumerate(covariance):
+        rows = np.arange(N * C) if joint else np.arange(N) * C + b
+        np.testing.assert_allclose(block, Vt[np.ix_(rows, rows)], atol=1e-9)
+    r, d = rng.normal(size=(2, N, C))
+    certificate = 0.5 * r.ravel() @ S @ r.ravel() + 0.5 * d.ravel() @ (Vt * S) @ d.ravel()
+    assert factor.certificate(r, d) == pytest.approx(certificate, rel=1e-8)
+
+
+@every_prior
+def test_newton_direction(prior, C, coupled):
+    rng = np.random.default_rng(1)
+    bound = prior.bind(N, C, coupled)
+    S = full_S(bound)
+    lam = rng.gamma(1.0, 1.0, (N, C)) + 0.01
+    root = np.sqrt(lam.ravel())
+    Vt = S - S @ (root[:, None] * np.linalg.inv(np.eye(N * C) + root[:, None] * S * root) * root) @ S
+    layouts = [None] if C > 1 else [None, (0, 0)]
+    for layout in layouts:
+        system = random_system(rng, N, C, coupled, layout)
+        ds, dtau, M = dense_newton(S, Vt, system)
+        factor = bound.at(lam)
+        v = rng.normal(size=system.g.shape)
+        np.testing.assert_allclose(factor.curvature_product(system, v).ravel(), M @ v.ravel(), rtol=1e-8, atol=1e-9)
+        ours = factor.direction(system)
+        np.testing.assert_allclose(ours[1], dtau, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(ours[0], ds, rtol=1e-6, atol=1e-8)
+        # the factor comes back after a direction has used its memory up
+        np.testing.assert_allclose(factor.apply(lam).ravel(), Vt @ lam.ravel(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("reference", ["last", None])
+def test_both_ways_to_solve_a_softmax_agree(reference, monkeypatch):
+    """The direct solve (six factorisation steps a class) and the one that reuses B^-1, at the system of a real problem."""
+    import fenchel.priors.rowspace as rowspace
+    from fenchel.problem import Problem
+
+    rng = np.random.default_rng(0)
+    likelihood = MultinomialLogit(4, reference)
+    problem = Problem(likelihood, DenseCovariance.example(rng, 15, 1)[0], rng.integers(0, 4, 15))
+    answers = []
+    for limit in (0.0, np.inf):
+        monkeypatch.setattr(rowspace, "_MODERATE", limit)
+        point = problem.at(rng.normal(size=(15, likelihood.n_predictors)) if not answers else s)
+        s = point.s
+        ds, dtau = point.factor.direction(point.newton_system(accuracy=1e-13))
+        answers.append((ds - (0 if reference else ds.mean(1, keepdims=True)), dtau))
+    np.testing.assert_allclose(answers[0][1], answers[1][1], atol=1e-9)
+    np.testing.assert_allclose(answers[0][0], answers[1][0], atol=1e-8)
+
+
+@given(st.integers(0, 10_000), st.floats(-8, 8))
+def test_rho_is_right_however_small_lam_is(seed, log_scale):
+    rng = np.random.default_rng(seed)
+    n = 7
+    root = rng.normal(size=(n, n))
+    S = root @ root.T * 10.0**log_scale
+    lam = 10.0 ** rng.uniform(-14, 3, (n, 1))
+    ours = DenseCovariance(S).bind(n, 1, False).at(lam).variance[:, 0]
+    import mpmath
+
+    with mpmath.workdps(60):
+        A = mpmath.matrix(S.tolist()) ** -1 + mpmath.diag([mpmath.mpf(float(x)) for x in lam[:, 0]])
+        V = A**-1
+        exact = np.array([float(V[i, i]) for i in range(n)])
+    np.testing.assert_allclose(ours, exact, rtol=1e-7 * max(1.0, np.linalg.cond(S) * 1e-9))
+
+
+def test_spaces_agree_and_the_smaller_is_chosen():
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(30, 4))
+    assert isinstance(Features(W).bind(30, 1, False), WeightPredictors)
+    assert isinstance(Features(W.T).bind(4, 1, False), RowPredictors)
+    assert isinstance(DenseCovariance(np.eye(4), design=W).bind(30, 1, False), WeightPredictors)
+    assert isinstance(Features(W).bind(30, 5, True), RowPredictors)  # (C L) x (C L) would be the larger
+    assert isinstance(Features(rng.normal(size=(60, 4))).bind(60, 5, True), WeightPredictors)
+    y = rng.integers(0, 2, 30)
+    thin = fenchel.infer(BernoulliLogit("tilted"), Features(W, variance=3.0), y, tol=TIGHT)
+    wide = fenchel.infer(BernoulliLogit("tilted"), DenseCovariance(3.0 * W @ W.T), y, tol=TIGHT)
+    assert thin.elbo == pytest.approx(wide.elbo, abs=1e-9)
+    np.testing.assert_allclose(thin.posterior.mean, wide.posterior.mean, atol=1e-7)
+    np.testing.assert_allclose(thin.posterior.variance, wide.posterior.variance, atol=1e-7)
+
+
+def test_softmax_spaces_agree():
+    rng = np.random.default_rng(1)
+    W, y = rng.normal(size=(60, 2)), rng.integers(0, 4, 60)
+    for reference in ("last", None):
+        for bound in ("log-sum", "tilted"):
+            likelihood = MultinomialLogit(4, reference, bound)
+            thin = fenchel.infer(likelihood, Features(W, variance=2.0), y, tol=TIGHT)
+            wide = fenchel.infer(likelihood, DenseCovariance(2.0 * W @ W.T), y, tol=TIGHT)
+            assert thin.gap < 1e-12
+            assert wide.gap < 1e-12
+            assert thin.elbo == pytest.approx(wide.elbo, abs=1e-8)
+            np.testing.assert_allclose(thin.posterior.variance, wide.posterior.variance, atol=1e-6)
+
+
+def test_correlated_predictors_reduce_to_independent_ones():
+    """A block covariance with no correlation gives the same fit as independent predictors."""
+    rng = np.random.default_rng(2)
+    n, C = 10, 2
+    K = DenseCovariance.example(rng, n, 1)[0].covariance
+    y, likelihood = rng.integers(0, 3, n), MultinomialLogit(3)
+    one = fenchel.infer(likelihood, DenseCovariance(K), y, tol=TIGHT)
+    many = fenchel.infer(likelihood, DenseCovariance(np.kron(K, np.eye(C))), y, tol=TIGHT)
+    own = fenchel.infer(likelihood, DenseCovariance(np.stack([K, K])), y, tol=TIGHT)
+    for other in (many, own):
+        assert other.elbo == pytest.approx(one.elbo, abs=1e-9)
+        np.testing.assert_allclose(other.posterior.mean, one.posterior.mean, atol=1e-7)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("likelihood", [Poisson(), MultinomialLogit(3)])
+def test_gradient_of_the_evidence_in_the_covariance(likelihood, sparse):
+    """dP/dSigma by the envelope formula against differences of refitted evidence."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(3)
+    n, L = 14, 3
+    W = rng.normal(size=(n, L))
+    y = rng.poisson(2.0, n) if isinstance(likelihood, Poisson) else rng.integers(0, 3, n)
+    root = rng.normal(size=(L, L))
+    Sigma = root @ root.T + np.eye(L)
+    design = sp.csr_array(W) if sparse else W
+
+    def evidence(Sigma):
+        return fenchel.infer(likelihood, DenseCovariance(Sigma, design=design), y, tol=TIGHT, max_iter=50)
+
+    sol = evidence(Sigma)
+    E = rng.normal(size=(L, L))
+    E = E + E.T
+    difference = (evidence(Sigma + 1e-5 * E).elbo - evidence(Sigma - 1e-5 * E).elbo) / 2e-5
+    G = sum(sol.posterior._factor.gradient_covariance(sol.alpha))
+    assert np.sum(G * E) == pytest.approx(difference, rel=1e-6, abs=1e-7)
+    wide = fenchel.infer(likelihood, DenseCovariance(W @ Sigma @ W.T), y, tol=TIGHT, max_iter=50)
+    G_rows = sum(wide.posterior._factor.gradient_covariance(wide.alpha))
+    np.testing.assert_allclose(W.T @ G_rows @ W, G, atol=1e-6)
+
+
+@every_prior
+def test_prediction_of_new_rows(prior, C, coupled):
+    """Predicting the rows of the fit returns their marginals; new rows agree with dense conditioning."""
+    rng = np.random.default_rng(4)
+    likelihood = Poisson() if C == 1 else MultinomialLogit(4, bound="log-sum")
+    y = rng.poisson(2.0, N) if C == 1 else rng.integers(0, 4, N)
+    sol = fenchel.infer(likelihood, prior, y, tol=TIGHT)
+    post = sol.posterior
+    design = getattr(prior, "design", None)
+    if design is None:
+        cov = prior.covariance
+        L = cov.shape[-1]
+        m, v = post.predict(np.eye(L), offset=prior.offset)
+        cross_m, cross_v = post.predict(
+            cross=cov,
+            variance=np.diagonal(cov, axis1=-2, axis2=-1).T.reshape(N, -1)
+            if cov.ndim == 3 or L == N
+            else np.diag(cov).reshape(N, C),
+            offset=prior.offset,
+        )
+        np.testing.assert_allclose(cross_m, m, atol=1e-9)
+        np.testing.assert_allclose(cross_v, v, atol=1e-9)
+    else:
+        m, v = post.predict(design, offset=prior.offset)
+    np.testing.assert_allclose(m, post.mean, atol=1e-8)
+    np.testing.assert_allclose(v, post.variance, atol=1e-8)
+    assert post.latent_mean.shape == post.latent_variance.shape
+
+
+def test_samples_have_the_posteriors_moments():
+    rng = np.random.default_rng(6)
+    for prior in (*DenseCovariance.example(rng, N, 1), *Features.example(rng, N, 1)):
+        sol = fenchel.infer(Poisson(), prior, rng.poisson(2.0, N))
+        draws = sol.posterior.sample(40_000, rng=1)
+        assert draws.shape == (40_000, N)
+        np.testing.assert_allclose(draws.mean(0), sol.posterior.mean, atol=0.04)
+        np.testing.assert_allclose(np.cov(draws.T), sol.posterior.covariance(), atol=0.06)
+        np.testing.assert_array_equal(draws, sol.posterior.sample(40_000, rng=1))
+
+
+def test_nothing_of_the_users_is_overwritten():
+    rng = np.random.default_rng(7)
+    K = DenseCovariance.example(rng, N, 1)[0].covariance.copy()
+    before, y = K.copy(), rng.poisson(2.0, N).astype(float)
+    y_before = y.copy()
+    sol = fenchel.infer(Poisson(), DenseCovariance(K), y)
+    sol.posterior.covariance()
+    sol.posterior.sample(3, rng=0)
+    sol.loo()
+    np.testing.assert_array_equal(K, before)
+    np.testing.assert_array_equal(y, y_before)
+    fortran = fenchel.infer(Poisson(), DenseCovariance(np.asfortranarray(K)), y)
+    strided = fenchel.infer(Poisson(), DenseCovariance(np.kron(K, np.ones((2, 2)))[::2, ::2]), y)
+    assert fortran.elbo == strided.elbo == sol.elbo
+
+
+def test_singular_covariance_is_welcome_without_jitter():
+    """Thousands of equal rows occur in real data: rank one, and the answer of the one-weight model."""
+    y = np.array([1.0, 0.0, 2.0, 4.0, 1.0])
+    flat = fenchel.infer(Poisson(), DenseCovariance(np.full((5, 5), 2.0)), y, tol=TIGHT)
+    weight = fenchel.infer(Poisson(), Features(np.ones((5, 1)), variance=2.0), y, tol=TIGHT)
+    assert flat.elbo == pytest.approx(weight.elbo, abs=1e-10)
+    assert to_numpy(flat.posterior.variance)[0] == pytest.approx(weight.posterior.latent_variance[0], rel=1e-9)
+    assert flat.posterior.sample(2, rng=0).shape == (2, 5)
+    zero = fenchel.infer(Poisson(), DenseCovariance(np.zeros((5, 5))), y)
+    assert zero.converged
+    np.testing.assert_array_equal(zero.posterior.variance, 0.0)
