@@ -64,7 +64,7 @@ class Stopping:
     began: float = field(default_factory=time.perf_counter)
 
     def reached(self, point: Point) -> bool:
-        return point.gap <= self.tol * max(1.0, abs(point.elbo))
+        return bool(np.isfinite(point.gap)) and point.gap <= self.tol * max(1.0, abs(point.elbo))
 
     def record(self, iteration: int, point: Point, step: float) -> str | None:
         """Write the trace; return the sentence that ends the run, or None to go on."""
@@ -113,27 +113,33 @@ class Solver(ABC):
     name: str
 
     @abstractmethod
-    def run(self, problem: Problem, start: Array, stopping: Stopping) -> Outcome:
-        """From s (N, P), whose dual is finite, to where ``stopping`` ends it."""
+    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+        """From a point whose dual is finite to where ``stopping`` ends it."""
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         """Find a usable start, then ``run``."""
-        default = problem.default_start()
         if start is None:
-            return self.run(problem, default, stopping)
-        usable, note = feasible_start(problem, start, default)
+            return self.run(problem, problem.at(problem.default_start()), stopping)
+        usable, note = usable_start(problem, start)
         outcome = self.run(problem, usable, stopping)
         if note:
             outcome.status = f"{outcome.status} ({note})"
         return outcome
 
 
-def feasible_start(problem: Problem, start: Array, default: Array) -> tuple[Array, str]:
-    """The user's start, pulled toward the default one until its dual is finite; a note says so if it was."""
+def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
+    """The user's start; or, when its dual is not finite or above the default start's, pulled toward that one.
+
+    A start is worth having only if it is better than none. A note says what was done.
+    """
+    point = problem.at(start)
+    if np.isfinite(point.dual) and relative(point) < 1.0:
+        return point, ""
+    default = problem.at(problem.default_start())
     share = 1.0
-    for _ in range(40):
-        s = start if share == 1.0 else default + share * (start - default)
-        if np.isfinite(problem.at(s).dual):
-            return s, "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.0%} to the default"
-        share /= 2
-    return default, "the start was unusable; the default was taken"
+    for _ in range(8):
+        if point.dual <= default.dual:
+            return point, "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.1%} to the default"
+        share /= 4
+        point = problem.at(default.s + share * (start - default.s))
+    return default, "the start was worse than the default, which was taken instead"

@@ -38,9 +38,9 @@ class FeasibleLBFGS(Solver):
         choice("FeasibleLBFGS", "line_search", line_search, ("wolfe", "armijo"))
         self.memory, self.line_search = memory, line_search
 
-    def run(self, problem: Problem, start: Array, stopping: Stopping) -> Outcome:
+    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         space = Space(problem)
-        x = space.of(start)
+        x = space.of(start.s)
         if not space.strictly_inside(x):
             x = space.of(problem.default_start())
         point, n, step = space.point(x), 0, 0.0

@@ -23,8 +23,9 @@ class MirrorNewton(Solver):
 
     name = "newton"
 
-    def run(self, problem: Problem, start: Array, stopping: Stopping) -> Outcome:
-        point, n, step, restarted = problem.at(start), 0, 0.0, False
+    def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
+        point, n, step, restarted = start, 0, 0.0, False
+        del start  # its memory is the first trial's
         while True:
             status = stopping.record(n, point, step)
             if status is not None:
