@@ -71,9 +71,9 @@ def infer(
     (True, True)
     """
     if not isinstance(likelihood, Likelihood):
-        raise problem("infer", f"likelihood is a {type(likelihood).__name__}", "a Likelihood such as Poisson()")
+        raise problem("infer", f"likelihood is {_kind(likelihood)}", "a Likelihood such as Poisson()")
     if not isinstance(prior, Prior):
-        raise problem("infer", f"prior is a {type(prior).__name__}", "a Prior such as DenseCovariance(K)")
+        raise problem("infer", f"prior is {_kind(prior)}", "a Prior such as DenseCovariance(K)")
     if isinstance(method, Solver):
         solver = method
     else:
@@ -86,3 +86,8 @@ def infer(
         first = None if start is None else task.start_from(start)
         outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
     return Solution(task, outcome, solver.name, tol)
+
+
+def _kind(value: object) -> str:
+    """What the user passed, in words."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -1,0 +1,106 @@
+"""The command line, and the demo it runs."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import sparse
+from scipy.special import ndtr
+
+import fenchel
+from fenchel.cli import main
+from fenchel.datasets import load_germany
+from fenchel.experiments import demo
+
+
+def test_version_and_help():
+    version = CliRunner().invoke(main, ["--version"])
+    assert version.exit_code == 0
+    assert fenchel.__version__ in version.output
+    text = CliRunner().invoke(main, ["--help"])
+    assert text.exit_code == 0
+    assert "demo" in text.output
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys, fenchel.cli; print([m for m in ('numpy', 'scipy', 'matplotlib', 'rich') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.fixture(scope="module")
+def demo_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo") / "made" / "here"
+    return CliRunner().invoke(main, ["demo", "--out", str(folder)]), folder
+
+
+def test_demo_prints_a_summary(demo_run):
+    outcome, folder = demo_run
+    assert outcome.exit_code == 0, outcome.output
+    assert "certificate: converged" in outcome.stdout
+    assert "leave-one-out elpd" in outcome.stdout
+    assert "P(risk > 1)" in outcome.stdout
+    assert str(folder / "report.html") in outcome.stdout
+    assert "final fit: gap" in outcome.stderr  # progress stays out of the output
+
+
+def test_demo_report_stands_alone(demo_run):
+    text = (demo_run[1] / "report.html").read_text(encoding="utf-8")
+    assert text.count("<img ") == text.count("data:image/png;base64,") == 7
+    assert all(len(alt) > 20 for alt in re.findall(r'<img [^>]*alt="([^"]*)"', text))
+    assert "http://" not in text
+    assert "https://" not in text
+    assert not re.search(r"<(script|link|iframe)\b", text)
+    assert "nan" not in re.sub(r"base64,[^\"]*", "", text).lower().replace("finance", "")
+
+
+def test_demo_in_quiet(tmp_path, monkeypatch):
+    for name in ("K_U", "K_V", "K_V_ALONE"):
+        monkeypatch.setattr(demo, name, getattr(demo, name)[3:4])
+    outcome = CliRunner().invoke(main, ["demo", "--quiet", "--out", str(tmp_path)])
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.output.strip() == str(tmp_path / "report.html")
+
+
+def test_demo_without_matplotlib(tmp_path, monkeypatch):
+    for name in ("K_U", "K_V", "K_V_ALONE"):
+        monkeypatch.setattr(demo, name, getattr(demo, name)[3:4])
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    outcome = CliRunner().invoke(main, ["demo", "--quiet", "--out", str(tmp_path)])
+    assert outcome.exit_code == 1
+    assert 'pip install "fenchel[plots]"' in outcome.output
+
+
+def test_neighbour_covariance_is_the_pseudo_inverse():
+    A = np.zeros((6, 6))
+    for i, j in ((0, 1), (1, 2), (0, 2), (3, 4)):  # a triangle, a pair and a district alone
+        A[i, j] = A[j, i] = 1.0
+    R = demo.neighbour_covariance(sparse.csr_array(A))
+    np.testing.assert_allclose(R, np.linalg.pinv(np.diag(A.sum(1)) - A, rcond=1e-10), atol=1e-12)
+    np.testing.assert_allclose(R[:3].sum(axis=0), 0.0, atol=1e-12)
+    assert R[5, 5] == 0.0
+
+
+def test_the_chosen_point_is_inside_the_grid_and_the_risks_follow_from_samples():
+    result = demo.fit(load_germany())
+    assert inside(result.k_u, demo.K_U)
+    assert inside(result.k_v, demo.K_V)
+    assert result.solution.converged
+    assert result.solution.elbo == pytest.approx(result.evidence.max(), abs=1e-4)
+    assert result.solution.loo().elpd > result.alone.loo().elpd + 50
+    post = result.solution.posterior
+    np.testing.assert_allclose(result.excess, ndtr(post.mean / np.sqrt(post.variance)))
+    risks = np.exp(post.sample(4000, rng=0))
+    np.testing.assert_allclose(result.risk, risks.mean(axis=0), rtol=0.02)
+    np.testing.assert_allclose(result.risk_sd, risks.std(axis=0), rtol=0.1)
+    np.testing.assert_allclose(result.lower, np.quantile(risks, 0.025, axis=0), rtol=0.04)
+    np.testing.assert_allclose(result.upper, np.quantile(risks, 0.975, axis=0), rtol=0.04)
+    np.testing.assert_allclose(result.excess, (risks > 1).mean(axis=0), atol=0.04)
+    assert 0.5 < result.spatial_share < 1.0
+
+
+def inside(value: float, grid: tuple[float, ...]) -> bool:
+    return grid[0] < value < grid[-1]

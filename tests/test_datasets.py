@@ -1,0 +1,87 @@
+"""The embedded data is what its README says."""
+
+from importlib.resources import files
+
+import numpy as np
+import pytest
+from scipy.sparse.csgraph import connected_components
+
+from fenchel import datasets
+from fenchel.datasets import load_germany, load_pima, load_stochvol
+
+
+def test_germany_counts():
+    germany = load_germany()
+    assert germany.Y.shape == germany.E.shape == germany.x.shape == germany.y.shape == (544,)
+    assert germany.Y.sum() == 15466
+    assert germany.E.sum() == pytest.approx(15466, abs=1e-6)
+    assert (germany.Y.min(), germany.Y.max()) == (1, 501)
+    assert germany.E.min() > 0
+    assert len(germany.key) == len(set(germany.key)) == 544
+    assert germany.state.count("Bavaria") == 96
+    assert len(set(germany.state)) == 16
+
+
+def test_germany_graph():
+    A = load_germany().adjacency
+    assert A.shape == (544, 544)
+    assert A.nnz == 2 * 1416
+    assert (A.data == 1.0).all()
+    assert abs(A - A.T).nnz == 0
+    assert A.diagonal().sum() == 0
+    assert connected_components(A, directed=False)[0] == 1
+    degree = A.sum(axis=1)
+    assert (degree.min(), degree.max()) == (1, 11)
+
+
+def test_germany_outlines_fit_their_points():
+    germany = load_germany()
+    assert len(germany.polygons) == 544
+    for rings, x, y in zip(germany.polygons, germany.x, germany.y, strict=True):
+        assert all(ring.ndim == 2 and ring.shape[1] == 2 and ring.dtype == np.float64 for ring in rings)
+        corners = np.concatenate(rings)
+        assert (corners.min(axis=0) <= (x, y)).all()
+        assert (corners.max(axis=0) >= (x, y)).all()
+
+
+def test_germany_neighbours_are_near():
+    germany = load_germany()
+    i, j = germany.adjacency.nonzero()
+    apart = np.hypot(germany.x[i] - germany.x[j], germany.y[i] - germany.y[j])
+    anywhere = np.hypot(germany.x[:, None] - germany.x, germany.y[:, None] - germany.y)
+    assert np.median(apart) < 0.15 * np.median(anywhere)
+
+
+def test_pima():
+    pima = load_pima()
+    assert pima.X.shape == (532, 7)
+    assert pima.feature_names == ["npreg", "glu", "bp", "skin", "bmi", "ped", "age"]
+    assert np.isfinite(pima.X).all()
+    assert set(np.unique(pima.y)) == {0.0, 1.0}
+    assert pima.y.sum() == 177
+    assert (pima.train.sum(), pima.test.sum()) == (200, 332)
+
+
+def test_stochvol():
+    pound = load_stochvol()
+    assert pound.returns.shape == pound.dates.shape == pound.rate.shape == (945,)
+    assert (pound.returns == 0).sum() == 35
+    assert str(pound.dates[0]) == "1981-10-02"
+    assert (np.diff(pound.dates).astype(int) > 0).all()
+    np.testing.assert_allclose(pound.returns[1:], 100 * np.diff(np.log(pound.rate)), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in datasets.__all__ if name.startswith("load_")])
+def test_every_loader_says_where_its_data_is_from(name):
+    data = getattr(datasets, name)()
+    assert data.description
+    assert data.attribution
+    assert data.licence
+
+
+def test_every_file_is_in_the_readme():
+    folder = files("fenchel.datasets").joinpath("data")
+    text = folder.joinpath("README.md").read_text(encoding="utf-8")
+    names = [entry.name for entry in folder.iterdir() if entry.is_file() and entry.name != "README.md"]
+    assert len(names) == 5
+    assert all(f"`{name}`" in text for name in names)

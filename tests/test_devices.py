@@ -1,0 +1,76 @@
+"""A whole fit in another array library: same numbers, and nothing leaves it between input and output."""
+
+import numpy as np
+import pytest
+from conftest import LIKELIHOOD_CASES, priors_for
+
+import fenchel
+from fenchel.likelihoods import MultinomialLogit, Poisson
+from fenchel.linalg.arrays import to_numpy
+from fenchel.priors import DenseCovariance, Features
+
+
+def libraries():
+    import array_api_strict
+
+    out = [pytest.param(array_api_strict.asarray, id="array-api-strict")]
+    try:
+        import torch
+    except ImportError:
+        return out
+    return [*out, pytest.param(lambda x: torch.asarray(np.array(x)), id="torch")]
+
+
+def moved(prior, to):
+    """The same prior with its arrays in another library."""
+    design = prior.design
+    if design is not None and not hasattr(design, "tocsr"):
+        design = to(design)
+    if isinstance(prior, DenseCovariance):
+        return DenseCovariance(to(prior.covariance), prior.mean, design, prior.offset)
+    return Features(design, to(prior.variance), prior.mean, prior.offset)
+
+
+@pytest.mark.parametrize("to", libraries())
+@pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
+def test_a_fit_elsewhere_is_the_same_fit(likelihood, y, to):
+    for prior in priors_for(likelihood):
+        if hasattr(getattr(prior, "design", None), "tocsr"):
+            continue  # scipy's sparse matrices live on the host
+        here = fenchel.infer(likelihood, prior, y, tol=1e-10)
+        there = fenchel.infer(likelihood, moved(prior, to), y, tol=1e-10)
+        kind = type(to(np.zeros(1)))
+        post = there.posterior
+        assert there.n_iter == here.n_iter
+        assert there.elbo == pytest.approx(here.elbo, rel=1e-10)
+        for name in ("mean", "variance", "latent_mean", "latent_variance"):
+            value = getattr(post, name)
+            assert isinstance(value, kind), name
+            np.testing.assert_allclose(to_numpy(value), getattr(here.posterior, name), atol=1e-7, rtol=1e-6)
+        assert isinstance(post.sample(2, rng=0), kind)
+        assert isinstance(post.covariance(), kind)
+        np.testing.assert_allclose(to_numpy(there.loo().log_density), here.loo().log_density, atol=1e-6)
+        assert isinstance(there.s, kind)
+
+
+@pytest.mark.parametrize("to", libraries())
+def test_holes_predictions_and_lbfgs_elsewhere(to):
+    rng = np.random.default_rng(0)
+    K = DenseCovariance.example(rng, 12, 1)[0].covariance
+    y = rng.poisson(2.0, 12).astype(float)
+    y[3] = np.nan
+    here = fenchel.infer(Poisson(), DenseCovariance(K), y, tol=1e-10)
+    there = fenchel.infer(Poisson(), DenseCovariance(to(K)), y, tol=1e-10)
+    np.testing.assert_allclose(to_numpy(there.posterior.variance), here.posterior.variance, atol=1e-8)
+    a = here.posterior.predict(cross=K[:2], variance=np.diag(K)[:2])
+    b = there.posterior.predict(cross=to(K[:2]), variance=np.diag(K)[:2])
+    np.testing.assert_allclose(to_numpy(b[0]), a[0], atol=1e-8)
+    np.testing.assert_allclose(to_numpy(b[1]), a[1], atol=1e-8)
+    paper = fenchel.infer(Poisson(), DenseCovariance(to(K)), y, method="lbfgs", tol=1e-5, max_iter=500)
+    assert paper.converged
+    likelihood = MultinomialLogit(3, None, "tilted")
+    labels = rng.integers(0, 3, 12)
+    soft = fenchel.infer(likelihood, DenseCovariance(to(K)), to(labels.astype(float)))
+    assert soft.elbo == pytest.approx(fenchel.infer(likelihood, DenseCovariance(K), labels).elbo, rel=1e-9)
+    p = likelihood.predictive_probabilities(soft.posterior.mean, soft.posterior.variance)
+    assert isinstance(p, type(to(np.zeros(1))))

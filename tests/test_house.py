@@ -1,0 +1,69 @@
+"""The house itself: doors open one way, the front door is light, files stay small, names are where they were promised."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fenchel
+
+ROOT = Path(__file__).parent.parent
+SOURCES = sorted((ROOT / "src" / "fenchel").rglob("*.py"))
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_doors_open_one_way():
+    from importlinter.cli import lint_imports
+
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_every_room_has_a_layer():
+    layers = (ROOT / "pyproject.toml").read_text()
+    rooms = {p.parent.name if p.parent.name != "fenchel" else p.stem for p in SOURCES} - {"__init__"}
+    missing = [room for room in rooms if f"fenchel.{room}" not in layers]
+    assert not missing
+
+
+def test_the_front_door_is_light():
+    heavy = ["numba", "matplotlib", "pandas", "torch", "sklearn", "rich", "click", "joblib"]
+    loaded = python(f"import sys, json, fenchel; print(json.dumps([m for m in {heavy!r} if m in sys.modules]))")
+    assert json.loads(loaded) == []
+    loaded = python(
+        "import sys, json; from fenchel import infer, Poisson, DenseCovariance; import numpy as np\n"
+        "infer(Poisson(), DenseCovariance(np.eye(3)), [1, 2, 3])\n"
+        f"print(json.dumps([m for m in {heavy!r} if m in sys.modules]))"
+    )
+    assert json.loads(loaded) == []
+
+
+def test_import_time():
+    """At most 0.15 s above what it stands on; the best of three, since machines are shared."""
+    code = (
+        "import time, numpy, scipy.linalg, scipy.sparse\n"
+        "t = time.perf_counter(); import fenchel; print(time.perf_counter() - t)"
+    )
+    assert min(float(python(code)) for _ in range(3)) < 0.15
+
+
+@pytest.mark.parametrize("name", fenchel.__all__)
+def test_names_at_the_front_door_exist(name):
+    assert getattr(fenchel, name) is not None
+
+
+def test_the_front_door_refuses_strangers():
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = fenchel.nothing
+    assert "infer" in dir(fenchel)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_files_stay_small_and_open_with_a_docstring(path):
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    assert text == "" or text.lstrip().startswith('"""')
