@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .checks import first, numeric, problem
-from .likelihoods.base import Likelihood, Site, slice_rows
+from .likelihoods.base import Likelihood, Site
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .priors.base import NewtonSystem, Prior
@@ -77,11 +77,7 @@ class Problem:
         else:
             S_alpha = full.apply(self.fixed_alpha)
             self.mt = xp.take(full.mt - S_alpha, index, axis=0)
-            self.rows = (
-                slice_rows(rows, self.active)
-                if isinstance(weight, np.ndarray)
-                else {key: xp.take(value, index, axis=0) for key, value in rows.items()}
-            )
+            self.rows = {key: xp.take(value, index, axis=0) for key, value in rows.items()}
             self.predictors = full.restrict(self.active)
             # E exp(-a' eta) = exp(-mt' a + a' S a / 2) for the linear rows, with their base measure
             quadratic = xp.sum(self.fixed_alpha * (0.5 * S_alpha - full.mt))

@@ -159,7 +159,8 @@ class Mixed(Likelihood):
         return self._select(rows, 0, lambda part, r, P: part.constant(r))
 
     def is_flat(self, rows: Rows) -> Array:
-        flat = self._select(rows, 0, lambda part, r, _: 1.0 * part.is_flat(r) + 0.0 * r["weight"])
+        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
+        flat = self._select(rows, 0, lambda part, r, _: xp.where(part.is_flat(r), one, xp.zeros_like(one)))
         return flat > 0.5
 
     def domain_of(self, rows: Rows) -> Domain:

@@ -137,7 +137,8 @@ class MultinomialLogit(Likelihood):
         draws, parts = self._draws(rng, h), []
         step = max(1, 2_000_000 // (draws.shape[0] * self.n_classes))
         for i in range(0, h.shape[0], step):
-            eta = h[i : i + step, None, :] + xp.sqrt(rho[i : i + step, None, :]) * draws[None, :, :]
+            stop = min(h.shape[0], i + step)
+            eta = h[i:stop, None, :] + xp.sqrt(rho[i:stop, None, :]) * draws[None, :, :]
             parts.append(xp.mean(self._softmax(self._complete(eta))[0], axis=1))
         return xp.concat(parts, axis=0)
 

@@ -165,7 +165,7 @@ class Ordinal(Likelihood):
         xp, edges = namespace(h), [-np.inf, *self.cutpoints.tolist(), np.inf]
 
         def probability(lo: float, hi: float) -> Array:
-            width = -np.expm1(lo - hi)
+            width = -float(np.expm1(lo - hi))
             kinks = [b + 0.0 * h for b in (lo, hi) if np.isfinite(b)]
 
             def inside(eta: Array, chunk: slice) -> Array:

@@ -8,6 +8,7 @@ In s nothing is divided by y^2 (the paper's conjugate is): y = 0 has tau = lam =
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -40,14 +41,14 @@ class StochasticVolatility(ExponentialLikelihood):
         return rows["y"] ** 2 / 2
 
     def constant(self, rows: Rows) -> Array:
-        return 0.5 * np.log(2 * np.pi) + 0.0 * rows["y"]
+        return 0.5 * math.log(2 * math.pi) + 0.0 * rows["y"]
 
     def start(self, rows: Rows, shrink: float) -> Array:
         return -self._log_square(rows)[:, None]  # tau = 1/2, so that alpha = 0
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
         xp = namespace(eta)
-        return -0.5 * np.log(2 * np.pi) - eta / 2 - self.rate(rows)[:, None] * xp.exp(-eta)
+        return -0.5 * math.log(2 * math.pi) - eta / 2 - self.rate(rows)[:, None] * xp.exp(-eta)
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [self._log_square(rows)]

@@ -53,9 +53,8 @@ def cholesky(A: Array) -> Array:
             raise NotPositiveDefinite(f"pivot {info} of {A.shape[0]} is not positive")
         return out.T
     xp = namespace(A)
-    A = xp.tril(A) + xp.matrix_transpose(xp.tril(A, k=-1))
     try:
-        L = xp.linalg.cholesky(A)
+        L = xp.linalg.cholesky(A)  # reads the lower triangle only, in every library there is
     except Exception as error:  # every library has its own class for this
         raise NotPositiveDefinite(str(error)) from None
     if not bool(xp.all(xp.isfinite(xp.linalg.diagonal(L)))):

@@ -139,7 +139,10 @@ def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
     share = 1.0
     for _ in range(8):
         if point.dual <= default.dual:
-            return point, "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.1%} to the default"
+            return (
+                point,
+                "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.1%} to the default",
+            )
         share /= 4
         point = problem.at(default.s + share * (start - default.s))
     return default, "the start was worse than the default, which was taken instead"

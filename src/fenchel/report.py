@@ -1,0 +1,190 @@
+"""One html file that needs nothing else: text, tables and figures, readable on a phone and on paper.
+
+A report is a title and sections; a section is a heading and blocks; a block is a paragraph (a plain string), ``Pre``,
+``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are embedded, nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .checks import problem
+
+
+@dataclass(frozen=True)
+class Pre:
+    """Text shown as it is, in a fixed-width face."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A header, rows of the same length, and a caption. Cells are text or numbers; columns of numbers align right."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    caption: str = ""
+
+    def numeric(self) -> list[bool]:
+        """Which columns hold numbers only."""
+        return [bool(self.rows) and all(_is_number(row[j]) for row in self.rows) for j in range(len(self.header))]
+
+    def text(self) -> str:
+        """The table for a terminal."""
+        lines = [[str(cell) for cell in row] for row in (self.header, *self.rows)]
+        widths = [max(len(line[j]) for line in lines) for j in range(len(self.header))]
+        sides = ["rjust" if right else "ljust" for right in self.numeric()]
+        padded = (zip(line, widths, sides, strict=True) for line in lines)
+        return "\n".join("  ".join(getattr(c, side)(width) for c, width, side in line).rstrip() for line in padded)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A matplotlib Figure (or Axes) with words for those who cannot see it (``alt``) and a caption."""
+
+    figure: Any
+    alt: str
+    caption: str = ""
+    dpi: int = 144
+
+
+@dataclass(frozen=True)
+class Row:
+    """Pictures side by side where the screen is wide enough, else one below the other."""
+
+    pictures: Sequence[Picture]
+
+
+Block: TypeAlias = str | Pre | Table | Picture | Row
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what stands under it."""
+
+    heading: str
+    blocks: Sequence[Block]
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c1c1c; --soft: #5a5a5a; --paper: #fdfdfc; --card: #f1f1ef; --line: #d5d5d2; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e3; --soft: #a9a9a5; --paper: #191a1b; --card: #242628; --line: #3c3f42; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 1rem; max-width: 58rem; color: var(--ink); background: var(--paper);
+  font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+h1 { font-size: 1.6rem; line-height: 1.25; }
+h2 { font-size: 1.2rem; margin-top: 2.2rem; padding-top: .8rem; border-top: 1px solid var(--line); }
+p { max-width: 42rem; overflow-wrap: break-word; }
+pre, .scroll { overflow-x: auto; background: var(--card); border-radius: .4rem; }
+pre { padding: .8rem; font: .8rem/1.45 ui-monospace, Menlo, Consolas, monospace; }
+table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
+.right { text-align: right; }
+figure { margin: 1.2rem 0; }
+.row { display: flex; flex-wrap: wrap; gap: 1.2rem; }
+.row figure { flex: 1 1 19rem; margin: 0; min-width: 0; }
+img { display: block; width: 100%; max-width: 36rem; height: auto; padding: .5rem;
+  background: #fff; border-radius: .4rem; }
+figcaption, .caption { color: var(--soft); font-size: .88rem; max-width: 36rem; margin: .4rem 0; }
+@media print { pre, .scroll { overflow: visible; } figure { break-inside: avoid; } }
+"""
+
+
+def write_report(path: str | Path, title: str, sections: Iterable[Section], lead: str = "") -> Path:
+    """Write a self-contained html file and return its path. Missing folders are made.
+
+    Parameters
+    ----------
+    path : where the file goes, for example ``report/report.html``
+    title : its heading
+    sections : Section, in order
+    lead : one paragraph under the title
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from fenchel.report import Section, Table, write_report
+    >>> where = pathlib.Path(tempfile.mkdtemp()) / "report.html"
+    >>> page = write_report(where, "Rates", [Section("Result", ["1 < 2", Table(["a", "b"], [[1, 2.5]])])])
+    >>> "1 &lt; 2" in page.read_text(encoding="utf-8")
+    True
+    """
+    body = [f"<h1>{escape(title)}</h1>"]
+    body += [_html(lead)] if lead else []
+    for section in sections:
+        body.append(f"<section>\n<h2>{escape(section.heading)}</h2>")
+        body += [_html(block) for block in section.blocks]
+        body.append("</section>")
+    page = (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(body)
+        + "\n</body>\n</html>\n"
+    )
+    out = Path(path)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(page, encoding="utf-8")
+    return out
+
+
+def _html(block: Block) -> str:
+    match block:
+        case str():
+            return f"<p>{escape(block)}</p>"
+        case Pre():
+            return f'<pre tabindex="0">{escape(block.text)}</pre>'
+        case Table():
+            return _table(block)
+        case Picture():
+            return _picture(block)
+        case Row():
+            return '<div class="row">\n' + "\n".join(_picture(p) for p in block.pictures) + "\n</div>"
+    raise problem("write_report", f"a block is a {type(block).__name__}", "a string, Pre, Table, Picture or Row")
+
+
+def _table(table: Table) -> str:
+    width = len(table.header)
+    for i, row in enumerate(table.rows):
+        if len(row) != width:
+            raise problem("write_report", f"row {i} of a table has {len(row)} cells", f"{width}, as in its header")
+    right = table.numeric()
+
+    def line(cells: Sequence[object], tag: str) -> str:
+        kinds = (f'<{tag} class="right">' if right[j] else f"<{tag}>" for j in range(width))
+        return "<tr>" + "".join(f"{kind}{escape(str(cell))}</{tag}>" for kind, cell in zip(kinds, cells)) + "</tr>"
+
+    caption = f'<p class="caption">{escape(table.caption)}</p>\n' if table.caption else ""
+    rows = "\n".join(line(row, "td") for row in table.rows)
+    return (
+        f'{caption}<div class="scroll" tabindex="0"><table>\n<thead>{line(table.header, "th")}</thead>\n'
+        f"<tbody>\n{rows}\n</tbody>\n</table></div>"
+    )
+
+
+def _is_number(cell: object) -> bool:
+    """12, 0.5, -3e-4, 95 % and > 0.999 are numbers; 07316 is a name."""
+    text = str(cell).replace("%", "").strip().lstrip("<>").strip()
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return not (len(text) > 1 and text[0] == "0" and text[1].isdigit())
+
+
+def _picture(picture: Picture) -> str:
+    figure = picture.figure if hasattr(picture.figure, "savefig") else picture.figure.figure
+    png = io.BytesIO()
+    figure.savefig(png, format="png", dpi=picture.dpi, facecolor="white", metadata={"Software": None})
+    data = base64.b64encode(png.getvalue()).decode("ascii")
+    caption = f"<figcaption>{escape(picture.caption)}</figcaption>" if picture.caption else ""
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(picture.alt)}">{caption}</figure>'
