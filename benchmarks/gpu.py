@@ -2,8 +2,8 @@
 
     python benchmarks/gpu.py [--device cuda] [--sizes 2000 8000 16000]
 
-Binary labels, 8-dimensional inputs, RBF variance 4, length 2, relative gap 1e-6, float64. The covariance is a torch tensor;
-everything stays on its device from input to output. The smallest size is fitted with numpy too, and must agree.
+Binary labels, 8-dimensional inputs, RBF variance 4, length 2, relative gap 1e-6, float64. The covariance is a torch
+tensor; everything stays on its device from input to output. The smallest size is fitted with numpy too, and must agree.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def main() -> None:
     here = fenchel.infer(BernoulliLogit("tilted"), DenseCovariance(K.cpu().numpy()), y, tol=1e-6)
     there = fenchel.infer(BernoulliLogit("tilted"), DenseCovariance(K), y, tol=1e-6)
     labels = y + (np.arange(len(y)) % 2)
-    soft = [fenchel.infer(MultinomialLogit(3), DenseCovariance(k), labels, tol=1e-6) for k in (K.cpu().numpy(), K)]
+    K_host = K.cpu().numpy()
+    soft = [fenchel.infer(MultinomialLogit(3), DenseCovariance(k), labels, tol=1e-6) for k in (K_host, K)]
     assert there.posterior.mean.device.type == torch.device(device).type
     distance = float(np.abs(there.posterior.mean.cpu().numpy() - here.posterior.mean).max())
     print(f"against numpy: elbo differs by {abs(here.elbo - there.elbo):.1e}, means by {distance:.1e};", end=" ")

@@ -1,4 +1,4 @@
-"""The house itself: doors open one way, the front door is light, files stay small, names are where they were promised."""
+"""The house itself: doors open one way, the front door is light, files stay small, names are where promised."""
 
 import json
 import subprocess

@@ -103,6 +103,15 @@ def test_definiteness(to):
         dense.cholesky(to(-np.eye(3)))
 
 
+@each_library
+def test_recursion_over_halves(to, monkeypatch):
+    monkeypatch.setattr(dense, "_LEAF", 7)
+    A = spd(61)
+    Linv = dense.triangular_inverse(dense.cholesky(to(A.copy())))
+    np.testing.assert_allclose(low(Linv), np.linalg.inv(np.linalg.cholesky(A)), atol=1e-12)
+    np.testing.assert_allclose(to_numpy(dense.symmetrised(dense.inverse_from(Linv))), np.linalg.inv(A), atol=1e-12)
+
+
 def test_numpy_runs_in_place():
     A = spd(50)
     L = dense.cholesky(A)

@@ -22,6 +22,7 @@ class NotPositiveDefinite(ArithmeticError):
     """A Cholesky factorisation met a pivot that is not positive."""
 
 
+_LEAF = 2048  # where the recursions over halves hand over to the library
 _BLOCK = 32768  # entries an elementwise block may hold: it and its operands stay in cache
 
 
@@ -77,7 +78,21 @@ def triangular_inverse(L: Array) -> Array:
 
         return dtrtri(L.T, lower=0, overwrite_c=1)[0].T
     xp = namespace(L)
-    return solve_lower(L, xp.eye(L.shape[0], dtype=xp.float64, device=L.device))
+    out = xp.zeros_like(L)
+    _invert_into(out, L, 0, L.shape[0])
+    return out
+
+
+def _invert_into(out: Array, L: Array, i: int, k: int) -> None:
+    """[[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]], by halves: matrix products are what devices do best."""
+    if k - i <= _LEAF:
+        xp = namespace(L)
+        out[i:k, i:k] = solve_lower(L[i:k, i:k], xp.eye(k - i, dtype=xp.float64, device=L.device))
+        return
+    j = (i + k) // 2
+    _invert_into(out, L, i, j)
+    _invert_into(out, L, j, k)
+    out[j:k, i:j] = -(out[j:k, j:k] @ (L[j:k, i:j] @ out[i:j, i:j]))
 
 
 def inverse_from(Linv: Array) -> Array:
@@ -87,8 +102,23 @@ def inverse_from(Linv: Array) -> Array:
 
         return dlauum(Linv.T, lower=0, overwrite_c=1)[0].T
     xp = namespace(Linv)
-    T = xp.tril(Linv)
-    return xp.matrix_transpose(T) @ T
+    out = xp.zeros_like(Linv)
+    _gram_into(out, xp.tril(Linv), 0, Linv.shape[0])
+    return out
+
+
+def _gram_into(out: Array, T: Array, i: int, k: int) -> None:
+    """The lower triangle of T' T for a lower-triangular T = [[A, 0], [C, B]], by halves, added to ``out``."""
+    xp = namespace(T)
+    if k - i <= _LEAF:
+        out[i:k, i:k] = out[i:k, i:k] + xp.matrix_transpose(T[i:k, i:k]) @ T[i:k, i:k]
+        return
+    j = (i + k) // 2
+    C = T[j:k, i:j]
+    out[i:j, i:j] = out[i:j, i:j] + xp.matrix_transpose(C) @ C
+    out[j:k, i:j] = out[j:k, i:j] + xp.matrix_transpose(T[j:k, j:k]) @ C
+    _gram_into(out, T, i, j)
+    _gram_into(out, T, j, k)
 
 
 def solve_lower(L: Array, b: Array, transposed: bool = False) -> Array:
