@@ -1,0 +1,83 @@
+"""What the documents promise holds: examples run, the README's code runs, the paper map and the code agree."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "fenchel"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_new_likelihood_in_a_script_works_everywhere(capsys):
+    example = load("new_likelihood")
+    sol, paper = example.main()
+    assert sol.converged
+    assert paper.converged
+    assert sol.elbo == pytest.approx(paper.elbo, abs=1e-3)
+    assert "duality gap" in capsys.readouterr().out
+    import fenchel
+    from fenchel.likelihoods import Mixed, Poisson
+    from fenchel.priors import DenseCovariance, Features
+
+    rng = np.random.default_rng(0)
+    likelihood, y = example.WaitingTime.example(rng, 12)
+    for kind in (DenseCovariance, Features):
+        for prior in kind.example(rng, 12, 1):
+            assert fenchel.infer(likelihood, prior, y).converged
+    mixed = Mixed([likelihood, Poisson()], which=[0] * 12 + [1] * 3)
+    assert fenchel.infer(mixed, DenseCovariance(np.eye(15)), np.append(y, [1.0, 0.0, 4.0])).converged
+    with pytest.raises(ValueError, match=r"WaitingTime: y\[0\] = -1 is not a duration"):
+        fenchel.infer(likelihood, DenseCovariance(np.eye(1)), [-1.0])
+
+
+def test_the_classification_example(capsys):
+    results = load("gp_classification").main()
+    assert all(sol.converged for sol, _ in results.values())
+    assert results["tilted"][0].elbo > results["log-sum"][0].elbo
+    assert all(bits < 0.75 for _, bits in results.values())
+    assert "tilted" in capsys.readouterr().out
+
+
+def test_every_example_has_a_test():
+    tested = set(re.findall(r'load\("(\w+)"\)', Path(__file__).read_text()))
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested
+
+
+def test_the_readme_runs(capsys):
+    text = (ROOT / "README.md").read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    shown, got = (float(re.search(r"between (\S+) \(elbo\)", page).group(1)) for page in (text, printed))
+    assert got == pytest.approx(shown, abs=1e-5)
+    assert "make demo" in text
+    assert "make test" in text
+
+
+def test_the_paper_map_is_in_step_with_the_code():
+    rows = re.findall(
+        r"^\| `((?:eq|tab):[\w-]+)` \|[^|]*\|([^|]*)\|", (ROOT / "docs" / "paper_map.md").read_text(), re.M
+    )
+    mapped = {label: set(re.findall(r"`([\w/]+\.py)`", files)) for label, files in rows}
+    found: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for label in re.findall(r"\b((?:eq|tab):[A-Za-z][\w-]*)", path.read_text()):
+            found.setdefault(label, set()).add(str(path.relative_to(SOURCE)))
+    assert mapped == found
+    assert mapped
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert "://" in target or (page.parent / target).exists(), (page, target)
