@@ -81,8 +81,9 @@ class FeasibleLBFGS(Solver):
         best = None
         for _ in range(40):
             trial_x = x + step * d
-            trial = space.point(trial_x)
-            if not trial.dual <= point.dual + _ARMIJO * step * slope:
+            # rounding can put a feasible step on the boundary, where the gradient is infinite
+            trial = space.point(trial_x) if space.strictly_inside(trial_x) else None
+            if trial is None or not trial.dual <= point.dual + _ARMIJO * step * slope:
                 hi = step
             else:
                 trial_g = space.gradient(trial)
