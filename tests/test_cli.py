@@ -40,7 +40,7 @@ def demo_run(tmp_path_factory):
 def test_demo_prints_a_summary(demo_run):
     outcome, folder = demo_run
     assert outcome.exit_code == 0, outcome.output
-    assert "certificate: converged" in outcome.stdout
+    assert ": converged, by its duality certificate" in outcome.stdout
     assert "leave-one-out elpd" in outcome.stdout
     assert "P(risk > 1)" in outcome.stdout
     assert str(folder / "report.html") in outcome.stdout

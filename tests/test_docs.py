@@ -58,7 +58,7 @@ def test_the_readme_runs(capsys):
     code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    shown, got = (float(re.search(r"between (\S+) \(elbo\)", page).group(1)) for page in (text, printed))
+    shown, got = (float(re.search(r"at least (\S+) \(elbo\)", page).group(1)) for page in (text, printed))
     assert got == pytest.approx(shown, abs=1e-5)
     assert "make demo" in text
     assert "make test" in text

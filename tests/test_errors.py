@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import fenchel
 from fenchel.likelihoods import (
@@ -29,7 +30,11 @@ EYE = DenseCovariance(np.eye(3))
         ),
         (Poisson(), [1, 0.5, 0], r"Poisson: y\[1\] = 0\.5 is not a count"),
         (Poisson(), [1, np.inf, 0], r"Poisson: y\[1\] = inf is not finite"),
-        (Poisson(), ["a", "b", "c"], r"Poisson: y holds list entries that are not numbers"),
+        (
+            Poisson(),
+            ["a", "b", "c"],
+            r"Poisson: y is not an array of real numbers; expected numbers in a regular shape\. Encode labels",
+        ),
         (
             Poisson([1.0, 0.0, 1.0]),
             [1, 2, 0],
@@ -78,6 +83,13 @@ def test_targets(likelihood, y, sentence):
             r"DenseCovariance: covariance has shape \(2, 3\); expected a square matrix",
         ),
         (lambda: DenseCovariance(np.stack([np.eye(2), -np.eye(2)])), r"covariance\[1\] is not positive semidefinite"),
+        (
+            lambda: DenseCovariance([["a", "b"], ["c", "d"]]),
+            r"DenseCovariance: covariance is not an array of real numbers",
+        ),
+        (lambda: DenseCovariance(sp.eye(3)), r"DenseCovariance: covariance is a scipy sparse matrix; .*toarray"),
+        (lambda: DenseCovariance(np.eye(2) * 1j), r"covariance is not an array of real numbers"),
+        (lambda: Binomial(None).prepare([1.0]), r"Binomial: trials.* is not finite"),
         (lambda: DenseCovariance(np.zeros((0, 0))), r"covariance has shape \(0, 0\)"),
         (
             lambda: DenseCovariance(np.eye(2), mean=np.ones(3)),
@@ -128,8 +140,8 @@ def test_construction(make, sentence):
             lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], method="em"),
             r"infer: method = 'em' is not known; expected 'newton' or 'lbfgs'",
         ),
-        (lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], tol=-1.0), r"expected tol >= 0"),
-        (lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], tol=np.nan), r"expected tol >= 0"),
+        (lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], tol=-1.0), r"expected a number tol >= 0"),
+        (lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], tol=np.nan), r"expected a number tol >= 0"),
         (
             lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], start=[0.0, 1.0]),
             r"infer: start has shape \(2, 1\); expected \(3, 1\)",
@@ -138,7 +150,10 @@ def test_construction(make, sentence):
             lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], start=[0.0, np.nan, 1.0]),
             r"infer: start\[1, 0\] is not finite",
         ),
-        (lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], weights=[1.0, -1.0, 1.0]), r"Poisson: a weight is negative"),
+        (
+            lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], weights=[1.0, -1.0, 1.0]),
+            r"Poisson: weights\[1\] = -1 is not a weight",
+        ),
         (lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3], weights=[1.0]), r"weights of shape \(1,\) do not fit"),
         (
             lambda: fenchel.infer(Poisson(), DenseCovariance(np.eye(3), offset=np.ones(2)), [1, 2, 3]),
@@ -157,7 +172,7 @@ def test_construction(make, sentence):
             r"posterior\.predict: got both or neither",
         ),
         (
-            lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3]).posterior.predict(np.ones((2, 4))),
+            lambda: fenchel.infer(Poisson(), EYE, [1, 2, 3]).posterior.predict(design=np.ones((2, 4))),
             r"design has shape \(2, 4\); expected 3 columns",
         ),
         (

@@ -375,3 +375,69 @@ def test_weights_scale_everything_and_zero_is_unobserved():
     likelihood = Poisson()
     rows = likelihood.prepare([1.0, np.nan, 3.0], weights=[2.0, 5.0, 0.0])
     np.testing.assert_array_equal(rows["weight"], [2.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("y", "h", "rho"), [(1000.0, -50.0, 1.0), (3.0, 5.0, 0.02), (0.0, 30.0, 400.0), (7.0, 0.0, 1e4)]
+)
+def test_predictive_density_where_prior_and_likelihood_hardly_meet(y, h, rho):
+    import mpmath
+
+    with mpmath.workdps(40):
+
+        def log_joint(e):
+            e = mpmath.mpf(e)
+            return (
+                y * e
+                - mpmath.exp(e)
+                - mpmath.loggamma(y + 1)
+                - (e - h) ** 2 / (2 * rho)
+                - mpmath.log(2 * mpmath.pi * rho) / 2
+            )
+
+        peak = max(np.linspace(-200, 60, 5201), key=lambda e: float(log_joint(float(e))))
+        sd = float(min(np.sqrt(rho), 8.0))
+        cuts = [peak + k * sd for k in (-300 / sd, -60, -20, -8, -3, -1, 0, 1, 3, 8, 20)]
+        total = mpmath.quad(lambda e: mpmath.exp(log_joint(e) - log_joint(peak)), cuts)
+        witness = float(mpmath.log(total) + log_joint(peak))
+    ours = Poisson().predictive_log_density([y], np.array([h]), np.array([rho]))[0]
+    assert ours == pytest.approx(witness, rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize("rho", [1.0, 500.0, 1e4])
+def test_predictive_density_of_a_zero_return(rho):
+    """E[exp(-eta/2)] has a closed form, far outside the posterior when rho is large."""
+    ours = StochasticVolatility().predictive_log_density([0.0], np.array([0.3]), np.array([rho]))[0]
+    assert ours == pytest.approx(-0.5 * np.log(2 * np.pi) - 0.15 + rho / 8, rel=1e-10)
+
+
+def test_predictive_variances_are_never_negative():
+    h, rho = np.array([40.0, -40.0, 0.0]), np.ones(3)
+    assert (BernoulliLogit().predictive_variance(h, rho) > 0).all()
+    assert (Binomial(10).predictive_variance(h, rho) > 0).all()
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Poisson(), Gaussian(1.0), StochasticVolatility(), BernoulliLogit(), Binomial(3), Ordinal([0.0])]
+)
+def test_predictions_take_lists_and_columns(likelihood):
+    flat, column, listed = (
+        likelihood.predictive_variance(h, r)
+        for h, r in ((np.zeros(3), np.ones(3)), (np.zeros((3, 1)), np.ones((3, 1))), ([0.0] * 3, [1.0] * 3))
+    )
+    assert flat.shape == column.shape == listed.shape == (3,)
+    np.testing.assert_array_equal(flat, column)
+    assert likelihood.predictive_log_density([0.0] * 3, np.zeros((3, 1)), np.ones((3, 1))).shape == (3,)
+
+
+def test_mixed_may_name_one_part_twice_and_refuses_vector_means():
+    part = Poisson()
+    twice = Mixed([part, part], which=[0, 1, 0])
+    rows = twice.prepare([1.0, 2.0, 3.0])
+    h, rho = np.array([[0.1], [0.5], [0.9]]), np.ones((3, 1))
+    alone = part.expectations(h, rho, part.prepare([1.0, 2.0, 3.0]))
+    for ours, theirs in zip(twice.expectations(h, rho, rows), alone, strict=True):
+        np.testing.assert_allclose(ours, theirs)
+    mixed = Mixed([Poisson(), MultinomialLogit(3)], which=[0, 1])
+    with pytest.raises(ValueError, match="is a vector of probabilities"):
+        mixed.predictive_mean(np.zeros((2, 2)), np.ones((2, 2)))

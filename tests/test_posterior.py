@@ -271,3 +271,44 @@ def test_covariance_refuses_what_cannot_fit(monkeypatch):
     monkeypatch.setattr(fenchel.posterior, "_physical_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"posterior\.covariance: the covariance of 15 x 1 predictors needs"):
         sol.posterior.covariance()
+
+
+def test_leave_one_out_of_correlated_predictors_against_refits():
+    rng = np.random.default_rng(0)
+    K = kernel(X[:12], X[:12])
+    Sigma = np.kron(K, 4 * np.array([[1.0, 0.95], [0.95, 1.0]]))
+    y, likelihood = rng.integers(0, 3, 12).astype(float), MultinomialLogit(3, n_draws=40_000)
+    loo = fenchel.infer(likelihood, DenseCovariance(Sigma), y).loo()
+    assert loo.variance.shape == (12, 2, 2)
+    for n in (0, 5):
+        held = y.copy()
+        held[n] = np.nan
+        post = fenchel.infer(likelihood, DenseCovariance(Sigma), held).posterior
+        np.testing.assert_allclose(np.diag(loo.variance[n]), post.variance[n], rtol=0.15)
+        V = post.covariance()[2 * n : 2 * n + 2, 2 * n : 2 * n + 2]
+        density = likelihood.predictive_log_density(y[n : n + 1], post.mean[n : n + 1], V[None])
+        assert loo.log_density[n] == pytest.approx(density[0], abs=0.12)
+
+
+def test_leave_one_out_skips_rows_of_weight_zero():
+    w = np.ones(15)
+    w[:5] = 0.0
+    sol = fenchel.infer(Poisson(), DenseCovariance(kernel(X, X)), np.arange(15.0), weights=w)
+    assert np.isnan(sol.loo().log_density[:5]).all()
+    assert np.isfinite(sol.loo().elpd)
+
+
+def test_all_zero_returns_under_a_wide_prior():
+    sol = fenchel.infer(StochasticVolatility(), DenseCovariance(1e4 * np.eye(2)), [0.0, 0.0])
+    assert sol.converged
+    assert sol.elbo == pytest.approx(-np.log(2 * np.pi) + 2 * 1e4 / 8)
+    np.testing.assert_allclose(sol.posterior.mean, -5e3)
+    np.testing.assert_allclose(sol.alpha, 0.5)
+
+
+def test_upper_is_about_gaussians_not_about_the_evidence():
+    """elbo <= log p(y), and elbo_upper may lie below log p(y): the summary must not say otherwise."""
+    sol = fenchel.infer(Poisson(), DenseCovariance([[4.0]]), [0.0])
+    evidence = np.log(integrate.quad(lambda e: np.exp(-np.exp(e)) * stats.norm.pdf(e, 0, 2), -30, 30)[0])
+    assert sol.elbo_upper < evidence
+    assert "no Gaussian gives more" in sol.summary()

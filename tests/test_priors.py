@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fenchel
-from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
+from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson
 from fenchel.linalg.arrays import to_numpy
 from fenchel.priors import DenseCovariance, Features, NewtonSystem
 from fenchel.priors.rowspace import RowPredictors
@@ -245,7 +245,7 @@ def test_prediction_of_new_rows(prior, C, coupled):
     if design is None:
         cov = prior.covariance
         L = cov.shape[-1]
-        m, v = post.predict(np.eye(L), offset=prior.offset)
+        m, v = post.predict(design=np.eye(L), offset=prior.offset)
         cross_m, cross_v = post.predict(
             cross=cov,
             variance=np.diagonal(cov, axis1=-2, axis2=-1).T.reshape(N, -1)
@@ -256,7 +256,7 @@ def test_prediction_of_new_rows(prior, C, coupled):
         np.testing.assert_allclose(cross_m, m, atol=1e-9)
         np.testing.assert_allclose(cross_v, v, atol=1e-9)
     else:
-        m, v = post.predict(design, offset=prior.offset)
+        m, v = post.predict(design=design, offset=prior.offset)
     np.testing.assert_allclose(m, post.mean, atol=1e-8)
     np.testing.assert_allclose(v, post.variance, atol=1e-8)
     assert post.latent_mean.shape == post.latent_variance.shape
@@ -300,3 +300,41 @@ def test_singular_covariance_is_welcome_without_jitter():
     zero = fenchel.infer(Poisson(), DenseCovariance(np.zeros((5, 5))), y)
     assert zero.converged
     np.testing.assert_array_equal(zero.posterior.variance, 0.0)
+
+
+@pytest.mark.parametrize("variance", [1.0, 1e2, 1e4, 1e6])
+def test_vague_weights_lose_no_digits(variance):
+    """Many rows, few weights, a wide prior: fit, predictions and holes agree with the marginals of the fit."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(400), rng.normal(size=(400, 3))])
+    eta = X @ [1.0, 0.3, -0.5, 0.2]
+    for likelihood, y in (
+        (Gaussian(0.01), eta + 0.1 * rng.normal(size=400)),
+        (Poisson(), rng.poisson(np.exp(eta)).astype(float)),
+        (BernoulliLogit("tilted"), (rng.random(400) < 1 / (1 + np.exp(-eta))).astype(float)),
+        (MultinomialLogit(3), rng.integers(0, 3, 400).astype(float)),
+    ):
+        sol = fenchel.infer(likelihood, Features(X, variance=variance), y)
+        assert sol.converged, (likelihood, sol.status)
+        assert sol.n_iter <= 15
+        mean, predicted = sol.posterior.predict(design=X[:50])
+        np.testing.assert_allclose(predicted, sol.posterior.variance[:50], rtol=1e-8)
+        np.testing.assert_allclose(mean, sol.posterior.mean[:50], rtol=1e-6, atol=1e-7)
+        Sigma = np.full(4, variance)
+        by_cross = sol.posterior.predict(cross=X[:5] * Sigma, variance=(X[:5] ** 2) @ Sigma)
+        np.testing.assert_allclose(by_cross[0], mean[:5], rtol=1e-6, atol=1e-6)
+        holes = y.copy()
+        holes[:20] = np.nan
+        part = fenchel.infer(likelihood, Features(X, variance=variance), holes)
+        np.testing.assert_allclose(part.posterior.variance[:20], part.posterior.predict(design=X[:20])[1], rtol=1e-8)
+        same = fenchel.infer(likelihood, Features(X[20:], variance=variance), y[20:])
+        np.testing.assert_allclose(part.posterior.variance[20:], same.posterior.variance, rtol=1e-5)
+
+
+def test_float32_kernels_are_taken_with_their_rounding():
+    x = np.linspace(0, 1, 60, dtype=np.float32)
+    K = np.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
+    assert K.dtype == np.float32
+    sol = fenchel.infer(Poisson(), DenseCovariance(K), np.ones(60))
+    assert sol.converged
+    assert sol.posterior.mean.dtype == np.float64

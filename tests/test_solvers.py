@@ -325,3 +325,37 @@ def test_stopping_rule_is_the_documented_one():
     exact = point.gap / max(1.0, abs(point.elbo))
     assert Stopping(tol=exact * 1.0001, max_iter=5).reached(point)
     assert not Stopping(tol=exact * 0.9999, max_iter=5).reached(point)
+
+
+@pytest.mark.parametrize("variance", [1e2, 1e4, 1e6, 1e7])
+def test_wide_priors_take_few_iterations(variance):
+    """Where steps that must lower the dual crawl for hundreds of iterations."""
+    rng = np.random.default_rng(0)
+    K = kernel(60, variance)
+    X = np.column_stack([np.ones(300), rng.normal(size=(300, 2))])
+    labels = (rng.random(300) < 0.4).astype(float)
+    for likelihood, prior, y in (
+        (StochasticVolatility(), DenseCovariance(K), rng.normal(size=60)),
+        (Poisson(), DenseCovariance(K), rng.poisson(2.0, 60)),
+        (BernoulliLogit("tilted"), DenseCovariance(K), labels[:60]),
+        (BernoulliLogit("log-sum"), Features(X, variance=variance), labels),
+        (Ordinal([-1.0, 1.0], "tilted"), DenseCovariance(K), rng.integers(0, 3, 60)),
+        (MultinomialLogit(3, None, "tilted"), DenseCovariance(K), rng.integers(0, 3, 60)),
+        (StochasticVolatility(), Features(X, variance=variance), rng.normal(size=300)),
+    ):
+        sol = fenchel.infer(likelihood, prior, y)
+        assert sol.converged, (likelihood, prior, sol.status)
+        assert sol.n_iter <= 40, (likelihood, prior, sol.n_iter)
+
+
+def test_real_valued_targets_of_any_size_take_one_step():
+    K = kernel(20)
+    for scale in (1e-6, 1.0, 1e6):
+        sol = fenchel.infer(Gaussian(0.5), DenseCovariance(K), scale * np.arange(20.0))
+        assert sol.converged
+        assert sol.n_iter <= 1
+
+
+def test_beyond_double_precision_is_said():
+    with pytest.raises(ValueError, match=r"infer: I \+ Lam\^1/2 S Lam\^1/2 cannot be factorised: .* reaches"):
+        fenchel.infer(Gaussian(1e-10), DenseCovariance(kernel(30, 1e8)), np.arange(30.0))

@@ -26,7 +26,7 @@ def number(value: float) -> str:
 def first(bad: Any) -> str:
     """Where the first offending entry stands, as an index: ``[17]`` or ``[3, 1]``."""
     place = np.argwhere(np.asarray(bad))[0]
-    return "[" + ", ".join(str(int(i)) for i in place) + "]"
+    return "[" + ", ".join(str(int(i)) for i in place) + "]" if place.size else ""
 
 
 def first_value(bad: Any, values: Any) -> str:
@@ -35,17 +35,17 @@ def first_value(bad: Any, values: Any) -> str:
     return f"{first(bad)} = {number(np.asarray(values)[place])}"
 
 
-def numeric(where: str, name: str, value: Any) -> np.ndarray:
+def numeric(where: str, name: str, value: Any, advice: str = "") -> np.ndarray:
     """``value`` as a float64 numpy array, or the sentence that says why it is not numbers."""
+    if hasattr(value, "tocsr"):
+        raise problem(where, f"{name} is a scipy sparse matrix", "a dense array", "Use .toarray().")
     try:
-        return np.asarray(value, dtype=np.float64)
+        out = np.asarray(value)
+        if out.dtype.kind in "cSU":  # complex numbers and text would be converted, silently or not
+            raise TypeError
+        return np.asarray(out, dtype=np.float64)
     except (TypeError, ValueError):
-        raise problem(
-            where,
-            f"{name} holds {type(value).__name__} entries that are not numbers",
-            "an array of real numbers",
-            "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder.",
-        ) from None
+        raise problem(where, f"{name} is not an array of real numbers", "numbers in a regular shape", advice) from None
 
 
 def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.ndarray:

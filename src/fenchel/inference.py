@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 from .checks import choice, problem
@@ -79,8 +80,8 @@ def infer(
     else:
         choice("infer", "method", method, tuple(_METHODS))
         solver = _METHODS[method]()
-    if not tol >= 0.0 or not max_iter >= 0:
-        raise problem("infer", f"tol = {tol}, max_iter = {max_iter}", "tol >= 0 and max_iter >= 0")
+    if not (isinstance(tol, Real) and tol >= 0.0 and isinstance(max_iter, Integral) and max_iter >= 0):
+        raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
     task = Problem(likelihood, prior, y, weights)
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)

@@ -26,13 +26,12 @@ class Posterior:
     def __init__(
         self,
         everyone: Predictors,
-        kept: Predictors,
         active: np.ndarray,
         factor: Factor,
         sites: tuple[Array, Array],
         marginals: tuple[Array, Array],
     ) -> None:
-        self._all, self._kept, self._active, self._factor = everyone, kept, active, factor
+        self._all, self._active, self._factor = everyone, active, factor
         self._alpha, self._lam = sites  # of all observations (N, C)
         self._active_marginals = marginals  # h, rho of the active ones
 
@@ -45,13 +44,12 @@ class Posterior:
         h, rho = self._active_marginals
         n = self._all.n_observations
         if self._active.size == n:
-            return h, rho
+            return h, rho  # nothing was set aside, or the only row was
         rest = np.setdiff1d(np.arange(n), self._active)
         full = self._all.mt - self._all.apply(self._alpha)
-        away = self._all.restrict(rest)
-        left = away.variance - self._factor.reduction(away.between(self._kept)) + away.extra_variance
         out = np.empty(tuple(full.shape))
-        out[self._active], out[rest] = to_numpy(rho), np.maximum(to_numpy(left), 0.0)
+        out[self._active] = to_numpy(rho)
+        out[rest] = to_numpy(self._all.restrict(rest).variance_of(self._factor))
         return full, asarray(out, full)
 
     @property
@@ -75,7 +73,7 @@ class Posterior:
         return self._factor.latent_variance()
 
     def predict(
-        self, design: Any = None, *, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
     ) -> tuple[Array, Array]:
         """Mean and variance of eta at new rows.
 
@@ -95,7 +93,7 @@ class Posterior:
         -------
         mean, variance : arrays (M,) or (M, C)
         """
-        m, v = self._all.predict(self._factor, self._kept, self._alpha, NewRows(design, cross, variance, mean, offset))
+        m, v = self._all.predict(self._factor, self._alpha, NewRows(design, cross, variance, mean, offset))
         return self._shaped(m), self._shaped(v)
 
     def covariance(self) -> Array:
@@ -104,7 +102,7 @@ class Posterior:
         Refuses a size that cannot fit in memory. Rows that were unobserved are included.
         """
         n, C = self._all.n_observations, self._all.n_predictors
-        bytes_needed = 8.0 * 3 * n * n * C
+        bytes_needed = 8.0 * 3 * n * n * C * (C if self._all.correlated else 1)
         limit = _physical_memory()
         if bytes_needed > limit:
             raise problem(
@@ -124,15 +122,25 @@ class Posterior:
 
     def sample(self, size: int = 1, rng: Any = None) -> Array:
         """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
+        if int(size) != size or size < 0:
+            raise problem("posterior.sample", f"size = {size}", "an integer >= 0")
         draws = self._joint_factor().sample(int(size), np.random.default_rng(rng))
         return self._shaped(self._marginals[0][None, ...] + draws)
 
     def cavity(self) -> tuple[Array, Array]:
-        """Mean and variance (N, C) of each eta_n without its own observation.
+        """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.
 
-        v = rho / (1 - lam rho),  mean = h + alpha v. Nothing is refitted.
+        v = rho / (1 - lam rho),  mean = h + alpha v; with predictors that are correlated a priori the same in matrices,
+        v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C).
         """
         h, rho = self._marginals
+        if self._all.correlated:
+            V = self._joint_factor().observation_covariance()
+            xp = namespace(V)
+            eye = xp.eye(V.shape[1], dtype=xp.float64)
+            eye = eye if isinstance(V, np.ndarray) else asarray(to_numpy(eye), V)
+            v = V @ xp.linalg.inv(eye[None, ...] - self._lam[:, :, None] * V)
+            return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2
         remainder = np.ones(tuple(h.shape))
         remainder[self._active] = to_numpy(self._factor.cavity)
         v = rho / asarray(remainder, rho)

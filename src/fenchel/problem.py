@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .checks import first, numeric, problem
-from .likelihoods.base import Likelihood, Site
+from .likelihoods.base import LABELS, Likelihood, Site
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .priors.base import NewtonSystem, Prior
@@ -37,7 +37,7 @@ class Problem:
         self.likelihood, self.prior = likelihood, prior
         like = prior.like
         host = to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
-        self.y = numeric(likelihood.name, "y", host)
+        self.y = numeric(likelihood.name, "y", host, LABELS)
         self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
         site = likelihood.site(likelihood.start(self.all_rows, 1.0), self.all_rows)
@@ -47,8 +47,7 @@ class Problem:
         self._set_aside(site)
 
     def _refuse_correlated(self) -> None:
-        groups = getattr(getattr(self.all_predictors, "blocks", None), "groups", [()])
-        if self.likelihood.needs_independent_predictors and any(len(group) > 1 for group in groups):
+        if self.likelihood.needs_independent_predictors and self.all_predictors.correlated:
             raise problem(
                 self.likelihood.name,
                 'bound="tilted" meets predictors that are correlated a priori',
@@ -58,26 +57,28 @@ class Problem:
 
     def _set_aside(self, site: Site) -> None:
         """Split the observations into those with curvature and the rest, whose alpha is a constant."""
-        xp, rows = namespace(site.tau), self.all_rows
+        xp, rows, full = namespace(site.tau), self.all_rows, self.all_predictors
         weight = rows["weight"]
         keep = to_numpy((weight > 0.0) & ~self.likelihood.is_flat(rows))
-        self.active = np.flatnonzero(keep)
-        if self.active.size == 0:
-            self.active = np.zeros(1, dtype=int)  # nothing observed: one row of weight 0 keeps the shapes
-        everyone = self.active.size == self.n_observations
-        index = asarray_index(self.active, weight)
-        full = self.all_predictors
-        self.fixed_alpha = weight[:, None] * site.alpha  # of rows set aside; 0 for the active ones
-        mask = np.ones(self.n_observations)
-        mask[self.active] = 0.0
-        aside = asarray(mask, weight)
-        self.fixed_alpha = self.fixed_alpha * aside[:, None]
-        if everyone:
-            self.predictors, self.mt, self.rows, self.shift = full, full.mt, rows, 0.0
+        aside = asarray(~keep, weight)
+        self.fixed_alpha = (weight * aside)[:, None] * site.alpha  # of the rows set aside; 0 for the active ones
+        if keep.all():
+            self.active, self.predictors, self.mt, self.rows, self.shift = (
+                np.flatnonzero(keep),
+                full,
+                full.mt,
+                rows,
+                0.0,
+            )
         else:
+            self.active = np.flatnonzero(keep)
+            kept_weight = weight * (1.0 - aside)
+            if self.active.size == 0:
+                self.active = np.zeros(1, dtype=int)  # no curvature at all: one row of weight 0 keeps the shapes
+            index = asarray_index(self.active, weight)
             S_alpha = full.apply(self.fixed_alpha)
             self.mt = xp.take(full.mt - S_alpha, index, axis=0)
-            self.rows = {key: xp.take(value, index, axis=0) for key, value in rows.items()}
+            self.rows = {k: xp.take(v, index, axis=0) for k, v in {**rows, "weight": kept_weight}.items()}
             self.predictors = full.restrict(self.active)
             # E exp(-a' eta) = exp(-mt' a + a' S a / 2) for the linear rows, with their base measure
             quadratic = xp.sum(self.fixed_alpha * (0.5 * S_alpha - full.mt))
@@ -134,7 +135,7 @@ class Problem:
         return self._scatter(self.likelihood.start(self.all_rows, 1.0), s)
 
     def full_alpha(self, alpha: Array) -> Array:
-        return self._scatter(self.fixed_alpha, alpha)
+        return self.fixed_alpha + self._scatter(0.0 * self.fixed_alpha, alpha)
 
     def full_lam(self, lam: Array) -> Array:
         return self._scatter(0.0 * self.fixed_alpha, lam)
@@ -159,7 +160,7 @@ class Point:
             self.alpha = w[:, None] * self.site.alpha
             self.lam = w[:, None] * self.site.lam
             self.S_alpha = owner.predictors.apply(self.alpha)
-            self.quadratic = float(xp.sum(self.alpha * self.S_alpha))
+            self.quadratic = owner.predictors.quadratic(self.alpha, self.S_alpha)
             value = 0.5 * self.quadratic - float(xp.sum(owner.mt * self.alpha)) + float(xp.sum(w * self.site.k))
             value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
         self.dual = np.inf
@@ -193,7 +194,8 @@ class Point:
         owner = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
             each = owner.likelihood.gap(self.s, self.h, self.rho, owner.rows)
-            gap = float(namespace(each).sum(owner.weight * each))
+            xp = namespace(each)
+            gap = float(xp.sum(xp.where(owner.weight > 0.0, owner.weight * each, xp.zeros_like(each))))
         return gap if gap == gap else np.inf
 
     @cached_property

@@ -22,10 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import number, numeric, problem
+from ..checks import first_value, number, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 
 Rows = Mapping[str, Array]
+LABELS = "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder."
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,15 @@ class Likelihood(ABC):
 
     def prepare(self, y: Any, weights: Any = None) -> dict[str, np.ndarray]:
         """Check ``y`` and ``weights``; return the rows, with unobserved ones at weight 0."""
-        y = numeric(self.name, "y", y)
+        y = numeric(self.name, "y", y, LABELS)
         if y.ndim != 1 or y.shape[0] == 0:
             raise problem(
                 self.name,
                 f"y has shape {y.shape}",
                 "one value an observation, shape (N,) with N >= 1",
-                "An unobserved value is NaN, not a missing row." if y.size == 0 else "Use y.ravel().",
+                "An unobserved value is NaN, not a missing row."
+                if y.size == 0
+                else "Use y.ravel() on a column; turn one-hot rows into labels with argmax.",
             )
         if np.isinf(y).any():
             i = int(np.flatnonzero(np.isinf(y))[0])
@@ -99,14 +102,12 @@ class Likelihood(ABC):
         weight = np.broadcast_to(rows.pop("weight", 1.0), y.shape)
         if weights is not None:
             weights = numeric(self.name, "weights", weights)
-            if weights.shape != y.shape or not (np.isfinite(weights) & (weights >= 0)).all():
-                raise problem(
-                    self.name,
-                    f"weights of shape {weights.shape} do not fit y of shape {y.shape}"
-                    if weights.shape != y.shape
-                    else "a weight is negative or not finite",
-                    "one number >= 0 for each observation",
-                )
+            if weights.shape != y.shape:
+                got = f"weights of shape {weights.shape} do not fit y of shape {y.shape}"
+                raise problem(self.name, got, "one number >= 0 for each observation")
+            bad = ~(np.isfinite(weights) & (weights >= 0))
+            if bad.any():
+                raise problem(self.name, f"weights{first_value(bad, weights)} is not a weight", "finite numbers >= 0")
             weight = weight * weights
         rows["weight"] = np.where(np.isnan(y), 0.0, weight)
         return rows
@@ -131,6 +132,13 @@ class Likelihood(ABC):
     def is_flat(self, rows: Rows) -> Array:
         """Observations with lam = 0 whatever s is (N,): they only shift the mean and leave the system."""
         return rows["weight"] != rows["weight"]
+
+    def reach(self, rows: Rows) -> Any:
+        """How far one step may move a coordinate before tau(s) runs away: a number, or an array like s.
+
+        4 suits potentials that bend on the scale of e; a quadratic one has no limit.
+        """
+        return 4.0
 
     def domain_of(self, rows: Rows) -> Domain:
         """Where tau may lie in these rows."""
@@ -244,7 +252,8 @@ class Likelihood(ABC):
         """log p(y) when eta ~ N(h, rho), each row on its own (N,); NaN where y is NaN."""
         from ..linalg.quadrature import log_expect
 
-        xp, h, rho = namespace(h), column(h), column(rho)
+        h, rho = column(h), column(rho)
+        xp = namespace(h)
         rows = self.rows_for(y, h)
 
         def log_g(eta: Array, chunk: slice) -> Array:
@@ -279,8 +288,13 @@ def slice_rows(rows: Rows, index: Any) -> dict[str, Array]:
     return {key: value[index] for key, value in rows.items()}
 
 
-def column(x: Array) -> Array:
+def column(x: Any) -> Array:
     """(N,) -> (N, 1); (N, C) as it is."""
     if not hasattr(x, "shape"):
         x = np.atleast_1d(np.asarray(x, dtype=np.float64))
     return x[:, None] if x.ndim == 1 else x
+
+
+def flat(x: Any) -> Array:
+    """The one predictor of each row: (N,), from (N,), (N, 1) or a list."""
+    return column(x)[:, 0]

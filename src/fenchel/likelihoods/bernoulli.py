@@ -17,7 +17,7 @@ import numpy as np
 from ..checks import choice, labels
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import sigmoid, softplus
-from .base import Domain, Likelihood, Rows, Site, column
+from .base import Domain, Likelihood, Rows, Site, flat
 from .potentials import Softplus, tilted_maximiser
 
 
@@ -72,19 +72,20 @@ class LogitLikelihood(Likelihood):
         psi = y * softplus(-eta) + (1.0 - y) * softplus(eta)
         return psi + self.constant(rows)[:, None], tau * (1.0 - y) - rest * y, tau * rest
 
-    def success(self, h: Array, rho: Array) -> tuple[Array, Array]:
-        """E[sigmoid(eta)] and E[sigmoid(eta)^2], each (N,)."""
+    @staticmethod
+    def moments(h: Array, rho: Array) -> tuple[Array, Array, Array]:
+        """E[tau], E[1 - tau] and E[tau (1 - tau)] of tau = sigmoid(eta), each (N,) and exact in both tails."""
         from ..linalg.quadrature import expect
 
-        h, rho = column(h)[:, 0], column(rho)[:, 0]
+        h, rho = flat(h), flat(rho)
         xp = namespace(h)
 
-        def moments(eta: Array, chunk: slice) -> Array:
-            tau = sigmoid(eta)
-            return xp.stack([tau, tau * tau])
+        def integrand(eta: Array, chunk: slice) -> Array:
+            tau, rest = sigmoid(eta), sigmoid(-eta)
+            return xp.stack([tau, rest, tau * rest])
 
-        out = expect(moments, h, rho, [0.0 * h])
-        return out[0], out[1]
+        out = expect(integrand, h, rho, [0.0 * h])
+        return out[0], out[1], out[2]
 
 
 class BernoulliLogit(LogitLikelihood):
@@ -112,14 +113,15 @@ class BernoulliLogit(LogitLikelihood):
         return -y * softplus(-eta) - (1.0 - y) * softplus(eta)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return self.success(h, rho)[0]
+        return self.moments(h, rho)[0]
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        mean = self.predictive_mean(h, rho)
-        return mean * (1.0 - mean)
+        success, failure, _ = self.moments(h, rho)
+        return success * failure
 
     def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return namespace(h).stack([self.success(-h, rho)[0], self.success(h, rho)[0]], axis=1)
+        success, failure, _ = self.moments(h, rho)
+        return namespace(success).stack([failure, success], axis=1)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[BernoulliLogit, np.ndarray]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import counts, first_value, number, problem, vector
-from ..linalg.arrays import Array, asarray, special
+from ..checks import counts, finite, first_value, number, problem, vector
+from ..linalg.arrays import Array, asarray, namespace, special
 from ..linalg.functions import softplus
 from .base import Rows
 from .bernoulli import LogitLikelihood
@@ -41,7 +41,7 @@ class Binomial(LogitLikelihood):
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         counts(self.name, "y", y, "For real-valued targets use Gaussian.")
-        trials = vector(self.name, "trials", self.trials, y.shape[0])
+        trials = finite(self.name, "trials", vector(self.name, "trials", self.trials, y.shape[0]))
         counts(self.name, "trials", trials)
         with np.errstate(invalid="ignore"):
             impossible = y > trials
@@ -72,11 +72,14 @@ class Binomial(LogitLikelihood):
         return asarray(vector(self.name, "trials", self.trials, h.shape[0]), h)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return self._trials_like(h) * self.success(h, rho)[0]
+        success = self.moments(h, rho)[0]
+        return self._trials_like(success) * success
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        n, (mean, square) = self._trials_like(h), self.success(h, rho)
-        return n * (mean - square) + n**2 * (square - mean**2)
+        # n E[tau (1-tau)] + n^2 Var[tau], and Var[tau] = E[tau] E[1-tau] - E[tau (1-tau)]
+        success, failure, both = self.moments(h, rho)
+        n, spread = self._trials_like(success), success * failure - both
+        return n * both + n**2 * namespace(spread).where(spread > 0.0, spread, 0.0 * spread)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Binomial, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from .base import Domain, Likelihood, Rows, Site
+from .base import Domain, Likelihood, Rows, Site, flat
 from .potentials import Quadratic
 
 
@@ -57,6 +57,9 @@ class Gaussian(Likelihood):
     def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
         return Quadratic.divergence(s_hat, s, rows["variance"][:, None])[:, 0]
 
+    def reach(self, rows: Rows) -> float:
+        return float("inf")
+
     def start(self, rows: Rows, shrink: float) -> Array:
         return rows["y"][:, None]  # alpha = 0
 
@@ -94,16 +97,17 @@ class Gaussian(Likelihood):
         return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return h + 0.0
+        return flat(h) + 0.0
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return rho + asarray(vector(self.name, "variance", self.variance, h.shape[0]), h)
+        rho = flat(rho)
+        return rho + asarray(vector(self.name, "variance", self.variance, rho.shape[0]), rho)
 
     def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
-        h = h if hasattr(h, "ndim") else np.asarray(h)
-        h, rho = (h[:, 0], rho[:, 0]) if h.ndim == 2 else (h, rho)
-        xp, v = namespace(h), self.predictive_variance(h, rho)
-        return -0.5 * (asarray(y, h) - h) ** 2 / v - 0.5 * xp.log(2 * np.pi * v)
+        h, v = flat(h), self.predictive_variance(h, rho)
+        xp, rows = namespace(h), self.rows_for(y, h)
+        out = -0.5 * (rows["y"] - h) ** 2 / v - 0.5 * xp.log(2 * np.pi * v)
+        return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Gaussian, np.ndarray]:

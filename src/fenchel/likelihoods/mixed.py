@@ -9,7 +9,7 @@ predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,39 +85,34 @@ class Mixed(Likelihood):
     def _present(self, rows: Rows) -> list[tuple[int, Likelihood]]:
         return [(i, p) for i, p in enumerate(self.parts) if any(key.startswith(f"{i}:") for key in rows)]
 
-    def _select(self, rows: Rows, width: int, value: Callable[..., Array]) -> Array:
+    def _choose(self, rows: Rows, width: int, answers: Mapping[int, Array]) -> Array:
         """Rowwise choice among the parts' answers, each padded with zeros to ``width`` columns (0: a vector)."""
         xp, which, out = namespace(rows["which"]), rows["which"], None
-        with np.errstate(all="ignore"):  # a part may overflow on rows that are not its own
-            for i, part in self._present(rows):
-                answer = value(part, self._rows_of(i, rows), len(part.layout))
-                mine = which == i
-                if width:
-                    answer = pad(answer, width)
-                    mine = mine[:, None]
-                out = xp.where(mine, answer, xp.zeros_like(answer) if out is None else out)
+        for i, answer in answers.items():
+            mine = which == i
+            if width:
+                answer, mine = pad(answer, width), mine[:, None]
+            out = xp.where(mine, answer, xp.zeros_like(answer) if out is None else out)
         return out
+
+    def _ask(self, rows: Rows, question: Callable[..., Any]) -> dict[int, Any]:
+        """Every part's answer; a part may overflow on rows that are not its own."""
+        with np.errstate(all="ignore"):
+            return {i: question(part, self._rows_of(i, rows), len(part.layout)) for i, part in self._present(rows)}
+
+    def _select(self, rows: Rows, width: int, question: Callable[..., Array]) -> Array:
+        return self._choose(rows, width, self._ask(rows, question))
 
     def signs(self, rows: Rows) -> Array:
         return self._select(rows, len(self.layout), lambda part, r, P: part.signs(r))
 
     def site(self, s: Array, rows: Rows) -> Site:
-        xp, P, C, which = namespace(s), len(self.layout), self.n_predictors, rows["which"]
-        with np.errstate(all="ignore"):
-            sites = [
-                (i, part.site(s[:, : len(part.layout)], self._rows_of(i, rows))) for i, part in self._present(rows)
-            ]
-        coupled = any(site.slack is not None for _, site in sites)
+        P, C = len(self.layout), self.n_predictors
+        sites = self._ask(rows, lambda part, r, P: part.site(s[:, :P], r))
+        coupled = any(site.slack is not None for site in sites.values())
 
         def pick(width: int, value: Callable[[Site], Array]) -> Array:
-            out = None
-            for i, site in sites:
-                answer = value(site)
-                mine = which == i
-                if width:
-                    answer, mine = pad(answer, width), mine[:, None]
-                out = xp.where(mine, answer, xp.zeros_like(answer) if out is None else out)
-            return out
+            return self._choose(rows, width, {i: value(site) for i, site in sites.items()})
 
         return Site(
             tau=pick(P, lambda site: site.tau),
@@ -163,16 +158,20 @@ class Mixed(Likelihood):
         flat = self._select(rows, 0, lambda part, r, _: xp.where(part.is_flat(r), one, xp.zeros_like(one)))
         return flat > 0.5
 
+    def reach(self, rows: Rows) -> Array:
+        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
+        return self._select(rows, len(self.layout), lambda part, r, P: xp.stack([part.reach(r) * one] * P, axis=1))
+
     def domain_of(self, rows: Rows) -> Domain:
         xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
         P = len(self.layout)
 
-        def stacked(part: Likelihood, value: float) -> Array:
+        def stacked(value: float) -> Array:
             return xp.stack([value * one] * P, axis=1)
 
         return Domain(
-            lower=self._select(rows, P, lambda part, r, _: stacked(part, part.domain.lower)),
-            upper=self._select(rows, P, lambda part, r, _: stacked(part, part.domain.upper)),
+            lower=self._select(rows, P, lambda part, r, _: stacked(part.domain.lower)),
+            upper=self._select(rows, P, lambda part, r, _: stacked(part.domain.upper)),
             total=self._select(rows, 0, lambda part, r, _: part.domain.total * one),
         )
 
@@ -193,16 +192,15 @@ class Mixed(Likelihood):
         return out
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        return self._triple(rows, eta.shape[1], lambda part, r: part.derivatives(eta, r))
+        return self._triple(rows, eta.shape[1], lambda part, r, P: part.derivatives(eta, r))
 
     def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        return self._triple(rows, 1, lambda part, r: part.expectations(h, rho, r))
+        return self._triple(rows, 1, lambda part, r, P: part.expectations(h[:, :1], rho[:, :1], r))
 
-    def _triple(self, rows: Rows, width: int, value: Callable[[Likelihood, Rows], tuple[Array, ...]]) -> Any:
-        """Three answers at once, each part asked once."""
-        with np.errstate(all="ignore"):
-            answers = {id(part): value(part, self._rows_of(i, rows)) for i, part in self._present(rows)}
-        return tuple(self._select(rows, width, lambda part, r, P, j=j: answers[id(part)][j]) for j in range(3))
+    def _triple(self, rows: Rows, width: int, question: Callable[..., Any]) -> tuple[Array, Array, Array]:
+        answers = self._ask(rows, question)
+        one, two, three = (self._choose(rows, width, {i: a[j] for i, a in answers.items()}) for j in range(3))
+        return one, two, three
 
     @property
     def theta(self) -> np.ndarray:
@@ -227,7 +225,7 @@ class Mixed(Likelihood):
             out.append(part.theta_gradient(h[:, :C], rho[:, :C], own))
         return np.concatenate(out)
 
-    def _by_part(self, h: Array, value: Callable[[Likelihood, Array], Array]) -> Array:
+    def _by_part(self, h: Array, value: Callable[[Likelihood, Array], Array], scalar: bool = True) -> Array:
         """Predictive summaries of scalar parts: each part sees its own rows only, so exposures line up."""
         if column(h).shape[0] != self.which.size:
             raise problem(
@@ -235,6 +233,14 @@ class Mixed(Likelihood):
                 f"h has {column(h).shape[0]} rows and which has {self.which.size}",
                 "the rows of the fit",
                 "Make a Mixed with the new rows' parts and exposures to predict elsewhere.",
+            )
+        several = next((part for part in self.parts if scalar and part.n_predictors > 1), None)
+        if several is not None:
+            raise problem(
+                self.name,
+                f"the mean of {several!r} is a vector of probabilities",
+                "parts with one predictor",
+                "Ask that part itself for its rows.",
             )
         out = np.full(self.which.shape, np.nan)
         for i, part in enumerate(self.parts):
@@ -258,7 +264,7 @@ class Mixed(Likelihood):
             C = part.n_predictors
             return part.predictive_log_density(y[mine], h[mine, :C], rho[mine, :C], rng)
 
-        return self._by_part(h, one)
+        return self._by_part(h, one, scalar=False)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Mixed, np.ndarray]:

@@ -135,10 +135,17 @@ class MultinomialLogit(Likelihood):
     def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
         xp, h, rho = namespace(h), column(h), column(rho)
         draws, parts = self._draws(rng, h), []
+        if rho.ndim == 3:  # correlated predictors: a root of each covariance
+            values, vectors = xp.linalg.eigh(rho)
+            root = vectors * xp.sqrt(xp.where(values > 0.0, values, xp.zeros_like(values)))[:, None, :]
         step = max(1, 2_000_000 // (draws.shape[0] * self.n_classes))
         for i in range(0, h.shape[0], step):
             stop = min(h.shape[0], i + step)
-            eta = h[i:stop, None, :] + xp.sqrt(rho[i:stop, None, :]) * draws[None, :, :]
+            if rho.ndim == 3:
+                noise = draws[None, :, :] @ xp.permute_dims(root[i:stop, :, :], (0, 2, 1))
+            else:
+                noise = xp.sqrt(rho[i:stop, None, :]) * draws[None, :, :]
+            eta = h[i:stop, None, :] + noise
             parts.append(xp.mean(self._softmax(self._complete(eta))[0], axis=1))
         return xp.concat(parts, axis=0)
 
@@ -151,6 +158,10 @@ class MultinomialLogit(Likelihood):
         return p * (1.0 - p)
 
     def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        """Monte Carlo: accurate where the class has some probability, a rough bound where it has next to none.
+
+        ``rho``: variances (N, C), or covariances (N, C, C) of correlated predictors.
+        """
         xp, h = namespace(h), column(h)
         rows = self.rows_for(y, h)
         p = xp.sum(self.predictive_probabilities(h, rho, rng) * rows["hot"], axis=1)

@@ -18,7 +18,7 @@ import numpy as np
 from ..checks import choice, finite, labels, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
-from .base import Domain, Likelihood, Rows, Site, column
+from .base import Domain, Likelihood, Rows, Site, flat
 from .potentials import Softplus, tilted_maximiser
 
 
@@ -161,7 +161,7 @@ class Ordinal(Likelihood):
     def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
         from ..linalg.quadrature import expect
 
-        h, rho = column(h)[:, 0], column(rho)[:, 0]
+        h, rho = flat(h), flat(rho)
         xp, edges = namespace(h), [-np.inf, *self.cutpoints.tolist(), np.inf]
 
         def probability(lo: float, hi: float) -> Array:

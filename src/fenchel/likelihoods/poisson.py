@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checks import counts, first, first_value, number, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, special
-from .base import Rows
+from .base import Rows, flat
 from .scalar import ExponentialLikelihood
 
 
@@ -84,11 +84,14 @@ class Poisson(ExponentialLikelihood):
         return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
+        h, rho = flat(h), flat(rho)
+        with np.errstate(over="ignore"):  # a mean can be infinite
+            return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        mean = self.predictive_mean(h, rho)
-        return mean + mean**2 * namespace(h).expm1(rho)
+        mean, rho = self.predictive_mean(h, rho), flat(rho)
+        with np.errstate(over="ignore"):
+            return mean + mean**2 * namespace(rho).expm1(rho)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Poisson, np.ndarray]:

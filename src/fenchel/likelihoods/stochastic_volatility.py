@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
-from .base import Rows
+from .base import Rows, flat
 from .scalar import ExponentialLikelihood
 
 
@@ -47,8 +47,9 @@ class StochasticVolatility(ExponentialLikelihood):
         return -self._log_square(rows)[:, None]  # tau = 1/2, so that alpha = 0
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
-        xp = namespace(eta)
-        return -0.5 * math.log(2 * math.pi) - eta / 2 - self.rate(rows)[:, None] * xp.exp(-eta)
+        xp, rate = namespace(eta), self.rate(rows)[:, None]
+        bend = xp.where(rate > 0.0, rate * xp.exp(-eta), xp.zeros_like(eta))  # 0 * inf is 0 here: y = 0
+        return -0.5 * math.log(2 * math.pi) - eta / 2 - bend
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [self._log_square(rows)]
@@ -60,10 +61,12 @@ class StochasticVolatility(ExponentialLikelihood):
         return xp.log(xp.where(square > 0.0, square, xp.ones_like(square)))
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return 0.0 * h
+        return 0.0 * flat(h)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return namespace(h).exp(h + rho / 2)
+        h, rho = flat(h), flat(rho)
+        with np.errstate(over="ignore"):
+            return namespace(h).exp(h + rho / 2)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[StochasticVolatility, np.ndarray]:

@@ -75,8 +75,3 @@ def special(name: str, x: Array) -> Array:
 
     out = getattr(scipy.special, name)(to_numpy(x))
     return out if is_numpy(x) else asarray(out, x)
-
-
-def ordered_sum(x: Array) -> float:
-    """The sum of all entries as a Python float."""
-    return float(namespace(x).sum(x))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from .arrays import Array, namespace
 
 
@@ -32,8 +34,9 @@ def conjugate_gradients(
         n += 1
         Fz = remainder(z)
         p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
-        curvature = float(xp.sum(p * Ap))
-        if not curvature > 0.0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            curvature = float(xp.sum(p * Ap))
+        if not 0.0 < curvature < float("inf"):
             break
         step = rz / curvature
         x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap

@@ -312,16 +312,11 @@ def asymmetry(A: Array) -> float:
     return float(worst)
 
 
-def rounding(A: Array) -> float:
-    """How far below zero rounding alone may push an eigenvalue of the covariance A."""
-    xp = namespace(A)
-    return 8.0 * A.shape[0] * float(np.finfo(np.float64).eps) * float(xp.max(xp.linalg.diagonal(A)))
-
-
-def is_positive_semidefinite(A: Array, out: Array) -> bool:
+def is_positive_semidefinite(A: Array, out: Array, eps: float = 2.2e-16) -> bool:
     """Whether A is a covariance up to rounding: one Cholesky of A + rounding I, in ``out`` for numpy."""
     xp = namespace(A)
-    shift = rounding(A)
+    # how far below zero rounding alone may push an eigenvalue
+    shift = 8.0 * A.shape[0] * eps * float(xp.max(xp.linalg.diagonal(A)))
     if shift <= 0.0:
         return shift == 0.0 and not bool(xp.any(A != 0.0))
     if is_numpy(A):

@@ -84,8 +84,8 @@ def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequ
 def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
     """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails.
 
-    ``kinks`` must hold a point near the mode of each row's log_g (or the side on which it saturates): the
-    product's peak lies between there and h, and six zooms find the interval that carries the mass.
+    ``kinks`` holds points near which log_g peaks or bends. The interval is widened until it holds the mass of the
+    product, wherever the likelihood pulls it, and zooms then fit it closely.
     """
 
     def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
@@ -94,16 +94,24 @@ def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kin
         kinks = [kink - h for kink in kinks]
 
         def joint(t: Array) -> Array:
-            value = log_g(h[:, None] + t, rows) + _log_normal(t, rho[:, None])
+            with np.errstate(over="ignore", invalid="ignore"):  # a density may vanish faster than floats can say
+                value = log_g(h[:, None] + t, rows) + _log_normal(t, rho[:, None])
             return xp.where(xp.isnan(value), -xp.inf + xp.zeros_like(value), value)
 
         hi = _REACH * xp.sqrt(rho)
         lo = -hi
         for kink in kinks:
             lo, hi = xp.minimum(lo, kink), xp.maximum(hi, kink)
+        for _ in range(60):  # widen until the mass, wherever the likelihood pulls it, lies inside
+            ends = joint(xp.stack([lo, (lo + hi) / 2, hi], axis=1))
+            alive = ends > xp.max(ends, axis=1, keepdims=True) - 50.0
+            if not bool(xp.any(alive[:, 0] | alive[:, 2])):
+                break
+            width = hi - lo
+            lo, hi = xp.where(alive[:, 0], lo - width, lo), xp.where(alive[:, 2], hi + width, hi)
         grid = asarray(np.linspace(0.0, 1.0, 65), h)[None, :]
         index = asarray(np.arange(65.0), h)[None, :]
-        for _ in range(6):
+        for _ in range(8):
             value = joint(lo[:, None] + (hi - lo)[:, None] * grid)
             top = xp.max(value, axis=1, keepdims=True)
             alive = value > top - 50.0
@@ -117,6 +125,9 @@ def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kin
         nodes, weights = _panels(lo, hi, peak, kinks)
         value = joint(nodes)
         top = xp.max(value, axis=1, keepdims=True)
-        return top[:, 0] + xp.log(xp.sum(weights * xp.exp(value - top), axis=1))
+        lost = xp.isinf(top)  # the two densities do not meet within the range of floats
+        top = xp.where(lost, xp.zeros_like(top), top)
+        with np.errstate(divide="ignore"):
+            return top[:, 0] + xp.log(xp.sum(weights * xp.exp(value - top), axis=1))
 
     return _in_chunks(one, h, rho, kinks)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array
+from ..linalg.arrays import Array, namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,15 @@ class NewtonSystem:
     slack: Array | None  # (N,) or None
     layout: tuple[int, ...]  # the predictor of each potential
     accuracy: float = 1e-8  # relative residual asked of an iterative solve; direct ones ignore it
+
+    def forward(self, v: Array) -> Array:
+        """J v."""
+        out = self.spread * v
+        if self.slack is None:
+            return out
+        xp = namespace(v)
+        total = self.slack + xp.sum(self.spread, axis=1)
+        return out - self.spread * (xp.sum(out, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total)))[:, None]
 
 
 class Factor(ABC):
@@ -80,11 +89,16 @@ class Factor(ABC):
         """diag V: (L,) for one block, (L, C) for several."""
 
     @abstractmethod
-    def reduction(self, cross: Sequence[Array]) -> Array:
-        """How much the data reduce the variance of new predictors (M, C): diag(c Lam^1/2 B^-1 Lam^1/2 c').
+    def variance_at(self, designs: Sequence[Any]) -> Array:
+        """diag(W* V W*') (M, C) for new rows of W, one design for each block."""
 
-        ``cross``: covariance of the new predictors with the fitted rows' predictors, one (M, R) for each block.
-        """
+    @abstractmethod
+    def reduction(self, cross: Sequence[Array]) -> Array:
+        """How much the data reduce the variance of new predictors (M, C), from Cov(eta*, z) (M, L) of each block."""
+
+    @abstractmethod
+    def observation_covariance(self) -> Array:
+        """Cov[eta_n] of each observation (N, C, C), for correlated predictors."""
 
     @abstractmethod
     def covariance(self) -> list[Array]:
@@ -102,6 +116,7 @@ class Predictors(ABC):
     n_predictors: int
     mt: Array  # (N, C)  W mu + offset
     extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
+    correlated: bool = False  # whether the predictors of one observation are, a priori
 
     @property
     @abstractmethod
@@ -112,6 +127,10 @@ class Predictors(ABC):
     def apply(self, alpha: Array) -> Array:
         """S alpha (N, C)."""
 
+    def quadratic(self, alpha: Array, S_alpha: Array) -> float:
+        """alpha' S alpha."""
+        return float(namespace(alpha).sum(alpha * S_alpha))
+
     @abstractmethod
     def at(self, lam: Array) -> Factor:
         """The factorisation at lam (N, C) >= 0. Raises NotPositiveDefinite when rounding defeats it."""
@@ -121,8 +140,8 @@ class Predictors(ABC):
         """The same prior seen by fewer observations (their indices)."""
 
     @abstractmethod
-    def between(self, other: Predictors) -> list[Array]:
-        """Prior covariance with the rows of ``other``, another restriction of the same prior; one a block."""
+    def variance_of(self, factor: Factor) -> Array:
+        """Posterior variance of these rows (N, C) under a factor fitted to others."""
 
     @abstractmethod
     def latent_shift(self, alpha: Array) -> Array:
@@ -133,15 +152,15 @@ class Predictors(ABC):
         """mu: (L,) or (L, C)."""
 
     @abstractmethod
-    def predict(self, factor: Factor, kept: Predictors, alpha: Array, new: NewRows) -> tuple[Array, Array]:
-        """Mean and variance (M, C) of W* z + offset* at new rows, ``factor`` being of the rows ``kept``."""
+    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+        """Mean and variance (M, C) of W* z + offset* at new rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
     """Where to predict: rows of W, or a covariance with the latents z and the prior's moments there."""
 
-    design: Any = None  # (M, L), or indices of latents when the prior has no design
+    design: Any = None  # (M, L)
     cross: Any = None  # (M, L) or (C, M, L): Cov(eta*, z)
     variance: Any = None  # (M,) or (M, C): Var(eta*) a priori; needed with cross
     mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross

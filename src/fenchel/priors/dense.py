@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import number, problem
+from ..checks import number, numeric, problem
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Prior
@@ -93,7 +93,12 @@ class DenseCovariance(Prior):
 
 def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Array:
     """A finite, symmetric, positive semidefinite float64 matrix (or a stack of them), or the sentence why not."""
-    S = asarray(value, value if hasattr(value, "shape") and namespace(value) is not np else np.empty(0))
+    if namespace(value) is np:
+        single = getattr(value, "dtype", None) == np.float32
+        S = numeric(where, name, value, "A sparse precision or a covariance must be given as a dense array here.")
+    else:
+        single = value.dtype != namespace(value).float64
+        S = asarray(value, value)
     if S.ndim == 3 and stacked:
         for c in range(S.shape[0]):
             checked_covariance(where, f"{name}[{c}]", S[c, ...], False)
@@ -112,7 +117,8 @@ def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Arra
             "a symmetric matrix",
             "Use (K + K.T) / 2 if the difference is rounding.",
         )
-    if not dense.is_positive_semidefinite(S, dense.empty_square(S.shape[0], S)):
+    eps = np.finfo(np.float32 if single else np.float64).eps  # a kernel computed in float32 has its rounding
+    if not dense.is_positive_semidefinite(S, dense.empty_square(S.shape[0], S), float(eps)):
         raise problem(
             where,
             f"{name} is not positive semidefinite: its smallest eigenvalue is {number(dense.smallest_eigenvalue(S))}",

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import numeric, problem
-from ..linalg.arrays import Array, asarray, namespace
+from ..checks import finite, numeric, problem
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index
 from .base import Factor, NewRows, NewtonSystem, Predictors
 from .latents import Latents, is_sparse
@@ -87,6 +87,10 @@ class BlockFactor(Factor):
         """``reduction`` of each block, flat."""
 
     @abstractmethod
+    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+        """``variance_at`` of each block, flat."""
+
+    @abstractmethod
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         """``sample`` of each block: (size, R)."""
 
@@ -96,9 +100,34 @@ class BlockFactor(Factor):
         V_part = self.hadamard(blocks.gather(system.slope * v, layout))
         return system.signs * blocks.spread(S_part, layout) + 0.5 * system.slope * blocks.spread(V_part, layout)
 
+    @staticmethod
+    def mirror(system: NewtonSystem, dtau: Array, ds: Array) -> Array:
+        """ds = J^-1 dtau without the cancellation of ds = -g - M dtau under a wide prior.
+
+        dtau / spread is exact row by row; ``ds``, that other form, serves where spread underflowed, and for the common
+        shift of potentials that share a normalisation without slack.
+        """
+        xp = namespace(dtau)
+        live = system.spread > 0.0
+        ratio = dtau / xp.where(live, system.spread, xp.ones_like(dtau))
+        if system.slack is not None:  # J^-1 = diag(1/spread) + 1 1'/slack
+            total = xp.sum(system.spread, axis=1)
+            apart = xp.where(live, system.spread * (ds - ratio), xp.zeros_like(ds))
+            open_ = system.slack > 1e-6 * total
+            direct = xp.sum(dtau, axis=1) / xp.where(open_, system.slack, xp.ones_like(total))
+            indirect = xp.sum(apart, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total))
+            ratio = ratio + xp.where(open_, direct, indirect)[:, None]
+        return xp.where(live, ratio, ds)
+
+    def _by_observation(self, flat: Sequence[Array]) -> Array:
+        """One flat vector a block over M new observations -> (M, C)."""
+        return Blocks(flat[0].shape[0] // len(self.blocks.groups[0]), self.blocks.groups).join(flat)
+
     def reduction(self, cross: Sequence[Array]) -> Array:
-        taken = self.reduction_blocks(cross)
-        return Blocks(taken[0].shape[0] // len(self.blocks.groups[0]), self.blocks.groups).join(taken)
+        return self._by_observation(self.reduction_blocks(cross))
+
+    def variance_at(self, designs: Sequence[Any]) -> Array:
+        return self._by_observation(self.variance_blocks(designs))
 
     def sample(self, size: int, rng: np.random.Generator) -> Array:
         draws = self.sample_blocks(size, rng)
@@ -141,10 +170,12 @@ class LatentPredictors(Predictors):
         pairs = zip(self.latents, self._adjoints(alpha), strict=True)
         return self.columns([z.covariance_times(a) for z, a in pairs])  # eq:mstar
 
-    def between(self, other: Predictors) -> list[Array]:
-        assert isinstance(other, LatentPredictors)
-        triples = zip(self.latents, self.designs, other.designs, strict=True)
-        return [z.between(mine, theirs) for z, mine, theirs in triples]
+    def variance_of(self, factor: Factor) -> Array:
+        return factor.variance_at(self.designs) + self.extra_variance
+
+    @property
+    def correlated(self) -> bool:  # type: ignore[override]
+        return any(len(group) > 1 for group in self.blocks.groups)
 
     def keep_rows(self, keep: np.ndarray) -> tuple[Blocks, list[Any], Array, list[np.ndarray]]:
         """Blocks, designs, offset and the flat row indices of each block for the observations ``keep``."""
@@ -157,8 +188,7 @@ class LatentPredictors(Predictors):
         return Blocks(keep.size, self.blocks.groups), designs, offset, flat
 
     # -- prediction --------------------------------------------------------------------------------
-    def predict(self, factor: Factor, kept: Predictors, alpha: Array, new: NewRows) -> tuple[Array, Array]:
-        assert isinstance(kept, LatentPredictors)
+    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
         if (new.design is None) == (new.cross is None):
             raise problem(
                 "posterior.predict",
@@ -166,44 +196,45 @@ class LatentPredictors(Predictors):
                 "one of them: new rows of W, or the covariance of new predictors with the latents",
             )
         rows, m = self._new_rows(new)
-        xp, blocks = namespace(self.offset), Blocks(m, self.blocks.groups)
-        adjoints = self._adjoints(alpha)
-        means, variances, cross = [], [], []
-        for b, (z, row) in enumerate(zip(self.latents, rows, strict=True)):
-            fitted = kept.designs[b]
-            if new.design is not None:
-                means.append(z.multiply(row, z.mean) - z.multiply(row, z.covariance_times(adjoints[b])))
-                variances.append(z.diagonal(row))
-                cross.append(z.between(row, fitted))
-            else:
-                means.append(-(row @ adjoints[b]))
-                cross.append(row if fitted is None else z.multiply(fitted, row.T).T)
-        mean = blocks.join(means)
+        blocks, adjoints, means = Blocks(m, self.blocks.groups), self._adjoints(alpha), []
+        for z, row, a in zip(self.latents, rows, adjoints, strict=True):
+            latent_mean = z.mean - z.covariance_times(a)  # eq:mstar
+            means.append(z.multiply(row, latent_mean) if new.design is not None else -(row @ a))
+        mean = blocks.join(means) + self._per_row("offset", new.offset, m)
         if new.design is not None:
-            prior_variance = blocks.join(variances)
-        else:
-            if new.variance is None:
-                raise problem(
-                    "posterior.predict", "variance is missing", "the prior variance of each new predictor with cross"
-                )
-            given = self.default_mean if new.mean is None else new.mean
-            if given is None:
-                raise problem(
-                    "posterior.predict",
-                    "mean is missing",
-                    "the prior mean at the new points, because the prior's own mean is a vector",
-                    "Pass mean=....",
-                )
-            mean = mean + self._per_row("mean", given, m)
-            prior_variance = self._per_row("variance", new.variance, m)
-        mean = mean + self._per_row("offset", new.offset, m)
-        variance = prior_variance - factor.reduction(cross)
-        return mean, xp.where(variance > 0.0, variance, xp.zeros_like(variance))
+            return mean, factor.variance_at(rows)
+        if new.variance is None:
+            raise problem(
+                "posterior.predict", "variance is missing", "the prior variance of each new predictor with cross"
+            )
+        given = self.default_mean if new.mean is None else new.mean
+        if given is None:
+            raise problem(
+                "posterior.predict",
+                "mean is missing",
+                "the prior mean at the new points, because the prior's own mean is a vector",
+                "Pass mean=....",
+            )
+        prior = self._per_row("variance", new.variance, m)
+        left = prior - factor.reduction(rows)
+        xp = namespace(left)
+        if bool(xp.any(left < -1e-6 * (1.0 + prior))):
+            raise problem(
+                "posterior.predict",
+                "cross and variance contradict each other: a posterior variance would be negative",
+                "variance = Var(eta*) and cross = Cov(eta*, z) of one prior",
+                "Check that both come from the kernel of the fit.",
+            )
+        return mean + self._per_row("mean", given, m), xp.where(left > 0.0, left, xp.zeros_like(left))
 
     def _per_row(self, name: str, value: Any, m: int) -> Array:
         """A number, (M,) or (M, C) as (M, C) on the prior's device."""
         C = self.n_predictors
-        out = numeric("posterior.predict", name, value)
+        if hasattr(value, "__array_namespace__") or hasattr(value, "detach"):
+            value = to_numpy(value)
+        out = finite("posterior.predict", name, numeric("posterior.predict", name, value))
+        if name == "variance" and (out < 0.0).any():
+            raise problem("posterior.predict", f"variance reaches {out.min():g}", "numbers >= 0")
         if out.ndim == 1 and out.shape[0] == m:
             out = out[:, None]
         if out.ndim not in (0, 2) or (out.ndim == 2 and (out.shape[0] != m or out.shape[1] not in (1, C))):
@@ -216,8 +247,11 @@ class LatentPredictors(Predictors):
         value = new.design if new.design is not None else new.cross
         L, n_blocks = self.latents[0].n, len(self.latents)
         width = len(self.blocks.groups[0])
-        if not is_sparse(value):
-            value = asarray(value, self.offset)
+        if is_sparse(value):
+            finite(where, f"{name}.data", value.tocsr().data)
+        else:
+            host = namespace(value) is np
+            value = asarray(finite(where, name, numeric(where, name, value)) if host else value, self.offset)
         if value.ndim == 3 and name == "cross" and value.shape[0] == n_blocks:
             rows = [value[b, ...] for b in range(n_blocks)]
         else:

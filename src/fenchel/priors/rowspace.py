@@ -260,7 +260,7 @@ class RowsFactor(BlockFactor):
         dtau, Fx, r, _ = conjugate_gradients(solve, remainder, -system.g, system.accuracy, max_iter=200)
         for part, Binv in zip(self.parts, inverses, strict=True):
             part.block.give(Binv)
-        return -system.g - r - self.predictors.apply(dtau) - Fx, dtau  # J^-1 dtau
+        return self.mirror(system, dtau, -system.g - r - self.predictors.apply(dtau) - Fx), dtau
 
     def _uncoupled(self, system: NewtonSystem) -> tuple[Array, Array]:
         """x = K^-1 (q g) block by block; dtau = -q x and ds = -x / q, exact row by row however small q is."""
@@ -355,7 +355,21 @@ class RowsFactor(BlockFactor):
         return self.predictors.columns(out)
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        return [part.explained(c) for part, c in zip(self.parts, cross, strict=True)]
+        triples = zip(self.parts, self.predictors.latents, self.predictors.designs, cross, strict=True)
+        return [part.explained(c if W is None else z.multiply(W, c.T).T) for part, z, W, c in triples]
+
+    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+        out = []
+        for part, z, W, new in zip(self.parts, self.predictors.latents, self.predictors.designs, designs, strict=True):
+            left = z.diagonal(new) - part.explained(z.between(new, W))
+            out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))
+        return out
+
+    def observation_covariance(self) -> Array:
+        n, C = self.blocks.n, self.blocks.n_predictors
+        xp, Vt = namespace(self.lam), self.covariance()[0]
+        V = xp.reshape(Vt, (n, C, n, C))
+        return xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
 
     def covariance(self) -> list[Array]:
         return [part.covariance() for part in self.parts]

@@ -113,6 +113,10 @@ class WeightPredictors(LatentPredictors):
         parts = self.blocks.split(alpha)
         return self.blocks.join([X @ (X.T @ a) for X, a in zip(self.features, parts, strict=True)])
 
+    def quadratic(self, alpha: Array, S_alpha: Array) -> float:
+        parts = [X.T @ a for X, a in zip(self.features, self.blocks.split(alpha), strict=True)]
+        return float(sum(namespace(x).sum(x * x) for x in parts))  # |X' alpha|^2: no cancellation under a wide prior
+
     def at(self, lam: Array) -> WeightsFactor:
         return WeightsFactor(self, lam)
 
@@ -162,7 +166,7 @@ class WeightsFactor(BlockFactor):
         dtau, Fx, r, _ = conjugate_gradients(preconditioner.solve, remainder, -system.g, system.accuracy, max_iter=200)
         S_part = self.predictors.apply(blocks.gather(system.signs * dtau, layout))
         S_part = system.signs * blocks.spread(S_part, layout)
-        return -system.g - r - (system.extra + diagonal) * dtau - S_part - Fx, dtau  # J^-1 dtau
+        return self.mirror(system, dtau, -system.g - r - (system.extra + diagonal) * dtau - S_part - Fx), dtau
 
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
@@ -199,11 +203,20 @@ class WeightsFactor(BlockFactor):
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
         taken = []
-        for part, c in zip(self.parts, cross, strict=True):
-            xp, cl = namespace(c), c * part.lam[None, :]
-            half = (part.X.T @ cl.T).T @ part.U
-            taken.append(xp.sum(cl * c, axis=1) - xp.sum(half * half, axis=1))  # Lam - Lam X A^-1 X' Lam
+        for part, z, c in zip(self.parts, self.predictors.latents, cross, strict=True):
+            X = z.whiten_cross(c)
+            taken.append(namespace(X).sum(X * X, axis=1) - row_squares(X, part.U))
         return taken
+
+    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+        triples = zip(self.parts, self.predictors.latents, designs, strict=True)
+        return [row_squares(z.whiten(new), part.U) for part, z, new in triples]
+
+    def observation_covariance(self) -> Array:
+        part, C = self.parts[0], self.blocks.n_predictors
+        xp = namespace(part.U)
+        half = xp.reshape(part.X @ part.U, (self.blocks.n, C, -1))
+        return half @ xp.permute_dims(half, (0, 2, 1))
 
     def covariance(self) -> list[Array]:
         halves = [part.X @ part.U for part in self.parts]

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array
+from ..checks import problem as refusal
+from ..linalg.arrays import Array, to_numpy
 from ..problem import Point, Problem
 
 Callback = Callable[[dict[str, float]], Any]
@@ -38,6 +39,8 @@ class Trace:
         return len(self._rows)
 
     def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self.columns:
+            raise KeyError(f"the trace has no column {name!r}; it has {', '.join(self.columns)}")
         return np.array([row[self.columns.index(name)] for row in self._rows])
 
     def __iter__(self) -> Iterator[dict[str, float]]:
@@ -85,7 +88,7 @@ class Stopping:
         if iteration >= self.max_iter:
             return (
                 f"not converged: max_iter = {self.max_iter} reached at relative gap {relative(point):.1e} "
-                f"> {self.tol:.1e}; raise max_iter, or use method='newton'"
+                f"> {self.tol:.1e}; raise max_iter"
             )
         return None
 
@@ -118,31 +121,45 @@ class Solver(ABC):
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         """Find a usable start, then ``run``."""
-        if start is None:
-            return self.run(problem, problem.at(problem.default_start()), stopping)
-        usable, note = usable_start(problem, start)
-        outcome = self.run(problem, usable, stopping)
+        with np.errstate(all="ignore"):  # a trial may overflow; it is then refused
+            if start is None:
+                return self.run(problem, default_start(problem), stopping)
+            usable, note = usable_start(problem, start)
+            outcome = self.run(problem, usable, stopping)
         if note:
             outcome.status = f"{outcome.status} ({note})"
         return outcome
 
 
+def default_start(problem: Problem) -> Point:
+    """The point every run can begin at; a problem that has none is beyond double precision, and says so."""
+    point = problem.at(problem.default_start())
+    if not np.isfinite(point.dual):
+        scale = float(np.max(to_numpy(point.lam * problem.predictors.variance)))
+        raise refusal(
+            "infer",
+            f"I + Lam^1/2 S Lam^1/2 cannot be factorised: lam times the prior variance reaches {scale:.1e}",
+            "a prior whose variance is below about 1e14 times the noise",
+            "Rescale the prior, or give the likelihood more noise.",
+        )
+    return point
+
+
 def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
-    """The user's start; or, when its dual is not finite or above the default start's, pulled toward that one.
+    """The user's start; or, when its gap is wide and wider than the default start's, pulled toward that one.
 
     A start is worth having only if it is better than none. A note says what was done.
     """
     point = problem.at(start)
     if np.isfinite(point.dual) and relative(point) < 1.0:
         return point, ""
-    default = problem.at(problem.default_start())
-    share = 1.0
-    for _ in range(8):
-        if point.dual <= default.dual:
+    default, share = default_start(problem), 1.0
+    for _ in range(4):
+        if np.isfinite(point.dual) and point.gap <= default.gap:
             return (
                 point,
                 "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.1%} to the default",
             )
-        share /= 4
+        share /= 16
         point = problem.at(default.s + share * (start - default.s))
     return default, "the start was worse than the default, which was taken instead"

@@ -67,6 +67,8 @@ class FeasibleLBFGS(Solver):
             if dx @ dg > 1e-12 * np.sqrt((dx @ dx) * (dg @ dg)):
                 pairs.append((dx, dg))
             x, g, n = x_new, g_new, n + 1
+        if status.startswith("not converged: max_iter"):
+            status += ", or use method='newton'"
         return Outcome(point, status, stopping.reached(point), n, stopping.trace)
 
     def _search(

@@ -2,20 +2,29 @@
 
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
-Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The search is Armijo on the
-dual from step 1 (from twice the last step after a shorter one). Where the decrease it promises is below rounding of the
-dual, the gap, which is computed as a sum of nonnegative terms and keeps its digits, judges instead.
+Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. A step is whole unless it
+would move a coordinate beyond the likelihood's reach, where exp would overshoot. It need not lower the dual at once:
+under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and the next Newton step, exact in
+those directions, more than pays it back. After eight steps without a new best the search goes back to the best one and
+takes a careful step. Where the promised decrease is below rounding of the dual, the gap judges: a sum of nonnegative
+terms, it keeps its digits.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 from ..linalg.arrays import Array, namespace
+from ..linalg.dense import NotPositiveDefinite
+from ..priors.base import NewtonSystem
 from ..problem import Point, Problem
 from .base import Outcome, Solver, Stopping, relative
 
 _ARMIJO = 1e-4
 _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
-_HALVINGS = 45
+_PATIENCE = 8  # steps without a new best before the search goes back
+_SHORTEST = 1 / 16  # careful steps shorter than this are damped instead
 
 
 class MirrorNewton(Solver):
@@ -24,19 +33,17 @@ class MirrorNewton(Solver):
     name = "newton"
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
-        point, n, step, restarted = start, 0, 0.0, False
+        point, best, n, step, patience, restarted = start, start, 0, 0.0, _PATIENCE, False
         del start  # its memory is the first trial's
         while True:
             status = stopping.record(n, point, step)
             if status is not None:
                 break
-            system = point.newton_system(accuracy=min(0.1, max(1e-9, relative(point) ** 0.5)))
-            ds, dtau = point.factor.direction(system)
-            slope = float(namespace(ds).sum(point.g * dtau))
-            found = search(problem, point, ds, slope, min(1.0, 2.0 * step) if n else 1.0)
-            if found is None and not restarted and relative(point) > 1e-3:
+            found = advance(problem, point, best, patience)
+            if found is None and not restarted and relative(best) > 1e-3:
                 restarted = True  # a start so saturated that its curvature vanished: begin where curvature is
                 found = problem.at(problem.default_start()), 0.0
+                best = found[0]
             if found is None:
                 status = (
                     f"not converged: stagnated at relative gap {relative(point):.1e} > {stopping.tol:.1e}, the limit "
@@ -44,24 +51,83 @@ class MirrorNewton(Solver):
                 )
                 break
             (point, step), n = found, n + 1
+            better = point.dual <= best.dual or point.gap < best.gap
+            best, patience = (point, _PATIENCE) if better else (best, patience - 1)
+        if not stopping.reached(point) and best.dual < point.dual:
+            point = best
         return Outcome(point, status, stopping.reached(point), n, stopping.trace)
 
 
-def search(problem: Problem, point: Point, ds: Array, slope: float, step: float) -> tuple[Point, float] | None:
-    """The next point and its step, tried from ``step`` down, or None when no step improves on this one."""
-    if -slope > _ROUNDING * max(1.0, abs(point.dual)):
-        for _ in range(_HALVINGS):
-            trial = problem.at(point.s + step * ds)
-            if trial.dual <= point.dual + _ARMIJO * step * slope:
-                return trial, step
-            del trial  # its memory is the next one's
-            step /= 2
-        return None
-    step = 1.0
-    for _ in range(8):
+def advance(problem: Problem, point: Point, best: Point, patience: int) -> tuple[Point, float] | None:
+    """One iteration: the next point and its step, or None when nothing improves on this one."""
+    system = newton_system(point)
+    try:
+        ds, dtau = point.factor.direction(system)
+    except NotPositiveDefinite:  # rounding, at a point too far out
+        return None if point is best else careful(problem, best)
+    slope = float(namespace(ds).sum(point.g * dtau))
+    if not -slope > _ROUNDING * max(1.0, abs(point.dual)):
+        return search_by_gap(problem, point, ds)
+    move = bounded(system, ds, problem.likelihood.reach(problem.rows))
+    trial = problem.at(point.s + move)
+    predicted = float(namespace(ds).sum(point.g * system.forward(move)))
+    if trial.dual <= best.dual - _ARMIJO * abs(predicted) or (patience > 0 and trial.dual < float("inf")):
+        return trial, 1.0
+    del trial
+    return careful(problem, best)
+
+
+def newton_system(point: Point) -> NewtonSystem:
+    """Newton's system, to be solved the more exactly the nearer the optimum is."""
+    return point.newton_system(accuracy=min(0.1, max(1e-9, relative(point) ** 0.5)))
+
+
+def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
+    """ds with every coordinate's move held to ``reach``; in a softmax, its move relative to the mean of all classes."""
+    xp = namespace(ds)
+    if system.slack is None:
+        return xp.clip(ds, -reach, reach)
+    total = system.slack + xp.sum(system.spread, axis=1)
+    mean = (xp.sum(system.spread * ds, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total)))[:, None]
+    held = xp.clip(ds - mean, -reach, reach)
+    reference = xp.clip(0.0 * ds - mean, -reach, reach)  # a reference class stays at s = 0
+    return held - xp.where(system.slack[:, None] > 0.0, reference, 0.0 * ds - mean)
+
+
+def search_by_gap(problem: Problem, point: Point, ds: Array) -> tuple[Point, float] | None:
+    """Where the dual is flat to rounding: the longest of a few steps that shrinks the gap."""
+    for step in (1.0, 0.25, 0.0625, 1e-3, 1e-6):
         trial = problem.at(point.s + step * ds)
         if trial.dual < float("inf") and trial.gap < point.gap:
             return trial, step
         del trial
-        step /= 4
+    return None
+
+
+def careful(problem: Problem, point: Point) -> tuple[Point, float] | None:
+    """A step that lowers the dual: Armijo along Newton's direction, then along ever more damped ones.
+
+    Damping solves ((1 + mu) J^-1 + M) dtau = -g: it keeps the stiff directions of a wide prior whole and shortens the
+    others, where a short step shortens all alike. The step reported is then 1 / (1 + mu).
+    """
+    system = newton_system(point)
+    try:
+        ds, dtau = point.factor.direction(system)
+    except NotPositiveDefinite:
+        return None
+    slope, step = float(namespace(ds).sum(point.g * dtau)), 1.0
+    while step >= _SHORTEST:
+        trial = problem.at(point.s + step * ds)
+        if trial.dual <= point.dual + _ARMIJO * step * slope:
+            return trial, step
+        del trial  # its memory is the next one's
+        step /= 2
+    for power in range(1, 14):
+        share = 4.0**-power
+        slack = None if system.slack is None else share * system.slack
+        ds, dtau = point.factor.direction(replace(system, spread=share * system.spread, slack=slack))
+        trial = problem.at(point.s + share * ds)
+        if trial.dual <= point.dual + _ARMIJO * float(namespace(ds).sum(point.g * dtau)):
+            return trial, share
+        del trial
     return None

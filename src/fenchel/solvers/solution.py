@@ -17,8 +17,8 @@ from .base import Outcome
 class LeaveOneOut:
     """Leave-one-out predictions from the cavity, without a refit.
 
-    log_density : log p(y_n | the others) (N,), NaN where y is unobserved
-    mean, variance : of eta_n without y_n, (N,) or (N, C)
+    log_density : log p(y_n | the others) (N,), NaN where y is unobserved or has weight 0
+    mean, variance : of eta_n without y_n, (N,) or (N, C); variance is (N, C, C) for correlated predictors
     """
 
     log_density: Array
@@ -66,7 +66,6 @@ class Solution:
         self._rows, self._y = problem.all_rows, problem.y
         self.posterior = Posterior(
             problem.all_predictors,
-            problem.predictors,
             problem.active,
             point.factor,
             (self.alpha, self.lam),
@@ -81,9 +80,11 @@ class Solution:
     def loo(self, rng: Any = None) -> LeaveOneOut:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         mean, variance = self.posterior.cavity()
-        density = self.likelihood.predictive_log_density(self._y, mean, variance, rng)
+        observed = to_numpy(self._rows["weight"]) > 0.0
+        y = np.where(observed, self._y, np.nan)
+        density = asarray(self.likelihood.predictive_log_density(y, mean, variance, rng), mean)
         one = mean.shape[1] == 1
-        return LeaveOneOut(asarray(density, mean), mean[:, 0] if one else mean, variance[:, 0] if one else variance)
+        return LeaveOneOut(density, mean[:, 0] if one else mean, variance[:, 0] if one else variance)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""
@@ -103,9 +104,12 @@ class Solution:
 
         return "\n".join(
             [
-                f"{self.likelihood!r} by the {self.certificate} certificate: {word}",
+                f"{self.likelihood!r}: {word}, by its {self.certificate} certificate",
                 line("duality gap", f"{self.gap:.3e}  (relative {rel:.1e}, asked {self.tol:.1e})"),
-                line("log evidence", f"between {self.elbo:.6f} (elbo) and, for this bound, {self.elbo_upper:.6f}"),
+                line(
+                    "log evidence",
+                    f"at least {self.elbo:.6f} (elbo); no Gaussian gives more than {self.elbo_upper:.6f}",
+                ),
                 line("observations", f"{n}, of which {self.n_observed} observed"),
                 line("solver", f"{self.method}, {self.n_iter} iterations, {self.trace['seconds'][-1]:.3f} s"),
                 line("status", self.status),
