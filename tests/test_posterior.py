@@ -280,14 +280,14 @@ def test_leave_one_out_of_correlated_predictors_against_refits():
     y, likelihood = rng.integers(0, 3, 12).astype(float), MultinomialLogit(3, n_draws=40_000)
     loo = fenchel.infer(likelihood, DenseCovariance(Sigma), y).loo()
     assert loo.variance.shape == (12, 2, 2)
-    for n in (0, 5):
+    for n in (4, 5):
         held = y.copy()
         held[n] = np.nan
         post = fenchel.infer(likelihood, DenseCovariance(Sigma), held).posterior
         np.testing.assert_allclose(np.diag(loo.variance[n]), post.variance[n], rtol=0.15)
         V = post.covariance()[2 * n : 2 * n + 2, 2 * n : 2 * n + 2]
         density = likelihood.predictive_log_density(y[n : n + 1], post.mean[n : n + 1], V[None])
-        assert loo.log_density[n] == pytest.approx(density[0], abs=0.12)
+        assert loo.log_density[n] == pytest.approx(density[0], abs=0.05)
 
 
 def test_leave_one_out_skips_rows_of_weight_zero():
