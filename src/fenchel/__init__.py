@@ -28,7 +28,7 @@ _HOME = {
     "DenseCovariance": "priors",
     "Features": "priors",
 }
-_ROOMS = ("datasets", "likelihoods", "linalg", "priors", "solvers")
+_ROOMS = ("datasets", "hyperparameters", "likelihoods", "linalg", "priors", "solvers")
 
 __all__ = [
     "BernoulliLogit",
@@ -48,6 +48,7 @@ __all__ = [
     "Trace",
     "__version__",
     "datasets",
+    "hyperparameters",
     "infer",
     "likelihoods",
     "linalg",
@@ -56,7 +57,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, likelihoods, linalg, priors, solvers
+    from . import datasets, hyperparameters, likelihoods, linalg, priors, solvers
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,

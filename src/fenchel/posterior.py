@@ -146,6 +146,18 @@ class Posterior:
         v = rho / asarray(remainder, rho)
         return h + self._alpha * v, v
 
+    def gradient_covariance(self) -> list[Array]:
+        """dP/dSigma, the evidence gradient in the prior covariance, of each block (L, L).
+
+        By the envelope theorem nothing is differentiated through the fit: dP/dtheta = sum_ij G_ij dSigma_ij/dtheta. Its
+        error is the square root of the gap, so fit to a small tol first.
+        """
+        return self._factor.gradient_covariance(self._all.adjoints(self._alpha))
+
+    def gradient_mean(self) -> list[Array]:
+        """dP/dmu of each block (L,): -W' alpha."""
+        return [-a for a in self._all.adjoints(self._alpha)]
+
 
 def _physical_memory() -> float:
     """Bytes of memory in this machine; a guess where the system does not say."""

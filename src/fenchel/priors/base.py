@@ -81,8 +81,8 @@ class Factor(ABC):
         """1/2 r' S r + 1/2 d' (Vt o S) d: the strong-concavity bound of the exact mode. r, d: (N, C)."""
 
     @abstractmethod
-    def gradient_covariance(self, alpha: Array) -> list[Array]:
-        """dP/dSigma of each block (L, L) at the optimum: W' 1/2 (alpha alpha' - Lam^1/2 B^-1 Lam^1/2) W."""
+    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+        """dP/dSigma of each block (L, L) at the optimum: 1/2 (a a' - W' Lam^1/2 B^-1 Lam^1/2 W), a = W' alpha."""
 
     @abstractmethod
     def latent_variance(self) -> Array:
@@ -142,6 +142,10 @@ class Predictors(ABC):
     @abstractmethod
     def variance_of(self, factor: Factor) -> Array:
         """Posterior variance of these rows (N, C) under a factor fitted to others."""
+
+    @abstractmethod
+    def adjoints(self, alpha: Array) -> list[Array]:
+        """W' alpha of each block (L,)."""
 
     @abstractmethod
     def latent_shift(self, alpha: Array) -> Array:

@@ -6,11 +6,12 @@ rounding (equal inputs, long length scales) is welcome.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
-from ..checks import number, numeric, problem
+from ..checks import number, numeric, positive, problem
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Prior
@@ -45,6 +46,12 @@ class DenseCovariance(Prior):
         self.design = checked_design("DenseCovariance", design, self.covariance, L)
         self.mean = checked_mean("DenseCovariance", mean, L)
         self.offset = offset
+
+    def scaled(self, factor: float) -> DenseCovariance:
+        """The same prior with its covariance multiplied by ``factor`` > 0; checked already, so not checked again."""
+        out = copy.copy(self)
+        out.covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
+        return out
 
     @property
     def n_rows(self) -> int:

@@ -161,13 +161,12 @@ class LatentPredictors(Predictors):
     def latent_mean(self) -> Array:
         return self.columns([z.mean for z in self.latents])
 
-    def _adjoints(self, alpha: Array) -> list[Array]:
-        """W' alpha of each block."""
+    def adjoints(self, alpha: Array) -> list[Array]:
         flat = self.blocks.split(alpha)
         return [z.adjoint(W, a) for z, W, a in zip(self.latents, self.designs, flat, strict=True)]
 
     def latent_shift(self, alpha: Array) -> Array:
-        pairs = zip(self.latents, self._adjoints(alpha), strict=True)
+        pairs = zip(self.latents, self.adjoints(alpha), strict=True)
         return self.columns([z.covariance_times(a) for z, a in pairs])  # eq:mstar
 
     def variance_of(self, factor: Factor) -> Array:
@@ -196,8 +195,8 @@ class LatentPredictors(Predictors):
                 "one of them: new rows of W, or the covariance of new predictors with the latents",
             )
         rows, m = self._new_rows(new)
-        blocks, adjoints, means = Blocks(m, self.blocks.groups), self._adjoints(alpha), []
-        for z, row, a in zip(self.latents, rows, adjoints, strict=True):
+        blocks, means = Blocks(m, self.blocks.groups), []
+        for z, row, a in zip(self.latents, rows, self.adjoints(alpha), strict=True):
             latent_mean = z.mean - z.covariance_times(a)  # eq:mstar
             means.append(z.multiply(row, latent_mean) if new.design is not None else -(row @ a))
         mean = blocks.join(means) + self._per_row("offset", new.offset, m)

@@ -339,13 +339,11 @@ class RowsFactor(BlockFactor):
             total += 0.5 * float(xp.sum(r * (S @ r))) + 0.5 * float(xp.sum(e * ((Vt * S) @ e)))
         return total
 
-    def gradient_covariance(self, alpha: Array) -> list[Array]:
+    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
-        parts = zip(self.parts, predictors.latents, predictors.designs, self.blocks.split(alpha), strict=True)
-        for part, z, W, a in parts:
+        for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
             half = namespace(a).tril(part.L_inverse()) * part.root[None, :]
-            G = 0.5 * (a[:, None] * a[None, :] - half.T @ half)
-            out.append(pull_back(z, W, G))
+            out.append(0.5 * (a[:, None] * a[None, :] - pull_back(z, W, half.T @ half)))
         return out
 
     def latent_variance(self) -> Array:

@@ -182,16 +182,13 @@ class WeightsFactor(BlockFactor):
             total += 0.5 * float(xp.sum((part.X.T @ r) ** 2)) + 0.5 * float(xp.sum(half * half))
         return total
 
-    def gradient_covariance(self, alpha: Array) -> list[Array]:
+    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
-        parts = zip(self.parts, predictors.latents, predictors.designs, self.blocks.split(alpha), strict=True)
-        for part, z, W, a in parts:
-            Wa = z.adjoint(W, a)
+        for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
             plain = W is None or is_index(W)
             WLW = pull_back(z, W, dense.diagonal_matrix(part.lam)) if plain else dense.gram(W, part.lam)
-            WLX = WLW @ z.root if z.root.ndim == 2 else WLW * z.root[None, :]
-            half = WLX @ part.U
-            out.append(0.5 * (Wa[:, None] * Wa[None, :] - (WLW - half @ half.T)))
+            half = (WLW @ z.root if z.root.ndim == 2 else WLW * z.root[None, :]) @ part.U
+            out.append(0.5 * (a[:, None] * a[None, :] - (WLW - half @ half.T)))
         return out
 
     def latent_variance(self) -> Array:

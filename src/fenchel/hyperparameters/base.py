@@ -1,0 +1,52 @@
+"""The study's contract: a family is a prior with hyperparameters.
+
+    theta -> prior,    d elbo / d theta = sum_ij dP/dSigma_ij dSigma_ij/dtheta      (envelope: nothing through the fit)
+
+Kernels and Markov-random-field builders alike are families: learning, grids and integration over theta are written
+against this class alone. theta is unconstrained up to ``bounds``; positive parameters enter by their logs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from ..priors.base import Prior
+from ..solvers.solution import Solution
+
+
+class Family(ABC):
+    """A prior with hyperparameters."""
+
+    @property
+    @abstractmethod
+    def theta(self) -> np.ndarray:
+        """The current hyperparameters (n_theta,)."""
+
+    @property
+    @abstractmethod
+    def bounds(self) -> np.ndarray:
+        """Lower and upper bounds (n_theta, 2)."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """What each entry of theta is, for tables."""
+
+    @abstractmethod
+    def at(self, theta: np.ndarray) -> Prior:
+        """The prior at theta; what does not depend on theta (checks, symbolic analysis) is done once."""
+
+    @abstractmethod
+    def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        """d elbo / d theta (n_theta,) from a solution fitted at theta to a small gap; its error is O(sqrt(gap))."""
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """log p(theta) and its gradient; flat unless a family says otherwise."""
+        return 0.0, np.zeros_like(np.asarray(theta, dtype=np.float64))
+
+    @classmethod
+    @abstractmethod
+    def example(cls, rng: np.random.Generator, n: int) -> Family:
+        """A small family over n rows: the contract tests run on it."""
