@@ -1,0 +1,242 @@
+"""Numeric kernels of the sparse Cholesky factorisation, compiled by numba; ``sparse.py`` is the door to them.
+
+A supernode is a dense panel (w + r) x w, factorised and updated by dense products. No permissive wheel has a supernodal
+Cholesky with a selected inverse, hence these pages.
+
+    factorise   bottom up: L11 L11' = F11, L21 = F21 L11^-T, and U = F22 - L21 L21' is added into the parent's front
+    invert      top down: Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 - Y' Z21, Z22 read from the parent's front
+
+The second is Takahashi's recursion in blocks: the inverse on the pattern of L, at about the cost of the first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def small_cholesky(A):
+    """L of A = L L' in the lower triangle of A; returns the first bad pivot, or -1."""
+    w = A.shape[0]
+    for j in range(w):
+        d = A[j, j]
+        for k in range(j):
+            d -= A[j, k] * A[j, k]
+        if not d > 0.0:
+            return j
+        d = np.sqrt(d)
+        A[j, j] = d
+        for i in range(j + 1, w):
+            s = A[i, j]
+            for k in range(j):
+                s -= A[i, k] * A[j, k]
+            A[i, j] = s / d
+    return -1
+
+
+@njit(cache=True)
+def lower_inverse(L, out):
+    """L^-1 of a lower triangle into the square ``out``, zeros above."""
+    w = L.shape[0]
+    for i in range(w):
+        for j in range(i + 1, w):
+            out[i, j] = 0.0
+        d = 1.0 / L[i, i]
+        out[i, i] = d
+        for j in range(i):
+            s = 0.0
+            for k in range(j, i):
+                s += L[i, k] * out[k, j]
+            out[i, j] = -s * d
+
+
+@njit(cache=True)
+def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak):
+    """Factorise the panels x in place; the inverses of their diagonal blocks go to ``inverse``. Bad column or -1."""
+    m = start.size - 1
+    stack = np.empty(max(1, up_peak))
+    where = np.zeros(m, np.int64)
+    first_child = np.full(m, -1, np.int64)
+    next_child = np.full(m, -1, np.int64)
+    scratch = np.empty(1)
+    top = 0
+    for k in range(m):
+        w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
+        F = x[panel[k] : panel[k] + (w + r) * w].reshape(w + r, w)
+        U = stack[top : top + r * r].reshape(r, r)
+        U[:, :] = 0.0
+        base = top
+        c = first_child[k]
+        while c != -1:  # extend-add
+            rc = ptr[c + 1] - ptr[c]
+            V = stack[where[c] : where[c] + rc * rc].reshape(rc, rc)
+            base = min(base, where[c])
+            rel = relative[ptr[c] : ptr[c + 1]]
+            inside = 0
+            while inside < rc and rel[inside] < w:
+                inside += 1
+            for i in range(rc):
+                a = rel[i]
+                for j in range(min(i + 1, inside)):
+                    F[a, rel[j]] += V[i, j]
+                for j in range(inside, i + 1):
+                    U[a - w, rel[j] - w] += V[i, j]
+            c = next_child[c]
+        D = F[:w]
+        if w > 48:
+            for i in range(w):
+                for j in range(i + 1, w):
+                    D[i, j] = D[j, i]
+            bad = blocked_cholesky(D)
+        else:
+            bad = small_cholesky(D)
+        if bad >= 0:
+            return start[k] + bad
+        Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+        lower_inverse(D, Linv)
+        for i in range(w):
+            for j in range(i + 1, w):
+                D[i, j] = 0.0
+        if r > 0:
+            B = F[w:]
+            if w == 1:
+                d = Linv[0, 0]
+                for i in range(r):
+                    B[i, 0] *= d
+                for i in range(r):
+                    b = B[i, 0]
+                    for j in range(i + 1):
+                        U[i, j] -= b * B[j, 0]
+            else:
+                need = r * w + r * r
+                if scratch.size < need:
+                    scratch = np.empty(2 * need)
+                T = scratch[: r * w].reshape(r, w)
+                T[:, :] = B
+                np.dot(T, Linv.T, B)
+                if r * w < 64:
+                    for i in range(r):
+                        for j in range(i + 1):
+                            s = 0.0
+                            for q in range(w):
+                                s += B[i, q] * B[j, q]
+                            U[i, j] -= s
+                else:
+                    G = scratch[r * w : r * w + r * r].reshape(r, r)
+                    np.dot(B, B.T, G)
+                    for i in range(r):
+                        for j in range(i + 1):
+                            U[i, j] -= G[i, j]
+        if base < top:  # the children are used up: move this update down to where they stood
+            for q in range(r * r):
+                stack[base + q] = stack[top + q]
+        where[k] = base
+        top = base + r * r
+        if parent[k] != -1:
+            next_child[k] = first_child[parent[k]]
+            first_child[parent[k]] = k
+    return -1
+
+
+@njit(cache=True)
+def blocked_cholesky(A):
+    """Cholesky of a full symmetric A by blocks of 48 columns, lower triangle in place."""
+    w = A.shape[0]
+    step = 48
+    for a in range(0, w, step):
+        b = min(w, a + step)
+        D = np.ascontiguousarray(A[a:b, a:b])
+        bad = small_cholesky(D)
+        if bad >= 0:
+            return a + bad
+        A[a:b, a:b] = D
+        if b < w:
+            inv = np.empty((b - a, b - a))
+            lower_inverse(D, inv)
+            P = np.dot(np.ascontiguousarray(A[b:, a:b]), inv.T)
+            A[b:, a:b] = P
+            for c in range(b, w, step):
+                e = min(w, c + step)
+                A[c:, c:e] -= np.dot(P[c - b :], P[c - b : e - b].T)
+    return -1
+
+
+@njit(cache=True)
+def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, down_peak):
+    """The inverse on the pattern of L, as panels laid out like x."""
+    m = start.size - 1
+    z = np.empty(x.size)
+    stack = np.empty(max(1, down_peak))
+    where = np.zeros(m, np.int64)
+    ends = np.zeros(m, np.int64)
+    for k in range(m - 1, -1, -1):
+        w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
+        size = w + r
+        up = parent[k]
+        base = 0
+        if up != -1:
+            base = ends[up]
+        F = x[panel[k] : panel[k] + size * w].reshape(size, w)
+        Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+        out = z[panel[k] : panel[k] + size * w].reshape(size, w)
+        Z11 = np.dot(Linv.T, Linv)
+        if r > 0:
+            full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
+            P = stack[where[up] : where[up] + full * full].reshape(full, full)
+            rel = relative[ptr[k] : ptr[k + 1]]
+            Z22 = np.empty((r, r))
+            for i in range(r):
+                a = rel[i]
+                for j in range(r):
+                    Z22[i, j] = P[a, rel[j]]
+            Y = np.dot(F[w:], Linv)
+            Z21 = np.dot(Z22, Y)
+            Z11 += np.dot(Y.T, Z21)
+            for i in range(r):
+                for j in range(w):
+                    out[w + i, j] = -Z21[i, j]
+            if children[k] > 0:
+                Q = stack[base : base + size * size].reshape(size, size)
+                Q[w:, w:] = Z22
+                Q[w:, :w] = -Z21
+                Q[:w, w:] = -Z21.T
+        elif children[k] > 0:
+            Q = stack[base : base + size * size].reshape(size, size)
+        out[:w, :] = Z11
+        if children[k] > 0:
+            Q[:w, :w] = Z11
+            where[k] = base
+            ends[k] = base + size * size
+    return z
+
+
+@njit(cache=True)
+def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, backward):
+    """L^-1 b and then L^-T b, as asked, for b (n, k), in place."""
+    m = start.size - 1
+    if forward:
+        for k in range(m):
+            a, e = start[k], start[k + 1]
+            w, r = e - a, ptr[k + 1] - ptr[k]
+            Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+            y = np.dot(Linv, np.ascontiguousarray(b[a:e]))
+            b[a:e] = y
+            if r > 0:
+                F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
+                t = np.dot(F, y)
+                for i in range(r):
+                    b[rows[ptr[k] + i]] -= t[i]
+    if backward:
+        for k in range(m - 1, -1, -1):
+            a, e = start[k], start[k + 1]
+            w, r = e - a, ptr[k + 1] - ptr[k]
+            Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+            y = np.ascontiguousarray(b[a:e])
+            if r > 0:
+                F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
+                t = np.empty((r, b.shape[1]))
+                for i in range(r):
+                    t[i] = b[rows[ptr[k] + i]]
+                y = y - np.dot(F.T, t)
+            b[a:e] = np.dot(Linv.T, y)

@@ -1,0 +1,241 @@
+"""Symbolic analysis of a sparse Cholesky factorisation, compiled by numba: tree, order, supernodes, places.
+
+Columns are ordered so that the elimination tree is postordered, and grouped into supernodes: runs of w columns that
+share the r rows below them. A supernode's panel is (w + r) x w, and its rows stand at known places in its parent's front.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def elimination_tree(indptr, indices):
+    """Parents (Liu) of a symmetric matrix given by its full pattern, -1 at roots."""
+    n = indptr.size - 1
+    parent = np.full(n, -1, np.int64)
+    ancestor = np.full(n, -1, np.int64)
+    for j in range(n):
+        for p in range(indptr[j], indptr[j + 1]):
+            i = indices[p]
+            while i != -1 and i < j:
+                following = ancestor[i]
+                ancestor[i] = j
+                if following == -1:
+                    parent[i] = j
+                i = following
+    return parent
+
+
+@njit(cache=True)
+def postorder(parent):
+    """An order of the nodes in which children come before parents and subtrees are contiguous."""
+    n = parent.size
+    head = np.full(n, -1, np.int64)
+    following = np.full(n, -1, np.int64)
+    for j in range(n - 1, -1, -1):
+        if parent[j] != -1:
+            following[j] = head[parent[j]]
+            head[parent[j]] = j
+    out = np.empty(n, np.int64)
+    stack = np.empty(n, np.int64)
+    k = 0
+    for root in range(n):
+        if parent[root] != -1:
+            continue
+        top = 0
+        stack[0] = root
+        while top >= 0:
+            j = stack[top]
+            child = head[j]
+            if child == -1:
+                out[k] = j
+                k += 1
+                top -= 1
+            else:
+                head[j] = following[child]
+                top += 1
+                stack[top] = child
+    return out
+
+
+@njit(cache=True)
+def column_counts(indptr, indices, parent):
+    """Entries of each column of L, its diagonal included: every row walks its subtree once, O(nnz L)."""
+    n = parent.size
+    count = np.ones(n, np.int64)
+    mark = np.full(n, -1, np.int64)
+    for i in range(n):
+        mark[i] = i
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            if j >= i:
+                continue
+            while mark[j] != i:
+                mark[j] = i
+                count[j] += 1
+                j = parent[j]
+    return count
+
+
+@njit(cache=True)
+def fundamental_supernodes(parent, count):
+    """First columns of the runs whose columns nest exactly, with n at the end."""
+    n = parent.size
+    start = np.empty(n + 1, np.int64)
+    k = 0
+    for j in range(n):
+        if j == 0 or parent[j - 1] != j or count[j] != count[j - 1] - 1:
+            start[k] = j
+            k += 1
+    start[k] = n
+    return start[: k + 1]
+
+
+@njit(cache=True)
+def worth_merging(width, zeros, size):
+    """Whether stored zeros are cheaper than another small panel."""
+    if width <= 8:
+        return zeros <= 0.6 * size
+    if width <= 32:
+        return zeros <= 0.25 * size
+    return zeros <= 0.08 * size
+
+
+@njit(cache=True)
+def supernodes(indptr, indices, start, total):
+    """Merge fundamental supernodes where it pays; return first columns, row pointers and rows below.
+
+    ``total`` bounds the rows of all fundamental supernodes.
+    """
+    n = indptr.size - 1
+    m = start.size - 1
+    rows = np.empty(total, np.int64)
+    rows_start = np.zeros(m + 1, np.int64)
+    mark = np.full(n, -1, np.int64)
+    owner = np.empty(n, np.int64)
+    for k in range(m):
+        owner[start[k] : start[k + 1]] = k
+    child_head = np.full(m, -1, np.int64)
+    child_next = np.full(m, -1, np.int64)
+    for k in range(m):
+        a, b = start[k], start[k + 1]
+        p = rows_start[k]
+        for j in range(a, b):
+            mark[j] = k
+        for j in range(a, b):
+            for q in range(indptr[j], indptr[j + 1]):
+                i = indices[q]
+                if i >= b and mark[i] != k:
+                    mark[i] = k
+                    rows[p] = i
+                    p += 1
+        c = child_head[k]
+        while c != -1:
+            for q in range(rows_start[c], rows_start[c + 1]):
+                i = rows[q]
+                if i >= b and mark[i] != k:
+                    mark[i] = k
+                    rows[p] = i
+                    p += 1
+            c = child_next[c]
+        rows[rows_start[k] : p].sort()
+        rows_start[k + 1] = p
+        if p > rows_start[k]:
+            up = owner[rows[rows_start[k]]]
+            child_next[k] = child_head[up]
+            child_head[up] = k
+    # a supernode may swallow the one just before it, if that is its child: the union keeps the parent's rows
+    first = np.empty(m, np.int64)
+    source = np.empty(m, np.int64)
+    exact = np.empty(m, np.float64)
+    top = -1
+    for k in range(m):
+        w, r = start[k + 1] - start[k], rows_start[k + 1] - rows_start[k]
+        a, true = start[k], w * (w + 1) / 2.0 + w * r
+        while top >= 0:
+            c = source[top]
+            if rows_start[c + 1] == rows_start[c] or rows[rows_start[c]] >= start[k + 1]:
+                break
+            width = start[k + 1] - first[top]
+            size = width * (width + 1) / 2.0 + width * r
+            if not worth_merging(width, size - true - exact[top], size):
+                break
+            true += exact[top]
+            a = first[top]
+            top -= 1
+        top += 1
+        first[top], source[top], exact[top] = a, k, true
+    count = top + 1
+    out_start = np.empty(count + 1, np.int64)
+    out_ptr = np.zeros(count + 1, np.int64)
+    for k in range(count):
+        out_start[k] = first[k]
+        out_ptr[k + 1] = out_ptr[k] + rows_start[source[k] + 1] - rows_start[source[k]]
+    out_start[count] = n
+    out_rows = np.empty(out_ptr[count], np.int64)
+    for k in range(count):
+        out_rows[out_ptr[k] : out_ptr[k + 1]] = rows[rows_start[source[k]] : rows_start[source[k] + 1]]
+    return out_start, out_ptr, out_rows
+
+
+@njit(cache=True)
+def relations(start, ptr, rows):
+    """Parent of each supernode, where its rows stand in the parent's front, and the sizes of the two stacks."""
+    m = start.size - 1
+    n = start[m]
+    owner = np.empty(n, np.int64)
+    for k in range(m):
+        owner[start[k] : start[k + 1]] = k
+    parent = np.full(m, -1, np.int64)
+    relative = np.empty(rows.size, np.int64)
+    children = np.zeros(m, np.int64)
+    for k in range(m):
+        if ptr[k + 1] == ptr[k]:
+            continue
+        up = owner[rows[ptr[k]]]
+        parent[k] = up
+        children[up] += 1
+        width, q = start[up + 1] - start[up], ptr[up]
+        for p in range(ptr[k], ptr[k + 1]):
+            i = rows[p]
+            if i < start[up + 1]:
+                relative[p] = i - start[up]
+            else:
+                while rows[q] < i:
+                    q += 1
+                relative[p] = width + q - ptr[up]
+    top, up_peak = 0, 0
+    pending = np.zeros(m, np.int64)
+    for k in range(m):
+        r = ptr[k + 1] - ptr[k]
+        up_peak = max(up_peak, top + r * r)
+        top += r * r - pending[k]
+        if parent[k] != -1:
+            pending[parent[k]] += r * r
+    down_peak = 0
+    depth = np.zeros(m, np.int64)
+    for k in range(m - 1, -1, -1):
+        size = start[k + 1] - start[k] + ptr[k + 1] - ptr[k]
+        depth[k] = size * size + (depth[parent[k]] if parent[k] != -1 else 0)
+        down_peak = max(down_peak, depth[k])
+    return parent, relative, children, up_peak, down_peak
+
+
+@njit(cache=True)
+def positions(start, ptr, rows, panel, indptr, indices):
+    """Where each entry of the lower triangle stands among the panels; -1 above the diagonal."""
+    out = np.full(indices.size, -1, np.int64)
+    m = start.size - 1
+    for k in range(m):
+        w = start[k + 1] - start[k]
+        below = rows[ptr[k] : ptr[k + 1]]
+        for j in range(start[k], start[k + 1]):
+            for p in range(indptr[j], indptr[j + 1]):
+                i = indices[p]
+                if i < j:
+                    continue
+                local = i - start[k] if i < start[k + 1] else w + np.searchsorted(below, i)
+                out[p] = panel[k] + local * w + (j - start[k])
+    return out
