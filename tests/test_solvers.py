@@ -16,7 +16,7 @@ from fenchel.likelihoods import (
     Poisson,
     StochasticVolatility,
 )
-from fenchel.priors import DenseCovariance, Features
+from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.problem import Problem
 from fenchel.solvers import FeasibleLBFGS, Stopping
 
@@ -32,6 +32,8 @@ def with_offset(prior, offset):
     """The same prior around another mean."""
     if isinstance(prior, DenseCovariance):
         return DenseCovariance(prior.covariance, 0.0, prior.design, offset)
+    if isinstance(prior, SparsePrecision):
+        return SparsePrecision(prior.precision, 0.0, prior.design, offset)
     return Features(prior.design, prior.variance, 0.0, offset)
 
 

@@ -211,7 +211,7 @@ class Point:
         inner = self.factor.log_det - float(xp.sum(self.lam * (self.rho - c))) + self.quadratic
         return -0.5 * inner - float(xp.sum(owner.weight * f)) + owner.shift
 
-    def newton_system(self, accuracy: float = 1e-8) -> NewtonSystem:
+    def newton_system(self, accuracy: float = 1e-8, economical: bool = False) -> NewtonSystem:
         """The weighted quantities of Newton's system at this point."""
         owner, site = self.problem, self.site
         w = owner.weight[:, None]
@@ -227,4 +227,5 @@ class Point:
             slack=None if site.slack is None else owner.weight * site.slack,
             layout=owner.likelihood.layout,
             accuracy=accuracy,
+            economical=economical,
         )

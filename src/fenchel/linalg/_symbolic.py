@@ -1,7 +1,7 @@
 """Symbolic analysis of a sparse Cholesky factorisation, compiled by numba: tree, order, supernodes, places.
 
 Columns are ordered so that the elimination tree is postordered, and grouped into supernodes: runs of w columns that
-share the r rows below them. A supernode's panel is (w + r) x w, and its rows stand at known places in its parent's front.
+share the r rows below them. Its panel is (w + r) x w, and its rows stand at known places in the parent's front.
 """
 
 from __future__ import annotations

@@ -3,5 +3,6 @@
 from .base import Factor, NewRows, NewtonSystem, Predictors, Prior
 from .dense import DenseCovariance
 from .features import Features
+from .sparse import SparsePrecision
 
-__all__ = ["DenseCovariance", "Factor", "Features", "NewRows", "NewtonSystem", "Predictors", "Prior"]
+__all__ = ["DenseCovariance", "Factor", "Features", "NewRows", "NewtonSystem", "Predictors", "Prior", "SparsePrecision"]

@@ -38,6 +38,7 @@ class NewtonSystem:
     slack: Array | None  # (N,) or None
     layout: tuple[int, ...]  # the predictor of each potential
     accuracy: float = 1e-8  # relative residual asked of an iterative solve; direct ones ignore it
+    economical: bool = False  # a cheaper curvature will do: the last steps converged well enough
 
     def forward(self, v: Array) -> Array:
         """J v."""

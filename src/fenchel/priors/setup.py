@@ -54,6 +54,30 @@ def checked_offset(where: str, offset: Any, n: int, C: int) -> np.ndarray:
     return np.broadcast_to(out, (n, C)).copy()
 
 
+def lay_out(
+    where: str, L: int, rows: int, mean: np.ndarray, offset: Any, shape: tuple[int, int, bool], own: int | None
+) -> tuple[Blocks, list[np.ndarray], np.ndarray]:
+    """Blocks, the mean of each (L,), and the offset (N, C), for a prior of ``rows`` rows met by N x C predictors.
+
+    ``own``: how many covariances the user gave, one for each predictor; None for one that all share.
+    """
+    n, C, _ = shape
+    correlated = C > 1 and rows == n * C and own is None
+    if not correlated and rows != n:
+        wanted = f"{n} rows, one an observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
+        raise problem(
+            where, f"the prior has {rows} rows and y has {n} observations", wanted, "Check the lengths of y and W."
+        )
+    if own is not None and own != C:
+        raise problem(where, f"got {own} covariances", f"{C}, one for each predictor of the likelihood")
+    n_blocks = 1 if correlated else C
+    if mean.ndim == 2 and mean.shape[1] != n_blocks:
+        raise problem(where, f"mean has shape {mean.shape}", f"a number, ({L},) or ({L}, {n_blocks})")
+    means = [np.broadcast_to(mean if mean.ndim < 2 else mean[:, b], (L,)).copy() for b in range(n_blocks)]
+    groups = [tuple(range(C))] if correlated else [(c,) for c in range(C)]
+    return Blocks(n, groups), means, checked_offset(where, offset, n, C)
+
+
 def bind_latents(
     where: str,
     covariances: Sequence[Array],
@@ -64,35 +88,19 @@ def bind_latents(
     own: bool,
 ) -> RowPredictors | WeightPredictors:
     """Bind covariances (one shared, or one for each predictor) to N observations of C predictors."""
-    n, C, coupled = shape
-    L = int(covariances[0].shape[0])
+    like, L = covariances[0], int(covariances[0].shape[0])
     rows = L if design is None else int(design.shape[0])
-    correlated = C > 1 and rows == n * C and not own
-    if not correlated and rows != n:
-        wanted = f"{n} rows, one an observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
-        raise problem(
-            where, f"the prior has {rows} rows and y has {n} observations", wanted, "Check the lengths of y and W."
-        )
-    if own and len(covariances) != C:
-        raise problem(where, f"got {len(covariances)} covariances", f"{C}, one for each predictor of the likelihood")
-    n_blocks = 1 if correlated else C
-    like = covariances[0]
-    if mean.ndim == 2 and mean.shape[1] != n_blocks:
-        raise problem(where, f"mean has shape {mean.shape}", f"a number, ({L},) or ({L}, {n_blocks})")
-    means = [np.broadcast_to(mean if mean.ndim < 2 else mean[:, b], (L,)).copy() for b in range(n_blocks)]
+    blocks, means, placed = lay_out(where, L, rows, mean, offset, shape, len(covariances) if own else None)
+    n_blocks = len(blocks.groups)
     made: dict[tuple[int, bytes], Latents] = {}
     latents = []
     for b in range(n_blocks):
-        Sigma = covariances[b if own else 0]
         key = (b if own else 0, means[b].tobytes())
         if key not in made:
-            made[key] = Latents(asarray(means[b], like), Sigma)
+            made[key] = Latents(asarray(means[b], like), covariances[b if own else 0])
         latents.append(made[key])
-    groups = [tuple(range(C))] if correlated else [(c,) for c in range(C)]
-    blocks = Blocks(n, groups)
-    placed = asarray(checked_offset(where, offset, n, C), like)
     # N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) in weight space
-    width = L * (n_blocks if coupled else 1)
+    width = L * (n_blocks if shape[2] else 1)
     space = WeightPredictors if 2 * width <= rows else RowPredictors
     default = float(mean) if mean.ndim == 0 else None
-    return space(blocks, latents, [design] * n_blocks, placed, default)
+    return space(blocks, latents, [design] * n_blocks, asarray(placed, like), default)

@@ -34,12 +34,14 @@ class MirrorNewton(Solver):
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         point, best, n, step, patience, restarted = start, start, 0, 0.0, _PATIENCE, False
+        slow = 0
         del start  # its memory is the first trial's
         while True:
             status = stopping.record(n, point, step)
             if status is not None:
                 break
-            found = advance(problem, point, best, patience)
+            before = point.gap
+            found = advance(problem, point, best, patience, slow < 2)
             if found is None and not restarted and relative(best) > 1e-3:
                 restarted = True  # a start so saturated that its curvature vanished: begin where curvature is
                 found = problem.at(problem.default_start()), 0.0
@@ -51,6 +53,7 @@ class MirrorNewton(Solver):
                 )
                 break
             (point, step), n = found, n + 1
+            slow = slow + 1 if point.gap > 0.3 * before else max(0, slow - 1) if slow < 2 else slow
             better = point.dual <= best.dual or point.gap < best.gap
             best, patience = (point, _PATIENCE) if better else (best, patience - 1)
         if not stopping.reached(point) and best.dual < point.dual:
@@ -58,9 +61,9 @@ class MirrorNewton(Solver):
         return Outcome(point, status, stopping.reached(point), n, stopping.trace)
 
 
-def advance(problem: Problem, point: Point, best: Point, patience: int) -> tuple[Point, float] | None:
+def advance(problem: Problem, point: Point, best: Point, patience: int, economical: bool) -> tuple[Point, float] | None:
     """One iteration: the next point and its step, or None when nothing improves on this one."""
-    system = newton_system(point)
+    system = newton_system(point, economical)
     try:
         ds, dtau = point.factor.direction(system)
     except NotPositiveDefinite:  # rounding, at a point too far out
@@ -77,9 +80,12 @@ def advance(problem: Problem, point: Point, best: Point, patience: int) -> tuple
     return careful(problem, best)
 
 
-def newton_system(point: Point) -> NewtonSystem:
-    """Newton's system, to be solved the more exactly the nearer the optimum is."""
-    return point.newton_system(accuracy=min(0.1, max(1e-9, relative(point) ** 0.5)))
+def newton_system(point: Point, economical: bool = False) -> NewtonSystem:
+    """Newton's system, to be solved the more exactly the nearer the optimum is.
+
+    A prior may use a cheaper curvature while that is ``economical``: until two steps have not cut the gap to a third.
+    """
+    return point.newton_system(min(0.1, max(1e-9, relative(point) ** 0.5)), economical)
 
 
 def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:

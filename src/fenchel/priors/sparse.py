@@ -1,0 +1,400 @@
+"""A sparse prior precision: z ~ N(mean, Q^-1), eta = design z + offset. Nothing dense in N or L is ever formed.
+
+    A = Q + W' Lam W = L L',    log|B| = log|A| - log|Q|,    V = A^-1 (eq:Vstar),    rho_n = (W A^-1 W')_nn
+
+All matrices share one pattern, that of Q and W'W together, analysed once. With T the sparse map from lam to the entries
+of W' diag(lam) W, the entries of A are q + T lam, and rho = T' z, z the selected inverse on the same entries.
+
+Newton's curvature is S + 1/2 Vt o Vt. Its cheap part S + 1/2 diag(rho^2) costs one more factorisation of the same
+pattern; where that converges slowly (smooth priors, weak data) it preconditions conjugate gradients, whose products
+(Vt o Vt) v are the derivative of -rho in the direction v.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import problem
+from ..linalg.arrays import Array
+from ..linalg.cg import conjugate_gradients
+from ..linalg.dense import NotPositiveDefinite
+from ..linalg.sparse import SparseCholesky, SymbolicCholesky, symmetric_csc
+from .base import NewtonSystem, Prior
+from .latents import Latents, is_index
+from .predictors import BlockFactor, Blocks, LatentPredictors
+from .setup import checked_design, checked_mean, lay_out
+
+
+class SparsePrecision(Prior):
+    """A Gaussian prior given by its sparse precision matrix.
+
+    Parameters
+    ----------
+    precision : scipy sparse (L, L)
+        Symmetric positive definite, both triangles stored.
+    mean : float, array (L,) or (L, C)
+    design : scipy sparse or array (N, L), optional
+        W; without it every latent is a predictor. Several predictors of an observation have independent latents with
+        this precision each; N*C rows (observation by observation) share one set of latents and are correlated.
+    offset : float, array (N,) or (N, C)
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp
+    >>> from fenchel.priors import SparsePrecision
+    >>> SparsePrecision(2.0 * sp.eye_array(5)).n_rows
+    5
+    """
+
+    def __init__(self, precision: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0) -> None:
+        try:
+            self.precision = symmetric_csc(precision)
+            self.factor = SparseCholesky(self.precision)
+        except NotPositiveDefinite as error:
+            raise problem(
+                "SparsePrecision",
+                f"precision is not positive definite: {error}",
+                "a proper precision matrix",
+                "An intrinsic one (random walk, ICAR) needs a proper term on its null space: add a multiple of I.",
+            ) from None
+        L = self.precision.shape[0]
+        W = checked_design("SparsePrecision", design, np.empty(0), L)
+        self.design = None if W is None else sp.csr_array(W)
+        self.mean = checked_mean("SparsePrecision", mean, L)
+        self.offset = offset
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.precision.shape[0] if self.design is None else self.design.shape[0])
+
+    @property
+    def like(self) -> Array:
+        return self.precision.data
+
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> SparsePredictors:
+        L, shape = self.precision.shape[0], (n_observations, n_predictors, coupled)
+        blocks, means, offset = lay_out("SparsePrecision", L, self.n_rows, self.mean, self.offset, shape, None)
+        latents = [SparseLatents(mean, self.factor) for mean in means]
+        default = float(self.mean) if self.mean.ndim == 0 else None
+        return SparsePredictors(blocks, latents, [self.design] * len(latents), offset, default, self.pattern)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The symbolic analysis, made at the first fit and kept for the next."""
+        return Pattern(self.precision, self.design, self.factor)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        def chain(m: int) -> Any:
+            off = -np.ones(m - 1)
+            return sp.diags_array([off, 2.4 + rng.random(m), off], offsets=[-1, 0, 1], format="csc")
+
+        index = rng.integers(0, 4, n)
+        groups = sp.csr_array((np.ones(n), (np.arange(n), index)), shape=(n, 5))
+        slope = sp.hstack([groups, sp.csr_array(rng.normal(size=(n, 1)))], format="csr")
+        out: list[Prior] = [
+            cls(chain(n), mean=0.2, offset=0.1 * rng.normal(size=n)),
+            cls(sp.block_diag([chain(5), sp.eye_array(1) * 0.5], format="csc"), design=slope, mean=rng.normal(size=6)),
+        ]
+        if n_predictors > 1:
+            W = sp.csr_array(rng.normal(size=(n * n_predictors, 5)) * (rng.random((n * n_predictors, 5)) < 0.5))
+            out.append(cls(chain(5), design=W))
+        return out
+
+    def __repr__(self) -> str:
+        return f"SparsePrecision({self.precision.shape[0]} latents, {self.precision.nnz} entries, {self.n_rows} rows)"
+
+
+class SparseLatents(Latents):
+    """mu and Sigma = Q^-1, which is only ever applied."""
+
+    def __init__(self, mean: np.ndarray, factor: SparseCholesky) -> None:
+        self.mean, self.factor, self.n = mean, factor, factor.n
+
+    def covariance_times(self, v: Array) -> Array:
+        return self.factor.solve(v)
+
+    def rows(self, W: Any) -> Any:
+        """W as a csr array, the identity and its rows included."""
+        if W is None or is_index(W):
+            eye = sp.eye_array(self.n, format="csr")
+            return eye if W is None else eye[W]
+        return sp.csr_array(W)
+
+
+class Pattern:
+    """The union of the patterns of Q and W'W, and the map T from lam to entries."""
+
+    def __init__(self, Q: Any, W: Any, factor: SparseCholesky) -> None:
+        L = Q.shape[0]
+        W = sp.eye_array(L, format="csr") if W is None else sp.csr_array(W)
+        self.n_rows = W.shape[0]
+        ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
+        union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
+        union.sort_indices()
+        self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
+        if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
+            self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
+        else:
+            self.symbolic, self.q = SymbolicCholesky(union), self.entries(Q)
+            self.base = sparse_factor(self.symbolic, self.q)
+        # row n of W touches the entries (i, j) for every pair of its columns
+        per_row = np.diff(W.indptr)
+        first = np.repeat(np.arange(W.nnz), np.repeat(per_row, per_row))
+        within = np.arange(first.size) - np.repeat(np.concatenate([[0], np.cumsum(per_row**2)])[:-1], per_row**2)
+        row = np.repeat(np.arange(self.n_rows), per_row**2)
+        second = W.indptr[row] + within % np.maximum(per_row[row], 1)
+        numbered = sp.csc_array((np.arange(union.nnz) + 1, union.indices, union.indptr), shape=union.shape)
+        place = np.asarray(numbered[W.indices[first], W.indices[second]]).ravel() - 1
+        self.T = sp.csr_array((W.data[first] * W.data[second], (place, row)), shape=(union.nnz, self.n_rows))
+
+    def entries(self, B: Any) -> np.ndarray:
+        """The values of B, whose pattern lies in the union, in the union's order."""
+        numbered = sp.csc_array((np.arange(self.indices.size) + 1, self.indices, self.indptr), shape=self.shape)
+        coo = sp.coo_array(B)
+        out = np.zeros(self.indices.size)
+        np.add.at(out, np.asarray(numbered[coo.row, coo.col]).ravel() - 1, coo.data)
+        return out
+
+    def restricted(self, rows: np.ndarray) -> Pattern:
+        """The same pattern seen by fewer rows of W."""
+        out = object.__new__(Pattern)
+        out.__dict__ = {**self.__dict__, "T": sp.csr_array(self.T[:, rows]), "n_rows": rows.size}
+        return out
+
+    def factor(self, weight: np.ndarray) -> SparseCholesky:
+        """Q + W' diag(weight) W."""
+        return sparse_factor(self.symbolic, self.q + self.T @ weight)
+
+    def diagonal(self, factor: SparseCholesky) -> np.ndarray:
+        """diag(W A^-1 W') from the selected inverse."""
+        return self.T.T @ factor.inverse_data()
+
+
+def sparse_factor(symbolic: SymbolicCholesky, data: np.ndarray) -> SparseCholesky:
+    """A factor from values in a pattern already analysed."""
+    out = object.__new__(SparseCholesky)
+    out.symbolic = symbolic
+    return out.refactor_data(data)
+
+
+class SparsePredictors(LatentPredictors):
+    """Predictors of a sparse precision; all blocks share its pattern."""
+
+    def __init__(
+        self,
+        blocks: Blocks,
+        latents: Sequence[SparseLatents],
+        designs: Sequence[Any],
+        offset: Array,
+        default_mean: Any,
+        pattern: Pattern,
+    ) -> None:
+        super().__init__(blocks, latents, designs, offset, default_mean)
+        self.pattern = pattern
+        self.W = latents[0].rows(designs[0])
+
+    @property
+    def variance(self) -> Array:
+        each = self.pattern.diagonal(self.pattern.base)
+        return self.blocks.join([each] * len(self.blocks.groups))
+
+    def apply(self, alpha: Array) -> Array:
+        solve = self.latents[0].covariance_times
+        return self.blocks.join([self.W @ solve(self.W.T @ a) for a in self.blocks.split(alpha)])
+
+    def quadratic(self, alpha: Array, S_alpha: Array) -> float:
+        return float(np.sum(alpha * S_alpha))
+
+    def at(self, lam: Array) -> SparseFactor:
+        return SparseFactor(self, lam)
+
+    def restrict(self, keep: np.ndarray) -> SparsePredictors:
+        blocks, designs, offset, flat = self.keep_rows(keep)
+        latents = [z for z in self.latents if isinstance(z, SparseLatents)]
+        return SparsePredictors(blocks, latents, designs, offset, self.default_mean, self.pattern.restricted(flat[0]))
+
+
+class SparseFactor(BlockFactor):
+    """Q + W' Lam W of each block."""
+
+    predictors: SparsePredictors
+
+    def __init__(self, predictors: SparsePredictors, lam: Array) -> None:
+        self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam
+        self.pattern, self.W = predictors.pattern, predictors.W
+        self.parts = [self.pattern.factor(part) for part in self.blocks.split(lam)]
+        self.log_det = sum(part.log_det - self.pattern.base.log_det for part in self.parts)
+        self._variance: Array | None = None
+
+    @property
+    def variance(self) -> Array:
+        if self._variance is None:
+            self._variance = self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
+        return self._variance
+
+    @property
+    def cavity(self) -> Array:
+        return 1.0 - self.lam * self.variance
+
+    def apply(self, v: Array) -> Array:
+        parts = zip(self.parts, self.blocks.split(v), strict=True)
+        return self.blocks.join([self.W @ part.solve(self.W.T @ x) for part, x in parts])
+
+    # -- Newton ------------------------------------------------------------------------------------
+    def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
+        blocks, layout = self.blocks, system.layout
+        diagonal = 0.5 * system.slope**2 * blocks.spread(self.variance, layout) ** 2
+        cheap = CheapCurvature(self, system, diagonal)
+        if system.economical:
+            dtau = cheap.solve(-system.g)
+            return self.mirror(system, dtau, -system.g - cheap.multiply(dtau)), dtau
+
+        def remainder(z: Array) -> Array:
+            exact = self.hadamard(blocks.gather(system.slope * z, layout))
+            return 0.5 * system.slope * blocks.spread(exact, layout) - diagonal * z
+
+        dtau, Fx, r, _ = conjugate_gradients(cheap.solve, remainder, -system.g, system.accuracy, max_iter=100)
+        return self.mirror(system, dtau, -system.g - r - cheap.multiply(dtau) - Fx), dtau
+
+    def hadamard(self, v: Array) -> Array:
+        """(Vt o Vt) v = -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
+        out = []
+        for lam, x, rho in zip(*(self.blocks.split(u) for u in (self.lam, v, self.variance)), strict=True):
+            scale = float(np.abs(x * rho).max())
+            if scale == 0.0:
+                out.append(0.0 * x)
+                continue
+            e = 2e-3 / scale
+
+            def slope(e: float, lam: Array = lam, x: Array = x) -> Array:
+                up, down = (self.pattern.diagonal(self.pattern.factor(lam + s * e * x)) for s in (1.0, -1.0))
+                return (down - up) / (2.0 * e)
+
+            out.append((4.0 * slope(e / 2) - slope(e)) / 3.0)
+        return self.blocks.join(out)
+
+    # -- everything else ---------------------------------------------------------------------------
+    def certificate(self, residual: Array, d: Array) -> float:
+        """The cheap form: 1/2 r' S r + 1/2 (sum |d| sqrt(rho S_nn))^2, never below the exact one."""
+        S, V = self.predictors.variance, self.variance
+        spread = sum(float(x.sum()) ** 2 for x in self.blocks.split(np.abs(d) * np.sqrt(V * S)))
+        return 0.5 * float(np.sum(residual * self.predictors.apply(residual))) + 0.5 * spread
+
+    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+        raise NotImplementedError("a sparse prior has no dense covariance to differentiate: use gradient_precision")
+
+    def gradient_precision(self, adjoints: Sequence[Array]) -> list[Any]:
+        """dP/dQ of each block on the common pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
+        out, P = [], self.pattern
+        columns = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
+        prior = P.base.inverse_data()
+        for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
+            shift = z.covariance_times(a)
+            data = 0.5 * (prior - part.inverse_data() - shift[P.indices] * shift[columns])
+            out.append(sp.csc_array((data, P.indices, P.indptr), shape=P.shape))
+        return out
+
+    def latent_variance(self) -> Array:
+        return self.predictors.columns([part.inverse_diagonal() for part in self.parts])
+
+    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+        out = []
+        for part, z, new in zip(self.parts, self.predictors.latents, designs, strict=True):
+            assert isinstance(z, SparseLatents)
+            out.append(row_quadratic(part, z.rows(new)))
+        return out
+
+    def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
+        Q, out = self.predictors.latents[0], []
+        assert isinstance(Q, SparseLatents)
+        P = self.pattern
+        precision = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        for part, c in zip(self.parts, cross, strict=True):
+            t = precision @ c.T
+            out.append(np.sum(c.T * t, axis=0) - np.sum(t * part.solve(t), axis=0))
+        return out
+
+    def covariance(self) -> list[Array]:
+        return [np.asarray(self.W @ part.solve(self.W.T.toarray())) for part in self.parts]
+
+    def observation_covariance(self) -> Array:
+        n, C = self.blocks.n, self.blocks.n_predictors
+        V = self.covariance()[0].reshape(n, C, n, C)
+        return np.stack([V[i, :, i, :] for i in range(n)])
+
+    def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        return [np.asarray(self.W @ part.sample(rng.standard_normal((part.n, size)))).T for part in self.parts]
+
+
+def row_quadratic(factor: SparseCholesky, W: Any, step: int = 256) -> np.ndarray:
+    """diag(W A^-1 W') for any rows W, by solves with a few hundred right-hand sides at a time."""
+    out = np.empty(W.shape[0])
+    for i in range(0, W.shape[0], step):
+        right = W[i : i + step].toarray().T
+        out[i : i + step] = np.sum(right * factor.solve(right), axis=0)
+    return out
+
+
+class CheapCurvature:
+    """J^-1 + extra + 1/2 diag(rho^2) + S on the potentials: solved by one more factorisation of the same pattern.
+
+    With Jt = (J^-1 + extra + diagonal)^-1 it is Jt - Jt W (Q + W' Jt W)^-1 W' Jt. A softmax couples its classes through
+    Jt: then the blocks W' diag(Jt_bc) W stand side by side in one matrix of C L latents, its pattern analysed once.
+    """
+
+    def __init__(self, factor: SparseFactor, system: NewtonSystem, diagonal: Array) -> None:
+        self.blocks, self.W, self.predictors = factor.blocks, factor.W, factor.predictors
+        self.signs, self.layout, self.rest = system.signs, system.layout, system.extra + diagonal
+        self.d = system.spread / (1.0 + system.spread * self.rest)
+        self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
+        P = factor.pattern
+        if self.total is None:
+            weight = self.blocks.split(self.blocks.gather(self.signs**2 * self.d, self.layout))
+            self.factors = [P.factor(w) for w in weight]
+        elif len(self.blocks.groups) > 1:
+            self.factors = [self._coupled(P)]
+        else:
+            m, flat = self.blocks.n_predictors, (self.signs * self.d).reshape(-1)
+            pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
+            Z = pool @ self.W.multiply(flat[:, None]).tocsr()
+            Q = sp.csc_array((P.q + P.T @ self.d.reshape(-1), P.indices, P.indptr), shape=P.shape)
+            self.factors = [SparseCholesky(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z)]
+
+    def _coupled(self, P: Pattern) -> SparseCholesky:
+        signed, C = self.signs * self.d, len(self.blocks.groups)
+
+        def block(b: int, c: int) -> Any:
+            data = -(P.T @ (signed[:, b] * signed[:, c] / self.total))
+            if b == c:
+                data = data + P.q + P.T @ (self.signs[:, b] ** 2 * self.d[:, b])
+            return sp.csc_array((data, P.indices, P.indptr), shape=P.shape)
+
+        joint = sp.block_array([[block(b, c) for c in range(C)] for b in range(C)], format="csc")
+        if "joint" not in P.__dict__:
+            P.__dict__["joint"] = SymbolicCholesky(joint)
+        return SparseCholesky(joint, symbolic=P.__dict__["joint"])
+
+    def _J(self, x: Array) -> Array:
+        out = self.d * x
+        return out if self.total is None else out - self.d * (out.sum(axis=1) / self.total)[:, None]
+
+    def solve(self, r: Array) -> Array:
+        Jr = self._J(r)
+        inner = [self.W.T @ x for x in self.blocks.split(self.blocks.gather(self.signs * Jr, self.layout))]
+        if len(self.factors) < len(inner):
+            solved = np.split(self.factors[0].solve(np.concatenate(inner)), len(inner))
+        else:
+            solved = [F.solve(x) for F, x in zip(self.factors, inner, strict=True)]
+        back = self.blocks.join([self.W @ u for u in solved])
+        return Jr - self._J(self.signs * self.blocks.spread(back, self.layout))
+
+    def multiply(self, dtau: Array) -> Array:
+        """(S + extra + diagonal) dtau: what is left of the curvature without J^-1."""
+        S = self.predictors.apply(self.blocks.gather(self.signs * dtau, self.layout))
+        return self.signs * self.blocks.spread(S, self.layout) + self.rest * dtau
