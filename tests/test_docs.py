@@ -48,6 +48,14 @@ def test_the_classification_example(capsys):
     assert "tilted" in capsys.readouterr().out
 
 
+def test_the_volatility_example(tmp_path, capsys):
+    sol = load("stochastic_volatility").main(tmp_path / "picture.png")
+    assert sol.converged
+    assert sol.gap < 1e-5
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert "35 returns are exactly zero" in capsys.readouterr().out
+
+
 def test_every_example_has_a_test():
     tested = set(re.findall(r'load\("(\w+)"\)', Path(__file__).read_text()))
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested

@@ -100,6 +100,12 @@ def test_against_superlu_at_size():
         assert factor.inverse_diagonal()[i] == pytest.approx(lu.solve(e)[i], rel=1e-11)
 
 
+def test_dense_rows_go_last():
+    factor = SparseCholesky(arrow(5000))
+    assert set(factor.symbolic.order[-3:]) == {5000, 5001, 5002}
+    assert factor.symbolic.nnz < 5000 * 12
+
+
 def test_analysis_is_reused():
     A = lattice(20)
     factor = SparseCholesky(A)

@@ -149,16 +149,19 @@ class Pattern:
         within = np.arange(first.size) - np.repeat(np.concatenate([[0], np.cumsum(per_row**2)])[:-1], per_row**2)
         row = np.repeat(np.arange(self.n_rows), per_row**2)
         second = W.indptr[row] + within % np.maximum(per_row[row], 1)
-        numbered = sp.csc_array((np.arange(union.nnz) + 1, union.indices, union.indptr), shape=union.shape)
-        place = np.asarray(numbered[W.indices[first], W.indices[second]]).ravel() - 1
+        place = self._places(W.indices[first], W.indices[second])
         self.T = sp.csr_array((W.data[first] * W.data[second], (place, row)), shape=(union.nnz, self.n_rows))
+
+    def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
+        L = self.shape[0]
+        keys = np.repeat(np.arange(L, dtype=np.int64), np.diff(self.indptr)) * L + self.indices
+        return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
 
     def entries(self, B: Any) -> np.ndarray:
         """The values of B, whose pattern lies in the union, in the union's order."""
-        numbered = sp.csc_array((np.arange(self.indices.size) + 1, self.indices, self.indptr), shape=self.shape)
-        coo = sp.coo_array(B)
-        out = np.zeros(self.indices.size)
-        np.add.at(out, np.asarray(numbered[coo.row, coo.col]).ravel() - 1, coo.data)
+        coo, out = sp.coo_array(B), np.zeros(self.indices.size)
+        out[self._places(coo.row, coo.col)] = coo.data
         return out
 
     def restricted(self, rows: np.ndarray) -> Pattern:
