@@ -33,7 +33,8 @@ def with_offset(prior, offset):
     if isinstance(prior, DenseCovariance):
         return DenseCovariance(prior.covariance, 0.0, prior.design, offset)
     if isinstance(prior, SparsePrecision):
-        return SparsePrecision(prior.precision, 0.0, prior.design, offset)
+        constraints = None if prior.constraint is None else prior.constraint.C
+        return SparsePrecision(prior.precision, 0.0, prior.design, offset, constraints)
     return Features(prior.design, prior.variance, 0.0, offset)
 
 

@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import splu
 
+import fenchel
+from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky
 from fenchel.linalg.dense import NotPositiveDefinite
+from fenchel.priors import DenseCovariance, SparsePrecision
 
 
 def lattice(k, nugget=0.1):
@@ -98,6 +101,122 @@ def test_against_superlu_at_size():
         e = np.zeros(A.shape[0])
         e[i] = 1.0
         assert factor.inverse_diagonal()[i] == pytest.approx(lu.solve(e)[i], rel=1e-11)
+
+
+def laplacian(n, edges):
+    A = sp.coo_array((np.ones(len(edges)), np.array(edges).T), shape=(n, n))
+    A = sp.csc_array(A + A.T)
+    return sp.csc_array(sp.diags_array(np.asarray(A.sum(axis=1)).ravel()) - A)
+
+
+@given(st.integers(2, 25), st.integers(0, 10_000))
+def test_intrinsic_graphs_equal_their_pseudo_inverse(n, seed):
+    """ICAR on random connected graphs, sum to zero: evidence, means and variances of the dense model."""
+    rng = np.random.default_rng(seed)
+    edges = [(int(rng.integers(0, j)), j) for j in range(1, n)]
+    edges += [tuple(sorted(rng.choice(n, 2, replace=False).tolist())) for _ in range(n // 2)]
+    Q = laplacian(n, list(set(edges))) * rng.gamma(2.0, 1.0)
+    Sigma = np.linalg.pinv(Q.toarray())
+    y = rng.poisson(2.0, n).astype(float)
+    sparse = fenchel.infer(Poisson(), SparsePrecision(Q, constraints="sum-to-zero"), y, tol=1e-16)
+    dense = fenchel.infer(Poisson(), DenseCovariance((Sigma + Sigma.T) / 2), y, tol=1e-16)
+    assert sparse.elbo == pytest.approx(dense.elbo, abs=1e-8)
+    np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-8)
+    np.testing.assert_allclose(sparse.posterior.variance, dense.posterior.variance, atol=1e-8)
+    np.testing.assert_allclose(sparse.posterior.latent_variance, dense.posterior.variance, atol=1e-8)
+    assert abs(sparse.posterior.latent_mean.sum()) < 1e-9
+    draws = sparse.posterior.sample(4, rng=0)
+    np.testing.assert_allclose(draws.sum(axis=1), 0.0, atol=1e-8)
+
+
+def germany():
+    data = fenchel.datasets.load_germany()
+    A, n = data.adjacency, data.adjacency.shape[0]
+    L = sp.csc_array(sp.diags_array(np.asarray(A.sum(axis=1)).ravel()) - A)
+    return data, L, n
+
+
+def test_germany_sparse_equals_dense():
+    """Y with exposure E, intercept, ICAR and iid: evidence, means and variances to 1e-8; samples sum to zero."""
+    data, L, n = germany()
+    k_u, k_v = 16.0, 250.0
+    Q = sp.block_diag([k_u * L, k_v * sp.eye_array(n), 0.1 * sp.eye_array(1)], format="csc")
+    W = sp.hstack([sp.eye_array(n), sp.eye_array(n), np.ones((n, 1))], format="csr")
+    C = np.r_[np.ones(n), np.zeros(n + 1)][None, :]
+    K = np.linalg.pinv(L.toarray()) / k_u + np.eye(n) / k_v + 10.0
+    y = data.Y.astype(float)
+    y[[3, 100]] = np.nan
+    prior = SparsePrecision(Q, design=W, constraints=C)
+    sparse = fenchel.infer(Poisson(data.E), prior, y, tol=1e-12)
+    dense = fenchel.infer(Poisson(data.E), DenseCovariance((K + K.T) / 2), y, tol=1e-12)
+    assert sparse.n_iter <= 6
+    assert sparse.elbo == pytest.approx(dense.elbo, abs=1e-8)
+    np.testing.assert_allclose(sparse.posterior.mean, dense.posterior.mean, atol=1e-8)
+    np.testing.assert_allclose(sparse.posterior.variance, dense.posterior.variance, atol=1e-8)
+    np.testing.assert_allclose(sparse.loo().log_density, dense.loo().log_density, atol=1e-7)
+    assert abs(sparse.posterior.latent_mean[:n].sum()) < 1e-8
+
+
+def test_components_and_softmax_under_constraints():
+    rng = np.random.default_rng(1)
+    Q = sp.block_diag([laplacian(4, [(0, 1), (1, 2), (2, 3)]), laplacian(3, [(0, 1), (1, 2), (0, 2)])], format="csc")
+    Sigma = np.linalg.pinv(Q.toarray())
+    prior = SparsePrecision(Q, constraints="sum-to-zero")
+    for likelihood in (MultinomialLogit(3), MultinomialLogit(3, None, "tilted"), BernoulliLogit("tilted")):
+        y = rng.integers(0, 3 if likelihood.name != "BernoulliLogit" else 2, 7)
+        sparse = fenchel.infer(likelihood, prior, y, tol=1e-15)
+        dense = fenchel.infer(likelihood, DenseCovariance((Sigma + Sigma.T) / 2), y, tol=1e-15)
+        assert sparse.elbo == pytest.approx(dense.elbo, abs=1e-9)
+        np.testing.assert_allclose(sparse.posterior.variance, dense.posterior.variance, atol=1e-7)
+        np.testing.assert_allclose(sparse.posterior.latent_mean[:4].sum(axis=0), 0.0, atol=1e-9)
+
+
+def test_second_order_walk_needs_both_of_its_constraints():
+    n = 12
+    D = sp.diags_array([1.0, -2.0, 1.0], offsets=[0, 1, 2], shape=(n - 2, n))
+    Q = sp.csc_array(D.T @ D)
+    with pytest.raises(ValueError, match="the constraints leave part of its null space free"):
+        SparsePrecision(Q, constraints="sum-to-zero")
+    with pytest.raises(ValueError, match=r"precision is not positive definite: .*constraints=\"sum-to-zero\""):
+        SparsePrecision(Q)
+    prior = SparsePrecision(Q, constraints=np.stack([np.ones(n), np.arange(n)]))
+    y = np.arange(n) % 4
+    dense = fenchel.infer(Poisson(), DenseCovariance(np.linalg.pinv(Q.toarray())), y, tol=1e-15)
+    assert fenchel.infer(Poisson(), prior, y, tol=1e-15).elbo == pytest.approx(dense.elbo, abs=1e-7)
+    with pytest.raises(ValueError, match="its rows independent of each other"):
+        SparsePrecision(sp.eye_array(3), constraints=np.ones((2, 3)))
+
+
+def test_constraints_on_a_proper_prior_are_conditioning():
+    A = lattice(4)
+    Sigma = np.linalg.inv(A.toarray())
+    C = np.random.default_rng(0).normal(size=(2, 16))
+    held = Sigma - Sigma @ C.T @ np.linalg.solve(C @ Sigma @ C.T, C @ Sigma)
+    y = np.random.default_rng(1).poisson(2.0, 16)
+    sparse = fenchel.infer(Poisson(), SparsePrecision(A, constraints=C), y, tol=1e-15)
+    dense = fenchel.infer(Poisson(), DenseCovariance((held + held.T) / 2), y, tol=1e-15)
+    assert sparse.elbo == pytest.approx(dense.elbo, abs=1e-9)
+    np.testing.assert_allclose(sparse.posterior.covariance(), dense.posterior.covariance(), atol=1e-8)
+    draws = sparse.posterior.sample(40_000, rng=0)
+    np.testing.assert_allclose(np.cov(draws.T), dense.posterior.covariance(), atol=0.02)
+
+
+def test_gradient_in_the_precision():
+    """dP/dQ on the pattern against differences of refitted evidence."""
+    A = lattice(4, nugget=1.0)
+    y = np.random.default_rng(1).poisson(2.0, 16).astype(float)
+    y[3] = np.nan
+
+    def fit(scale, nugget):
+        return fenchel.infer(Poisson(), SparsePrecision(scale * A + nugget * sp.eye_array(16)), y, tol=1e-18)
+
+    sol = fit(1.0, 0.5)
+    G = sol.posterior.gradient_precision()[0]
+    for dQ, up, down in (
+        (A, fit(1.0 + 1e-5, 0.5), fit(1.0 - 1e-5, 0.5)),
+        (sp.eye_array(16, format="csc"), fit(1.0, 0.5 + 1e-5), fit(1.0, 0.5 - 1e-5)),
+    ):
+        assert float((G.multiply(dQ)).sum()) == pytest.approx((up.elbo - down.elbo) / 2e-5, rel=1e-6)
 
 
 def test_dense_rows_go_last():

@@ -154,6 +154,19 @@ class Posterior:
         """
         return self._factor.gradient_covariance(self._all.adjoints(self._alpha))
 
+    def gradient_precision(self) -> list[Any]:
+        """dP/dQ, the evidence gradient in a sparse prior precision, on its pattern, of each block.
+
+        dP/dtheta = sum of its products with dQ/dtheta, entry by entry. For constraints the precision is free on their
+        complement only; what dQ does beyond it does not count.
+        """
+        factor = self._factor
+        if not hasattr(factor, "gradient_precision"):
+            raise problem(
+                "posterior.gradient_precision", "the prior is not a SparsePrecision", "one", "Use gradient_covariance."
+            )
+        return factor.gradient_precision(self._all.adjoints(self._alpha))
+
     def gradient_mean(self) -> list[Array]:
         """dP/dmu of each block (L,): -W' alpha."""
         return [-a for a in self._all.adjoints(self._alpha)]

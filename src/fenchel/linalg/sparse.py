@@ -169,6 +169,11 @@ class SparseCholesky:
         """log |A|."""
         return 2.0 * float(np.log(self._x[self.symbolic.diagonal]).sum())
 
+    def smallest_pivot(self, A: Any) -> float:
+        """min_i L_ii^2 / A_ii: below 1e-12 or so, A is singular to rounding."""
+        order = self.symbolic.order
+        return float((self._x[self.symbolic.diagonal] ** 2 / A.diagonal()[order]).min())
+
     def _apply(self, b: np.ndarray, forward: bool, backward: bool) -> np.ndarray:
         from . import _multifrontal as kernels
 

@@ -22,12 +22,14 @@ import scipy.sparse as sp
 from ..checks import problem
 from ..linalg.arrays import Array
 from ..linalg.cg import conjugate_gradients
+from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.sparse import SparseCholesky, SymbolicCholesky, symmetric_csc
 from .base import NewtonSystem, Prior
 from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .setup import checked_design, checked_mean, lay_out
+from .sparsity import Pattern, constrained, sparse_factor
 
 
 class SparsePrecision(Prior):
@@ -42,6 +44,9 @@ class SparsePrecision(Prior):
         W; without it every latent is a predictor. Several predictors of an observation have independent latents with
         this precision each; N*C rows (observation by observation) share one set of latents and are correlated.
     offset : float, array (N,) or (N, C)
+    constraints : "sum-to-zero", array or scipy sparse (k, L), optional
+        C with C (z - mean) = 0. A precision that is singular (intrinsic: a random walk, an ICAR) is welcome if the
+        constraints fix its null space. "sum-to-zero" is one constraint for each connected component of the precision.
 
     Examples
     --------
@@ -51,16 +56,18 @@ class SparsePrecision(Prior):
     5
     """
 
-    def __init__(self, precision: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0) -> None:
+    def __init__(
+        self, precision: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, constraints: Any = None
+    ) -> None:
         try:
             self.precision = symmetric_csc(precision)
-            self.factor = SparseCholesky(self.precision)
+            self.constraint, self.factor = constrained(self.precision, constraints)
         except NotPositiveDefinite as error:
             raise problem(
                 "SparsePrecision",
                 f"precision is not positive definite: {error}",
-                "a proper precision matrix",
-                "An intrinsic one (random walk, ICAR) needs a proper term on its null space: add a multiple of I.",
+                "a proper precision, or constraints that fix its null space",
+                'For an intrinsic one (random walk, ICAR) pass constraints="sum-to-zero".',
             ) from None
         L = self.precision.shape[0]
         W = checked_design("SparsePrecision", design, np.empty(0), L)
@@ -86,7 +93,7 @@ class SparsePrecision(Prior):
     @cached_property
     def pattern(self) -> Pattern:
         """The symbolic analysis, made at the first fit and kept for the next."""
-        return Pattern(self.precision, self.design, self.factor)
+        return Pattern(self.precision, self.design, self.factor, self.constraint)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
@@ -104,6 +111,12 @@ class SparsePrecision(Prior):
         if n_predictors > 1:
             W = sp.csr_array(rng.normal(size=(n * n_predictors, 5)) * (rng.random((n * n_predictors, 5)) < 0.5))
             out.append(cls(chain(5), design=W))
+        else:
+            walk = sp.diags_array([-np.ones(n - 1)], offsets=[1], shape=(n, n))
+            walk = sp.csc_array(sp.diags_array(np.r_[1.0, 2 * np.ones(n - 2), 1.0]) + walk + walk.T)
+            both = sp.block_diag([walk, sp.eye_array(1) * 0.1], format="csc")  # a random walk and an intercept
+            W = sp.hstack([sp.eye_array(n), np.ones((n, 1))], format="csr")
+            out.append(cls(both, design=W, constraints=np.r_[np.ones(n), 0.0][None, :]))
         return out
 
     def __repr__(self) -> str:
@@ -113,7 +126,7 @@ class SparsePrecision(Prior):
 class SparseLatents(Latents):
     """mu and Sigma = Q^-1, which is only ever applied."""
 
-    def __init__(self, mean: np.ndarray, factor: SparseCholesky) -> None:
+    def __init__(self, mean: np.ndarray, factor: SparseCholesky | ConstrainedCholesky) -> None:
         self.mean, self.factor, self.n = mean, factor, factor.n
 
     def covariance_times(self, v: Array) -> Array:
@@ -125,65 +138,6 @@ class SparseLatents(Latents):
             eye = sp.eye_array(self.n, format="csr")
             return eye if W is None else eye[W]
         return sp.csr_array(W)
-
-
-class Pattern:
-    """The union of the patterns of Q and W'W, and the map T from lam to entries."""
-
-    def __init__(self, Q: Any, W: Any, factor: SparseCholesky) -> None:
-        L = Q.shape[0]
-        W = sp.eye_array(L, format="csr") if W is None else sp.csr_array(W)
-        self.n_rows = W.shape[0]
-        ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
-        union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
-        union.sort_indices()
-        self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
-        if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
-            self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
-        else:
-            self.symbolic, self.q = SymbolicCholesky(union), self.entries(Q)
-            self.base = sparse_factor(self.symbolic, self.q)
-        # row n of W touches the entries (i, j) for every pair of its columns
-        per_row = np.diff(W.indptr)
-        first = np.repeat(np.arange(W.nnz), np.repeat(per_row, per_row))
-        within = np.arange(first.size) - np.repeat(np.concatenate([[0], np.cumsum(per_row**2)])[:-1], per_row**2)
-        row = np.repeat(np.arange(self.n_rows), per_row**2)
-        second = W.indptr[row] + within % np.maximum(per_row[row], 1)
-        place = self._places(W.indices[first], W.indices[second])
-        self.T = sp.csr_array((W.data[first] * W.data[second], (place, row)), shape=(union.nnz, self.n_rows))
-
-    def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
-        L = self.shape[0]
-        keys = np.repeat(np.arange(L, dtype=np.int64), np.diff(self.indptr)) * L + self.indices
-        return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
-
-    def entries(self, B: Any) -> np.ndarray:
-        """The values of B, whose pattern lies in the union, in the union's order."""
-        coo, out = sp.coo_array(B), np.zeros(self.indices.size)
-        out[self._places(coo.row, coo.col)] = coo.data
-        return out
-
-    def restricted(self, rows: np.ndarray) -> Pattern:
-        """The same pattern seen by fewer rows of W."""
-        out = object.__new__(Pattern)
-        out.__dict__ = {**self.__dict__, "T": sp.csr_array(self.T[:, rows]), "n_rows": rows.size}
-        return out
-
-    def factor(self, weight: np.ndarray) -> SparseCholesky:
-        """Q + W' diag(weight) W."""
-        return sparse_factor(self.symbolic, self.q + self.T @ weight)
-
-    def diagonal(self, factor: SparseCholesky) -> np.ndarray:
-        """diag(W A^-1 W') from the selected inverse."""
-        return self.T.T @ factor.inverse_data()
-
-
-def sparse_factor(symbolic: SymbolicCholesky, data: np.ndarray) -> SparseCholesky:
-    """A factor from values in a pattern already analysed."""
-    out = object.__new__(SparseCholesky)
-    out.symbolic = symbolic
-    return out.refactor_data(data)
 
 
 class SparsePredictors(LatentPredictors):
@@ -335,7 +289,7 @@ class SparseFactor(BlockFactor):
         return [np.asarray(self.W @ part.sample(rng.standard_normal((part.n, size)))).T for part in self.parts]
 
 
-def row_quadratic(factor: SparseCholesky, W: Any, step: int = 256) -> np.ndarray:
+def row_quadratic(factor: SparseCholesky | ConstrainedCholesky, W: Any, step: int = 256) -> np.ndarray:
     """diag(W A^-1 W') for any rows W, by solves with a few hundred right-hand sides at a time."""
     out = np.empty(W.shape[0])
     for i in range(0, W.shape[0], step):
@@ -367,9 +321,9 @@ class CheapCurvature:
             pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
             Z = pool @ self.W.multiply(flat[:, None]).tocsr()
             Q = sp.csc_array((P.q + P.T @ self.d.reshape(-1), P.indices, P.indptr), shape=P.shape)
-            self.factors = [SparseCholesky(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z)]
+            self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
 
-    def _coupled(self, P: Pattern) -> SparseCholesky:
+    def _coupled(self, P: Pattern) -> SparseCholesky | ConstrainedCholesky:
         signed, C = self.signs * self.d, len(self.blocks.groups)
 
         def block(b: int, c: int) -> Any:
@@ -379,9 +333,21 @@ class CheapCurvature:
             return sp.csc_array((data, P.indices, P.indptr), shape=P.shape)
 
         joint = sp.block_array([[block(b, c) for c in range(C)] for b in range(C)], format="csc")
-        if "joint" not in P.__dict__:
-            P.__dict__["joint"] = SymbolicCholesky(joint)
-        return SparseCholesky(joint, symbolic=P.__dict__["joint"])
+        return self._held(P, joint, C)
+
+    @staticmethod
+    def _held(P: Pattern, joint: Any, copies: int = 1) -> SparseCholesky | ConstrainedCholesky:
+        """Factorise under the constraints, reusing the analysis of the last matrix with this pattern."""
+        if P.constraint is not None and P.constraint.nodes.size:
+            diagonal = joint.diagonal()
+            for c in range(copies):
+                diagonal[c * P.shape[0] + P.constraint.nodes] += P.constraint.shift
+            joint.setdiag(diagonal)
+        joint = symmetric_csc(joint)
+        if P.joint is None or not P.joint.same_pattern(joint):
+            P.joint = SymbolicCholesky(joint)
+        base = sparse_factor(P.joint, joint.data)
+        return base if P.constraint is None else P.constraint.hold(base, copies)
 
     def _J(self, x: Array) -> Array:
         out = self.d * x

@@ -1,0 +1,154 @@
+"""The pattern of a sparse prior, analysed once, and the constraints that hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import choice, finite, numeric, problem
+from ..linalg.constrained import ConstrainedCholesky
+from ..linalg.dense import NotPositiveDefinite
+from ..linalg.sparse import SparseCholesky, SymbolicCholesky
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """C (k, L), and what is added to Q so that it can be factorised: ``shift`` on its diagonal at ``nodes``."""
+
+    C: np.ndarray
+    nodes: np.ndarray
+    shift: float
+    kappa: float
+
+    def hold(self, base: SparseCholesky, copies: int = 1) -> ConstrainedCholesky:
+        """The factor under the constraints; ``copies`` of the latents side by side for a softmax."""
+        E = np.zeros((self.C.shape[1], self.nodes.size))
+        E[self.nodes, np.arange(self.nodes.size)] = 1.0
+        eye = np.eye(copies)
+        U = np.hstack([np.kron(eye, E), np.kron(eye, self.C.T)])
+        k = copies * self.C.shape[0]
+        K = np.r_[np.full(copies * self.nodes.size, -self.shift), np.full(k, self.kappa)]
+        return ConstrainedCholesky(base, U, K, k)
+
+
+def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseCholesky | ConstrainedCholesky]:
+    """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
+    if constraints is None:
+        return None, solid(Q)
+    C, scale = checked_constraints(Q, constraints), float(Q.diagonal().mean())
+    try:
+        free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale)
+        return free, free.hold(solid(Q))
+    except NotPositiveDefinite:
+        nodes = np.array([int(np.argmax(np.abs(row))) for row in C])
+        held = Constraint(C, nodes, scale, scale)
+        base = Q.copy()
+        base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
+        factor = held.hold(SparseCholesky(base))
+        if not factor.proper:
+            raise NotPositiveDefinite("the constraints leave part of its null space free") from None
+        return held, factor
+
+
+def solid(Q: Any) -> SparseCholesky:
+    """The factor of a precision that is not singular to rounding; an intrinsic one may factorise by luck."""
+    factor = SparseCholesky(Q)
+    if factor.smallest_pivot(Q) < 1e-12:
+        raise NotPositiveDefinite("it is singular to rounding")
+    return factor
+
+
+def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
+    """C (k, L), its rows scaled to length 1 and independent."""
+    L = Q.shape[0]
+    if isinstance(constraints, str):
+        choice("SparsePrecision", "constraints", constraints, ("sum-to-zero",))
+        n, label = sp.csgraph.connected_components(Q, directed=False)
+        C = (label[None, :] == np.arange(n)[:, None]).astype(np.float64)
+    else:
+        dense = constraints.toarray() if hasattr(constraints, "toarray") else constraints
+        C = np.atleast_2d(finite("SparsePrecision", "constraints", numeric("SparsePrecision", "constraints", dense)))
+    length = np.sqrt((C**2).sum(axis=1, keepdims=True))
+    if C.ndim != 2 or C.shape[1] != L or (length == 0.0).any() or np.linalg.matrix_rank(C) < C.shape[0]:
+        raise problem(
+            "SparsePrecision", f"constraints of shape {C.shape}", f"(k, {L}), its rows independent of each other"
+        )
+    return C / length
+
+
+class Pattern:
+    """The union of the patterns of Q and W'W, and the map T from lam to entries."""
+
+    joint: SymbolicCholesky | None = None  # of a softmax's classes together, made when first needed
+
+    def __init__(
+        self, Q: Any, W: Any, factor: SparseCholesky | ConstrainedCholesky, constraint: Constraint | None
+    ) -> None:
+        self.constraint = constraint
+        L = Q.shape[0]
+        W = sp.eye_array(L, format="csr") if W is None else sp.csr_array(W)
+        self.n_rows, self.W = W.shape[0], W
+        ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
+        union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
+        union.sort_indices()
+        self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
+        if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
+            self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
+        else:
+            self.symbolic, self.q = SymbolicCholesky(union), self.entries(Q)
+            self.base = self._made(self.q)
+        # row n of W touches the entries (i, j) for every pair of its columns
+        per_row = np.diff(W.indptr)
+        first = np.repeat(np.arange(W.nnz), np.repeat(per_row, per_row))
+        within = np.arange(first.size) - np.repeat(np.concatenate([[0], np.cumsum(per_row**2)])[:-1], per_row**2)
+        row = np.repeat(np.arange(self.n_rows), per_row**2)
+        second = W.indptr[row] + within % np.maximum(per_row[row], 1)
+        place = self._places(W.indices[first], W.indices[second])
+        self.T = sp.csr_array((W.data[first] * W.data[second], (place, row)), shape=(union.nnz, self.n_rows))
+
+    def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
+        L = self.shape[0]
+        keys = np.repeat(np.arange(L, dtype=np.int64), np.diff(self.indptr)) * L + self.indices
+        return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
+
+    def entries(self, B: Any) -> np.ndarray:
+        """The values of B, whose pattern lies in the union, in the union's order."""
+        coo, out = sp.coo_array(B), np.zeros(self.indices.size)
+        out[self._places(coo.row, coo.col)] = coo.data
+        return out
+
+    def restricted(self, rows: np.ndarray) -> Pattern:
+        """The same pattern seen by fewer rows of W."""
+        out = object.__new__(Pattern)
+        changed = {"T": sp.csr_array(self.T[:, rows]), "n_rows": rows.size, "W": self.W[rows]}
+        out.__dict__ = {**self.__dict__, **changed}
+        return out
+
+    def factor(self, weight: np.ndarray) -> SparseCholesky | ConstrainedCholesky:
+        """Q + W' diag(weight) W, under the constraints."""
+        return self._made(self.q + self.T @ weight)
+
+    def _made(self, data: np.ndarray) -> SparseCholesky | ConstrainedCholesky:
+        if self.constraint is None:
+            return sparse_factor(self.symbolic, data)
+        data = data.copy()
+        nodes = self.constraint.nodes
+        data[self._places(nodes, nodes)] += self.constraint.shift
+        return self.constraint.hold(sparse_factor(self.symbolic, data))
+
+    def diagonal(self, factor: SparseCholesky | ConstrainedCholesky) -> np.ndarray:
+        """diag(W V W') from the selected inverse."""
+        if isinstance(factor, ConstrainedCholesky):
+            return self.T.T @ factor.base.inverse_data() - factor.correction(self.W)
+        return self.T.T @ factor.inverse_data()
+
+
+def sparse_factor(symbolic: SymbolicCholesky, data: np.ndarray) -> SparseCholesky:
+    """A factor from values in a pattern already analysed."""
+    out = object.__new__(SparseCholesky)
+    out.symbolic = symbolic
+    return out.refactor_data(data)
