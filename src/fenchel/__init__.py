@@ -27,8 +27,9 @@ _HOME = {
     "StochasticVolatility": "likelihoods",
     "DenseCovariance": "priors",
     "Features": "priors",
+    "SparsePrecision": "priors",
 }
-_ROOMS = ("datasets", "hyperparameters", "likelihoods", "linalg", "priors", "solvers")
+_ROOMS = ("datasets", "gmrf", "hyperparameters", "likelihoods", "linalg", "priors", "solvers")
 
 __all__ = [
     "BernoulliLogit",
@@ -44,10 +45,12 @@ __all__ = [
     "Poisson",
     "Posterior",
     "Solution",
+    "SparsePrecision",
     "StochasticVolatility",
     "Trace",
     "__version__",
     "datasets",
+    "gmrf",
     "hyperparameters",
     "infer",
     "likelihoods",
@@ -57,7 +60,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, hyperparameters, likelihoods, linalg, priors, solvers
+    from . import datasets, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,
@@ -70,7 +73,7 @@ if TYPE_CHECKING:
         StochasticVolatility,
     )
     from .posterior import Posterior
-    from .priors import DenseCovariance, Features
+    from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import FeasibleLBFGS, MirrorNewton, Solution, Trace
 
 

@@ -12,6 +12,7 @@ pattern; where that converges slowly (smooth priors, weak data) it preconditions
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -74,6 +75,15 @@ class SparsePrecision(Prior):
         self.design = None if W is None else sp.csr_array(W)
         self.mean = checked_mean("SparsePrecision", mean, L)
         self.offset = offset
+
+    def reweighted(self, precision: Any) -> SparsePrecision:
+        """The same prior with other values in the same pattern: every symbolic analysis is reused."""
+        out = copy.copy(self)
+        out.__dict__.pop("pattern", None)
+        out.precision = symmetric_csc(precision)
+        pattern = self.pattern.reweighted(out.precision)
+        out.factor, out.__dict__["pattern"] = pattern.base, pattern
+        return out
 
     @property
     def n_rows(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
@@ -43,7 +44,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
         free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale)
         return free, free.hold(solid(Q))
     except NotPositiveDefinite:
-        nodes = np.array([int(np.argmax(np.abs(row))) for row in C])
+        nodes = scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]]  # where C tells the constraints apart
         held = Constraint(C, nodes, scale, scale)
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
@@ -119,6 +120,14 @@ class Pattern:
         """The values of B, whose pattern lies in the union, in the union's order."""
         coo, out = sp.coo_array(B), np.zeros(self.indices.size)
         out[self._places(coo.row, coo.col)] = coo.data
+        return out
+
+    def reweighted(self, Q: Any) -> Pattern:
+        """The same pattern with other values of Q. Raises NotPositiveDefinite."""
+        out = object.__new__(Pattern)
+        out.__dict__ = dict(self.__dict__)
+        out.q = self.entries(Q)
+        out.base = out._made(out.q)
         return out
 
     def restricted(self, rows: np.ndarray) -> Pattern:

@@ -1,0 +1,33 @@
+"""Gaussian Markov random fields: builders of sparse priors with hyperparameters, and a way to add them up.
+
+    iid, rw1, rw2, ar1, seasonal            along an index
+    icar, bym, bym2, leroux                 on a graph (``as_adjacency`` takes scipy sparse, edges, networkx, libpysal)
+    matern                                  on a regular grid
+    generic                                 any structure matrix
+    stack                                   eta = intercept + X beta + u[region] + w[time] + ... as one prior
+
+Each is a ``Family``: ``at(theta)`` is the prior, ``gradient(solution, theta)`` the evidence gradient on the pattern.
+"""
+
+from .base import MarkovField
+from .graphs import as_adjacency
+from .series import ar1, generic, iid, rw1, rw2, seasonal
+from .space import bym, bym2, icar, leroux, matern
+from .stack import stack
+
+__all__ = [
+    "MarkovField",
+    "ar1",
+    "as_adjacency",
+    "bym",
+    "bym2",
+    "generic",
+    "icar",
+    "iid",
+    "leroux",
+    "matern",
+    "rw1",
+    "rw2",
+    "seasonal",
+    "stack",
+]

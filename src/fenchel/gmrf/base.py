@@ -1,0 +1,104 @@
+"""A Markov field: a sparse precision Q(theta) with its derivatives; design and constraints do not depend on theta.
+
+d elbo / d theta_i = sum over the pattern of dP/dQ o dQ/dtheta_i,    dP/dQ = 1/2 (Sigma - V - (m-mu)(m-mu)')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..hyperparameters.base import Family
+from ..priors.sparse import SparsePrecision
+from ..solvers.solution import Solution
+
+Build = Callable[[np.ndarray], tuple[Any, list[Any]]]
+
+
+class MarkovField(Family):
+    """A family of sparse priors.
+
+    Parameters
+    ----------
+    build : callable
+        theta -> Q, [dQ/dtheta_1, ...], scipy sparse; the pattern of Q is the same for every theta.
+    theta, names, bounds : the starting hyperparameters, their names, and (lower, upper) for each
+    design : scipy sparse (N, L), optional
+    constraints : array (k, L), optional
+    log_prior : callable, optional
+        theta -> (log density, gradient).
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        theta: Any,
+        names: Sequence[str],
+        bounds: Any = None,
+        design: Any = None,
+        constraints: Any = None,
+        log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None,
+    ) -> None:
+        self.build, self.design, self.constraints = build, design, constraints
+        self._theta = np.asarray(theta, dtype=np.float64)
+        self._names = tuple(names)
+        wide = [(-12.0, 12.0)] * self._theta.size
+        self._bounds = np.asarray(wide if bounds is None else bounds, dtype=np.float64).reshape(-1, 2)
+        self._log_prior = log_prior
+        self._made: SparsePrecision | None = None
+
+    @property
+    def theta(self) -> np.ndarray:
+        return self._theta
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    @property
+    def bounds(self) -> np.ndarray:
+        return self._bounds
+
+    @property
+    def n_latents(self) -> int:
+        return int(self.build(self._theta)[0].shape[0])
+
+    def at(self, theta: Any = None, mean: Any = 0.0, offset: Any = 0.0) -> SparsePrecision:
+        """The prior at theta (default: the starting one); the symbolic analysis is made once."""
+        Q = sp.csc_array(self.build(self._theta if theta is None else np.asarray(theta, dtype=np.float64))[0])
+        if self._made is None:
+            self._made = SparsePrecision(Q, design=self.design, constraints=self.constraints)
+        out = self._made.reweighted(Q)
+        out.mean, out.offset = np.asarray(mean, dtype=np.float64), offset
+        return out
+
+    def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        G = sum(solution.posterior.gradient_precision())
+        return np.array([float(G.multiply(sp.csc_array(dQ)).sum()) for dQ in self.build(np.asarray(theta))[1]])
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> MarkovField:
+        from .series import ar1
+
+        return ar1(n, phi=0.6, variance=0.7)
+
+    def __repr__(self) -> str:
+        pairs = ", ".join(f"{name}={value:.3g}" for name, value in zip(self._names, self._theta, strict=True))
+        return f"MarkovField({pairs})"
+
+
+def scaled(structure: Any, name: str, start: float, **options: Any) -> MarkovField:
+    """Q = e^theta R: one log precision times a fixed structure."""
+    R = sp.csc_array(structure).astype(np.float64)
+
+    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
+        Q = np.exp(theta[0]) * R
+        return Q, [Q]
+
+    return MarkovField(build, [np.log(start)], [name], **options)

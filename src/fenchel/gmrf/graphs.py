@@ -1,0 +1,69 @@
+"""Graphs, however they come: one symmetric 0/1 adjacency matrix, or a sentence that says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import numeric, problem
+
+
+def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
+    """The adjacency matrix (n, n) of a graph.
+
+    Parameters
+    ----------
+    graph : scipy sparse or dense (n, n), edge list (m, 2) with ``n``, networkx graph, libpysal W or Graph
+        Weights are read as "neighbours or not"; duplicate edges count once; isolated nodes are kept.
+    n : int
+        Number of nodes; needed with an edge list, whose nodes are 0, ..., n-1.
+    """
+    if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):  # networkx
+        place = {node: i for i, node in enumerate(graph.nodes)}
+        edges = np.array([(place[a], place[b]) for a, b in graph.edges], dtype=int).reshape(-1, 2)
+        return _from_edges(edges, len(place))
+    matrix = getattr(graph, "sparse", graph)  # libpysal
+    if hasattr(matrix, "tocoo"):
+        A = sp.csr_array(matrix)
+    else:
+        values = numeric("graph", "graph", graph)
+        if values.ndim != 2:
+            raise problem("graph", f"graph has shape {values.shape}", "an adjacency matrix (n, n) or edges (m, 2)")
+        if n is not None and values.shape[1] == 2 and values.shape != (n, n):
+            bad = (values < 0) | (values >= n) | (values != np.floor(values))
+            if bad.any():
+                got = f"edge {int(np.argwhere(bad)[0][0])} names node {values[bad][0]:g}"
+                raise problem("graph", got, f"integers 0, ..., {n - 1}", "Subtract 1 from ids that start at 1.")
+            return _from_edges(values.astype(int), n)
+        if values.shape[0] != values.shape[1]:
+            raise problem("graph", f"graph has shape {values.shape}", "(n, n)", "With an edge list pass n as well.")
+        A = sp.csr_array(values)
+    A.eliminate_zeros()
+    A = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+    if A.shape[0] != A.shape[1] or A.shape[0] == 0:
+        raise problem("graph", f"the adjacency matrix has shape {A.shape}", "(n, n)")
+    if A.diagonal().any():
+        node = int(np.flatnonzero(A.diagonal())[0])
+        raise problem("graph", f"node {node} is its own neighbour", "no self-loops", "Set the diagonal to zero.")
+    if (A != A.T).nnz:
+        i, j = np.argwhere((A != A.T).toarray())[0] if A.shape[0] < 3000 else (A != A.T).nonzero()
+        got = f"edge ({np.ravel(i)[0]}, {np.ravel(j)[0]}) has no mirror image"
+        raise problem("graph", got, "a symmetric adjacency matrix", "Use A + A.T for a graph stored one way.")
+    return A
+
+
+def _from_edges(edges: np.ndarray, n: int) -> sp.csr_array:
+    loops = edges[:, 0] == edges[:, 1]
+    if loops.any():
+        node = int(edges[loops][0, 0])
+        raise problem("graph", f"node {node} is its own neighbour", "no self-loops", "Drop those edges.")
+    A = sp.coo_array((np.ones(2 * len(edges)), (edges.ravel(), edges[:, ::-1].ravel())), shape=(n, n)).tocsr()
+    A.data[:] = 1.0
+    return sp.csr_array(A)
+
+
+def laplacian(A: sp.csr_array) -> sp.csc_array:
+    """D - A."""
+    return sp.csc_array(sp.diags_array(np.asarray(A.sum(axis=1)).ravel()) - A)

@@ -1,0 +1,75 @@
+"""Fields along an index: independent effects, random walks, autoregressions, seasons, and any structure matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import problem
+from .base import MarkovField, scaled
+
+
+def _length(where: str, n: int, least: int) -> int:
+    if int(n) != n or n < least:
+        raise problem(where, f"n = {n}", f"an integer >= {least}")
+    return int(n)
+
+
+def iid(n: int, precision: float = 1.0) -> MarkovField:
+    """Independent effects: Q = k I, theta = log k."""
+    return scaled(sp.eye_array(_length("iid", n, 1), format="csc"), "log precision", precision)
+
+
+def rw1(n: int, precision: float = 1.0) -> MarkovField:
+    """A first-order random walk, x_{t+1} - x_t ~ N(0, 1/k), held to sum to zero."""
+    n = _length("rw1", n, 2)
+    D = sp.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(n - 1, n))
+    return scaled(D.T @ D, "log precision", precision, constraints=np.ones((1, n)))
+
+
+def rw2(n: int, precision: float = 1.0) -> MarkovField:
+    """A second-order random walk, x_t - 2 x_{t+1} + x_{t+2} ~ N(0, 1/k), held free of level and slope.
+
+    Add an intercept and a linear covariate to the model where a level and a trend are wanted.
+    """
+    n = _length("rw2", n, 3)
+    D = sp.diags_array([1.0, -2.0, 1.0], offsets=[0, 1, 2], shape=(n - 2, n))
+    time = np.arange(n) - (n - 1) / 2
+    return scaled(D.T @ D, "log precision", precision, constraints=np.stack([np.ones(n), time]))
+
+
+def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
+    """Effects whose sums over ``period`` neighbours are N(0, 1/k), held free of what repeats exactly."""
+    m = _length("seasonal", period, 2)
+    n = _length("seasonal", n, m + 1)
+    D = sp.diags_array([1.0] * m, offsets=list(range(m)), shape=(n - m + 1, n))
+    phase = np.arange(n) % m
+    C = (phase[None, :] == np.arange(m - 1)[:, None]).astype(float) - (phase == m - 1)[None, :]
+    return scaled(D.T @ D, "log precision", precision, constraints=C)
+
+
+def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
+    """A stationary autoregression with marginal variance e^theta_1 and phi = tanh(theta_2 / 2)."""
+    n = _length("ar1", n, 2)
+    if not -1.0 < phi < 1.0 or not variance > 0.0:
+        raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")
+    inner = sp.diags_array(np.r_[0.0, np.ones(n - 2), 0.0])
+    eye, off = sp.eye_array(n), sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(n, n))
+
+    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
+        v, p = np.exp(theta[0]), np.tanh(theta[1] / 2)
+        free = 1.0 - p * p
+        top = eye + p * p * inner - p * off
+        Q = sp.csc_array(top / (v * free))
+        slope = (2 * p * inner - off) / (v * free) + 2 * p * top / (v * free * free)
+        return Q, [-Q, sp.csc_array(slope * free / 2)]  # dphi/dtheta_2 = (1 - phi^2) / 2
+
+    start = [np.log(variance), 2 * np.arctanh(phi)]
+    return MarkovField(build, start, ["log variance", "logit phi"], [(-12.0, 12.0), (-9.0, 9.0)])
+
+
+def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:
+    """Q = k R for a structure matrix of your own; constraints fix its null space if it has one."""
+    return scaled(structure, "log precision", precision, constraints=constraints)

@@ -1,0 +1,132 @@
+"""Fields on a graph and on a grid: ICAR, BYM, BYM2, Leroux, Matern."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import problem
+from ..priors.sparse import SparsePrecision
+from .base import MarkovField, scaled
+from .graphs import as_adjacency, laplacian
+
+
+def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, np.ndarray]:
+    """The ICAR structure and its constraints: sum to zero in every component of two nodes and more.
+
+    An isolated node has no neighbours to smooth towards: it is an independent effect with the same precision.
+    """
+    A = as_adjacency(graph, n)
+    count, label = sp.csgraph.connected_components(A, directed=False)
+    alone = np.asarray(A.sum(axis=1)).ravel() == 0
+    R = sp.csc_array(laplacian(A) + sp.diags_array(alone.astype(float)))
+    C = (label[None, :] == np.arange(count)[:, None]).astype(float)
+    return R, C[~(C @ alone > 0)]
+
+
+def icar(graph: Any, precision: float = 1.0, n: int | None = None) -> MarkovField:
+    """The intrinsic conditional autoregression (Besag): Q = k (D - A), theta = log k."""
+    R, C = _structure(graph, n)
+    return scaled(R, "log precision", precision, constraints=C if C.size else None)
+
+
+def _sum_of_two(R: Any, C: np.ndarray, rates: Any, theta: list[float], names: list[str]) -> MarkovField:
+    """u + v with u structured and v independent; ``rates`` gives (k_u, k_v) and their gradients in theta."""
+    n = R.shape[0]
+    U, V = (
+        sp.block_diag(pair, format="csc")
+        for pair in ((R, sp.csc_array((n, n))), (sp.csc_array((n, n)), sp.eye_array(n)))
+    )
+
+    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
+        (k_u, k_v), (d_u, d_v) = rates(theta)
+        return sp.csc_array(k_u * U + k_v * V), [sp.csc_array(a * U + b * V) for a, b in zip(d_u, d_v, strict=True)]
+
+    constraints = np.hstack([C, np.zeros_like(C)]) if C.size else None
+    design = sp.hstack([sp.eye_array(n), sp.eye_array(n)], format="csr")
+    return MarkovField(build, theta, names, design=design, constraints=constraints)
+
+
+def bym(graph: Any, precision_u: float = 1.0, precision_v: float = 1.0, n: int | None = None) -> MarkovField:
+    """Besag, York and Mollie: an ICAR u plus independent v, eta = u + v. Latents: (u, v)."""
+    R, C = _structure(graph, n)
+
+    def rates(theta: np.ndarray) -> Any:
+        k = np.exp(theta)
+        return (k[0], k[1]), ((k[0], 0.0), (0.0, k[1]))
+
+    start = [np.log(precision_u), np.log(precision_v)]
+    return _sum_of_two(R, C, rates, start, ["log precision u", "log precision v"])
+
+
+def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = None) -> MarkovField:
+    """BYM with one precision k and the share phi = sigmoid(theta_2) of the variance that is structured.
+
+    The ICAR is scaled so that the geometric mean of its marginal variances is 1 in every component (Riebler et al.),
+    which makes k and phi mean the same on every graph.
+    """
+    if not 0.0 < phi < 1.0:
+        raise problem("bym2", f"phi = {phi}", "0 < phi < 1")
+    R, C = _structure(graph, n)
+    if C.size:
+        variance = SparsePrecision(R, constraints=C).factor.inverse_diagonal()
+        scale = np.ones(R.shape[0])
+        for row in C > 0:
+            scale[row] = np.exp(np.log(variance[row]).mean())
+        R = sp.csc_array(sp.diags_array(np.sqrt(scale)) @ R @ sp.diags_array(np.sqrt(scale)))
+
+    def rates(theta: np.ndarray) -> Any:
+        k, p = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+        k_u, k_v = k / p, k / (1 - p)
+        return (k_u, k_v), ((k_u, -k_u * (1 - p)), (k_v, k_v * p))
+
+    return _sum_of_two(R, C, rates, [np.log(precision), np.log(phi / (1 - phi))], ["log precision", "logit phi"])
+
+
+def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None = None) -> MarkovField:
+    """Leroux: Q = k [(1 - rho) I + rho (D - A)], proper for 0 <= rho < 1; theta = (log k, logit rho)."""
+    if not 0.0 < rho < 1.0:
+        raise problem("leroux", f"rho = {rho}", "0 < rho < 1")
+    L = laplacian(as_adjacency(graph, n))
+    eye = sp.eye_array(L.shape[0], format="csc")
+
+    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
+        k, r = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+        Q = sp.csc_array(k * ((1 - r) * eye + r * L))
+        return Q, [Q, sp.csc_array(k * r * (1 - r) * (L - eye))]
+
+    return MarkovField(build, [np.log(precision), np.log(rho / (1 - rho))], ["log precision", "logit rho"])
+
+
+def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
+    """A Matern field of smoothness 1 on a regular grid, by its stochastic differential equation (Lindgren et al.).
+
+    (kappa^2 - Laplacian) x = white noise: Q = s (kappa^2 + G)^2 with G the five-point Laplacian over ``spacing``^2,
+    range = sqrt(8) / kappa, and s such that the variance is e^theta_1 far from the edges.
+    theta = (log variance, log range).
+    """
+    rows, columns = shape
+    if rows < 2 or columns < 2 or not (range > 0 and variance > 0 and spacing > 0):
+        raise problem(
+            "matern", f"shape = {shape}, range = {range}, variance = {variance}", "a grid and positive numbers"
+        )
+
+    def line(m: int) -> Any:
+        return sp.diags_array(
+            [-np.ones(m - 1), np.r_[1.0, 2 * np.ones(m - 2), 1.0], -np.ones(m - 1)], offsets=[-1, 0, 1]
+        )
+
+    G = (sp.kron(line(rows), sp.eye_array(columns)) + sp.kron(sp.eye_array(rows), line(columns))) / spacing**2
+    eye, G = sp.eye_array(rows * columns, format="csc"), sp.csc_array(G)
+    GG = sp.csc_array(G @ G)
+
+    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
+        v, k2 = np.exp(theta[0]), 8.0 / np.exp(2 * theta[1])
+        s = spacing**2 / (4 * np.pi * k2 * v)
+        Q = sp.csc_array(s * (k2 * k2 * eye + 2 * k2 * G + GG))
+        slope = sp.csc_array(s * (2 * k2 * eye + 2 * G + 0.0 * GG)) - Q / k2  # dQ/dk2, s falling with k2
+        return Q, [-Q, sp.csc_array(-2 * k2 * slope)]
+
+    return MarkovField(build, [np.log(variance), np.log(range)], ["log variance", "log range"])
