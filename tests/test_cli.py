@@ -14,6 +14,9 @@ import fenchel
 from fenchel.cli import main
 from fenchel.datasets import load_germany
 from fenchel.experiments import demo
+from fenchel.inference import infer
+from fenchel.likelihoods import Poisson
+from fenchel.priors import DenseCovariance
 
 
 def test_version_and_help():
@@ -74,14 +77,18 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
     assert 'pip install "fenchel[plots]"' in outcome.output
 
 
-def test_neighbour_covariance_is_the_pseudo_inverse():
-    A = np.zeros((6, 6))
-    for i, j in ((0, 1), (1, 2), (0, 2), (3, 4)):  # a triangle, a pair and a district alone
-        A[i, j] = A[j, i] = 1.0
-    R = demo.neighbour_covariance(sparse.csr_array(A))
-    np.testing.assert_allclose(R, np.linalg.pinv(np.diag(A.sum(1)) - A, rcond=1e-10), atol=1e-12)
-    np.testing.assert_allclose(R[:3].sum(axis=0), 0.0, atol=1e-12)
-    assert R[5, 5] == 0.0
+def test_the_field_is_the_dense_model():
+    """Intercept, intrinsic CAR and independent effects, written out as one covariance."""
+    A = sparse.csr_array(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0.0]]))
+    both, alone = demo.fields(A)
+    L = np.diag([1.0, 2.0, 1.0]) - A.toarray()
+    y, theta = [1.0, 4.0, 0.0], np.log([3.0, 5.0])
+    for field, t, K in (
+        (both, theta, np.linalg.pinv(L) / 3 + np.eye(3) / 5 + demo.INTERCEPT_VARIANCE),
+        (alone, theta[1:], np.eye(3) / 5 + demo.INTERCEPT_VARIANCE),
+    ):
+        ours = infer(Poisson(), field.at(t), y, tol=1e-12)
+        assert ours.elbo == pytest.approx(infer(Poisson(), DenseCovariance((K + K.T) / 2), y, tol=1e-12).elbo, abs=1e-9)
 
 
 def test_the_chosen_point_is_inside_the_grid_and_the_risks_follow_from_samples():

@@ -83,5 +83,5 @@ def test_every_file_is_in_the_readme():
     folder = files("fenchel.datasets").joinpath("data")
     text = folder.joinpath("README.md").read_text(encoding="utf-8")
     names = [entry.name for entry in folder.iterdir() if entry.is_file() and entry.name != "README.md"]
-    assert len(names) == 5
+    assert len(names) == 8
     assert all(f"`{name}`" in text for name in names)

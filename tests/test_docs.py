@@ -56,6 +56,18 @@ def test_the_volatility_example(tmp_path, capsys):
     assert "35 returns are exactly zero" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("load", "printed"),
+    [(lambda: load("coal_disasters"), "precision of the walk"), (lambda: load("infant_deaths"), "without neighbours")],
+)
+def test_the_examples_with_learned_precisions(load, printed, tmp_path, capsys):
+    sol = load().main(tmp_path / "picture.png")
+    assert sol.converged
+    assert sol.gap < 1e-8 * abs(sol.elbo)
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    assert printed in capsys.readouterr().out
+
+
 def test_every_example_has_a_test():
     tested = set(re.findall(r'load\("(\w+)"\)', Path(__file__).read_text()))
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested

@@ -20,11 +20,12 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtr
 
+from .. import gmrf
 from ..datasets import Germany, load_germany
 from ..inference import infer
 from ..likelihoods import Poisson
 from ..plots import plot_caterpillar, plot_grid, plot_map, plot_trace
-from ..priors import DenseCovariance
+from ..priors import SparsePrecision
 from ..report import Picture, Pre, Row, Section, Table, write_report
 from ..solvers import Solution
 
@@ -106,41 +107,25 @@ class DiseaseMap:
         )
 
 
-def neighbour_covariance(adjacency: sparse.csr_array) -> np.ndarray:
-    """The Moore-Penrose inverse (N, N) of the graph's Laplacian: an intrinsic CAR prior with k_u = 1.
-
-    With J the projection on the constants of each connected part, L^+ = (L + J)^-1 - J. A district without neighbours
-    gets variance 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy import sparse
-    >>> from fenchel.experiments.demo import neighbour_covariance
-    >>> neighbour_covariance(sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]])))
-    array([[ 0.25, -0.25],
-           [-0.25,  0.25]])
-    """
-    _, part = sparse.csgraph.connected_components(adjacency, directed=False)
-    member = (part[:, None] == np.arange(part.max() + 1)[None, :]).astype(np.float64)
-    J = (member / member.sum(axis=0)) @ member.T
-    inverse = np.linalg.inv(sparse.csgraph.laplacian(adjacency).toarray() + J) - J
-    return (inverse + inverse.T) / 2
-
-
-def prior(neighbours: np.ndarray, k_u: float, k_v: float) -> DenseCovariance:
-    """The covariance (N, N) of eta = intercept + u + v."""
-    return DenseCovariance(INTERCEPT_VARIANCE + neighbours / k_u + np.eye(neighbours.shape[0]) / k_v)
+def fields(adjacency: sparse.csr_array) -> tuple[gmrf.MarkovField, gmrf.MarkovField]:
+    """eta = intercept + u + v with neighbours (u an intrinsic CAR, v independent), and eta = intercept + v without."""
+    districts = np.arange(adjacency.shape[0])
+    with_neighbours, alone = gmrf.bym(adjacency), gmrf.iid(districts.size)
+    both, iid = (gmrf.stack([(f, districts)], fixed_variance=INTERCEPT_VARIANCE) for f in (with_neighbours, alone))
+    return both, iid
 
 
 def fit(data: Germany, tick: Tick = lambda what: None) -> DiseaseMap:
     """Choose (k_u, k_v) by the elbo, then fit at relative gap 1e-10. ``tick`` hears of every fit that ends."""
-    likelihood, R = Poisson(exposure=data.E), neighbour_covariance(data.adjacency)
+    likelihood, (both, iid) = Poisson(exposure=data.E), fields(data.adjacency)
+
+    def prior(k_u: float, k_v: float) -> SparsePrecision:
+        return iid.at([np.log(k_v)]) if np.isinf(k_u) else both.at(np.log([k_u, k_v]))
 
     def search(grid_u: tuple[float, ...], grid_v: tuple[float, ...]) -> tuple[np.ndarray, float, float]:
         evidence, last = np.empty((len(grid_u), len(grid_v))), None
         for i, j in np.ndindex(evidence.shape):
-            last = infer(likelihood, prior(R, grid_u[i], grid_v[j]), data.Y, start=last)
+            last = infer(likelihood, prior(grid_u[i], grid_v[j]), data.Y, start=last)
             evidence[i, j] = last.elbo
             tick(f"k_u = {grid_u[i]:g}, k_v = {grid_v[j]:g}: elbo {last.elbo:.2f}")
         i, j = np.unravel_index(int(np.argmax(evidence)), evidence.shape)
@@ -148,13 +133,13 @@ def fit(data: Germany, tick: Tick = lambda what: None) -> DiseaseMap:
 
     evidence, k_u, k_v = search(K_U, K_V)
     _, _, k_v_alone = search((np.inf,), K_V_ALONE)
-    alone = infer(likelihood, prior(R, np.inf, k_v_alone), data.Y, tol=1e-10)
-    solution = infer(likelihood, prior(R, k_u, k_v), data.Y, tol=1e-10)
+    alone = infer(likelihood, prior(np.inf, k_v_alone), data.Y, tol=1e-10)
+    solution = infer(likelihood, prior(k_u, k_v), data.Y, tol=1e-10)
     tick(f"final fit: gap {solution.gap:.1e}")
     h, rho = solution.posterior.mean, solution.posterior.variance
     sd, risk = np.sqrt(rho), np.exp(h + rho / 2)
-    alpha = solution.alpha[:, 0]
-    u, v = -R @ alpha / k_u, -alpha / k_v  # m = mu - Sigma W' alpha, part by part (eq:mstar)
+    n = data.Y.size
+    u, v = solution.posterior.latent_mean[:n], solution.posterior.latent_mean[n : 2 * n]
     return DiseaseMap(
         data=data,
         solution=solution,
