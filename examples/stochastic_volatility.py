@@ -35,7 +35,9 @@ def main(picture=None):
             start = fenchel.infer(StochasticVolatility(), prior, y, start=start)
             if best is None or start.elbo > best[0].elbo:
                 best = start, phi, variance
-    sol, phi, variance = best
+    _, phi, variance = best
+    prior = SparsePrecision(ar1(y.size, phi, variance), mean=np.log(y.var()))
+    sol = fenchel.infer(StochasticVolatility(), prior, y, tol=1e-13)
     print(sol.summary())
     zeros = int((returns == 0).sum())
     print(f"\n  phi = {phi}, variance = {variance}: the largest elbo of 16; {zeros} returns are exactly zero")

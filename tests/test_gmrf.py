@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fenchel
 from fenchel import gmrf
-from fenchel.likelihoods import BernoulliLogit, Poisson, StochasticVolatility
+from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson, StochasticVolatility
 from fenchel.priors import DenseCovariance
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6)]  # two components and the isolated nodes 7 and 8
@@ -166,3 +166,34 @@ def test_networkx_graphs():
 def test_what_is_not_a_field(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+@pytest.mark.parametrize("precision", [1e-2, 1e2])
+def test_weak_data_under_a_smooth_prior(precision):
+    """Binary outcomes and mostly zero counts on a second-order walk, where a diagonal curvature is not enough."""
+    rng = np.random.default_rng(0)
+    n = 500
+    t = np.linspace(-0.5, 0.5, n)
+    prior = gmrf.stack([(gmrf.rw2(n, precision), np.arange(n))], fixed=t).at()
+    labels = (rng.random(n) < 1 / (1 + np.exp(-2 * np.sin(9 * t)))).astype(float)
+    for likelihood, y in (
+        (BernoulliLogit("tilted"), labels),
+        (BernoulliLogit("log-sum"), labels),
+        (Poisson(), rng.poisson(0.02, n)),
+    ):
+        sol = fenchel.infer(likelihood, prior, y)
+        assert sol.converged, (likelihood, sol.status)
+
+
+@pytest.mark.parametrize(("variance", "reach"), [(100.0, 10.0), (1.0, 10.0), (100.0, 3.0)])
+def test_weak_data_on_a_grid(variance, reach):
+    rng = np.random.default_rng(0)
+    field = gmrf.stack([(gmrf.matern((25, 25), reach, variance), np.arange(625))])
+    for likelihood, y in (
+        (BernoulliLogit("tilted"), rng.integers(0, 2, 625)),
+        (Poisson(), rng.poisson(0.05, 625)),
+        (MultinomialLogit(3, None, "tilted"), rng.integers(0, 3, 625)),
+    ):
+        sol = fenchel.infer(likelihood, field.at(), y)
+        assert sol.converged, (likelihood, sol.status)
+        assert sol.n_iter <= 25

@@ -96,7 +96,11 @@ class Problem:
 
         The dual along the likelihood's path, with log|B| replaced by its Hadamard bound, costs O(N^2) a trial.
         """
-        xp, w, variance = namespace(self.weight), self.weight, self.predictors.variance
+        xp, w = namespace(self.weight), self.weight
+        only = self.likelihood.start(self.rows, 1.0)
+        if not bool(xp.any(self.likelihood.start(self.rows, 0.25) != only)):
+            return only  # this likelihood's start is where alpha is small already
+        variance = self.predictors.variance
         path: list[Array] = []
         best = np.inf
         for power in range(16):
@@ -110,7 +114,7 @@ class Problem:
             path.append(s)
             best = value
         # one notch above the best: from there full steps succeed, from below the search has to backtrack
-        return path[max(0, len(path) - 2)] if path else self.likelihood.start(self.rows, 1.0)
+        return path[max(0, len(path) - 2)] if path else only
 
     def start_from(self, start: Any) -> Array:
         """A user's start: an s (N,), (N, P), or a Solution of the same shape."""

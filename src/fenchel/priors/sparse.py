@@ -220,7 +220,9 @@ class SparseFactor(BlockFactor):
         cheap = CheapCurvature(self, system, diagonal)
         if system.economical:
             dtau = cheap.solve(-system.g)
-            return self.mirror(system, dtau, -system.g - cheap.multiply(dtau)), dtau
+            plain = system.slack is None and bool((system.spread > 0.0).all())
+            other = dtau if plain else -system.g - cheap.multiply(dtau)  # the mirror looks at it only where it must
+            return self.mirror(system, dtau, other), dtau
 
         def remainder(z: Array) -> Array:
             exact = self.hadamard(blocks.gather(system.slope * z, layout))
