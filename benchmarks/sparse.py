@@ -141,6 +141,7 @@ def main() -> None:
         row = f"{name:<44}{sol.n_iter:>11}{first:>9.2f}{again:>9.2f}{floor:>9.3f}"
         row += f"{first / floor:>8.1f}{again / floor:>7.1f}{limit or '':>7}"
         print(row + f"{peak.mib:>10.0f}{factor:>10.1f}", flush=True)
+        del prior, fresh, sol
 
 
 if __name__ == "__main__":
