@@ -24,6 +24,7 @@ FIELDS = {
     "bym": lambda: gmrf.bym(EDGES, 1.3, 4.0, n=N),
     "bym2": lambda: gmrf.bym2(EDGES, 2.0, 0.6, n=N),
     "leroux": lambda: gmrf.leroux(EDGES, 2.0, 0.7, n=N),
+    "lattice": lambda: gmrf.lattice((3, 3), 1.4),
     "matern": lambda: gmrf.matern((3, 3), range=2.0, variance=0.7),
     "generic": lambda: gmrf.generic(sp.diags_array(np.arange(1.0, N + 1)), 0.5),
     "stack": lambda: gmrf.stack(

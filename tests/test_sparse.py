@@ -175,7 +175,7 @@ def test_second_order_walk_needs_both_of_its_constraints():
     n = 12
     D = sp.diags_array([1.0, -2.0, 1.0], offsets=[0, 1, 2], shape=(n - 2, n))
     Q = sp.csc_array(D.T @ D)
-    with pytest.raises(ValueError, match="the constraints leave part of its null space free"):
+    with pytest.raises(ValueError, match="the constraints do not fix its null space"):
         SparsePrecision(Q, constraints="sum-to-zero")
     with pytest.raises(ValueError, match=r"precision is not positive definite: .*constraints=\"sum-to-zero\""):
         SparsePrecision(Q)

@@ -2,7 +2,7 @@
 
     iid, rw1, rw2, ar1, seasonal            along an index
     icar, bym, bym2, leroux                 on a graph (``as_adjacency`` takes scipy sparse, edges, networkx, libpysal)
-    matern                                  on a regular grid
+    lattice, matern                         on a regular grid
     generic                                 any structure matrix
     stack                                   eta = intercept + X beta + u[region] + w[time] + ... as one prior
 
@@ -12,7 +12,7 @@ Each is a ``Family``: ``at(theta)`` is the prior, ``gradient(solution, theta)`` 
 from .base import MarkovField
 from .graphs import as_adjacency
 from .series import ar1, generic, iid, rw1, rw2, seasonal
-from .space import bym, bym2, icar, leroux, matern
+from .space import bym, bym2, icar, lattice, leroux, matern
 from .stack import stack
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "generic",
     "icar",
     "iid",
+    "lattice",
     "leroux",
     "matern",
     "rw1",

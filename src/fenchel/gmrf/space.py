@@ -100,6 +100,25 @@ def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None =
     return MarkovField(build, [np.log(precision), np.log(rho / (1 - rho))], ["log precision", "logit rho"])
 
 
+def _line(m: int) -> Any:
+    """The Laplacian of a path of m nodes."""
+    off = -np.ones(m - 1)
+    return sp.diags_array([off, np.r_[1.0, 2 * np.ones(m - 2), 1.0], off], offsets=[-1, 0, 1])
+
+
+def _grid(rows: int, columns: int) -> sp.csc_array:
+    """The five-point Laplacian of a regular grid, row by row."""
+    return sp.csc_array(sp.kron(_line(rows), sp.eye_array(columns)) + sp.kron(sp.eye_array(rows), _line(columns)))
+
+
+def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
+    """A first-order intrinsic field on a regular grid: neighbours differ by N(0, 1/k), the sum is zero."""
+    rows, columns = shape
+    if rows < 2 or columns < 2:
+        raise problem("lattice", f"shape = {shape}", "at least two rows and two columns")
+    return scaled(_grid(rows, columns), "log precision", precision, constraints=np.ones((1, rows * columns)))
+
+
 def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
     """A Matern field of smoothness 1 on a regular grid, by its stochastic differential equation (Lindgren et al.).
 
@@ -113,13 +132,7 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
             "matern", f"shape = {shape}, range = {range}, variance = {variance}", "a grid and positive numbers"
         )
 
-    def line(m: int) -> Any:
-        return sp.diags_array(
-            [-np.ones(m - 1), np.r_[1.0, 2 * np.ones(m - 2), 1.0], -np.ones(m - 1)], offsets=[-1, 0, 1]
-        )
-
-    G = (sp.kron(line(rows), sp.eye_array(columns)) + sp.kron(sp.eye_array(rows), line(columns))) / spacing**2
-    eye, G = sp.eye_array(rows * columns, format="csc"), sp.csc_array(G)
+    eye, G = sp.eye_array(rows * columns, format="csc"), _grid(rows, columns) / spacing**2
     GG = sp.csc_array(G @ G)
 
     def build(theta: np.ndarray) -> tuple[Any, list[Any]]:

@@ -44,7 +44,9 @@ def fill_reducing_order(A: Any) -> np.ndarray:
         return np.argsort(lu.perm_c)
     off = sp.csr_array(A - sp.diags_array(A.diagonal()))
     off.eliminate_zeros()
-    return np.asarray(pymetis.nested_dissection(xadj=off.indptr, adjncy=off.indices)[0])
+    if hasattr(pymetis, "CSRAdjacency"):
+        return np.asarray(pymetis.nested_dissection(pymetis.CSRAdjacency(off.indptr, off.indices))[0])
+    return np.asarray(pymetis.nested_dissection(xadj=off.indptr, adjncy=off.indices)[0])  # before 2025
 
 
 class SymbolicCholesky:

@@ -48,9 +48,12 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
         held = Constraint(C, nodes, scale, scale)
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
-        factor = held.hold(SparseCholesky(base))
+        try:
+            factor = held.hold(SparseCholesky(base))
+        except (NotPositiveDefinite, np.linalg.LinAlgError):
+            raise NotPositiveDefinite("the constraints do not fix its null space") from None
         if not factor.proper:
-            raise NotPositiveDefinite("the constraints leave part of its null space free") from None
+            raise NotPositiveDefinite("the constraints do not fix its null space") from None
         return held, factor
 
 
