@@ -30,6 +30,8 @@ test: lint
 bench: $(STAMP)
 	$(BIN)/python benchmarks/iterations.py
 	$(BIN)/python benchmarks/dense.py
+	$(BIN)/python benchmarks/sparse.py
+	$(BIN)/python benchmarks/sparse_cholesky.py
 
 clean:
 	rm -rf $(VENV) report .pytest_cache .mypy_cache .ruff_cache

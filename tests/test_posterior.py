@@ -274,20 +274,24 @@ def test_covariance_refuses_what_cannot_fit(monkeypatch):
 
 
 def test_leave_one_out_of_correlated_predictors_against_refits():
+    """All rows. The cavity is an approximation: under the log-sum bound at variance 6 an end row is off by 0.6 nats."""
     rng = np.random.default_rng(0)
     K = kernel(X[:12], X[:12])
     Sigma = np.kron(K, 4 * np.array([[1.0, 0.95], [0.95, 1.0]]))
     y, likelihood = rng.integers(0, 3, 12).astype(float), MultinomialLogit(3, n_draws=40_000)
     loo = fenchel.infer(likelihood, DenseCovariance(Sigma), y).loo()
     assert loo.variance.shape == (12, 2, 2)
-    for n in (4, 5):
+    errors = []
+    for n in range(12):
         held = y.copy()
         held[n] = np.nan
         post = fenchel.infer(likelihood, DenseCovariance(Sigma), held).posterior
-        np.testing.assert_allclose(np.diag(loo.variance[n]), post.variance[n], rtol=0.15)
         V = post.covariance()[2 * n : 2 * n + 2, 2 * n : 2 * n + 2]
+        np.testing.assert_allclose(loo.variance[n], V, rtol=0.25)
         density = likelihood.predictive_log_density(y[n : n + 1], post.mean[n : n + 1], V[None])
-        assert loo.log_density[n] == pytest.approx(density[0], abs=0.05)
+        errors.append(abs(float(loo.log_density[n] - density[0])))
+    assert np.median(errors) < 0.1
+    assert max(errors) < 0.7
 
 
 def test_leave_one_out_skips_rows_of_weight_zero():

@@ -123,7 +123,8 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
     """A Matern field of smoothness 1 on a regular grid, by its stochastic differential equation (Lindgren et al.).
 
     (kappa^2 - Laplacian) x = white noise: Q = s (kappa^2 + G)^2 with G the five-point Laplacian over ``spacing``^2,
-    range = sqrt(8) / kappa, and s such that the variance is e^theta_1 far from the edges.
+    range = sqrt(8) / kappa, and s such that the variance is e^theta_1 far from the edges, up to the grid: 4 % more at
+    ten steps to a range, 1.3 % more at twenty.
     theta = (log variance, log range).
     """
     rows, columns = shape

@@ -175,9 +175,6 @@ class SparsePredictors(LatentPredictors):
         solve = self.latents[0].covariance_times
         return self.blocks.join([self.W @ solve(self.W.T @ a) for a in self.blocks.split(alpha)])
 
-    def quadratic(self, alpha: Array, S_alpha: Array) -> float:
-        return float(np.sum(alpha * S_alpha))
-
     def at(self, lam: Array) -> SparseFactor:
         return SparseFactor(self, lam)
 
@@ -280,9 +277,7 @@ class SparseFactor(BlockFactor):
         return out
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        Q, out = self.predictors.latents[0], []
-        assert isinstance(Q, SparseLatents)
-        P = self.pattern
+        P, out = self.pattern, []
         precision = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
         for part, c in zip(self.parts, cross, strict=True):
             t = precision @ c.T
