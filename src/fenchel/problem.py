@@ -20,6 +20,7 @@ from .checks import first, numeric, problem
 from .likelihoods.base import LABELS, Likelihood, Site
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
+from .posterior import Posterior
 from .priors.base import NewtonSystem, Prior
 
 
@@ -155,6 +156,8 @@ class Problem:
 class Point:
     """The dual at one s: its value at once, everything that needs rho when first asked for."""
 
+    certificate, measure = "duality", "relative gap"
+
     def __init__(self, owner: Problem, s: Array) -> None:
         self.problem, self.s = owner, s
         likelihood, w = owner.likelihood, owner.weight
@@ -206,6 +209,22 @@ class Point:
     def elbo(self) -> float:
         """P with all constants: a lower bound on log p(y)."""
         return self.dual - self.gap
+
+    @property
+    def shortfall(self) -> float:
+        """What a solver drives to zero: the gap."""
+        return self.gap
+
+    @property
+    def log_evidence(self) -> float:
+        """The estimate of log p(y): the elbo."""
+        return self.elbo
+
+    def posterior(self) -> Posterior:
+        """q(z) at this point, for all observations."""
+        owner = self.problem
+        sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
+        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho))
 
     def primal(self) -> float:
         """P from its own formula, as a check on ``elbo``."""

@@ -82,7 +82,12 @@ def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequ
 
 
 def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
-    """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails.
+    """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails."""
+    return tilted_moments(log_g, h, rho, kinks)[0]
+
+
+def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
+    """log Z, mean - h and variance (3, N) of N(eta; h, rho) exp log_g(eta) / Z, rowwise; accurate far in the tails.
 
     ``kinks`` holds points near which log_g peaks or bends. The interval is widened until it holds the mass of the
     product, wherever the likelihood pulls it, and zooms then fit it closely.
@@ -127,7 +132,11 @@ def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kin
         top = xp.max(value, axis=1, keepdims=True)
         lost = xp.isinf(top)  # the two densities do not meet within the range of floats
         top = xp.where(lost, xp.zeros_like(top), top)
+        mass = weights * xp.exp(value - top)
+        total = xp.sum(mass, axis=1)
+        share = mass / xp.where(total > 0.0, total, xp.ones_like(total))[:, None]
+        mean = xp.sum(share * nodes, axis=1)
         with np.errstate(divide="ignore"):
-            return top[:, 0] + xp.log(xp.sum(weights * xp.exp(value - top), axis=1))
+            return xp.stack([top[:, 0] + xp.log(total), mean, xp.sum(share * (nodes - mean[:, None]) ** 2, axis=1)])
 
     return _in_chunks(one, h, rho, kinks)

@@ -188,20 +188,20 @@ class LatentPredictors(Predictors):
 
     # -- prediction --------------------------------------------------------------------------------
     def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
-        if (new.design is None) == (new.cross is None):
-            raise problem(
-                "posterior.predict",
-                "got both or neither of design and cross",
-                "one of them: new rows of W, or the covariance of new predictors with the latents",
-            )
-        rows, m = self._new_rows(new)
-        blocks, means = Blocks(m, self.blocks.groups), []
+        rows, m = self.new_rows(new)
+        means = []
         for z, row, a in zip(self.latents, rows, self.adjoints(alpha), strict=True):
             latent_mean = z.mean - z.covariance_times(a)  # eq:mstar
             means.append(z.multiply(row, latent_mean) if new.design is not None else -(row @ a))
-        mean = blocks.join(means) + self._per_row("offset", new.offset, m)
+        spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
+        return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread)
+
+    def assemble(self, new: NewRows, mean: Array, spread: Array) -> tuple[Array, Array]:
+        """Mean and variance (M, C) from W* m and its variance, or from what the latents say and by how much they know."""
+        m = mean.shape[0]
+        mean = mean + self._per_row("offset", new.offset, m)
         if new.design is not None:
-            return mean, factor.variance_at(rows)
+            return mean, spread
         if new.variance is None:
             raise problem(
                 "posterior.predict", "variance is missing", "the prior variance of each new predictor with cross"
@@ -215,7 +215,7 @@ class LatentPredictors(Predictors):
                 "Pass mean=....",
             )
         prior = self._per_row("variance", new.variance, m)
-        left = prior - factor.reduction(rows)
+        left = prior - spread
         xp = namespace(left)
         if bool(xp.any(left < -1e-6 * (1.0 + prior))):
             raise problem(
@@ -240,8 +240,14 @@ class LatentPredictors(Predictors):
             raise problem("posterior.predict", f"{name} has shape {out.shape}", f"a number, shape ({m},) or ({m}, {C})")
         return asarray(np.broadcast_to(out, (m, C)), self.offset)
 
-    def _new_rows(self, new: NewRows) -> tuple[list[Any], int]:
+    def new_rows(self, new: NewRows) -> tuple[list[Any], int]:
         """The new design or cross-covariance of each block, checked, and the number of new observations."""
+        if (new.design is None) == (new.cross is None):
+            raise problem(
+                "posterior.predict",
+                "got both or neither of design and cross",
+                "one of them: new rows of W, or the covariance of new predictors with the latents",
+            )
         where, name = "posterior.predict", "design" if new.design is not None else "cross"
         value = new.design if new.design is not None else new.cross
         L, n_blocks = self.latents[0].n, len(self.latents)

@@ -4,12 +4,10 @@
 
 then Armijo or Wolfe on the dual as if it were unconstrained, because the conjugates are barriers. It solves
 well-conditioned problems; where it stalls it says so, with the true gap. A symmetric softmax lives on sum tau = 1, so
-its last class is eliminated.
+its last class is eliminated. The iteration itself, shared with the rivals, is ``quasi_newton.py``.
 """
 
 from __future__ import annotations
-
-from collections import deque
 
 import numpy as np
 
@@ -17,9 +15,7 @@ from ..checks import choice
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..problem import Point, Problem
 from .base import Outcome, Solver, Stopping, relative
-
-_EPS = 1e-2  # the paper's epsilon: how far from the boundary a truncated step ends
-_ARMIJO, _WOLFE = 1e-4, 0.9
+from .quasi_newton import Landscape, descend
 
 
 class FeasibleLBFGS(Solver):
@@ -41,79 +37,24 @@ class FeasibleLBFGS(Solver):
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         space = Space(problem)
         x = space.of(start.s)
-        if not space.strictly_inside(x):
+        if not space.inside(x):
             x = space.of(problem.default_start())
-        point, n, step = space.point(x), 0, 0.0
-        g = space.gradient(point)
-        pairs: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=self.memory)
-        while True:
+        point, n, status = start, 0, None
+        for n, (point, step) in enumerate(descend(space, x, self.memory, self.line_search)):
             status = stopping.record(n, point, step)
             if status is not None:
                 break
-            d = -two_loop(g, pairs)
-            first = 1.0 if pairs else min(1.0, 1.0 / max(1e-300, float(np.abs(g).max())))
-            found = self._search(space, x, point, g, d, first)
-            if found is None and pairs:
-                pairs.clear()  # once more, along the gradient
-                continue
-            if found is None:
-                status = (
-                    f"not converged: the line search stalled at relative gap {relative(point):.1e} > "
-                    f"{stopping.tol:.1e}; use method='newton'"
-                )
-                break
-            x_new, point, g_new, step = found
-            dx, dg = x_new - x, g_new - g
-            if dx @ dg > 1e-12 * np.sqrt((dx @ dx) * (dg @ dg)):
-                pairs.append((dx, dg))
-            x, g, n = x_new, g_new, n + 1
+        if status is None:
+            status = (
+                f"not converged: the line search stalled at relative gap {relative(point):.1e} > "
+                f"{stopping.tol:.1e}; use method='newton'"
+            )
         if status.startswith("not converged: max_iter"):
             status += ", or use method='newton'"
         return Outcome(point, status, stopping.reached(point), n, stopping.trace)
 
-    def _search(
-        self, space: Space, x: np.ndarray, point: Point, g: np.ndarray, d: np.ndarray, first: float
-    ) -> tuple[np.ndarray, Point, np.ndarray, float] | None:
-        """A feasible step that satisfies Armijo, and the (weak) Wolfe condition if asked: bisection in a bracket."""
-        slope = float(g @ d)
-        if not slope < 0.0:
-            return None
-        limit = (1.0 - _EPS) * space.max_step(x, d)
-        lo, hi, step = 0.0, np.inf, min(first, limit)
-        best = None
-        for _ in range(40):
-            trial_x = x + step * d
-            # rounding can put a feasible step on the boundary, where the gradient is infinite
-            trial = space.point(trial_x) if space.strictly_inside(trial_x) else None
-            if trial is None or not trial.dual <= point.dual + _ARMIJO * step * slope:
-                hi = step
-            else:
-                trial_g = space.gradient(trial)
-                best = (trial_x, trial, trial_g, step)
-                if self.line_search == "armijo" or trial_g @ d >= _WOLFE * slope or step >= limit:
-                    return best
-                lo = step
-            step = (lo + hi) / 2 if np.isfinite(hi) else min(2.0 * step, limit)
-        return best
 
-
-def two_loop(g: np.ndarray, pairs: deque[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """H g by the L-BFGS two-loop recursion."""
-    q, stack = g.copy(), []
-    for dx, dg in reversed(pairs):
-        r = 1.0 / (dx @ dg)
-        a = r * (dx @ q)
-        q -= a * dg
-        stack.append((a, r, dx, dg))
-    if pairs:
-        dx, dg = pairs[-1]
-        q *= (dx @ dg) / (dg @ dg)
-    for a, r, dx, dg in reversed(stack):
-        q += (a - r * (dg @ q)) * dx
-    return q
-
-
-class Space:
+class Space(Landscape[Point]):
     """tau as a flat vector of free variables, with the constraints of the domain.
 
     Dead potentials (a lowest level's lower edge) have no variable; a symmetric softmax has K - 1 an observation.
@@ -141,10 +82,10 @@ class Space:
     def _sums(self, x: np.ndarray) -> np.ndarray:
         return np.bincount(self.observation, weights=x, minlength=self.shape[0])
 
-    def strictly_inside(self, x: np.ndarray) -> bool:
+    def inside(self, x: np.ndarray) -> bool:
         return bool((x > self.lower).all() and (x < self.upper).all() and (self._sums(x) < self.total).all())
 
-    def point(self, x: np.ndarray) -> Point:
+    def at(self, x: np.ndarray) -> Point:
         likelihood, rows = self.problem.likelihood, self.problem.rows
         tau = np.zeros(self.shape)
         tau[self.live] = x
@@ -158,13 +99,16 @@ class Space:
         s = np.where(dead, to_numpy(likelihood.start(rows, 1.0)), s)
         return self.problem.at(asarray(s, self.problem.weight))
 
+    def value(self, point: Point) -> float:
+        return point.dual
+
     def gradient(self, point: Point) -> np.ndarray:
         g = self.weight * to_numpy(point.g)
         if self.domain.exactly:
             g = g - g[:, -1:]
         return g[self.live]
 
-    def max_step(self, x: np.ndarray, d: np.ndarray) -> float:
+    def limit(self, x: np.ndarray, d: np.ndarray) -> float:
         """The step at which the first constraint becomes active."""
         with np.errstate(divide="ignore", invalid="ignore"):
             down = np.where(d < 0, (x - self.lower) / -d, np.inf)

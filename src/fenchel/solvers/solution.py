@@ -45,7 +45,9 @@ class Solution:
     converged : bool
         gap <= tol * max(1, |elbo|).
     certificate : str
-        "duality".
+        "duality"; some rivals have "strong-concavity" (then the gap is to the best q of their family) or none.
+    log_evidence : float
+        The method's own estimate of log p(y): the elbo, but for Laplace and EP, which are not bounds.
     status : str
         How the run ended, as a sentence.
     n_iter, trace, posterior, method, tol
@@ -53,24 +55,17 @@ class Solution:
         The mirror coordinate (N, P) and the dual variables (N, C) of all observations.
     """
 
-    certificate = "duality"
-
     def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
         point = outcome.point
         self.elbo, self.elbo_upper, self.gap = point.elbo, point.elbo + point.gap, point.gap
+        self.certificate, self.log_evidence = point.certificate, point.log_evidence
         self.converged, self.status = outcome.converged, outcome.status
         self.n_iter, self.trace, self.method, self.tol = outcome.n_iter, outcome.trace, method, tol
         self.likelihood = problem.likelihood
         self.s = problem.full_s(point.s)
         self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
         self._rows, self._y = problem.all_rows, problem.y
-        self.posterior = Posterior(
-            problem.all_predictors,
-            problem.active,
-            point.factor,
-            (self.alpha, self.lam),
-            (point.h, point.rho),
-        )
+        self.posterior: Posterior = point.posterior()
 
     @property
     def n_observed(self) -> int:

@@ -1,0 +1,113 @@
+"""A rival's q, judged: the objective is the paper's, whatever led to q.
+
+    P = -KL[q || p] - sum_n f_n(h_n, rho_n)                              eq:primal-problem
+    D at s_hat(h, rho), where f is reached, bounds every q from above:   gap = D - P
+
+A method that searches a smaller family, or something else, says so in ``certificate`` and ``measure``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ..linalg.arrays import Array
+from ..posterior import Posterior
+from ..priors.base import Factor
+from ..problem import Problem
+from .explicit import ExplicitPosterior
+from .geometry import Geometry
+
+
+@dataclass(frozen=True)
+class Expected:
+    """sum f at (h, rho) with its slopes: df/dh = alpha, df/drho = lam / 2, both weighted."""
+
+    s: Array
+    alpha: Array
+    lam: Array
+    total: float
+
+
+def expected(problem: Problem, h: Array, rho: Array, near: Array) -> Expected:
+    """The expected loss of q and its slopes, by the site's own maximum (eq:conjugate); ``near`` is any s."""
+    likelihood, rows, w = problem.likelihood, problem.rows, problem.weight
+    s = likelihood.maximiser(h, rho, near, rows)
+    site = likelihood.site(s, rows)
+    each = np.sum(site.alpha * h + site.lam * rho / 2, axis=1) - site.k + likelihood.constant(rows)
+    return Expected(s, w[:, None] * site.alpha, w[:, None] * site.lam, float(np.sum(np.where(w > 0, w * each, 0.0))))
+
+
+class Candidate:
+    """One q at the judges' table.
+
+    Parameters
+    ----------
+    h, rho : arrays (N, C)
+        Its predictors' means and variances.
+    kl : float
+        KL[q || p], p the prior shifted by the observations without curvature.
+    make_posterior : called when the posterior is asked for
+    """
+
+    certificate, measure = "duality", "relative gap"
+
+    def __init__(
+        self,
+        problem: Problem,
+        marginals: tuple[Array, Array],
+        kl: float,
+        near: Array,
+        make_posterior: Callable[[Candidate], Posterior],
+        known: Expected | None = None,
+    ) -> None:
+        self.problem, (self.h, self.rho), self.kl = problem, marginals, kl
+        self._make = make_posterior
+        loss = expected(problem, self.h, self.rho, near) if known is None else known
+        self.s, self.alpha, self.lam = loss.s, loss.alpha, loss.lam
+        self.elbo = -kl - loss.total + problem.shift  # eq:primal-detail
+        if np.isnan(self.elbo):
+            self.elbo = -np.inf
+
+    @cached_property
+    def dual(self) -> float:
+        """No Gaussian does better under this bound."""
+        return self.elbo + self.gap
+
+    @cached_property
+    def gap(self) -> float:
+        upper = self.problem.at(self.s).dual
+        return max(upper - self.elbo, 0.0) if np.isfinite(upper) else np.inf
+
+    @property
+    def shortfall(self) -> float:
+        return self.gap
+
+    @property
+    def log_evidence(self) -> float:
+        return self.elbo
+
+    def sites(self) -> tuple[Array, Array]:
+        """alpha and lam of all observations."""
+        return self.problem.full_alpha(self.alpha), self.problem.full_lam(self.lam)
+
+    def posterior(self) -> Posterior:
+        return self._make(self)
+
+
+def explicit(geometry: Geometry, u: np.ndarray, U: Callable[[], list[np.ndarray]], joint: bool = False) -> Callable:
+    """A ``make_posterior`` for a mean u and roots U (made when asked for)."""
+    return lambda candidate: ExplicitPosterior(geometry, u, U(), candidate.sites(), joint)
+
+
+def dual_form(problem: Problem, factor: Factor, beta: Array, lam: Array, marginals: tuple[Array, Array]) -> Callable:
+    """A ``make_posterior`` for m = mu - Sigma W' beta, V = (Sigma^-1 + W' Lam W)^-1, the form of the dual's own."""
+
+    def make(candidate: Candidate) -> Posterior:
+        sites = problem.full_alpha(beta), problem.full_lam(lam)
+        return Posterior(problem.all_predictors, problem.active, factor, sites, marginals)
+
+    return make
