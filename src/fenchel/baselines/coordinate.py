@@ -115,15 +115,16 @@ def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: n
 
 
 def _root(excess: Any, old: float) -> float:
-    """excess has slope at least 1, so its value at ``old`` brackets the root."""
+    """excess has slope at least 1, so its value at ``old`` brackets the root, up to rounding."""
     value = excess(old)
     if abs(value) <= 1e-14 * max(old, 1e-300):
         return old
     other = max(old - value, 0.0)
-    if not np.isfinite(other):
+    if not np.isfinite(other) or other == old:
         return old
-    if excess(other) == 0.0 or other == old:
-        return other
+    beyond = excess(other)
+    if not value * beyond < 0.0:  # rounding: the root is where the smaller value is
+        return other if abs(beyond) < abs(value) else old
     return float(brentq(excess, min(old, other), max(old, other), xtol=1e-300, rtol=1e-14, maxiter=200))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import lapack
-from scipy.linalg.blas import dtrmm
+from scipy.linalg.blas import dgemm, dsyrk, dtrmm
 
 
 class Part(ABC):
@@ -54,7 +54,7 @@ class FullFactor(Part):
     """A lower triangular C in whitened latents: F = X, P = I."""
 
     def __init__(self, X: np.ndarray) -> None:
-        self.X, self.r = X, X.shape[1]
+        self.X, self.r = np.asfortranarray(X), X.shape[1]  # the order BLAS takes without a copy
         self.lower = np.tril_indices(self.r)
         self.size = self.lower[0].size
         self.diagonal = self.lower[0] == self.lower[1]
@@ -74,7 +74,7 @@ class FullFactor(Part):
 
     def _slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
         C, FC = state
-        G = C + self.X.T @ (lam[:, None] * FC)
+        G = dgemm(1.0, self.X, np.asfortranarray(lam[:, None] * FC), beta=1.0, c=C, trans_a=1)
         G[np.diag_indices(self.r)] -= 1.0 / np.diag(C)
         return G[self.lower]
 
@@ -93,7 +93,7 @@ class FullMatrix(Part):
     """V itself, in whitened latents; off-diagonal entries times sqrt(2), so that lengths are Frobenius norms."""
 
     def __init__(self, X: np.ndarray) -> None:
-        self.X, self.r = X, X.shape[1]
+        self.X, self.r = np.asfortranarray(X), X.shape[1]  # the order BLAS takes without a copy
         self.lower = np.tril_indices(self.r)
         self.size = self.lower[0].size
         self.scale = np.where(self.lower[0] == self.lower[1], 1.0, np.sqrt(2.0))
@@ -114,8 +114,11 @@ class FullMatrix(Part):
     def _half(self, C: np.ndarray, lam: np.ndarray) -> np.ndarray:
         """dP/dV with its sign turned, symmetric."""
         inverse, _ = lapack.dpotri(C, lower=1)
-        inverse = np.tril(inverse) + np.tril(inverse, -1).T
-        return np.asarray(0.5 * (np.eye(self.r) - inverse + self.X.T @ (lam[:, None] * self.X)))
+        root = np.asfortranarray(np.sqrt(lam)[:, None] * self.X)
+        half = dsyrk(0.5, root, beta=-0.5, c=inverse, trans=1, lower=1, overwrite_c=1)
+        half = np.tril(half) + np.tril(half, -1).T
+        half[np.diag_indices(self.r)] += 0.5
+        return np.asarray(half)
 
     def slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
         return self._half(state, lam)[self.lower] * self.scale
