@@ -29,7 +29,7 @@ _HOME = {
     "Features": "priors",
     "SparsePrecision": "priors",
 }
-_ROOMS = ("datasets", "gmrf", "hyperparameters", "likelihoods", "linalg", "priors", "solvers")
+_ROOMS = ("baselines", "datasets", "gmrf", "hyperparameters", "likelihoods", "linalg", "priors", "solvers")
 
 __all__ = [
     "BernoulliLogit",
@@ -49,6 +49,7 @@ __all__ = [
     "StochasticVolatility",
     "Trace",
     "__version__",
+    "baselines",
     "datasets",
     "gmrf",
     "hyperparameters",
@@ -60,7 +61,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
+    from . import baselines, datasets, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,
