@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from fenchel import datasets
-from fenchel.datasets import load_germany, load_pima, load_stochvol
+from fenchel.datasets import load_germany, load_glass, load_pima, load_stochvol
 
 
 def test_germany_counts():
@@ -62,6 +62,17 @@ def test_pima():
     assert (pima.train.sum(), pima.test.sum()) == (200, 332)
 
 
+def test_glass():
+    glass = load_glass()
+    assert glass.X.shape == (214, len(glass.feature_names)) == (214, 9)
+    assert np.isfinite(glass.X).all()
+    assert np.bincount(glass.y.astype(int)).tolist() == [70, 76, 17, 13, 9, 29]
+    assert len(glass.class_names) == 6
+    assert (glass.X[38] == glass.X[39]).all()
+    oxides = glass.X[:, 1:].sum(axis=1)
+    assert ((oxides > 99) & (oxides < 101)).all()  # weight per cent
+
+
 def test_stochvol():
     pound = load_stochvol()
     assert pound.returns.shape == pound.dates.shape == pound.rate.shape == (945,)
@@ -83,5 +94,5 @@ def test_every_file_is_in_the_readme():
     folder = files("fenchel.datasets").joinpath("data")
     text = folder.joinpath("README.md").read_text(encoding="utf-8")
     names = [entry.name for entry in folder.iterdir() if entry.is_file() and entry.name != "README.md"]
-    assert len(names) == 8
+    assert len(names) == 9
     assert all(f"`{name}`" in text for name in names)
