@@ -362,3 +362,22 @@ def test_real_valued_targets_of_any_size_take_one_step():
 def test_beyond_double_precision_is_said():
     with pytest.raises(ValueError, match=r"infer: I \+ Lam\^1/2 S Lam\^1/2 cannot be factorised: .* reaches"):
         fenchel.infer(Gaussian(1e-10), DenseCovariance(kernel(30, 1e8)), np.arange(30.0))
+
+
+@pytest.mark.parametrize("reference", ["last", None])
+@pytest.mark.parametrize("bound", ["log-sum", "tilted"])
+def test_warm_starts_across_a_grid_all_converge(reference, bound):
+    """Jumps from variance 1e5 to 1e-1 and back leave classes at probability 1e-20 that deserve 1e-2."""
+    from fenchel.datasets import load_glass
+    from fenchel.hyperparameters.grid import serpentine
+
+    glass = load_glass()
+    rows = np.random.default_rng(0).permutation(214)[:90]
+    X, y = glass.X[rows], glass.y[rows]
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    distance = ((X[:, None] - X[None]) ** 2).sum(-1)
+    log_s, log_sigma, last = np.linspace(-1, 6, 6), np.linspace(-1, 6, 6), None
+    for i, j in serpentine((6, 6)):
+        K = np.exp(2 * log_sigma[j] - 0.5 * distance / np.exp(log_s[i]))
+        last = fenchel.infer(MultinomialLogit(6, reference, bound), DenseCovariance(K), y, tol=1e-6, start=last)
+        assert last.converged, (log_s[i], log_sigma[j], last.status)

@@ -13,9 +13,13 @@ from typing import Any
 import numpy as np
 
 
-def problem(where: str, what: str, expected: str, advice: str = "") -> ValueError:
+class Refusal(ValueError):
+    """What the user gave cannot be used: raised before any work, with a sentence that says what to do."""
+
+
+def problem(where: str, what: str, expected: str, advice: str = "") -> Refusal:
     """The sentence every check raises with: ``where: what; expected .... advice``."""
-    return ValueError(f"{where}: {what}; expected {expected}.{' ' + advice if advice else ''}")
+    return Refusal(f"{where}: {what}; expected {expected}.{' ' + advice if advice else ''}")
 
 
 def number(value: float) -> str:

@@ -1,6 +1,26 @@
-"""Study: priors with hyperparameters. ``base`` is the contract; one family a file."""
+"""Study: priors with hyperparameters. ``base`` is the contract, one family a file; ``learn`` and ``grid`` use any."""
 
 from .base import Family
+from .grid import Grid, grid
+from .kernel import KernelCovariance
+from .learning import Evidence, Learned, learn
+from .priors import Normal, PCPrecision, PCRange, PCVariance, independent
 from .scaled import ScaledCovariance
+from .weights import WeightVariances
 
-__all__ = ["Family", "ScaledCovariance"]
+__all__ = [
+    "Evidence",
+    "Family",
+    "Grid",
+    "KernelCovariance",
+    "Learned",
+    "Normal",
+    "PCPrecision",
+    "PCRange",
+    "PCVariance",
+    "ScaledCovariance",
+    "WeightVariances",
+    "grid",
+    "independent",
+    "learn",
+]

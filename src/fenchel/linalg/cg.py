@@ -13,6 +13,8 @@ import numpy as np
 
 from .arrays import Array, namespace
 
+_GROWTH = 1e4  # of the squared residual over its lowest so far: conjugate gradients may wander, but not that far
+
 
 def conjugate_gradients(
     solve: Callable[[Array], Array],
@@ -20,18 +22,20 @@ def conjugate_gradients(
     b: Array,
     tol: float,
     max_iter: int,
-) -> tuple[Array, Array, Array, int]:
-    """x, F x, the residual b - (P + F) x, and the number of iterations.
+) -> tuple[Array, Array, Array, float]:
+    """x, F x, the residual b - (P + F) x, and the factor by which its P^-1 norm has fallen.
 
-    ``solve`` applies P^-1, ``remainder`` applies F. Stops when the residual's P^-1 norm has fallen by ``tol``.
+    ``solve`` applies P^-1, ``remainder`` applies F. Stops when the norm has fallen by ``tol``; also when it grows again
+    (rounding has made the operator indefinite), so that the caller can see it in the last value and go another way.
     """
     xp = namespace(b)
     r, z = b, solve(b)
     x = Fx = p = Fp = Ap = xp.zeros_like(b)
-    rz, ratio, n = float(xp.sum(r * z)), 0.0, 0
-    target = tol * tol * rz
-    while n < max_iter and rz > target:
-        n += 1
+    rz, ratio = float(xp.sum(r * z)), 0.0
+    first = lowest = rz
+    for _ in range(max_iter):
+        if not tol * tol * first < rz < _GROWTH * lowest:
+            break
         Fz = remainder(z)
         p, Fp, Ap = z + ratio * p, Fz + ratio * Fp, r + Fz + ratio * Ap
         with np.errstate(over="ignore", invalid="ignore"):
@@ -42,5 +46,5 @@ def conjugate_gradients(
         x, Fx, r = x + step * p, Fx + step * Fp, r - step * Ap
         z = solve(r)
         rz, before = float(xp.sum(r * z)), rz
-        ratio = rz / before
-    return x, Fx, r, n
+        ratio, lowest = rz / before, min(rz, lowest)
+    return x, Fx, r, (abs(rz) / first) ** 0.5 if first > 0.0 else 0.0

@@ -6,6 +6,7 @@ than weights, with N x N ones otherwise; the answers are the same.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,12 @@ class Features(Prior):
             self.variance = asarray(np.broadcast_to(v, (L,)).copy(), self._like)
         self.mean = checked_mean("Features", mean, L)
         self.offset = offset
+
+    def reweighted(self, variance: np.ndarray) -> Features:
+        """The same design with other variances (L,) > 0; checked already, so not checked again."""
+        out = copy.copy(self)
+        out.variance = asarray(np.array(variance, dtype=np.float64), self._like)
+        return out
 
     @property
     def n_rows(self) -> int:

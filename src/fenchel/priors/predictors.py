@@ -197,7 +197,7 @@ class LatentPredictors(Predictors):
         return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread)
 
     def assemble(self, new: NewRows, mean: Array, spread: Array) -> tuple[Array, Array]:
-        """Mean and variance (M, C) from W* m and its variance, or from what the latents say and by how much they know."""
+        """Mean and variance (M, C) from W* m and its variance, or from what the latents say and how much they know."""
         m = mean.shape[0]
         mean = mean + self._per_row("offset", new.offset, m)
         if new.design is not None:

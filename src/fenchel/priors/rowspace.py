@@ -257,9 +257,11 @@ class RowsFactor(BlockFactor):
             off = blocks.join([dense.multiply_squared(Binv, x) for Binv, x in parts])
             return 0.5 * (weight * off + fix * z)
 
-        dtau, Fx, r, _ = conjugate_gradients(solve, remainder, -system.g, system.accuracy, max_iter=200)
+        dtau, Fx, r, fell = conjugate_gradients(solve, remainder, -system.g, system.accuracy, max_iter=200)
         for part, Binv in zip(self.parts, inverses, strict=True):
             part.block.give(Binv)
+        if not fell < max(0.1, system.accuracy):  # rounding under tiny lam: factorise Newton's own matrices instead
+            return self._coupled(system)
         return self.mirror(system, dtau, -system.g - r - self.predictors.apply(dtau) - Fx), dtau
 
     def _uncoupled(self, system: NewtonSystem) -> tuple[Array, Array]:

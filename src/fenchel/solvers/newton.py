@@ -24,6 +24,7 @@ from .base import Outcome, Solver, Stopping, relative
 _ARMIJO = 1e-4
 _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
 _PATIENCE = 8  # steps without a new best before the search goes back
+_HOPE = 1e-9  # a relative gap above this is no matter of rounding: begin again rather than give up
 _SHORTEST = 1 / 16  # careful steps shorter than this are damped instead
 
 
@@ -34,7 +35,7 @@ class MirrorNewton(Solver):
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         point, best, n, step, patience, restarted = start, start, 0, 0.0, _PATIENCE, False
-        slow = 0
+        slow, given_up = 0, None
         del start  # its memory is the first trial's
         while True:
             status = stopping.record(n, point, step)
@@ -42,8 +43,8 @@ class MirrorNewton(Solver):
                 break
             before = point.gap
             found = advance(problem, point, best, patience, slow < 2)
-            if found is None and not restarted and relative(best) > 1e-3:
-                restarted = True  # a start so saturated that its curvature vanished: begin where curvature is
+            if found is None and not restarted and relative(best) > _HOPE:
+                restarted, given_up = True, best  # a start so saturated that its curvature vanished: begin where it is
                 found = problem.at(problem.default_start()), 0.0
                 best = found[0]
             if found is None:
@@ -58,6 +59,8 @@ class MirrorNewton(Solver):
             best, patience = (point, _PATIENCE) if better else (best, patience - 1)
         if not stopping.reached(point) and best.dual < point.dual:
             point = best
+        if given_up is not None and given_up.gap < point.gap:
+            point = given_up
         return Outcome(point, status, stopping.reached(point), n, stopping.trace)
 
 
@@ -101,10 +104,15 @@ def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
 
 
 def search_by_gap(problem: Problem, point: Point, ds: Array) -> tuple[Point, float] | None:
-    """Where the dual is flat to rounding: the longest of a few steps that shrinks the gap."""
-    for step in (1.0, 0.25, 0.0625, 1e-3, 1e-6):
+    """Where the dual is flat to rounding: the longest of some steps that shrinks the gap, or lowers the dual after all.
+
+    The second happens when a start has pushed some class to a probability of 1e-20 that deserves 1e-2: its slope
+    vanishes, and only a long step meets the curvature again.
+    """
+    rounding = 0.1 * _ROUNDING * max(1.0, abs(point.dual))
+    for step in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6):
         trial = problem.at(point.s + step * ds)
-        if trial.dual < float("inf") and trial.gap < point.gap:
+        if trial.dual < point.dual - rounding or (trial.dual < float("inf") and trial.gap < point.gap):
             return trial, step
         del trial
     return None

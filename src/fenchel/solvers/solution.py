@@ -72,6 +72,11 @@ class Solution:
         """Observations that carry information."""
         return int((to_numpy(self._rows["weight"]) > 0).sum())
 
+    def likelihood_gradient(self) -> np.ndarray:
+        """d elbo / d(the likelihood's own theta), by the envelope theorem; empty when it has none."""
+        h, rho = (x if x.ndim == 2 else x[:, None] for x in (self.posterior.mean, self.posterior.variance))
+        return self.likelihood.theta_gradient(h, rho, self._rows)
+
     def loo(self, rng: Any = None) -> LeaveOneOut:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         mean, variance = self.posterior.cavity()

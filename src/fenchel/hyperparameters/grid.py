@@ -1,0 +1,153 @@
+"""Evidence on a grid of hyperparameters: warm starts along it, strips in parallel, hopeless points dropped safely.
+
+At any iterate the dual bounds the best elbo of its theta from above, so a point whose upper bound is already below the
+best elbo found (less a margin) can be dropped before it has converged, with proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import numeric, problem
+from ..inference import infer
+from ..likelihoods.base import Likelihood
+from ..solvers.solution import Solution
+from .base import Family
+
+
+@dataclass
+class Grid:
+    """The evidence over a grid.
+
+    Attributes
+    ----------
+    axes : list of arrays, one for each hyperparameter
+    elbo, elbo_upper : arrays of the grid's shape
+        The two bounds. Where ``dropped``, elbo is what the fit had reached and elbo_upper proves it is not the best.
+    log_prior : array, log p(theta)
+    dropped : bool array
+    n_iter : int array, iterations of each fit
+    theta : array, the best point;  solution : its fit
+    """
+
+    axes: list[np.ndarray]
+    elbo: np.ndarray
+    elbo_upper: np.ndarray
+    log_prior: np.ndarray
+    dropped: np.ndarray
+    n_iter: np.ndarray
+    theta: np.ndarray
+    solution: Solution
+
+    @property
+    def certified(self) -> float:
+        """The largest relative gap of the points that were not dropped."""
+        gap = (self.elbo_upper - self.elbo) / np.maximum(1.0, np.abs(self.elbo))
+        return float(gap[~self.dropped].max())
+
+
+def grid(
+    likelihood: Likelihood,
+    family: Family,
+    y: Any,
+    axes: Sequence[Any],
+    *,
+    weights: Any = None,
+    tol: float = 1e-8,
+    max_iter: int = 200,
+    drop: float | None = None,
+    jobs: int = 1,
+    tick: Any = None,
+) -> Grid:
+    """Fit every point of a grid over the family's theta.
+
+    Parameters
+    ----------
+    axes : one array of values for each entry of theta
+    tol, max_iter : of each fit
+    drop : float, optional
+        Drop a point once it is proved to be more than this many nats below the best so far. Default: fit all.
+    jobs : int
+        Strips along the first axis run in this many processes (joblib).
+    tick : callable, optional
+        Hears (done, total) as strips end.
+
+    Returns
+    -------
+    Grid
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.hyperparameters import ScaledCovariance, grid
+    >>> from fenchel.likelihoods import Poisson
+    >>> found = grid(Poisson(), ScaledCovariance(np.eye(4)), [3, 0, 5, 1], [np.log([0.1, 1.0, 10.0])])
+    >>> found.elbo.shape, bool(found.certified < 1e-8)
+    ((3,), True)
+    """
+    values = [np.atleast_1d(numeric("grid", f"axes[{i}]", axis)) for i, axis in enumerate(axes)]
+    if len(values) != family.theta.size or any(v.ndim != 1 or v.size == 0 for v in values):
+        got = f"axes of shapes {[v.shape for v in values]}"
+        raise problem("grid", got, f"{family.theta.size} vectors, one for each of {', '.join(family.names)}")
+    model = (likelihood, family, y, weights, tol, max_iter, drop)
+    strips = [(model, values, i) for i in range(values[0].size)]
+    if jobs == 1:
+        best, found = -np.inf, []
+        for i, strip in enumerate(strips):
+            found.append(_strip(*strip, best))
+            best = max(best, found[-1][-1])
+            if tick is not None:
+                tick(i + 1, len(strips))
+    else:
+        from joblib import Parallel, delayed
+
+        found = Parallel(n_jobs=jobs)(delayed(_strip)(*strip) for strip in strips)
+    shape = tuple(v.size for v in values)
+    columns = [np.concatenate([f[k] for f in found]).reshape(shape) for k in range(5)]
+    elbo, upper, log_prior, dropped, n_iter = columns
+    score = np.where(dropped > 0, -np.inf, elbo + log_prior)
+    at = np.unravel_index(int(np.argmax(score)), shape)
+    theta = np.array([v[k] for v, k in zip(values, at, strict=True)])
+    solution = infer(likelihood, family.at(theta), y, "newton", tol, max_iter, weights=weights)
+    return Grid(values, elbo, upper, log_prior, dropped > 0, n_iter.astype(int), theta, solution)
+
+
+def _strip(model: Any, values: list[np.ndarray], i: int, best: float = -np.inf) -> tuple[Any, ...]:
+    """All points with the i-th value of the first axis, in a serpentine so that neighbours follow each other."""
+    likelihood, family, y, weights, tol, max_iter, drop = model
+    shape = tuple(v.size for v in values[1:])
+    out = np.full((5, int(np.prod(shape, dtype=int))), np.nan)
+    last: Solution | None = None
+    for index in serpentine(shape):
+        theta = np.array([values[0][i], *(v[k] for v, k in zip(values[1:], index, strict=True))])
+        prior_value = float(family.log_prior(theta)[0])
+
+        def hopeless(row: dict[str, float], limit: float = best - prior_value) -> bool:
+            return drop is not None and row["elbo_upper"] < limit - drop
+
+        sol = infer(likelihood, family.at(theta), y, "newton", tol, max_iter, last, weights=weights, callback=hopeless)
+        gone = not sol.converged and sol.status.startswith("stopped by the callback")
+        where = int(np.ravel_multi_index(index, shape)) if shape else 0
+        out[:, where] = sol.elbo, sol.elbo_upper, prior_value, gone, sol.n_iter
+        if not gone:
+            best, last = max(best, sol.elbo + prior_value), sol
+    return (*out, best)
+
+
+def serpentine(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """All indices of a grid, each a neighbour of the one before it.
+
+    Examples
+    --------
+    >>> from fenchel.hyperparameters.grid import serpentine
+    >>> serpentine((2, 3))
+    [(0, 0), (0, 1), (0, 2), (1, 2), (1, 1), (1, 0)]
+    """
+    if not shape:
+        return [()]
+    rest = serpentine(shape[1:])
+    return [(i, *tail) for i in range(shape[0]) for tail in (rest if i % 2 == 0 else rest[::-1])]

@@ -1,0 +1,91 @@
+"""A Gaussian process: Sigma = kernel(X), a scikit-learn kernel, with its hyperparameters.
+
+d elbo / d theta = sum_ij G_ij dK_ij/dtheta,   G = dP/dSigma summed over the predictors, contracted (see kernels.py)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import finite, numeric, problem
+from ..kernels import contract, evaluate
+from ..linalg.arrays import to_numpy
+from ..priors.dense import DenseCovariance
+from ..solvers.solution import Solution
+from .base import Family
+
+
+class KernelCovariance(Family):
+    """The prior of a Gaussian process at inputs X.
+
+    Parameters
+    ----------
+    kernel : scikit-learn kernel
+        Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
+    X : array (L, D)
+    mean, design, offset : as in ``DenseCovariance``
+    log_prior : callable, optional
+        theta -> (log density, gradient); see ``hyperparameters.priors``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.hyperparameters import KernelCovariance
+    >>> family = KernelCovariance(2.0 * RBF(1.0), np.arange(3.0)[:, None])
+    >>> family.names
+    ('k1__constant_value', 'k2__length_scale')
+    """
+
+    def __init__(
+        self, kernel: Any, X: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, log_prior: Any = None
+    ) -> None:
+        X = finite("KernelCovariance", "X", numeric("KernelCovariance", "X", X))
+        if X.ndim != 2:
+            raise problem("KernelCovariance", f"X has shape {X.shape}", "(L, D)", "Use x[:, None] for one input.")
+        self.kernel, self.X = kernel, X
+        self.mean, self.design, self.offset = mean, design, offset
+        self._log_prior = log_prior
+
+    @property
+    def theta(self) -> np.ndarray:
+        return np.asarray(self.kernel.theta, dtype=np.float64)
+
+    @property
+    def bounds(self) -> np.ndarray:
+        return np.asarray(self.kernel.bounds, dtype=np.float64).reshape(-1, 2)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        out: list[str] = []
+        for h in self.kernel.hyperparameters:
+            if not h.fixed:
+                out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
+        return tuple(out)
+
+    def kernel_at(self, theta: np.ndarray) -> Any:
+        """The kernel with other hyperparameters."""
+        return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
+
+    def at(self, theta: np.ndarray) -> DenseCovariance:
+        K = evaluate(self.kernel_at(theta), self.X)
+        return DenseCovariance.trusted(K, self.mean, self.design, self.offset)
+
+    def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        blocks = solution.posterior.gradient_covariance()
+        G = to_numpy(blocks.pop(0))
+        while blocks:
+            G = G + to_numpy(blocks.pop(0))
+        return contract(self.kernel_at(theta), self.X, G)
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:
+        from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel
+
+        kernel = 1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5) + WhiteKernel(0.1)
+        return cls(kernel, rng.normal(size=(n, 2)), mean=0.1)

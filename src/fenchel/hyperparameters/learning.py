@@ -1,0 +1,252 @@
+"""Learn theta by its evidence: L-BFGS on elbo(theta) + log p(theta), every inner fit warm-started and certified.
+
+The gradient is the envelope's, with nothing differentiated through the fit; its error is O(sqrt(gap)), so the inner
+fits run to a small gap. theta holds the family's hyperparameters and then the likelihood's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ..checks import problem
+from ..inference import infer
+from ..likelihoods.base import Likelihood
+from ..priors.base import Prior
+from ..solvers.progress import reporting
+from ..solvers.solution import Solution
+from .base import Family
+
+_LIKELIHOOD_REACH = 10.0  # a likelihood's own parameters stay within this of where they start
+
+
+@dataclass
+class Learned:
+    """What was learned.
+
+    Attributes
+    ----------
+    theta : array
+        The family's hyperparameters, then the likelihood's.
+    likelihood, prior, solution : the model at theta, and its fit
+    objective : float
+        elbo + log p(theta).
+    gradient : array
+        Of the objective at theta.
+    converged : bool
+        The search ended at a point where no allowed direction rises any more, and the fit there is certified.
+    status : str
+    n_evaluations, n_newton : int
+        Inner fits, and their iterations in all.
+    restarts : list of (theta, objective)
+        Where each start ended, the best first.
+    """
+
+    theta: np.ndarray
+    likelihood: Likelihood
+    prior: Prior
+    solution: Solution
+    objective: float
+    gradient: np.ndarray
+    converged: bool
+    status: str
+    n_evaluations: int
+    n_newton: int
+    restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
+
+
+class Evidence:
+    """elbo(theta) + log p(theta) and its gradient; keeps the last good fit as the next one's start."""
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        family: Family,
+        y: Any,
+        *,
+        weights: Any = None,
+        tol: float = 1e-10,
+        max_iter: int = 200,
+        own: bool = True,
+    ) -> None:
+        self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
+        self.tol, self.max_iter = tol, max_iter
+        self.n_family = family.theta.size
+        self.start = np.concatenate([family.theta, likelihood.theta if own else np.zeros(0)])
+        own_bounds = self.start[self.n_family :, None] + np.array([[-_LIKELIHOOD_REACH, _LIKELIHOOD_REACH]])
+        self.bounds = np.concatenate([family.bounds.reshape(-1, 2), own_bounds.reshape(-1, 2)])
+        self.last: Solution | None = None
+        self.n_evaluations = self.n_newton = 0
+
+    def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
+        """The family's part, and the likelihood at its own."""
+        first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
+        return first, self.likelihood.with_theta(own) if own.size else self.likelihood
+
+    def fit(self, theta: np.ndarray) -> Solution:
+        """The inner fit at theta."""
+        first, likelihood = self.split(theta)
+        self.solution = infer(
+            likelihood,
+            self.family.at(first),
+            self.y,
+            "newton",
+            self.tol,
+            self.max_iter,
+            self.last,
+            weights=self.weights,
+        )
+        self.n_evaluations += 1
+        self.n_newton += self.solution.n_iter
+        if np.isfinite(self.solution.elbo):
+            self.last = self.solution
+        return self.solution
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective and its gradient."""
+        first = np.asarray(theta[: self.n_family], dtype=np.float64)
+        sol = self.fit(theta)
+        value, slope = self.family.log_prior(first)
+        gradient = self.family.gradient(sol, first) + slope
+        if theta.size > self.n_family:
+            gradient = np.concatenate([gradient, sol.likelihood_gradient()])
+        return sol.elbo + value, gradient
+
+
+def learn(
+    likelihood: Likelihood,
+    family: Family,
+    y: Any,
+    *,
+    theta: Any = None,
+    weights: Any = None,
+    learn_likelihood: bool = True,
+    n_restarts: int = 0,
+    rng: Any = None,
+    tol: float = 1e-10,
+    max_iter: int = 100,
+    gtol: float = 1e-5,
+    progress: bool = False,
+    callback: Callable[[dict[str, float]], Any] | None = None,
+) -> Learned:
+    """Maximise the evidence bound over hyperparameters.
+
+    Parameters
+    ----------
+    likelihood, family, y, weights
+        The model; ``family`` is a prior with hyperparameters (``KernelCovariance``, ``WeightVariances``, ``gmrf``...).
+    theta : array, optional
+        Where to start; default: where the family and the likelihood stand.
+    learn_likelihood : bool
+        Whether the likelihood's own parameters (a variance, cutpoints) are learned too.
+    n_restarts : int
+        Further starts, drawn uniformly within the (finite) bounds with ``rng``.
+    tol : float
+        Relative gap of the inner fits.
+    max_iter : int
+        Iterations of the search, each start.
+    gtol : float
+        It ends where the projected gradient is below this.
+    progress : bool
+        Draw a live line.
+    callback : callable, optional
+        Hears each evaluation as a dict (iteration, seconds, elbo, gap, step).
+
+    Returns
+    -------
+    Learned
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.hyperparameters import KernelCovariance, learn
+    >>> from fenchel.likelihoods import Poisson
+    >>> x = np.linspace(0, 6, 30)
+    >>> counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x)))
+    >>> found = learn(Poisson(), KernelCovariance(1.0 * RBF(1.0), x[:, None], mean=1.0), counts)
+    >>> found.converged
+    True
+    """
+    evidence = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood)
+    lower, upper = evidence.bounds.T
+    first = evidence.start if theta is None else np.asarray(theta, dtype=np.float64)
+    if first.shape != evidence.start.shape or not np.isfinite(first).all():
+        got = f"theta has shape {first.shape}"
+        raise problem(
+            "learn", got, f"{evidence.start.size} finite numbers: {', '.join(family.names)}, then the likelihood's"
+        )
+    starts = [np.clip(first, lower, upper)]
+    if n_restarts:
+        if not np.isfinite(evidence.bounds).all():
+            raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")
+        starts += list(np.random.default_rng(rng).uniform(lower, upper, size=(n_restarts, lower.size)))
+    with reporting(progress, f"learning {first.size} hyperparameters", callback) as report:
+        ends = [_climb(evidence, start, max_iter, gtol, report) for start in starts]
+    ends.sort(key=lambda end: -end.objective)
+    best = ends[0]
+    best.n_evaluations, best.n_newton = evidence.n_evaluations, evidence.n_newton
+    best.restarts = [(end.theta, end.objective) for end in ends]
+    return best
+
+
+def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, report: Any) -> Learned:
+    import time
+
+    began = time.perf_counter()
+    lower, upper = evidence.bounds.T
+    best: tuple[float, np.ndarray, np.ndarray, Solution] | None = None
+    evidence.last = None
+
+    def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        try:
+            value, gradient = evidence(theta)
+            good = bool(np.isfinite(value) and np.isfinite(gradient).all())
+        except ValueError:  # beyond double precision: a wall, told to the search as a slope back to the last good point
+            good = False
+            if best is None:
+                raise
+        if not good:
+            assert best is not None
+            away = theta - best[1]
+            steep = 10.0 * (1.0 + float(np.abs(best[2]).sum())) / max(float(np.linalg.norm(away)), 1e-12)
+            return -best[0] + 0.5 * steep * float(away @ away), steep * away
+        if best is None or value > best[0]:
+            best = (value, np.array(theta), gradient, evidence.solution)
+        if report is not None:
+            sol = evidence.solution
+            report(
+                {
+                    "iteration": evidence.n_evaluations,
+                    "seconds": time.perf_counter() - began,
+                    "elbo": value,
+                    "elbo_upper": sol.elbo_upper,
+                    "gap": sol.gap,
+                    "step": float(np.abs(gradient).max(initial=0.0)),
+                }
+            )
+        return -value, -gradient
+
+    if start.size == 0:
+        negative(start)
+        message, success = "nothing to learn", True
+    else:
+        options = {"maxiter": max_iter, "gtol": gtol, "ftol": 1e-10, "maxfun": 20 * max_iter}
+        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
+        message, success = str(found.message), bool(found.success)
+    assert best is not None
+    value, theta, gradient, solution = best
+    first, likelihood = evidence.split(theta)
+    projected = np.clip(theta + gradient, lower, upper) - theta
+    slope = float(np.abs(projected).max(initial=0.0))
+    converged = success and solution.converged
+    status = (
+        f"{'converged' if converged else 'not converged'}: largest projected slope {slope:.1e}; {message.lower()}; "
+        f"inner fit: {solution.status}"
+    )
+    return Learned(theta, likelihood, evidence.family.at(first), solution, value, gradient, converged, status, 0, 0)

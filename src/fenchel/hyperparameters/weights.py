@@ -1,0 +1,95 @@
+"""A linear model whose weights have learned variances: eta = W z, z_l ~ N(mean_l, v_{g(l)}), theta = log v.
+
+d elbo / d theta_g = sum over the weights l of group g of (dP/dSigma)_ll v_g
+
+One group is ridge regression with a learned strength; a group for each weight is automatic relevance determination. A
+weight in no group (-1) keeps its variance: an intercept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import positive, problem
+from ..linalg.arrays import to_numpy
+from ..priors.features import Features
+from ..solvers.solution import Solution
+from .base import Family
+
+
+class WeightVariances(Family):
+    """``Features`` with learned variances.
+
+    Parameters
+    ----------
+    design : array (N, L) or scipy sparse
+    groups : array (L,) of int, optional
+        Which variance each weight has; -1 for a fixed one. Default: one for all.
+    variance : float or array (L,)
+        Where they start; the fixed ones stay there.
+    mean, offset : as in ``Features``
+    bounds : pair of float
+        Of every variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.hyperparameters import WeightVariances
+    >>> WeightVariances(np.ones((4, 3)), groups=[0, 1, -1]).names
+    ('log variance 0', 'log variance 1')
+    """
+
+    def __init__(
+        self,
+        design: Any,
+        groups: Any = None,
+        variance: Any = 1.0,
+        mean: Any = 0.0,
+        offset: Any = 0.0,
+        bounds: tuple[float, float] = (1e-6, 1e6),
+        log_prior: Any = None,
+    ) -> None:
+        L = int(design.shape[1])
+        self.base = Features(design, 1.0, mean, offset)
+        self.groups = np.zeros(L, dtype=int) if groups is None else np.asarray(groups, dtype=int)
+        if self.groups.shape != (L,):
+            raise problem("WeightVariances", f"groups has shape {self.groups.shape}", f"({L},): one a weight")
+        self.variance = np.broadcast_to(positive("WeightVariances", "variance", np.asarray(variance, float)), (L,))
+        self.n_groups = int(self.groups.max(initial=-1)) + 1
+        self._bounds = np.tile(np.log(np.asarray(bounds, dtype=np.float64)), (self.n_groups, 1))
+        self._log_prior = log_prior
+
+    @property
+    def theta(self) -> np.ndarray:
+        first = [int(np.argmax(self.groups == g)) for g in range(self.n_groups)]
+        return np.log(self.variance[first])
+
+    @property
+    def bounds(self) -> np.ndarray:
+        return self._bounds
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"log variance {g}" for g in range(self.n_groups))
+
+    def variances_at(self, theta: np.ndarray) -> np.ndarray:
+        """v of every weight (L,)."""
+        values = np.append(np.exp(np.asarray(theta, dtype=np.float64)), np.nan)
+        return np.where(self.groups >= 0, values[self.groups], self.variance)
+
+    def at(self, theta: np.ndarray) -> Features:
+        return self.base.reweighted(self.variances_at(theta))
+
+    def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        each = sum(np.diag(to_numpy(G)) for G in solution.posterior.gradient_covariance()) * self.variances_at(theta)
+        live = self.groups >= 0
+        return np.bincount(self.groups[live], weights=each[live], minlength=self.n_groups).astype(np.float64)
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> WeightVariances:
+        return cls(rng.normal(size=(n, 4)), groups=[0, 1, 0, -1], variance=[0.8, 1.7, 0.8, 5.0])

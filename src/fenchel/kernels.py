@@ -1,0 +1,300 @@
+"""scikit-learn's kernels, evaluated and differentiated without a tensor.
+
+    evaluate(kernel, X) = K,      contract(kernel, X, G)_p = sum_ij G_ij dK_ij/dtheta_p
+
+theta is the kernel's own: the logs of its free hyperparameters. Sums and products pass G down the tree (a product's
+other factor is multiplied into it), so that the peak is a few N x N matrices whatever the number of parameters:
+
+    stationary, r^2 = sum_d (x_d - x'_d)^2 / l_d^2:   dK_ij/dlog l_d = w_ij (x_id - x_jd)^2 / l_d^2
+    sum_ij H_ij (x_id - x_jd)^2 = 2 (sum_i (H 1)_i x_id^2 - sum_i x_id (H X)_id),    H = G o w symmetric
+
+A kernel that is not known here is asked for its own ``eval_gradient``, which does build the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from .checks import problem
+
+Matrix = np.ndarray
+
+
+def evaluate(kernel: Any, X: Matrix, Y: Matrix | None = None) -> Matrix:
+    """K(X, Y), or K(X, X) exactly symmetric: (N, M) float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    >>> from fenchel.kernels import evaluate
+    >>> evaluate(ConstantKernel(2.0) * RBF(1.0), np.array([[0.0], [1.0]])).round(4)
+    array([[2.    , 1.2131],
+           [1.2131, 2.    ]])
+    """
+    K = _node(kernel).value(kernel, X, Y)
+    return np.ascontiguousarray(K, dtype=np.float64)
+
+
+def diagonal(kernel: Any, X: Matrix) -> Matrix:
+    """diag K(X, X) (N,)."""
+    return np.asarray(kernel.diag(X), dtype=np.float64)
+
+
+def contract(kernel: Any, X: Matrix, G: Matrix) -> Matrix:
+    """sum_ij G_ij dK_ij/dtheta for every free hyperparameter (n_theta,); G symmetric (N, N), not changed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+    >>> from fenchel.kernels import contract
+    >>> kernel, X = ConstantKernel(2.0) * RBF(1.0), np.array([[0.0], [1.0]])
+    >>> G = np.ones((2, 2))
+    >>> contract(kernel, X, G).round(4), np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]).round(4)
+    (array([6.4261, 2.4261]), array([6.4261, 2.4261]))
+    """
+    return np.asarray(_node(kernel).slope(kernel, X, G), dtype=np.float64)
+
+
+class _Node:
+    """How one kind of kernel is evaluated and contracted."""
+
+    def __init__(
+        self,
+        value: Callable[[Any, Matrix, Matrix | None], Matrix],
+        slope: Callable[[Any, Matrix, Matrix], Any],
+    ) -> None:
+        self.value, self.slope = value, slope
+
+
+def _node(kernel: Any) -> _Node:
+    table = _table()
+    found = table.get(type(kernel))
+    if found is not None and not (type(kernel).__name__ == "Matern" and kernel.nu not in _MATERN):
+        return found
+    if not callable(kernel) or not hasattr(kernel, "theta"):
+        raise problem(
+            "kernels",
+            f"a {type(kernel).__name__} was given",
+            "a kernel of sklearn.gaussian_process.kernels, or one with its interface",
+            "For example ConstantKernel(1.0) * RBF(1.0).",
+        )
+    return _FOREIGN
+
+
+def _foreign_slope(kernel: Any, X: Matrix, G: Matrix) -> Matrix:
+    return np.asarray(np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]))
+
+
+_FOREIGN = _Node(lambda k, X, Y: k(X, Y), _foreign_slope)
+
+
+# -- the tree ------------------------------------------------------------------------------------------
+def _sum_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    K = evaluate(k.k1, X, Y)
+    K += evaluate(k.k2, X, Y)
+    return K
+
+
+def _sum_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+    return np.concatenate([contract(k.k1, X, G), contract(k.k2, X, G)])
+
+
+def _factor(kernel: Any) -> float | None:
+    """The number a constant kernel is, so that no matrix of equal entries is ever made."""
+    return float(kernel.constant_value) if type(kernel).__name__ == "ConstantKernel" else None
+
+
+def _product_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
+        c = _factor(one)
+        if c is not None:
+            K = evaluate(other, X, Y)
+            K *= c
+            return K
+    K = evaluate(k.k1, X, Y)
+    K *= evaluate(k.k2, X, Y)
+    return K
+
+
+def _product_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+    parts: list[Matrix] = []
+    for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
+        if one.n_dims == 0:
+            parts.append(np.zeros(0))
+            continue
+        c, own = _factor(other), _factor(one)
+        if c is not None:
+            parts.append(c * contract(one, X, G))
+        elif own is not None:  # d/dlog c of c K2
+            parts.append(np.array([own * _inner(G, evaluate(other, X))]))
+        else:
+            weighted = evaluate(other, X)
+            weighted *= G
+            parts.append(contract(one, X, weighted))
+    return np.concatenate(parts)
+
+
+def _power_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    return np.asarray(evaluate(k.kernel, X, Y) ** k.exponent)
+
+
+def _power_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+    weighted = evaluate(k.kernel, X) ** (k.exponent - 1)
+    weighted *= k.exponent * G
+    return contract(k.kernel, X, weighted)
+
+
+def _inner(A: Matrix, B: Matrix) -> float:
+    return float(np.einsum("ij,ij->", A, B))
+
+
+# -- leaves --------------------------------------------------------------------------------------------
+def _free(kernel: Any, name: str) -> bool:
+    return not getattr(kernel, f"hyperparameter_{name}").fixed
+
+
+def _constant_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    return np.full((len(X), len(X if Y is None else Y)), float(k.constant_value))
+
+
+def _constant_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+    return [float(k.constant_value) * float(G.sum())] if _free(k, "constant_value") else []
+
+
+def _white_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    return float(k.noise_level) * np.eye(len(X)) if Y is None else np.zeros((len(X), len(Y)))
+
+
+def _white_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+    return [float(k.noise_level) * float(np.trace(G))] if _free(k, "noise_level") else []
+
+
+def _dot_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    K = np.asarray(X @ (X if Y is None else Y).T)
+    K += float(k.sigma_0) ** 2
+    return K
+
+
+def _dot_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+    return [2.0 * float(k.sigma_0) ** 2 * float(G.sum())] if _free(k, "sigma_0") else []
+
+
+def _squared(X: Matrix, Y: Matrix | None, length: Any) -> Matrix:
+    X = np.asarray(X, dtype=np.float64) / length
+    return np.asarray(cdist(X, X if Y is None else np.asarray(Y, dtype=np.float64) / length, metric="sqeuclidean"))
+
+
+def _lengths_slope(k: Any, X: Matrix, H: Matrix) -> Matrix:
+    """sum_ij H_ij (x_id - x_jd)^2 / l_d^2 for each length scale, or summed when there is one."""
+    scaled = np.asarray(X, dtype=np.float64) / k.length_scale
+    scaled = scaled - scaled.mean(axis=0)
+    each = 2.0 * (H.sum(axis=1) @ scaled**2 - np.einsum("id,id->d", scaled, H @ scaled))
+    return each if k.anisotropic else np.array([each.sum()])
+
+
+def _rbf_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    K = _squared(X, Y, k.length_scale)
+    K *= -0.5
+    return np.asarray(np.exp(K, out=K))
+
+
+def _rbf_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+    if not _free(k, "length_scale"):
+        return np.zeros(0)
+    H = _rbf_value(k, X, None)
+    H *= G
+    return _lengths_slope(k, X, H)
+
+
+# value and w (dK/dlog l_d = w * (x_d - x'_d)^2 / l_d^2) as functions of r
+_MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]]] = {
+    0.5: (lambda r: np.exp(-r), lambda r: np.exp(-r) / np.where(r > 0.0, r, np.inf)),
+    1.5: (
+        lambda r: (1.0 + np.sqrt(3.0) * r) * np.exp(-np.sqrt(3.0) * r),
+        lambda r: 3.0 * np.exp(-np.sqrt(3.0) * r),
+    ),
+    2.5: (
+        lambda r: (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * r * r) * np.exp(-np.sqrt(5.0) * r),
+        lambda r: 5.0 / 3.0 * (1.0 + np.sqrt(5.0) * r) * np.exp(-np.sqrt(5.0) * r),
+    ),
+    np.inf: (lambda r: np.exp(-0.5 * r * r), lambda r: np.exp(-0.5 * r * r)),
+}
+
+
+def _matern_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    r = _squared(X, Y, k.length_scale)
+    return _MATERN[k.nu][0](np.sqrt(r, out=r))
+
+
+def _matern_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+    if not _free(k, "length_scale"):
+        return np.zeros(0)
+    r = _squared(X, None, k.length_scale)
+    H = _MATERN[k.nu][1](np.sqrt(r, out=r))
+    H *= G
+    return _lengths_slope(k, X, H)
+
+
+def _rational_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    K = _squared(X, Y, k.length_scale)
+    K /= 2.0 * k.alpha
+    K += 1.0
+    return np.asarray(K ** (-k.alpha))
+
+
+def _rational_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+    r2 = _squared(X, None, k.length_scale)
+    base = 1.0 + r2 / (2.0 * k.alpha)
+    K = base**-k.alpha
+    out = []
+    if _free(k, "alpha"):
+        out.append(_inner(G, K * (r2 / (2.0 * base) - k.alpha * np.log(base))))
+    if _free(k, "length_scale"):
+        out.append(_inner(G, r2 * K / base))
+    return out
+
+
+def _periodic_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+    angle = np.pi * np.sqrt(_squared(X, Y, 1.0)) / k.periodicity
+    return np.asarray(np.exp(-2.0 * (np.sin(angle) / k.length_scale) ** 2))
+
+
+def _periodic_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+    angle = np.pi * np.sqrt(_squared(X, None, 1.0)) / k.periodicity
+    sine = np.sin(angle)
+    H = G * np.exp(-2.0 * (sine / k.length_scale) ** 2)
+    out = []
+    if _free(k, "length_scale"):
+        out.append(_inner(H, 4.0 / k.length_scale**2 * sine**2))
+    if _free(k, "periodicity"):
+        out.append(_inner(H, 4.0 / k.length_scale**2 * angle * sine * np.cos(angle)))
+    return out
+
+
+def _table() -> dict[type, _Node]:
+    global _KNOWN
+    if _KNOWN is None:
+        from sklearn.gaussian_process import kernels as sk
+
+        _KNOWN = {
+            sk.Sum: _Node(_sum_value, _sum_slope),
+            sk.Product: _Node(_product_value, _product_slope),
+            sk.Exponentiation: _Node(_power_value, _power_slope),
+            sk.ConstantKernel: _Node(_constant_value, _constant_slope),
+            sk.WhiteKernel: _Node(_white_value, _white_slope),
+            sk.DotProduct: _Node(_dot_value, _dot_slope),
+            sk.RBF: _Node(_rbf_value, _rbf_slope),
+            sk.Matern: _Node(_matern_value, _matern_slope),
+            sk.RationalQuadratic: _Node(_rational_value, _rational_slope),
+            sk.ExpSineSquared: _Node(_periodic_value, _periodic_slope),
+        }
+    return _KNOWN
+
+
+_KNOWN: dict[type, _Node] | None = None
