@@ -161,7 +161,8 @@ def test_slopes_of_the_primal(name, width):
     covariance = "factor" if width is None else width
     geometry = Geometry(problem, "test")
     surface = MeanCovariance(geometry, Primal("x", covariance)._parts(geometry), start, restricted=False)
-    x = surface.start(start) + 0.01 * rng.normal(size=surface.start(start).size)
+    x = surface.start(np.asarray(start.alpha), np.asarray(start.lam))
+    x = x + 0.01 * rng.normal(size=x.size)
     assert_slope(surface, x)
 
 
@@ -173,7 +174,7 @@ def test_slopes_of_opper_archambeau(mean, log):
     problem = Problem(likelihood, priors(rng, 9)["dense"], y)
     start = problem.at(problem.default_start())
     surface = MeanLambda(Geometry(problem, "test"), mean, log, start)
-    x = surface.start(start)
+    x = surface.start(np.asarray(start.alpha), np.asarray(start.lam))
     assert_slope(surface, x * rng.uniform(0.8, 1.2, x.size))
 
 
@@ -368,16 +369,17 @@ def test_what_does_not_converge_says_so():
 
 
 def test_lam_itself_jams_at_its_wall_and_says_so():
-    """Sixty counts on which (m, lam) with feasible steps in lam stalls far from the optimum; log lam does not."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 2))
-    K = 2 * np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(-1)) + 0.05 * np.eye(60)
-    y = rng.poisson(2, 60)
-    best = fenchel.infer(Poisson(), DenseCovariance(K), y)
-    direct = baselines.opper_archambeau(Poisson(), DenseCovariance(K), y, lam="direct", max_iter=200)
+    """A search in lam by feasible steps stalls where some lam has run into zero; one in log lam does not."""
+    rng = np.random.default_rng(3)
+    likelihood, y = likelihoods(rng, 14)["volatility"]
+    prior = priors(rng, 14)["dense"]
+    best = fenchel.infer(likelihood, prior, y)
+    direct = baselines.opper_archambeau(likelihood, prior, y, mean="white", lam="direct", max_iter=400)
     assert not direct.converged
-    assert direct.gap >= best.elbo - direct.elbo > 100
-    assert baselines.opper_archambeau(Poisson(), DenseCovariance(K), y, max_iter=1000).converged
+    assert direct.gap >= best.elbo - direct.elbo > 1e-3
+    assert baselines.opper_archambeau(likelihood, prior, y, mean="white", max_iter=4000).converged
+    likelihood, y = likelihoods(rng, 14)["bernoulli"]
+    assert baselines.opper_archambeau(likelihood, prior, y, mean="white", lam="direct", max_iter=400).converged
 
 
 def test_judging_is_off_the_clock():

@@ -5,7 +5,7 @@
     dP/dm = -Sigma^-1 (m - mu) - W' df/dh,    dP/dlam = (Vt o Vt)(df/drho - lam/2)
 
 L + N variables, not concave in lam. lam is varied itself, by feasible steps, or as log lam: zero is no barrier here,
-and a search in lam can jam at it (tests/test_baselines.py has sixty counts that do). The mean's coordinates are the
+and a search in lam can jam at it when it begins far from the optimum. The mean's coordinates are the
 paper's m (``"latent"``), the authors' own m = mu - Sigma W' a (``"dual"``), or m = mu + R u with R R' = Sigma
 (``"white"``), in which L-BFGS does best.
 """
@@ -78,7 +78,7 @@ class OpperArchambeau(Solver):
         if self.mean == "latent":
             geometry.need_proper("(m, lam)")
         landscape = Surface(geometry, self.mean, self.log, start)
-        return climb(landscape, landscape.start(start), self.memory, stopping)
+        return climb(landscape, start, self.memory, stopping)
 
 
 class Place:
@@ -119,13 +119,11 @@ class Surface(Judged[Place]):
         n = {"latent": sum(R.shape[0] for R in geometry.R), "white": sum(geometry.sizes), "dual": start.lam.size}
         self.n_mean = n[mean]
 
-    def start(self, point: Point) -> np.ndarray:
-        """The same q as every other method begins at."""
-        alpha = np.asarray(point.alpha)
+    def start(self, alpha: np.ndarray, lam: np.ndarray) -> np.ndarray:
         v = alpha.ravel() if self.mean == "dual" else self.geometry.latents_at(alpha)
         if self.mean == "latent":
             v = np.concatenate([R @ u for R, u in zip(self.geometry.R, self.geometry.cut(v), strict=True)])
-        lam = np.maximum(np.asarray(point.lam), 1e-300).ravel()
+        lam = np.maximum(lam, 1e-300).ravel()
         return np.concatenate([v, np.log(lam) if self.log else lam])
 
     def white(self, v: np.ndarray) -> np.ndarray:

@@ -109,7 +109,7 @@ class Primal(Solver):
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
         landscape = Surface(geometry, self._parts(geometry), start, restricted=not isinstance(self.covariance, str))
-        return climb(landscape, landscape.start(start), self.memory, stopping)
+        return climb(landscape, start, self.memory, stopping)
 
     def _parts(self, geometry: Geometry) -> list[Part]:
         if self.covariance == "matrix":
@@ -169,10 +169,10 @@ class Surface(Judged[Place]):
         sizes = [sum(geometry.sizes), *(part.size for part in parts)]
         self.cuts = np.cumsum(sizes)[:-1]
 
-    def start(self, point: Point) -> np.ndarray:
-        lam = self.geometry.blocks.split(np.asarray(point.lam))
-        blocks = [part.start(each) for part, each in zip(self.parts, lam, strict=True)]
-        x = np.concatenate([self.geometry.latents_at(np.asarray(point.alpha)), *blocks])
+    def start(self, alpha: np.ndarray, lam: np.ndarray) -> np.ndarray:
+        each = self.geometry.blocks.split(lam)
+        blocks = [part.start(block) for part, block in zip(self.parts, each, strict=True)]
+        x = np.concatenate([self.geometry.latents_at(alpha), *blocks])
         self.walls = np.concatenate(
             [np.zeros(self.cuts[0], dtype=bool), *(p.positive(b) for p, b in zip(self.parts, blocks, strict=True))]
         )
