@@ -1,5 +1,6 @@
 """Reports stand alone; pictures show what they are given."""
 
+import re
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ from matplotlib.figure import Figure
 
 import fenchel
 from fenchel.plots import plot_caterpillar, plot_grid, plot_map, plot_trace
-from fenchel.report import Picture, Pre, Row, Section, Table, write_report
+from fenchel.report import Chapter, Picture, Pre, Row, Section, Table, write_report
 
 SQUARE = np.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
 INSIDE = SQUARE / 4 + 1.5
@@ -37,6 +38,19 @@ def test_report_is_one_escaped_file(tmp_path):
     assert "://" not in text
     assert '<td class="right">20</td>' in text
     assert "<td>a</td>" in text
+
+
+def test_contents_lead_to_every_chapter_and_section(tmp_path):
+    same = Section("Race & traces", ["text"])
+    parts = [Section("Opening", ["a"]), Chapter("Glass", [same, same]), Chapter("Germany", [same])]
+    text = write_report(tmp_path / "r.html", "t", parts, contents=True).read_text(encoding="utf-8")
+    links = re.findall(r'<a href="#([^"]*)">', text)
+    anchors = re.findall(r'<section id="([^"]*)">', text)
+    assert links == anchors
+    assert len(set(anchors)) == len(anchors) == 6
+    assert '<h2 class="chapter">Glass</h2>' in text
+    assert text.count("<h3>Race &amp; traces</h3>") == 3
+    assert "<nav" not in write_report(tmp_path / "r.html", "t", parts).read_text(encoding="utf-8")
 
 
 def test_axes_are_pictures_too(tmp_path):

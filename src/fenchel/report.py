@@ -1,13 +1,15 @@
 """One html file that needs nothing else: text, tables and figures, readable on a phone and on paper.
 
-A report is a title and sections; a section is a heading and blocks; a block is a paragraph (a plain string), ``Pre``,
-``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are embedded, nothing is fetched.
+A report is a title and sections, or chapters of sections; a section is a heading and blocks; a block is a paragraph (a
+plain string), ``Pre``, ``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are embedded,
+nothing is fetched.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -73,6 +75,14 @@ class Section:
     blocks: Sequence[Block]
 
 
+@dataclass(frozen=True)
+class Chapter:
+    """A title, and sections one level below it."""
+
+    title: str
+    sections: Sequence[Section]
+
+
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #5a5a5a; --paper: #fdfdfc; --card: #f1f1ef; --line: #d5d5d2; }
 @media (prefers-color-scheme: dark) {
@@ -83,12 +93,22 @@ body { margin: 0 auto; padding: 1rem; max-width: 58rem; color: var(--ink); backg
   font: 1rem/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; }
 h2 { font-size: 1.2rem; margin-top: 2.2rem; padding-top: .8rem; border-top: 1px solid var(--line); }
+h2.chapter { font-size: 1.45rem; margin-top: 3.2rem; border-top-width: 3px; }
+h3 { font-size: 1.12rem; margin-top: 2rem; }
+a { color: inherit; text-underline-offset: .15em; }
+nav { font-size: .92rem; background: var(--card); border-radius: .4rem; padding: .6rem .9rem; }
+nav ul { margin: .2rem 0; padding-left: 1.2rem; }
+nav > ul > li { margin: .35rem 0; }
+section { scroll-margin-top: .5rem; }
 p { max-width: 42rem; overflow-wrap: break-word; }
 pre, .scroll { overflow-x: auto; background: var(--card); border-radius: .4rem; }
 pre { padding: .8rem; font: .8rem/1.45 ui-monospace, Menlo, Consolas, monospace; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { white-space: normal; vertical-align: bottom; }
+td.long { white-space: normal; min-width: 15rem; }
 .right { text-align: right; }
+@media (max-width: 40rem) { th, td { padding: .3rem .45rem; } td:first-child { white-space: normal; } }
 figure { margin: 1.2rem 0; }
 .row { display: flex; flex-wrap: wrap; gap: 1.2rem; }
 .row figure { flex: 1 1 19rem; margin: 0; min-width: 0; }
@@ -99,15 +119,18 @@ figcaption, .caption { color: var(--soft); font-size: .88rem; max-width: 36rem; 
 """
 
 
-def write_report(path: str | Path, title: str, sections: Iterable[Section], lead: str = "") -> Path:
+def write_report(
+    path: str | Path, title: str, sections: Iterable[Section | Chapter], lead: str = "", contents: bool = False
+) -> Path:
     """Write a self-contained html file and return its path. Missing folders are made.
 
     Parameters
     ----------
     path : where the file goes, for example ``report/report.html``
     title : its heading
-    sections : Section, in order
+    sections : Section or Chapter, in order
     lead : one paragraph under the title
+    contents : whether a table of contents stands at the top
 
     Examples
     --------
@@ -120,9 +143,17 @@ def write_report(path: str | Path, title: str, sections: Iterable[Section], lead
     """
     body = [f"<h1>{escape(title)}</h1>"]
     body += [_html(lead)] if lead else []
-    for section in sections:
-        body.append(f"<section>\n<h2>{escape(section.heading)}</h2>")
-        body += [_html(block) for block in section.blocks]
+    parts = _named(sections)
+    body += [_contents(parts)] if contents else []
+    for anchor, part, below in parts:
+        body.append(f'<section id="{anchor}">')
+        if isinstance(part, Chapter):
+            body.append(f'<h2 class="chapter">{escape(part.title)}</h2>')
+            for name, section in below:
+                body += [f'<section id="{name}">\n<h3>{escape(section.heading)}</h3>', *map(_html, section.blocks)]
+                body.append("</section>")
+        else:
+            body += [f"<h2>{escape(part.heading)}</h2>", *map(_html, part.blocks)]
         body.append("</section>")
     page = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -135,6 +166,40 @@ def write_report(path: str | Path, title: str, sections: Iterable[Section], lead
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(page, encoding="utf-8")
     return out
+
+
+_Parts: TypeAlias = list[tuple[str, Section | Chapter, list[tuple[str, Section]]]]
+
+
+def _named(parts: Iterable[Section | Chapter]) -> _Parts:
+    """Every part with an anchor of its own, and a chapter's sections with theirs."""
+    seen: dict[str, int] = {}
+
+    def anchor(text: str) -> str:
+        name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "part"
+        seen[name] = seen.get(name, 0) + 1
+        return name if seen[name] == 1 else f"{name}-{seen[name]}"
+
+    out: _Parts = []
+    for part in parts:
+        if isinstance(part, Chapter):
+            name = anchor(part.title)
+            out.append((name, part, [(anchor(f"{name} {section.heading}"), section) for section in part.sections]))
+        else:
+            out.append((anchor(part.heading), part, []))
+    return out
+
+
+def _contents(parts: _Parts) -> str:
+    def link(anchor: str, text: str) -> str:
+        return f'<a href="#{anchor}">{escape(text)}</a>'
+
+    lines = ['<nav aria-label="Contents"><ul>']
+    for anchor, part, below in parts:
+        title = part.title if isinstance(part, Chapter) else part.heading
+        inner = "".join(f"<li>{link(name, section.heading)}</li>" for name, section in below)
+        lines.append(f"<li>{link(anchor, title)}{f'<ul>{inner}</ul>' if inner else ''}</li>")
+    return "\n".join([*lines, "</ul></nav>"])
 
 
 def _html(block: Block) -> str:
@@ -159,9 +224,12 @@ def _table(table: Table) -> str:
             raise problem("write_report", f"row {i} of a table has {len(row)} cells", f"{width}, as in its header")
     right = table.numeric()
 
+    def cell(j: int, value: object, tag: str) -> str:
+        kind = ' class="right"' if right[j] else ' class="long"' if len(str(value)) > 40 else ""
+        return f"<{tag}{kind}>{escape(str(value))}</{tag}>"
+
     def line(cells: Sequence[object], tag: str) -> str:
-        kinds = (f'<{tag} class="right">' if right[j] else f"<{tag}>" for j in range(width))
-        return "<tr>" + "".join(f"{kind}{escape(str(cell))}</{tag}>" for kind, cell in zip(kinds, cells)) + "</tr>"
+        return "<tr>" + "".join(cell(j, value, tag) for j, value in enumerate(cells)) + "</tr>"
 
     caption = f'<p class="caption">{escape(table.caption)}</p>\n' if table.caption else ""
     rows = "\n".join(line(row, "td") for row in table.rows)

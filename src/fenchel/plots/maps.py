@@ -1,0 +1,107 @@
+"""A map of districts coloured by one value each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem, vector
+from ..linalg.arrays import to_numpy
+from .base import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_RATIO_TICKS = ((0.5, 0.67, 0.8, 1, 1.25, 1.5, 2), (0.1, 0.2, 0.33, 0.5, 1, 2, 3, 5, 10), (0.01, 0.1, 1, 10, 100))
+
+
+def plot_map(
+    polygons: Sequence[Sequence[Any]],
+    values: Any,
+    ax: Axes | None = None,
+    *,
+    label: str = "",
+    title: str = "",
+    cmap: str | None = None,
+    ratio: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Axes:
+    """A map coloured by one value a district, with a colour bar below it.
+
+    Parameters
+    ----------
+    polygons : N lists of arrays (vertices, 2)
+        The outlines of each district. They are drawn in decreasing area, so that enclaves stay visible.
+    values : array (N,)
+        NaN is drawn grey.
+    ax : Axes, optional
+    label, title : str
+        Of the colour bar, and of the map.
+    cmap : str, optional
+        Default: viridis, or RdBu_r for ratios. Both can be read by colour-blind readers.
+    ratio : bool
+        The values are ratios such as relative risks: a log scale with 1 in the middle, where the colours part.
+    limits : (low, high), optional
+        Ends of the colour scale; the bar gets arrow ends when values lie outside.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.plots import plot_map
+    >>> square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+    >>> ax = plot_map([[square], [square + [1, 0]]], [0.8, 1.3], label="relative risk", ratio=True)
+    >>> ax.figure.savefig("map.png")  # doctest: +SKIP
+    """
+    numbers = vector("plot_map", "values", to_numpy(values))
+    if numbers.shape[0] != len(polygons):
+        raise problem("plot_map", f"{len(polygons)} districts meet {numbers.shape[0]} values", "one value a district")
+    finite = numbers[np.isfinite(numbers)]
+    if finite.size == 0 or (ratio and (finite <= 0).any()):
+        raise problem("plot_map", "the values cannot be coloured", "numbers, and numbers above 0 when ratio=True")
+    ax = new_figure(4.4, 6.1).subplots() if ax is None else ax
+    from matplotlib import colormaps
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import LogNorm, Normalize
+
+    if limits is None:
+        reach = max(float(np.exp(np.abs(np.log(finite)).max())), 1.05) if ratio else 0.0
+        limits = (1 / reach, reach) if ratio else (float(finite.min()), float(finite.max()))
+    rings = [(np.asarray(ring, dtype=np.float64), value) for d, value in zip(polygons, numbers) for ring in d]
+    rings.sort(key=lambda pair: -_area(pair[0]))
+    colours = colormaps[cmap or ("RdBu_r" if ratio else "viridis")].with_extremes(bad="#bbbbbb")
+    shapes = PolyCollection(
+        [ring for ring, _ in rings],
+        array=np.ma.masked_invalid([value for _, value in rings]),
+        cmap=colours,
+        norm=LogNorm(*limits) if ratio else Normalize(*limits),
+        edgecolors="#555555",
+        linewidths=0.15,
+    )
+    ax.add_collection(shapes)
+    ax.margins(0.01)
+    ax.autoscale_view()
+    ax.set_aspect("equal")
+    ax.set_axis_off()
+    ax.set_title(title)
+    ends = {(False, False): "neither", (True, False): "min", (False, True): "max", (True, True): "both"}
+    outside = (bool(finite.min() < limits[0]), bool(finite.max() > limits[1]))
+    bar = ax.figure.colorbar(shapes, ax=ax, orientation="horizontal", shrink=0.8, pad=0.02, extend=ends[outside])
+    bar.set_label(label)
+    if ratio:
+        wide = limits[1] / limits[0]
+        ticks = [t for t in _RATIO_TICKS[(wide > 6) + (wide > 200)] if limits[0] <= t <= limits[1]]
+        bar.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
+        bar.ax.minorticks_off()
+    return ax
+
+
+def _area(ring: np.ndarray) -> float:
+    """Of a closed outline, by the shoelace formula."""
+    x, y = ring[:, 0], ring[:, 1]
+    return 0.5 * abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1)))
