@@ -1,5 +1,6 @@
-# Two commands do everything on a fresh machine with Python 3.11+ and make:
+# These commands do everything on a fresh machine with Python 3.11+ and make:
 #   make demo   build the environment, fit real data, print a summary, write report/report.html
+#   make reproduce   rerun the paper's experiments, write reproduction/report.html
 #   make test   build the environment, run the linters, the type checker and the tests
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +9,7 @@ STAMP := $(VENV)/.installed
 # one BLAS thread a test process: the tests run side by side
 ONE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo reproduce test lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"fenchel needs Python 3.11 or newer; this is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
@@ -18,6 +19,9 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	$(BIN)/fenchel demo --out report
+
+reproduce: $(STAMP)
+	$(BIN)/fenchel reproduce all --out reproduction
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -34,4 +38,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/sparse_cholesky.py
 
 clean:
-	rm -rf $(VENV) report .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) report reproduction .pytest_cache .mypy_cache .ruff_cache

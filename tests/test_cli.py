@@ -1,8 +1,10 @@
-"""The command line, and the demo it runs."""
+"""The command line, and the demo and the reproduction it runs."""
 
+import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +16,11 @@ import fenchel
 from fenchel.cli import main
 from fenchel.datasets import load_germany
 from fenchel.experiments import demo
+from fenchel.experiments.common import Result
 from fenchel.inference import infer
 from fenchel.likelihoods import Poisson
 from fenchel.priors import DenseCovariance
+from fenchel.report import Section
 
 
 def test_version_and_help():
@@ -26,6 +30,7 @@ def test_version_and_help():
     text = CliRunner().invoke(main, ["--help"])
     assert text.exit_code == 0
     assert "demo" in text.output
+    assert "reproduce" in text.output
 
 
 def test_help_loads_nothing_heavy():
@@ -75,6 +80,73 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
     outcome = CliRunner().invoke(main, ["demo", "--quiet", "--out", str(tmp_path)])
     assert outcome.exit_code == 1
     assert 'pip install "fenchel[plots]"' in outcome.output
+
+
+@pytest.fixture(scope="module")
+def reproduced(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduce") / "made" / "here"
+    return CliRunner().invoke(main, ["reproduce", "glass", "--quick", "--out", str(folder)]), folder
+
+
+def test_reproduce_prints_a_summary_and_saves_everything(reproduced):
+    outcome, folder = reproduced
+    assert outcome.exit_code == 0, outcome.output
+    assert "grid points certified" in outcome.stdout
+    assert outcome.stdout.strip().endswith(str(folder / "report.html"))
+    assert "glass" in outcome.stderr  # progress stays out of the output
+    numbers = json.loads((folder / "glass.json").read_text())
+    assert numbers["settings"]["quick"] is True
+    for name in ("evidence", "bits", "race"):
+        assert (folder / f"glass_{name}.png").stat().st_size > 10_000
+        assert (folder / f"glass_{name}.svg").read_text().rstrip().endswith("</svg>")
+
+
+def test_reproduction_report_stands_alone(reproduced):
+    text = (reproduced[1] / "report.html").read_text(encoding="utf-8")
+    assert text.count("<img ") == text.count("data:image/png;base64,") == 5
+    assert all(len(alt) > 20 for alt in re.findall(r'<img [^>]*alt="([^"]*)"', text))
+    assert "://" not in re.sub(r"base64,[^\"]*", "", text)
+    assert not re.search(r"<(script|link|iframe)\b", text)
+    assert not re.search(r"\bnan\b", re.sub(r"base64,[^\"]*", "", text))
+    anchors = set(re.findall(r'id="([^"]*)"', text))
+    assert set(re.findall(r'href="#([^"]*)"', text)) <= anchors
+    for word in ("This is a quick run", "cores", "threads of the linear algebra", "total time", fenchel.__version__):
+        assert word in text
+
+
+def test_reproduce_refuses_an_unknown_target_and_says_what_is_missing(tmp_path, monkeypatch):
+    outcome = CliRunner().invoke(main, ["reproduce", "glas"])
+    assert outcome.exit_code == 2
+    assert "'glas' is not one of 'glass', 'germany', 'volatility', 'logistic', 'all'" in outcome.output
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    outcome = CliRunner().invoke(main, ["reproduce", "--quick", "--quiet", "--out", str(tmp_path)])
+    assert outcome.exit_code == 1
+    assert 'pip install "fenchel[plots]"' in outcome.output
+
+
+def test_reproduce_runs_each_target_once_in_order(tmp_path, monkeypatch):
+    asked = []
+
+    def pretend(name):
+        def run(settings):
+            asked.append((name, settings.quick, settings.jobs, settings.cap, settings.seed))
+            return Result(name, name.title(), [Section("One", ["text"])], [f"{name} is done"])
+
+        return SimpleNamespace(run=run)
+
+    for name in ("glass", "germany", "volatility", "logistic"):
+        monkeypatch.setitem(sys.modules, f"fenchel.experiments.{name}", pretend(name))
+    call = ["reproduce", "--jobs", "2", "--cap", "5", "--seed", "3", "--quiet", "--out", str(tmp_path)]
+    outcome = CliRunner().invoke(main, call)
+    assert outcome.exit_code == 0, outcome.output
+    assert outcome.output.strip() == str(tmp_path / "report.html")
+    assert asked == [(name, False, 2, 5.0, 3) for name in ("glass", "germany", "volatility", "logistic")]
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert text.count('<h2 class="chapter">') == 4
+    assert "Germany: germany is done" in text
+    asked.clear()
+    CliRunner().invoke(main, ["reproduce", "logistic", "glass", "glass", "--quiet", "--out", str(tmp_path)])
+    assert [a[0] for a in asked] == ["glass", "logistic"]
 
 
 def test_the_field_is_the_dense_model():

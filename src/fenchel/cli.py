@@ -1,4 +1,7 @@
-"""The command line: ``fenchel demo``. Commands import what they need when they run, so that ``--help`` is quick."""
+"""The command line: ``fenchel demo``, ``fenchel reproduce``.
+
+Commands import what they need when they run, so that ``--help`` is quick.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from pathlib import Path
 import click
 
 from . import __version__
+
+_TARGETS = ("glass", "germany", "volatility", "logistic")  # modules of fenchel.experiments
 
 
 @click.group()
@@ -30,6 +35,41 @@ def demo(out: Path, quiet: bool) -> None:
         from .experiments.demo import run
 
         run(out, progress=not quiet, quiet=quiet)
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@main.command()
+@click.argument("targets", nargs=-1, type=click.Choice([*_TARGETS, "all"]), metavar="[TARGET]...")
+@click.option("--quick", is_flag=True, help="Coarser grids, fewer rivals, short caps: under a minute in all.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("reproduction"),
+    show_default=True,
+    help="Folder for report.html, the figures (png, svg) and the numbers (json).",
+)
+@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, help="Processes for untimed grids.")
+@click.option(
+    "--cap",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    help="Seconds after which a rival is stopped and reported as '>'.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of every random choice.")
+@click.option("--quiet", is_flag=True, help="No progress display and no summary; print the path of the report only.")
+def reproduce(targets: tuple[str, ...], quick: bool, out: Path, jobs: int, cap: float, seed: int, quiet: bool) -> None:
+    """Rerun the paper's experiments on the real data and write figures, numbers and a report.
+
+    TARGET: glass, germany, volatility, logistic, or all (the default).
+    """
+    names = [name for name in _TARGETS if not targets or "all" in targets or name in targets]
+    try:
+        from .experiments.common import Settings
+        from .experiments.reproduce import reproduce as run
+
+        run(names, Settings(quick=quick, jobs=jobs, cap=cap, seed=seed), out, quiet=quiet)
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 

@@ -1,0 +1,170 @@
+"""Methods on one clock: the same problem, the same start, judged by the same float64 objective.
+
+Every method returns a Solution whose trace holds seconds (judging not counted) and the elbo of its q. The time to come
+within some nats of the optimum is read off the trace; one that did not get there within its cap is reported as ">".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import Refusal, problem
+from ..report import Table
+from ..solvers.solution import Solution
+from .common import Tick, silent
+
+WITHIN = (0.1, 1e-3)  # nats
+Method = Callable[..., Solution]
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A method at the start line.
+
+    call : called as ``call(likelihood, prior, y, tol=..., max_iter=..., callback=...)``
+    settings : its settings in words
+    same_bound : whether it maximises the same bound, so that it must reach the same optimum
+    """
+
+    name: str
+    call: Method
+    settings: str = ""
+    same_bound: bool = True
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method at the finish: its solution, or the sentence why it could not run."""
+
+    runner: Runner
+    solution: Solution | None
+    refused: str = ""
+    capped: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.runner.name
+
+    def seconds_to(self, target: float) -> float:
+        """Seconds until the elbo first reached ``target``; inf if it never did."""
+        if self.solution is None:
+            return np.inf
+        trace = self.solution.trace
+        there = np.flatnonzero(trace["elbo"] >= target)
+        return float(trace["seconds"][there[0]]) if there.size else np.inf
+
+    def iterations_to(self, target: float) -> float:
+        """Iterations until the elbo first reached ``target``; inf if it never did."""
+        if self.solution is None:
+            return np.inf
+        there = np.flatnonzero(self.solution.trace["elbo"] >= target)
+        return float(self.solution.trace["iteration"][there[0]]) if there.size else np.inf
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return np.nan if self.solution is None else float(self.solution.trace["seconds"][-1])
+
+
+def race(
+    model: tuple[Any, Any, Any],
+    runners: Sequence[Runner],
+    best: float,
+    *,
+    cap: float,
+    tol: float = 1e-8,
+    max_iter: int = 100_000,
+    repeats: Mapping[str, int] | None = None,
+    tick: Tick = silent,
+) -> list[Entry]:
+    """Run each method on ``model = (likelihood, prior, y)`` until it converges or ``cap`` seconds have passed.
+
+    ``best`` is the certified optimum of the bound. A method that shares the bound also stops once it is within a tenth
+    of the smallest distance of ``WITHIN``: nothing more is asked of it. ``repeats``: run a short method several times
+    and keep the fastest run, by name.
+    """
+    entries = []
+    for runner in runners:
+        runs = [_one(model, runner, best, cap, tol, max_iter) for _ in range((repeats or {}).get(runner.name, 1))]
+        entry = min(runs, key=lambda e: (e.seconds_to(best - WITHIN[-1]), e.seconds if e.solution else 0.0))
+        entries.append(entry)
+        tick(f"{runner.name}: " + (entry.refused or f"{entry.seconds:.2f} s"))
+    return entries
+
+
+def _one(model: tuple[Any, Any, Any], runner: Runner, best: float, cap: float, tol: float, max_iter: int) -> Entry:
+    capped = False
+
+    def judge(row: dict[str, float]) -> bool:
+        nonlocal capped
+        capped = row["seconds"] > cap
+        return capped or (runner.same_bound and row["elbo"] >= best - WITHIN[-1] / 10)
+
+    try:
+        solution = runner.call(*model, tol=tol, max_iter=max_iter, callback=judge)
+    except Refusal as error:
+        return Entry(runner, None, str(error))
+    return Entry(runner, solution, "", capped)
+
+
+def race_table(entries: Sequence[Entry], best: float, caption: str = "") -> Table:
+    """Seconds to come within each distance of ``WITHIN``, and the ratio to the first entry (the dual Newton)."""
+    if not entries:
+        raise problem("race_table", "no entries", "at least one method")
+    header = ["method", "iterations"]
+    for d in WITHIN:
+        header += [f"s to {d:g} nat", "ratio"]
+    header += ["nats below the optimum", "end"]
+    first, rows = entries[0], []
+    for entry in entries:
+        if entry.solution is None:
+            rows.append([entry.name, "-", *["-"] * (2 * len(WITHIN)), "-", "refused"])
+            continue
+        cells: list[str] = [entry.name, str(entry.solution.n_iter)]
+        for d in WITHIN:
+            seconds, unit = entry.seconds_to(best - d), first.seconds_to(best - d)
+            if np.isfinite(seconds):
+                cells += [f"{seconds:.3g}", f"{seconds / unit:.3g}"]
+            elif entry.capped:
+                cells += [f"> {entry.seconds:.3g}", f"> {entry.seconds / unit:.3g}"]
+            else:
+                cells += ["never", "-"]
+        short = best - float(np.max(entry.solution.trace["elbo"]))
+        end = "capped" if entry.capped else entry.solution.status.split(":")[0].split(" by ")[0]
+        cells += [f"{max(short, 0.0):.2g}", end]
+        rows.append(cells)
+    return Table(header, rows, caption)
+
+
+def race_numbers(entries: Sequence[Entry], best: float) -> list[dict[str, Any]]:
+    """The same for json, with the traces."""
+    out = []
+    for entry in entries:
+        item: dict[str, Any] = {
+            "method": entry.name,
+            "settings": entry.runner.settings,
+            "same_bound": entry.runner.same_bound,
+            "refused": entry.refused,
+            "capped": entry.capped,
+        }
+        if entry.solution is not None:
+            sol = entry.solution
+            item |= {
+                "elbo": sol.elbo,
+                "log_evidence": sol.log_evidence,
+                "gap": sol.gap,
+                "certificate": sol.certificate,
+                "converged": sol.converged,
+                "status": sol.status,
+                "n_iter": sol.n_iter,
+                "seconds": entry.seconds,
+                "seconds_to": {f"{d:g}": entry.seconds_to(best - d) for d in WITHIN},
+                "iterations_to": {f"{d:g}": entry.iterations_to(best - d) for d in WITHIN},
+                "trace": {name: sol.trace[name] for name in ("iteration", "seconds", "elbo", "elbo_upper")},
+            }
+        out.append(item)
+    return out
