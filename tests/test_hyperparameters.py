@@ -1,13 +1,26 @@
-"""The contract of a family: its evidence gradient against differences of refitted evidence, awkward rows included."""
+"""Families: evidence gradients against differences of refitted evidence, awkward rows included; learning; grids."""
 
 import numpy as np
 import pytest
 from conftest import LIKELIHOOD_CASES, concrete, difference
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import fenchel
 import fenchel.hyperparameters
-from fenchel.hyperparameters import Family
-from fenchel.likelihoods import StochasticVolatility
+from fenchel.hyperparameters import (
+    Evidence,
+    Family,
+    KernelCovariance,
+    Normal,
+    PCPrecision,
+    PCRange,
+    PCVariance,
+    WeightVariances,
+    grid,
+    independent,
+    learn,
+)
+from fenchel.likelihoods import BernoulliLogit, Gaussian, Ordinal, Poisson, StochasticVolatility
 
 FAMILIES = concrete(fenchel.hyperparameters, Family)
 
@@ -45,3 +58,134 @@ def test_gradient_in_the_mean():
     mean = 0.1 * np.arange(8.0)
     numeric = difference(lambda m: fit(m).elbo, mean, step=1e-4)
     np.testing.assert_allclose(fit(mean).posterior.gradient_mean()[0], numeric, atol=1e-6)
+
+
+# -- learning ------------------------------------------------------------------------------------------
+def counts_on_a_line(seed=0, n=30):
+    rng = np.random.default_rng(seed)
+    x = np.linspace(0, 6, n)[:, None]
+    return x, rng.poisson(np.exp(1 + np.sin(2 * x[:, 0]))).astype(float)
+
+
+def test_learning_finds_what_a_grid_finds():
+    x, y = counts_on_a_line()
+    family = KernelCovariance(1.0 * RBF(1.0), x, mean=1.0)
+    found = learn(Poisson(), family, y)
+    assert found.converged, found.status
+    assert np.abs(found.gradient).max() < 1e-3
+    around = grid(Poisson(), family, y, [found.theta[0] + np.linspace(-0.4, 0.4, 5), found.theta[1] + [-0.2, 0, 0.2]])
+    assert found.objective >= around.elbo.max() - 1e-9
+    np.testing.assert_allclose(around.theta, found.theta)
+    assert found.solution.elbo == pytest.approx(found.objective)
+
+
+def test_learning_is_exact_regression_where_that_is_known():
+    """Gaussian noise: kernel and noise together, against scikit-learn's own evidence and optimum."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import WhiteKernel
+
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-3, 3, size=(40, 1))
+    y = np.sin(2 * x[:, 0]) + 0.3 * rng.normal(size=40)
+    theirs = GaussianProcessRegressor(1.0 * RBF(1.0) + WhiteKernel(0.5), alpha=0.0).fit(x, y)
+    ours = learn(Gaussian(0.5), KernelCovariance(1.0 * RBF(1.0), x), y)
+    assert ours.objective == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-4)
+    np.testing.assert_allclose(np.exp(ours.theta), np.exp(theirs.kernel_.theta), rtol=2e-2)
+    assert ours.likelihood.variance == pytest.approx(theirs.kernel_.k2.noise_level, rel=2e-2)
+
+
+def test_the_gradient_of_everything_learned():
+    x, y = counts_on_a_line()
+    log_prior = independent({0: PCVariance(1.0), 1: PCRange(0.5, dimension=1)})
+    for likelihood, target in ((Gaussian(0.7), y), (Ordinal([0.5, 1.5]), np.minimum(y, 2))):
+        family = KernelCovariance(1.3 * RBF(0.8), x, log_prior=log_prior)
+        evidence = Evidence(likelihood, family, target, tol=1e-17)
+        theta = evidence.start + 0.1
+        value, gradient = evidence(theta)
+        numeric = difference(lambda t, e=evidence: e(t)[0], theta, step=1e-4)
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)
+        assert np.isfinite(value)
+
+
+def test_restarts_never_hurt_and_are_seeded():
+    x, y = counts_on_a_line(3, 15)
+    family = KernelCovariance(ConstantKernel(1.0, (1e-2, 1e2)) * RBF(1.0, (0.1, 10)), x, mean=1.0)
+    one = learn(Poisson(), family, y)
+    more = learn(Poisson(), family, y, n_restarts=3, rng=0)
+    again = learn(Poisson(), family, y, n_restarts=3, rng=0)
+    assert more.objective >= one.objective - 1e-9
+    assert len(more.restarts) == 4
+    np.testing.assert_array_equal(more.theta, again.theta)
+
+
+def test_learning_stays_within_bounds_and_stops_at_them():
+    x, y = counts_on_a_line()
+    family = KernelCovariance(ConstantKernel(1.0, (0.5, 2.0)) * RBF(1.0, (5.0, 6.0)), x, mean=1.0)
+    found = learn(Poisson(), family, y)
+    assert found.converged, found.status
+    assert ((found.theta >= family.bounds[:, 0] - 1e-12) & (found.theta <= family.bounds[:, 1] + 1e-12)).all()
+
+
+def test_relevance_is_found():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    y = (rng.random(300) < 1 / (1 + np.exp(-2.5 * X[:, 0] - 1.5 * X[:, 1]))).astype(float)
+    found = learn(BernoulliLogit("tilted"), WeightVariances(X, groups=[0, 1, 2, 3]), y)
+    relevance = np.exp(found.theta)
+    assert (relevance[:2] > 0.3).all()
+    assert (relevance[2:] < 0.1).all()
+
+
+@pytest.mark.parametrize(
+    ("prior", "event", "probability"),
+    [
+        (PCPrecision(0.7, 0.05), lambda t: np.exp(-t / 2) > 0.7, 0.05),
+        (PCVariance(0.7, 0.05), lambda t: np.exp(t / 2) > 0.7, 0.05),
+        (PCRange(0.4, 0.1, 2), lambda t: np.exp(t) < 0.4, 0.1),
+        (PCRange(0.4, 0.1, 1), lambda t: np.exp(t) < 0.4, 0.1),
+        (Normal(0.3, 2.0), lambda t: t < 0.3, 0.5),
+    ],
+)
+def test_priors_are_densities_that_mean_what_they_say(prior, event, probability):
+    t = np.linspace(-40, 40, 800_001)
+    density = np.array([np.exp(prior(v)[0]) for v in t[::40]])
+    t = t[::40]
+    assert np.trapezoid(density, t) == pytest.approx(1.0, abs=2e-3)
+    assert np.trapezoid(density * event(t), t) == pytest.approx(probability, abs=2e-3)
+    for v in (-1.3, 0.2, 2.0):
+        assert prior(v)[1] == pytest.approx((prior(v + 1e-6)[0] - prior(v - 1e-6)[0]) / 2e-6, rel=1e-6)
+
+
+# -- grids ---------------------------------------------------------------------------------------------
+def test_a_grid_in_parallel_and_with_drops_finds_the_same_best():
+    x, y = counts_on_a_line()
+    family = KernelCovariance(1.0 * RBF(1.0), x, mean=1.0)
+    axes = [np.linspace(-3, 3, 6), np.linspace(-3, 2, 7)]
+    whole = grid(Poisson(), family, y, axes)
+    assert whole.certified <= 1e-8
+    assert whole.elbo.shape == (6, 7)
+    dropped = grid(Poisson(), family, y, axes, drop=0.0)
+    assert dropped.dropped.any()
+    np.testing.assert_allclose(dropped.theta, whole.theta)
+    assert (dropped.elbo_upper[dropped.dropped] < whole.elbo.max()).all()
+    assert (dropped.elbo_upper + 1e-6 >= whole.elbo)[dropped.dropped].all()
+    assert dropped.n_iter.sum() < whole.n_iter.sum()
+    side = grid(Poisson(), family, y, axes, jobs=2)
+    np.testing.assert_allclose(side.elbo, whole.elbo, atol=1e-5)
+
+
+def test_grids_and_learning_refuse():
+    x, y = counts_on_a_line()
+    family = KernelCovariance(1.0 * RBF(1.0), x)
+    with pytest.raises(
+        ValueError, match=r"axes of shapes \[\(3,\)\]; expected 2 vectors, one for each of k1__constant"
+    ):
+        grid(Poisson(), family, y, [[0.0, 1.0, 2.0]])
+    with pytest.raises(ValueError, match=r"theta has shape \(3,\); expected 2 finite numbers"):
+        learn(Poisson(), family, y, theta=np.zeros(3))
+    with pytest.raises(ValueError, match=r"X has shape \(3,\)"):
+        KernelCovariance(RBF(1.0), np.zeros(3))
+    with pytest.raises(ValueError, match=r"groups has shape \(2,\); expected \(3,\)"):
+        WeightVariances(np.ones((4, 3)), groups=[0, 1])
+    with pytest.raises(ValueError, match="u = -1"):
+        PCPrecision(-1)

@@ -1,0 +1,298 @@
+"""Bayesian logistic regression on the Pima data.
+
+The first row of tab:examplesLGM, the Bernoulli column of tab:fenchelDual:
+
+    y_n ~ Bernoulli(1 / (1 + exp(-eta_n))),   eta = W z,   row of W = (1, x_n),   x_n standardised
+    z_0 ~ N(0, 100)   the intercept
+    z_i ~ N(0, v)     the weights; v is the point of a grid with the largest evidence
+
+Fitted with the paper's log-sum bound and with the tilted one; Laplace and EP give their own estimates of log p(y), and
+importance sampling (8 latents: it is easy here) gives the truth with its standard error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from ..datasets import Pima, load_pima
+from ..inference import infer
+from ..likelihoods import BernoulliLogit
+from ..priors import Features
+from ..solvers import Solution
+from .common import Result, Settings
+from .race import Entry, Runner, race
+
+INTERCEPT_VARIANCE = 100.0
+FREEDOM = 8.0  # of the Student proposal: tails heavier than the posterior's
+Fit = Callable[..., Solution]
+
+
+@dataclass(frozen=True)
+class Design:
+    """The data ready to fit: W (N, 8) with its column of ones first, y (N,), and the same of the test rows."""
+
+    data: Pima
+    W: np.ndarray
+    y: np.ndarray
+    W_test: np.ndarray
+    y_test: np.ndarray
+
+    @property
+    def names(self) -> list[str]:
+        return ["intercept", *self.data.feature_names]
+
+    def prior(self, variance: float) -> Features:
+        """Weights of the given variance, a wide intercept."""
+        return Features(self.W, np.r_[INTERCEPT_VARIANCE, np.full(self.W.shape[1] - 1, variance)])
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Importance sampling: log p(y) with its standard error, posterior mean and sd of z, the effective draws.
+
+    probability : predictive probability of y = 1 at the test rows
+    """
+
+    log_evidence: float
+    error: float
+    mean: np.ndarray
+    sd: np.ndarray
+    probability: np.ndarray
+    draws: int
+    effective: float
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One method along the grid, and its fit at its own best variance.
+
+    evidence : its log evidence at each variance (V,)
+    bits : mean -log2 p(y_test)
+    """
+
+    name: str
+    evidence: np.ndarray
+    variance: float
+    solution: Solution
+    bits: float
+    accuracy: float
+
+    @property
+    def best(self) -> float:
+        return float(self.evidence.max())
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything the page shows.
+
+    learned : by method: log-sum, tilted, Laplace, EP
+    sampled : importance sampling at each variance (V,)
+    common : the variance (tilted's) at which the methods are compared: ``fits`` and ``truth``
+    without_bound : log-sum and tilted, the elbo of their q at the common variance by quadrature, no local bound
+    exact : importance sampling at the best of its own variances, ``exact_variance``, with bits and accuracy
+    entries : the race under the log-sum bound at its own variance, to ``optimum``
+    """
+
+    design: Design
+    variances: np.ndarray
+    learned: dict[str, Learned]
+    sampled: list[Sampled]
+    common: float
+    fits: dict[str, Solution]
+    without_bound: dict[str, float]
+    truth: Sampled
+    exact: Sampled
+    exact_variance: float
+    exact_bits: float
+    exact_accuracy: float
+    entries: list[Entry]
+    optimum: Solution
+    cap: float
+
+
+def prepare() -> Design:
+    """Standardise by the training rows' mean and standard deviation."""
+    data = load_pima()
+    X, train = data.X, data.train
+    Z = (X - X[train].mean(0)) / X[train].std(0)
+    W = np.column_stack([np.ones(len(Z)), Z])
+    return Design(data, W[train], data.y[train], W[data.test], data.y[data.test])
+
+
+def methods() -> dict[str, Fit]:
+    """The four approximations, as functions of (prior, y)."""
+    from ..baselines import ep, laplace
+
+    paper = BernoulliLogit()
+    return {
+        "log-sum": partial(infer, paper),
+        "tilted": partial(infer, BernoulliLogit("tilted")),
+        "Laplace": partial(laplace, paper),
+        "EP": partial(ep, paper),
+    }
+
+
+def learn(name: str, fit: Fit, design: Design, variances: np.ndarray) -> Learned:
+    """Walk along the grid, each fit started from the last where the method can, and keep the best."""
+    evidence, last = np.empty(variances.size), None
+    for i, variance in enumerate(variances):
+        start = {"start": last} if name in ("log-sum", "tilted") else {}
+        last = fit(design.prior(float(variance)), design.y, **start)
+        if not last.converged:
+            raise RuntimeError(f"logistic: {name} at variance {variance:g} did not converge: {last.status}")
+        evidence[i] = last.log_evidence
+    variance = float(variances[int(np.argmax(evidence))])
+    solution = fit(design.prior(variance), design.y)
+    h, rho = solution.posterior.predict(design=design.W_test)
+    scores = BernoulliLogit().predictive_log_density(design.y_test, h, rho)
+    right = (np.asarray(h) > 0) == (design.y_test == 1)
+    return Learned(name, evidence, variance, solution, float(-np.mean(scores) / np.log(2)), float(right.mean()))
+
+
+def unbounded(solution: Solution, y: np.ndarray) -> float:
+    """The elbo of the solution's q with E[log p] by quadrature in place of the local bound (eq:orig-problem)."""
+    likelihood, post = solution.likelihood, solution.posterior
+    h, rho, rows = post.mean[:, None], post.variance[:, None], likelihood.prepare(y)
+    loose = likelihood.f(h, rho, rows) - likelihood.expectations(h, rho, rows)[0].ravel()
+    return solution.elbo + float(np.sum(loose))
+
+
+def sample(design: Design, variance: float, draws: int, rng: np.random.Generator) -> Sampled:
+    """log p(y) = log mean of p(y, z) / t(z), z drawn from a Student t at the mode with the curvature there.
+
+    It shares nothing with the fits above: the mode is found here.
+    """
+    W, y, L = design.W, design.y, design.W.shape[1]
+    precision = 1.0 / np.r_[INTERCEPT_VARIANCE, np.full(L - 1, variance)]
+    mode = np.zeros(L)
+    for _ in range(50):
+        p = 1.0 / (1.0 + np.exp(-W @ mode))
+        A = np.diag(precision) + W.T @ ((p * (1 - p))[:, None] * W)
+        step = np.linalg.solve(A, W.T @ (y - p) - precision * mode)
+        mode = mode + step
+        if np.abs(step).max() < 1e-12:
+            break
+    root = np.linalg.inv(np.linalg.cholesky(A)).T  # root root' = A^-1
+    log_det = float(np.linalg.slogdet(A)[1])
+    half = 0.5 * (FREEDOM + L)
+    scale = gammaln(half) - gammaln(FREEDOM / 2) - 0.5 * L * np.log(FREEDOM * np.pi) + 0.5 * log_det
+    z, weights = [], []
+    for size in np.diff(np.r_[np.arange(0, draws, 10_000), draws]):  # in pieces: N numbers a draw
+        u = rng.standard_normal((size, L)) / np.sqrt(rng.chisquare(FREEDOM, size) / FREEDOM)[:, None]
+        Z = mode + u @ root.T
+        eta = Z @ W.T
+        joint = eta @ y - np.logaddexp(0.0, eta).sum(1) - 0.5 * (Z**2) @ precision
+        joint += 0.5 * np.log(precision).sum() - 0.5 * L * np.log(2 * np.pi)
+        weights.append(joint - (scale - half * np.log1p((u**2).sum(1) / FREEDOM)))
+        z.append(Z)
+    Z, log_w = np.concatenate(z), np.concatenate(weights)
+    top = log_w.max()
+    w = np.exp(log_w - top)
+    share = w / w.sum()
+    mean, success = share @ Z, np.zeros(design.y_test.size)
+    for part in np.array_split(np.arange(draws), -(-draws // 10_000)):
+        success += share[part] @ (1.0 / (1.0 + np.exp(-Z[part] @ design.W_test.T)))
+    return Sampled(
+        log_evidence=float(top + np.log(w.mean())),
+        error=float(w.std() / (w.mean() * np.sqrt(draws))),
+        mean=mean,
+        sd=np.sqrt(share @ (Z - mean) ** 2),
+        probability=success,
+        draws=draws,
+        effective=float(1.0 / np.sum(share**2)),
+    )
+
+
+def start_line(y: np.ndarray) -> np.ndarray:
+    """s of the start all methods share: tau within 1e-4 of y, so that alpha is near 0 and the mean near the prior's."""
+    return np.where(y == 1, 1.0, -1.0) * np.log(1e4 - 1.0)
+
+
+def runners(start: np.ndarray, quick: bool) -> list[Runner]:
+    """The field of the race, the dual Newton first."""
+    from .. import baselines as b
+
+    def runner(name: str, call: Fit, words: str, same_bound: bool = True, **options: Any) -> Runner:
+        return Runner(name, partial(call, **{"start": start, **options}), words, same_bound)
+
+    lbfgs, oa = "the paper's: 20 pairs, feasible Wolfe steps", b.opper_archambeau
+    field = [
+        runner("dual Newton", infer, "mirror Newton"),
+        runner("dual L-BFGS", infer, lbfgs, method="lbfgs"),
+        runner("Opper-Archambeau", oa, "over (m, lam) as the paper has it, L-BFGS"),
+        runner("primal Cholesky", b.primal_cholesky, "over the mean and a full factor of V, L-BFGS"),
+        runner("dual L-BFGS, own start", infer, "the same from the library's start", method="lbfgs", start=None),
+        runner("Opper-Arch., whitened", oa, "its mean in whitened coordinates, L-BFGS", mean="white"),
+        runner("primal (m, V)", b.primal_full, "over the mean and V itself, L-BFGS"),
+        runner("coordinate ascent", b.coordinate_ascent, "Khan et al. 2012, rank-one updates"),
+        runner("mean field", b.mean_field, "V diagonal, L-BFGS", False),
+        runner("Cholesky, band 2", b.primal_cholesky, "2 diagonals below the main one", False, bandwidth=2),
+        runner("Laplace", b.laplace, "the mode and its curvature", False),
+        runner("EP", b.ep, "damped, all sites at once, from sites at zero", False),
+    ]
+    return field[:4] if quick else [field[i] for i in (0, 1, 4, 2, 5, 3, 6, 7, 8, 9, 10, 11)]
+
+
+def study(settings: Settings) -> Study:
+    """Compute everything; nothing is drawn."""
+    design, rng = prepare(), np.random.default_rng(settings.seed)
+    variances = np.geomspace(0.02, 5.0, 9 if settings.quick else 49)
+    fits = methods()
+    learned = {}
+    for name, fit in fits.items():
+        learned[name] = learn(name, fit, design, variances)
+        settings.tick(f"{name}: best variance {learned[name].variance:.3g}")
+    sampled = []
+    for variance in variances:
+        sampled.append(sample(design, float(variance), 2_000 if settings.quick else 50_000, rng))
+        settings.tick(f"importance sampling at variance {variance:.3g}: {sampled[-1].log_evidence:.3f}")
+    common = learned["tilted"].variance
+    many = 20_000 if settings.quick else 200_000
+    truth = sample(design, common, many, rng)
+    exact_variance = float(variances[int(np.argmax([s.log_evidence for s in sampled]))])
+    exact = sample(design, exact_variance, many, rng)
+    p = np.where(design.y_test == 1, exact.probability, 1.0 - exact.probability)
+    paper = design.prior(learned["log-sum"].variance)
+    optimum = infer(BernoulliLogit(), paper, design.y, tol=1e-12)
+    cap = min(settings.cap, 1.0 if settings.quick else 20.0)
+    rivals = runners(start_line(design.y), settings.quick)
+    entries = race(
+        (BernoulliLogit(), paper, design.y),
+        rivals,
+        optimum.elbo,
+        cap=cap,
+        repeats={runner.name: 1 if settings.quick else 3 for runner in rivals},
+        tick=settings.tick,
+    )
+    at_common = {name: fit(design.prior(common), design.y) for name, fit in fits.items()}
+    return Study(
+        design=design,
+        variances=variances,
+        learned=learned,
+        sampled=sampled,
+        common=common,
+        fits=at_common,
+        without_bound={name: unbounded(at_common[name], design.y) for name in ("log-sum", "tilted")},
+        truth=truth,
+        exact=exact,
+        exact_variance=exact_variance,
+        exact_bits=float(-np.mean(np.log2(p))),
+        exact_accuracy=float(np.mean(p > 0.5)),
+        entries=entries,
+        optimum=optimum,
+        cap=cap,
+    )
+
+
+def run(settings: Settings) -> Result:
+    """Fit, measure and draw."""
+    from .logistic_page import page
+
+    return page(study(settings))
