@@ -357,6 +357,19 @@ def test_returns_of_zero_keep_their_evidence():
     assert baselines.laplace(likelihood, prior, y).converged
 
 
+@pytest.mark.parametrize("name", [n for n in baselines.__all__ if n != "mean_field"])
+def test_many_zero_returns_and_a_wide_intercept(name):
+    """Their pull puts the prior's mean, as the others see it, a hundred nats' worth of exp away."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=60)
+    y[:30] = 0.0
+    prior = Features(np.column_stack([np.ones(60), rng.normal(size=60)]), variance=[10.0, 1.0])
+    best = fenchel.infer(StochasticVolatility(), prior, y, tol=1e-11)
+    sol = getattr(baselines, name)(StochasticVolatility(), prior, y, tol=1e-7)
+    assert sol.converged, sol.status
+    assert best.elbo - sol.elbo < (1e-4 if name in SAME_BOUND else 1.0)
+
+
 def test_what_does_not_converge_says_so():
     rng = np.random.default_rng(0)
     likelihood, y = likelihoods(rng, 12)["bernoulli"]

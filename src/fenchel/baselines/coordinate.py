@@ -29,6 +29,7 @@ from ..solvers.solution import Solution
 from .candidate import Candidate, Expected, expected, explicit
 from .geometry import Geometry
 from .opper_archambeau import precision_roots
+from .run import starts
 
 
 def coordinate_ascent(
@@ -59,8 +60,12 @@ class CoordinateAscent(Solver):
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
-        u, lam = geometry.latents_at(np.asarray(start.alpha)), np.array(start.lam)
-        n, near = 0, start.s
+        n, near, lam = 0, start.s, np.array(start.lam)
+        rho = np.asarray(start.rho)
+        u = min(
+            (geometry.latents_at(alpha) for alpha, _ in starts(start)),
+            key=lambda u: MeanSurface(geometry, rho, near).height(u),
+        )
         while True:
             factor = problem.predictors.at(lam)  # afresh after each sweep: rounding does not pile up
             h, rho = geometry.predictors_at(u), np.asarray(factor.variance)
@@ -136,6 +141,9 @@ class MeanSurface(Landscape[tuple[np.ndarray, Expected]]):
 
     def at(self, x: np.ndarray) -> tuple[np.ndarray, Expected]:
         return x, expected(self.geometry.problem, self.geometry.predictors_at(x), self.rho, self.near)
+
+    def height(self, u: np.ndarray) -> float:
+        return self.value(self.at(u))
 
     def value(self, point: tuple[np.ndarray, Expected]) -> float:
         value = 0.5 * float(point[0] @ point[0]) + point[1].total

@@ -28,6 +28,7 @@ from ..solvers.base import Callback, Outcome, Solver, Stopping, relative
 from ..solvers.solution import Solution
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
+from .run import starts
 
 _ARMIJO, _SHORTEST = 1e-4, 1e-12
 
@@ -140,7 +141,7 @@ class ScalarHill(Hill):
 
     def __init__(self, problem: Problem, start: Point) -> None:
         super().__init__(problem, start)
-        self.x = np.asarray(start.alpha)
+        self.x = min((alpha for alpha, _ in starts(start)), key=lambda x: self.height(x)[0])
 
     def height(self, x: np.ndarray) -> tuple[float, Any]:
         S_x = self.problem.predictors.apply(x)
@@ -181,7 +182,8 @@ class JointHill(Hill):
     def __init__(self, problem: Problem, start: Point) -> None:
         super().__init__(problem, start)
         self.geometry = Geometry(problem, "laplace")
-        self.x = self.geometry.latents_at(np.asarray(start.alpha))
+        latents = (self.geometry.latents_at(alpha) for alpha, _ in starts(start))
+        self.x = min(latents, key=lambda x: self.height(x)[0])
 
     def height(self, x: np.ndarray) -> tuple[float, Any]:
         loss = self.loss_at(self.geometry.predictors_at(x))

@@ -27,15 +27,26 @@ class Judged(Landscape[P]):
         """x of m = mu - Sigma W' alpha and V = (Sigma^-1 + W' Lam W)^-1, or what is nearest."""
 
 
+def starts(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(alpha, lam) a primal method may begin at: a good start of the dual can be a poor q.
+
+    The dual's start; the prior's mean with its variances; nearly the prior itself; and, when observations without
+    curvature (returns of zero) pull the mean, a common alpha that pulls as much the other way.
+    """
+    alpha, lam = np.asarray(point.alpha), np.asarray(point.lam)
+    out = [(alpha, lam), (0.0 * alpha, lam), (0.0 * alpha, 1e-3 * lam)]
+    pull = np.asarray(point.problem.fixed_alpha).sum(axis=0)
+    if pull.any():
+        out.append((0.0 * alpha - pull / alpha.shape[0], lam))
+    return out
+
+
 def climb(landscape: Judged[P], point: Point, memory: int, stopping: Stopping) -> Outcome:
     """L-BFGS with Wolfe steps until ``stopping`` ends it; the certificate is computed off the clock.
 
-    A good start of the dual can be a poor q. The method begins at the best of the dual's start, of the prior's mean
-    with the dual's variances, and of the prior itself (almost: lam 1e-3 of the start's).
+    It begins at the best of ``starts``.
     """
-    alpha, lam = np.asarray(point.alpha), np.asarray(point.lam)
-    starts = [landscape.start(*pair) for pair in ((alpha, lam), (0.0 * alpha, lam), (0.0 * alpha, 1e-3 * lam))]
-    x = min(starts, key=lambda x: landscape.value(landscape.at(x)))
+    x = min((landscape.start(*pair) for pair in starts(point)), key=lambda x: landscape.value(landscape.at(x)))
     n, status, candidate = 0, None, None
     for n, (place, step) in enumerate(descend(landscape, x, memory, "wolfe")):
         with stopping.off_the_clock():

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from ..plots.base import new_figure
 from ..report import Chapter, Section, Table, write_report
@@ -37,19 +38,21 @@ def reproduce(names: Sequence[str], settings: Settings, out: Path, quiet: bool =
     quiet : print the path of the report only
     """
     new_figure(1.0, 1.0)  # without matplotlib the sentence comes now, not after an hour
-    began, results, seconds = time.perf_counter(), [], []
-    for name in names:
-        module, start = importlib.import_module(f".{name}", __package__), time.perf_counter()
-        # one display an experiment: what is printed between them reaches standard output
-        with progress_bar(not quiet, [name]) as tick_for:
-            result: Result = module.run(replace(settings, tick=tick_for(name)))
-            result.save(out)
-        results.append(result)
-        seconds.append(time.perf_counter() - start)
-        if not quiet:
-            click.echo("\n".join([f"{result.title} ({_duration(seconds[-1])})", *_indented(result.summary), ""]))
-    chapters = [Chapter(result.title, result.sections) for result in results]
-    opening = _opening(results, seconds, time.perf_counter() - began, settings)
+    # one thread for all: numpy and scipy bring a BLAS each, and their idle threads would disturb whoever uses both
+    with threadpool_limits(1):
+        began, results, seconds = time.perf_counter(), [], []
+        for name in names:
+            module, start = importlib.import_module(f".{name}", __package__), time.perf_counter()
+            # one display an experiment: what is printed between them reaches standard output
+            with progress_bar(not quiet, [name]) as tick_for:
+                result: Result = module.run(replace(settings, tick=tick_for(name)))
+                result.save(out)
+            results.append(result)
+            seconds.append(time.perf_counter() - start)
+            if not quiet:
+                click.echo("\n".join([f"{result.title} ({_duration(seconds[-1])})", *_indented(result.summary), ""]))
+        chapters = [Chapter(result.title, result.sections) for result in results]
+        opening = _opening(results, seconds, time.perf_counter() - began, settings)
     page = write_report(out / "report.html", TITLE, [opening, *chapters], _lead(settings), contents=True)
     click.echo(str(page) if quiet else f"report: {page}")
     return page
@@ -96,11 +99,7 @@ def _opening(results: Sequence[Result], seconds: Sequence[float], total: float, 
 
 def _threads() -> str:
     """BLAS threads, library by library."""
-    try:
-        pools = importlib.import_module("threadpoolctl").threadpool_info()
-    except ImportError:
-        return "unknown"
-    named = {f"{p['num_threads']} ({p['internal_api']} {p.get('version') or ''})".replace(" )", ")") for p in pools}
+    named = {f"{p['num_threads']} ({p['internal_api']} {p.get('version') or ''})" for p in threadpool_info()}
     return ", ".join(sorted(named)) or "unknown"
 
 

@@ -153,7 +153,7 @@ def plot_path(
     if np.issubdtype(when.dtype, np.datetime64):
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = AutoDateLocator(minticks=4, maxticks=8)
+        locator = AutoDateLocator(minticks=3, maxticks=9)
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     if points is not None:
