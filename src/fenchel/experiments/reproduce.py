@@ -1,7 +1,7 @@
 """``fenchel reproduce``: run experiments one after another, save what each hands over, write one page.
 
-Experiments are modules of this room with ``run(settings) -> Result``; they are imported when their turn comes. They
-never run side by side: most of what they report is time.
+Experiments are modules of this room with ``run(settings) -> Result``; imported when asked for. They never run
+side by side: most of what they report is time.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def reproduce(names: Sequence[str], settings: Settings, out: Path, quiet: bool =
     quiet : print the path of the report only
     """
     new_figure(1.0, 1.0)  # without matplotlib the sentence comes now, not after an hour
+    modules = [importlib.import_module(f".{name}", __package__) for name in names]
     # one thread for all: numpy and scipy bring a BLAS each, and their idle threads would disturb whoever uses both
     with threadpool_limits(1):
         began, results, seconds = time.perf_counter(), [], []
-        for name in names:
-            module, start = importlib.import_module(f".{name}", __package__), time.perf_counter()
+        for name, module in zip(names, modules, strict=True):
+            start = time.perf_counter()
             # one display an experiment: what is printed between them reaches standard output
             with progress_bar(not quiet, [name]) as tick_for:
                 result: Result = module.run(replace(settings, tick=tick_for(name)))

@@ -23,6 +23,9 @@ class Poisson(ExponentialLikelihood):
     ----------
     exposure : float or array (N,), optional
         Expected counts, person-years, area: what the rate is relative to. 0 means unobserved.
+    integer : bool
+        Whether y must be whole numbers. ``False`` takes any y >= 0 (weighted or averaged counts): a quasi-likelihood with
+        Gamma(y + 1) for y!, whose evidence is no probability of the data.
 
     Examples
     --------
@@ -32,11 +35,14 @@ class Poisson(ExponentialLikelihood):
     array([2.])
     """
 
-    def __init__(self, exposure: Any = None) -> None:
-        self.exposure = exposure
+    def __init__(self, exposure: Any = None, integer: bool = True) -> None:
+        self.exposure, self.integer = exposure, integer
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        counts(self.name, "y", y, "For real-valued targets use Gaussian.")
+        if self.integer:
+            counts(self.name, "y", y, "For real-valued targets use Gaussian.")
+        elif (y < 0.0).any():
+            raise problem(self.name, f"y{first_value(y < 0.0, y)} is negative", "numbers >= 0, or NaN for unobserved")
         exposure = vector(self.name, "exposure", 1.0 if self.exposure is None else self.exposure, y.shape[0])
         bad = ~(np.isfinite(exposure) & (exposure >= 0.0)) & ~np.isnan(y)
         if bad.any():

@@ -1,0 +1,137 @@
+"""What every estimator shares: learning, the certificate as attributes, one warning, the score.
+
+An estimator turns X and y into a likelihood and a family, ``learn`` does the rest, and prediction goes through the
+posterior's predictors. Subclasses say how (``_model``) and where to predict (``_predictors``).
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from ..checks import numeric, problem
+from ..hyperparameters import Evidence, Family, Learned, learn
+from ..likelihoods.base import Likelihood
+from ..solvers.solution import Solution
+
+
+class LatentGaussianEstimator(BaseEstimator):
+    """The common part.
+
+    Fitted attributes
+    -----------------
+    solution_ : Solution
+        The fit, with its posterior, trace, certificate and leave-one-out.
+    elbo_ : float
+        A lower bound on log p(y) at the learned hyperparameters, all constants in.
+    gap_ : float
+        How far it can be from the best Gaussian's, proved.
+    n_iter_ : int
+        Newton iterations, of all fits that learning needed.
+    theta_ : array
+        The learned hyperparameters, on the scale of logs; ``theta_names_`` names them.
+    converged_ : bool
+    likelihood_ : Likelihood
+    """
+
+    solution_: Solution
+    likelihood_: Likelihood
+    theta_: np.ndarray
+
+    @abstractmethod
+    def _model(self) -> tuple[Likelihood, Family]:
+        """Likelihood and family of the training data kept by ``fit``."""
+
+    @abstractmethod
+    def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of eta at new X: (M,) or (M, C)."""
+
+    # -- fitting -----------------------------------------------------------------------------------
+    def _learn(self, y: np.ndarray, weights: Any, learned: bool, n_restarts: int = 0, random_state: Any = None) -> None:
+        """Fit (and learn), and keep the results as attributes."""
+        self._y_train, self._weights = y, weights
+        likelihood, family = self._model()
+        options = {"weights": weights, "tol": self._inner_tol()}
+        if learned:
+            rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)) if n_restarts else None
+            found = learn(likelihood, family, y, n_restarts=n_restarts, rng=rng, **options)
+        else:
+            evidence = Evidence(likelihood, family, y, own=False, **options)
+            sol = evidence.fit(evidence.start)
+            prior = family.at(family.theta)
+            found = Learned(
+                evidence.start, likelihood, prior, sol, sol.elbo, np.zeros(0), sol.converged, sol.status, 1, sol.n_iter
+            )
+        self._keep(found, family)
+
+    def _inner_tol(self) -> float:
+        return float(getattr(self, "tol", 1e-10))
+
+    def _keep(self, found: Learned, family: Family) -> None:
+        self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
+        self.theta_names_ = [*family.names, *(f"likelihood {i}" for i in range(found.theta.size - len(family.names)))]
+        self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
+        self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged
+        if not found.converged:
+            warnings.warn(
+                f"{type(self).__name__} did not converge: {found.status}. The evidence and the posterior are those of the "
+                "best point reached, and gap_ says how far the fit there is from its optimum.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    # -- the evidence ------------------------------------------------------------------------------
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The evidence bound at ``theta_``: ``elbo_`` under the name scikit-learn has for it."""
+        return self.elbo_
+
+    def log_marginal_likelihood(
+        self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True
+    ) -> float | tuple[float, np.ndarray]:
+        """The evidence bound at theta, and its gradient if asked for.
+
+        Parameters
+        ----------
+        theta : array, optional
+            Default: the learned ones.
+        eval_gradient : bool
+        clone_kernel : bool
+            Ignored: nothing is ever overwritten.
+        """
+        check_is_fitted(self)
+        if theta is None:
+            if eval_gradient:
+                raise ValueError("Gradient can only be evaluated for theta!=None")
+            return self.elbo_
+        likelihood, family = self._model()
+        theta = numeric(type(self).__name__, "theta", theta)
+        evidence = Evidence(
+            likelihood, family, self._y_train, weights=self._weights, tol=1e-12, own=theta.size > family.theta.size
+        )
+        if theta.shape != evidence.start.shape:
+            got = f"theta has shape {theta.shape}"
+            raise problem(type(self).__name__, got, f"({family.theta.size},): {', '.join(family.names)}")
+        evidence.last = self.solution_
+        if not eval_gradient:
+            return evidence.fit(theta).elbo
+        value, gradient = evidence(theta)
+        return value - family.log_prior(theta[: evidence.n_family])[0], gradient - _prior_slope(family, theta)
+
+    # -- prediction --------------------------------------------------------------------------------
+    def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
+        check_is_fitted(self)
+        return self._predictors(X)
+
+
+def _prior_slope(family: Family, theta: np.ndarray) -> np.ndarray:
+    n = family.theta.size
+    return np.concatenate([family.log_prior(theta[:n])[1], np.zeros(theta.size - n)])
