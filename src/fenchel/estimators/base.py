@@ -81,8 +81,8 @@ class LatentGaussianEstimator(BaseEstimator):
         self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged
         if not found.converged:
             warnings.warn(
-                f"{type(self).__name__} did not converge: {found.status}. The evidence and the posterior are those of the "
-                "best point reached, and gap_ says how far the fit there is from its optimum.",
+                f"{type(self).__name__} did not converge: {found.status}. The evidence and the posterior are those of "
+                "the best point reached, and gap_ says how far the fit there is from its optimum.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

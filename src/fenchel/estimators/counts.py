@@ -31,8 +31,8 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         integer = bool((y == np.floor(y)).all())
         if not integer:
             warnings.warn(
-                f"{name}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, and elbo_ is then no "
-                "log probability of the data.",
+                f"{name}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, and elbo_ is then "
+                "no log probability of the data.",
                 UserWarning,
                 stacklevel=3,
             )

@@ -20,6 +20,7 @@ class _GaussianProcess:
     """The kernel's side of both estimators."""
 
     kernel: Any
+    kernel_: Any
     optimizer: str | None
 
     def _start_kernel(self) -> Any:
@@ -63,8 +64,8 @@ class _GaussianProcess:
 class GaussianProcessClassifier(_GaussianProcess, Classification):
     """Gaussian process classification: binary, or all classes jointly by one softmax.
 
-    A replacement for ``sklearn.gaussian_process.GaussianProcessClassifier`` with one import changed. The approximation is
-    a variational Gaussian under a convex bound rather than Laplace's, and every fit carries a proof of convergence.
+    A replacement for ``sklearn.gaussian_process.GaussianProcessClassifier`` with one import changed. The approximation
+    is a variational Gaussian under a convex bound rather than Laplace's, and every fit carries a proof of convergence.
 
     Parameters
     ----------

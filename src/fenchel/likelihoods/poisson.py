@@ -24,8 +24,8 @@ class Poisson(ExponentialLikelihood):
     exposure : float or array (N,), optional
         Expected counts, person-years, area: what the rate is relative to. 0 means unobserved.
     integer : bool
-        Whether y must be whole numbers. ``False`` takes any y >= 0 (weighted or averaged counts): a quasi-likelihood with
-        Gamma(y + 1) for y!, whose evidence is no probability of the data.
+        Whether y must be whole numbers. ``False`` takes any y >= 0 (weighted or averaged counts): a quasi-likelihood
+        with Gamma(y + 1) for y!, whose evidence is no probability of the data.
 
     Examples
     --------

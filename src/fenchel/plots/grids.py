@@ -110,6 +110,9 @@ def plot_contours(
     colours = colormaps[name]
     masked = np.ma.masked_invalid(v)
     norm = BoundaryNorm(levels, colours.N, extend="neither")
+    # scales first: the gaps for the numbers on the lines are cut in screen coordinates
+    ax.set_xscale("log" if log_x else "linear")
+    ax.set_yscale("log" if log_y else "linear")
     filled = ax.contourf(x, y, masked, levels=levels, norm=norm, cmap=colours)
     # ink that stands out against the bands on both sides of a line
     ink = ["white" if np.dot(colours(norm(level))[:3], (0.3, 0.59, 0.11)) < 0.45 else "black" for level in levels[1:-1]]
@@ -134,8 +137,6 @@ def plot_contours(
         ax.plot(mark[0], mark[1], marker="D", markersize=7, color="black", label=mark[2], **style)
     if star_label or mark is not None:
         ax.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2, frameon=False)
-    ax.set_xscale("log" if log_x else "linear")
-    ax.set_yscale("log" if log_y else "linear")
     ax.set_xlabel(xlabel)
     ax.set_ylabel(ylabel)
     ax.set_title(title, fontsize="medium")

@@ -1,0 +1,239 @@
+"""The fits behind the Germany experiment: splits, readings, grids, maxima.
+
+train log-likelihood = elbo of the training counts,   test log-likelihood = sum_i log p(y_i | training counts)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from .. import gmrf
+from ..datasets import Germany
+from ..inference import infer
+from ..likelihoods import Poisson
+from ..priors import DenseCovariance, SparsePrecision
+from ..solvers import Solution
+from .common import Settings
+
+PAPER = (2.637, 0.088)  # the paper's maximum
+N_TRAIN = 500
+LEVEL_VARIANCE = 100.0
+TOL = 1e-8
+Pair = tuple[float, float]  # (k_u, k_v)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Who is learned from. ``y``: NaN where held out; ``held``: NaN where not."""
+
+    train: np.ndarray
+    test: np.ndarray
+    y: np.ndarray
+    held: np.ndarray
+
+
+def split(Y: np.ndarray, seed: int) -> Split:
+    """500 districts at random for training, the rest for testing."""
+    order = np.random.default_rng(seed).permutation(Y.size)
+    train, test = np.sort(order[:N_TRAIN]), np.sort(order[N_TRAIN:])
+    y, held = Y.copy(), np.full(Y.size, np.nan)
+    y[test], held[test] = np.nan, Y[test]
+    return Split(train, test, y, held)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read the model.
+
+    spatial : L^+, the covariance of u when k_u = 1 (N, N); the dense twin of the field, for rivals and as its witness
+    k_u, k_v : the grid
+    """
+
+    key: str
+    title: str
+    field: gmrf.MarkovField
+    spatial: np.ndarray
+    level_variance: float
+    exposure: np.ndarray | None
+    k_u: np.ndarray
+    k_v: np.ndarray
+
+    def likelihood(self, rows: Any = slice(None)) -> Poisson:
+        return Poisson(None if self.exposure is None else self.exposure[rows])
+
+    def prior(self, at: Pair) -> SparsePrecision:
+        """u and v (and the level) with their sparse precision."""
+        return self.field.at(np.log(at))
+
+    def dense_prior(self, at: Pair, rows: np.ndarray) -> DenseCovariance:
+        """The same prior as the covariance of eta in the given districts."""
+        S = self.spatial[np.ix_(rows, rows)] / at[0] + self.level_variance
+        S[np.diag_indices_from(S)] += 1.0 / at[1]
+        return DenseCovariance(S)
+
+    @property
+    def bounds(self) -> list[Pair]:
+        """Of log k_u and log k_v."""
+        return [(float(np.log(k[0])), float(np.log(k[-1]))) for k in (self.k_u, self.k_v)]
+
+
+def readings(data: Germany, quick: bool = False) -> list[Reading]:
+    """The three readings with their grids; each grid has the paper's setting and its own maximum inside."""
+    field, everyone = gmrf.bym(data.adjacency), np.arange(data.Y.size)
+    level = gmrf.stack([(field, everyone)], fixed_variance=LEVEL_VARIANCE)
+    laplacian = np.diag(data.adjacency.sum(axis=1)) - data.adjacency.toarray()
+    mean = np.full_like(laplacian, 1.0 / data.Y.size)
+    spatial = np.linalg.inv(laplacian + mean) - mean  # the map is connected: its only null vector is the constant
+
+    def grid(low: float, high: float, per_decade: int) -> np.ndarray:
+        return np.logspace(low, high, 4 if quick else round((high - low) * per_decade) + 1)
+
+    k_u = grid(-1, 3, 4)
+    return [
+        Reading("written", "as the paper writes it", field, spatial, 0.0, None, k_u, grid(-2, 0, 8)),
+        Reading("level", "with a level of its own", level, spatial, LEVEL_VARIANCE, None, k_u, grid(-2, 3, 4)),
+        Reading("exposure", "with expected deaths", level, spatial, LEVEL_VARIANCE, data.E, k_u, grid(-2, 5, 3)),
+    ]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One fit: its setting, the two log-likelihoods, and its solution."""
+
+    at: Pair
+    train: float
+    test: float
+    solution: Solution
+
+    @property
+    def relative_gap(self) -> float:
+        return self.solution.gap / max(1.0, abs(self.train))
+
+
+def fit(reading: Reading, data: Split, at: Pair, start: Solution | None = None, tol: float = TOL) -> Fit:
+    """Fit the training counts, predict the others."""
+    likelihood = reading.likelihood()
+    sol = infer(likelihood, reading.prior(at), data.y, tol=tol, start=start)
+    density = likelihood.predictive_log_density(data.held, sol.posterior.mean, sol.posterior.variance)
+    return Fit((float(at[0]), float(at[1])), sol.elbo, float(np.nansum(density)), sol)
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Log-likelihoods over the grid, arrays (len(k_u), len(k_v)), and what the fits took."""
+
+    train: np.ndarray
+    test: np.ndarray
+    relative_gap: np.ndarray
+    iterations: np.ndarray
+    seconds: float
+
+    @property
+    def rank_correlation(self) -> float:
+        """Of train and test over the grid."""
+        train, test = (np.argsort(np.argsort(values.ravel())) for values in (self.train, self.test))
+        return float(np.corrcoef(train, test)[0, 1])
+
+    def best(self, values: np.ndarray, reading: Reading) -> Pair:
+        i, j = np.unravel_index(int(np.argmax(values)), values.shape)
+        return float(reading.k_u[i]), float(reading.k_v[j])
+
+
+def _row(reading: Reading, data: Split, k_u: float) -> np.ndarray:
+    """The fits of one k_u, each started from the one before: (4, len(k_v))."""
+    out, last = [], None
+    for k_v in reading.k_v:
+        one = fit(reading, data, (k_u, float(k_v)), last)
+        out.append((one.train, one.test, one.relative_gap, one.solution.n_iter))
+        last = one.solution
+    return np.array(out).T
+
+
+def surface(reading: Reading, data: Split, settings: Settings) -> Surface:
+    """Every point of the grid, rows in parallel."""
+    began, rows = time.perf_counter(), []
+    tasks = [(reading, data, float(k_u)) for k_u in reading.k_u]
+    for row in in_parallel(_row, tasks, settings.jobs):
+        rows.append(row)
+        settings.tick(f"{reading.title}: {len(rows)} of {len(tasks)} rows of the grid")
+    train, test, gap, iterations = np.stack(rows, axis=1)
+    return Surface(train, test, gap, iterations.astype(int), time.perf_counter() - began)
+
+
+def in_parallel(function: Any, tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
+    if jobs == 1:
+        return (function(*task) for task in tasks)
+    from joblib import Parallel, delayed
+
+    return iter(Parallel(n_jobs=jobs, return_as="generator")(delayed(function)(*task) for task in tasks))
+
+
+@dataclass(frozen=True)
+class Maxima:
+    """Where the train and the test log-likelihood are largest; ``_edge``: whether that is on the border of the grid."""
+
+    train: Fit
+    test: Fit
+    train_edge: bool
+    test_edge: bool
+
+
+def maxima(reading: Reading, data: Split, starts: tuple[Pair, Pair], evaluations: int = 100) -> Maxima:
+    """L-BFGS with the evidence gradient for the train, Nelder-Mead for the test log-likelihood, inside the grid."""
+    last: list[Solution | None] = [None]
+
+    def evidence(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        sol = infer(reading.likelihood(), reading.field.at(theta), data.y, tol=1e-10, start=last[0])
+        last[0] = sol
+        return -sol.elbo, -reading.field.gradient(sol, theta)
+
+    def score(theta: np.ndarray) -> float:
+        one = fit(reading, data, tuple(np.exp(theta)), last[0])
+        last[0] = one.solution
+        return -one.test
+
+    bounds = reading.bounds
+    train = minimize(evidence, np.log(starts[0]), jac=True, method="L-BFGS-B", bounds=bounds).x
+    options = {"xatol": 0.01, "fatol": 1e-4, "maxfev": evaluations}
+    start = min(np.log(starts[1]), train, key=score)
+    test = minimize(score, start, method="Nelder-Mead", bounds=bounds, options=options).x
+
+    def edge(theta: np.ndarray) -> bool:
+        return any(min(t - low, high - t) < 0.05 for t, (low, high) in zip(theta, bounds, strict=True))
+
+    return Maxima(
+        fit(reading, data, tuple(np.exp(train))), fit(reading, data, tuple(np.exp(test))), edge(train), edge(test)
+    )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Another random split of reading "written": where its maxima lie, and what the paper's setting gives there."""
+
+    seed: int
+    train: Pair
+    test: Pair
+    train_loss: float  # nats the paper's setting is below the maximum
+    test_loss: float
+
+
+def draw_at(reading: Reading, Y: np.ndarray, seed: int, start: Pair, evaluations: int) -> Draw:
+    data = split(Y, seed)
+    top, there = maxima(reading, data, (start, start), evaluations), fit(reading, data, PAPER)
+    return Draw(seed, top.train.at, top.test.at, top.train.train - there.train, top.test.test - there.test)
+
+
+def inside_intervals(reading: Reading, data: Split, one: Fit, seed: int) -> int:
+    """How many held-out counts lie in their central 95 % predictive interval, by 20,000 draws."""
+    rng, i = np.random.default_rng(seed), data.test
+    mean, sd = one.solution.posterior.mean[i], np.sqrt(one.solution.posterior.variance[i])
+    rate = np.exp(mean + sd * rng.standard_normal((20_000, i.size)))
+    rate *= 1.0 if reading.exposure is None else reading.exposure[i]
+    low, high = np.quantile(rng.poisson(np.minimum(rate, 1e15)), [0.025, 0.975], axis=0)
+    return int(((low <= data.held[i]) & (data.held[i] <= high)).sum())

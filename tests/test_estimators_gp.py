@@ -1,0 +1,266 @@
+"""Gaussian process estimators: scikit-learn's checks, the evidence, and what a user does in the first five minutes."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from conftest import difference
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import fenchel
+from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor
+from fenchel.likelihoods import BernoulliLogit, Poisson
+from fenchel.priors import DenseCovariance
+
+KERNEL = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(1.0, (1e-1, 1e1))
+
+
+def binary(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, (X[:, 0] + 0.4 * rng.normal(size=n) > 0).astype(int)
+
+
+def counts(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.uniform(0, 6, n))[:, None]
+    exposure = rng.uniform(0.5, 3.0, n)
+    return x, rng.poisson(exposure * np.exp(1 + np.sin(2 * x[:, 0]))), exposure
+
+
+@pytest.mark.parametrize("estimator", [GaussianProcessClassifier(), GaussianProcessPoissonRegressor()])
+def test_scikit_learns_own_checks(estimator):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_estimator(estimator, on_skip=None)
+
+
+def test_the_fit_is_infers_fit():
+    X, y = binary()
+    kernel = 2.0 * RBF(1.5)
+    model = GaussianProcessClassifier(kernel, optimizer=None, bound="log-sum").fit(X, y)
+    sol = fenchel.infer(BernoulliLogit(), DenseCovariance(kernel(X)), y)
+    assert model.elbo_ == pytest.approx(sol.elbo, abs=1e-8)
+    new = np.random.default_rng(1).normal(size=(5, 2))
+    h, rho = sol.posterior.predict(cross=kernel(new, X), variance=kernel.diag(new))
+    np.testing.assert_allclose(model.predict_proba(new)[:, 1], BernoulliLogit().predictive_mean(h, rho), atol=1e-6)
+    np.testing.assert_allclose(model.latent_mean_and_variance(new)[0], h, atol=1e-6)
+    np.testing.assert_allclose(model.decision_function(new), h, atol=1e-6)
+    assert model.kernel_.theta == pytest.approx(kernel.theta)
+
+
+@pytest.mark.parametrize("bound", ["tilted", "log-sum"])
+def test_evidence_gradient(bound):
+    kernel = 1.3 * RBF([0.8, 1.7]) + WhiteKernel(0.2)
+    iris = load_iris()
+    for X, y in (binary(), (iris.data[::5, :2], iris.target[::5])):
+        model = GaussianProcessClassifier(kernel, optimizer=None, bound=bound).fit(X, y)
+        theta = model.kernel_.theta + 0.1
+        value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
+        numeric = difference(lambda t, m=model: m.log_marginal_likelihood(t), theta, step=1e-4)
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
+        assert value == pytest.approx(model.log_marginal_likelihood(theta), abs=1e-8)
+
+
+def test_evidence_gradient_of_counts():
+    x, y, exposure = counts()
+    model = GaussianProcessPoissonRegressor(1.3 * RBF(0.8), optimizer=None).fit(x, y, exposure)
+    theta = model.kernel_.theta + 0.1
+    gradient = model.log_marginal_likelihood(theta, eval_gradient=True)[1]
+    numeric = difference(model.log_marginal_likelihood, theta, step=1e-4)
+    np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)
+
+
+def test_learning_raises_the_evidence_and_keeps_the_users_kernel():
+    X, y = binary()
+    kernel = clone(KERNEL)
+    model = GaussianProcessClassifier(kernel).fit(X, y)
+    assert model.converged_
+    assert model.gap_ <= 1e-10 * max(1, abs(model.elbo_))
+    assert kernel == KERNEL
+    fixed = GaussianProcessClassifier(kernel, optimizer=None).fit(X, y)
+    assert model.elbo_ > fixed.elbo_
+    assert model.log_marginal_likelihood() == model.log_marginal_likelihood_value_ == model.elbo_
+    assert model.n_iter_ >= 1
+    with pytest.raises(ValueError, match="Gradient can only be evaluated for theta!=None"):
+        model.log_marginal_likelihood(eval_gradient=True)
+    with pytest.raises(ValueError, match=r"theta has shape \(3,\); expected \(2,\): k1__constant_value"):
+        model.log_marginal_likelihood(np.zeros(3))
+
+
+def test_joint_classes_are_better_than_chance_and_sum_to_one():
+    X, y = load_iris(return_X_y=True)
+    model = GaussianProcessClassifier(KERNEL).fit(X[::2], y[::2])
+    p = model.predict_proba(X[1::2])
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (model.predict(X[1::2]) == y[1::2]).mean() > 0.9
+    assert model.score(X[1::2], y[1::2]) == pytest.approx(-log_loss(y[1::2], p))
+    assert model.latent_mean_and_variance(X[:4])[0].shape == (4, 3)
+    assert model.predict_quantiles(X[:4], [0.1, 0.9]).shape == (4, 3, 2)
+    low, high = np.moveaxis(model.predict_quantiles(X[:20], [0.1, 0.9]), -1, 0)
+    assert (low <= high).all()
+    np.testing.assert_array_equal(np.argmax(model.decision_function(X), axis=1), np.argmax(model.predict_proba(X), 1))
+
+
+def test_labels_of_any_kind_and_draws():
+    X, y = binary()
+    names = np.array(["sick", "well"])[y]
+    model = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X, names)
+    assert set(model.predict(X)) == {"sick", "well"}
+    draws = model.sample_y(X[:3], 4000, random_state=0)
+    np.testing.assert_allclose((draws == "well").mean(axis=1), model.predict_proba(X[:3])[:, 1], atol=0.03)
+    np.testing.assert_array_equal(draws, model.sample_y(X[:3], 4000, random_state=0))
+    with pytest.raises(ValueError, match=r"label 'dead' was not seen in fit; expected one of \['sick', 'well'\]"):
+        model.score(X[:1], ["dead"])
+    quantiles = model.predict_quantiles(X[:5], [0.25, 0.5, 0.75])
+    assert (np.diff(quantiles, axis=1) > 0).all()
+
+
+def test_weights_mean_repetition():
+    X, y = binary(20)
+    twice = GaussianProcessClassifier(KERNEL, optimizer=None).fit(np.vstack([X, X[:5]]), np.r_[y, y[:5]])
+    weight = np.r_[np.full(5, 2.0), np.ones(15)]
+    weighted = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X, y, sample_weight=weight)
+    assert weighted.elbo_ == pytest.approx(twice.elbo_, abs=1e-7)
+    np.testing.assert_allclose(weighted.predict_proba(X), twice.predict_proba(X), atol=1e-6)
+
+
+def test_awkward_data():
+    X, y = binary(30)
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        GaussianProcessClassifier().fit(np.where(X > 0.5, np.nan, X), y)
+    with pytest.raises(ValueError, match=r"y has one class only, 1; expected two or more classes"):
+        GaussianProcessClassifier().fit(X, np.ones(30, dtype=int))
+    flat = np.column_stack([X, np.full(30, 3.0)])
+    assert GaussianProcessClassifier(KERNEL).fit(flat, y).predict(flat).shape == (30,)
+    assert GaussianProcessClassifier(KERNEL).fit(X[:10], y[:10]).gap_ < 1e-8
+    doubled = GaussianProcessClassifier(KERNEL).fit(np.repeat(X, 3, axis=0), np.repeat(y, 3))
+    assert doubled.converged_
+    with pytest.raises(ValueError, match="optimizer = 'adam'"):
+        GaussianProcessClassifier(optimizer="adam").fit(X, y)
+    with pytest.raises(ValueError, match="every weight is zero"):
+        GaussianProcessClassifier().fit(X, y, sample_weight=np.zeros(30))
+    with pytest.raises(NotFittedError):
+        GaussianProcessClassifier().predict(X)
+
+
+def test_separable_classes_are_learned_within_bounds():
+    x = np.r_[np.linspace(-2, -1, 10), np.linspace(1, 2, 10)][:, None]
+    model = GaussianProcessClassifier().fit(x, (x[:, 0] > 0).astype(int))
+    assert np.isfinite(model.elbo_)
+    assert (model.predict(x) == (x[:, 0] > 0)).all()
+
+
+def test_one_warning_with_a_sentence():
+    X, y = binary()
+    with pytest.warns(
+        ConvergenceWarning, match="GaussianProcessClassifier did not converge: .*gap_ says how far"
+    ) as seen:
+        GaussianProcessClassifier(KERNEL, optimizer=None, tol=0.0).fit(X, y)
+    assert len([w for w in seen if issubclass(w.category, ConvergenceWarning)]) == 1
+
+
+def test_frames_pipelines_searches_and_pickles():
+    X, y = binary(30)
+    frame = pd.DataFrame(X, columns=["left", "right"])
+    model = GaussianProcessClassifier(KERNEL).fit(frame, y)
+    assert list(model.feature_names_in_) == ["left", "right"]
+    again = pickle.loads(pickle.dumps(model))
+    np.testing.assert_allclose(again.predict_proba(frame), model.predict_proba(frame))
+    assert clone(model).get_params()["bound"] == "tilted"
+    pipe = make_pipeline(StandardScaler(), GaussianProcessClassifier(KERNEL, optimizer=None))
+    search = GridSearchCV(pipe, {"gaussianprocessclassifier__bound": ["tilted", "log-sum"]}, cv=3).fit(X, y)
+    assert search.best_score_ < 0
+    assert cross_val_score(pipe, X, y, cv=3, scoring="accuracy").mean() > 0.6
+
+
+def test_warm_start_begins_at_the_last_kernel():
+    X, y = binary(60)
+    model = GaussianProcessClassifier(KERNEL, warm_start=True).fit(X[:50], y[:50])
+    learned = model.kernel_.theta
+    model.set_params(optimizer=None).fit(X, y)
+    np.testing.assert_allclose(model.kernel_.theta, learned)
+
+
+def test_restarts_are_seeded():
+    X, y = binary()
+    fits = [GaussianProcessClassifier(KERNEL, n_restarts_optimizer=2, random_state=0).fit(X, y) for _ in range(2)]
+    assert fits[0].elbo_ == fits[1].elbo_
+    assert fits[0].elbo_ >= GaussianProcessClassifier(KERNEL).fit(X, y).elbo_ - 1e-8
+
+
+def test_tilted_beats_the_papers_bound_on_real_data():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    rows = np.random.default_rng(0).permutation(len(y))
+    train, test = rows[:150], rows[150:300]
+    tilted, paper = (
+        GaussianProcessClassifier(1.0 * RBF(5.0), bound=bound).fit(X[train], y[train])
+        for bound in ("tilted", "log-sum")
+    )
+    assert tilted.elbo_ > paper.elbo_
+    assert tilted.score(X[test], y[test]) > paper.score(X[test], y[test])
+
+
+# -- counts --------------------------------------------------------------------------------------------
+def test_counts_with_exposure():
+    x, y, exposure = counts(60)
+    model = GaussianProcessPoissonRegressor().fit(x, y, exposure)
+    assert model.converged_
+    rate = np.exp(1 + np.sin(2 * x[:, 0]))
+    error = np.abs(np.log(model.predict(x) / rate))
+    assert np.median(error) < 0.25
+    np.testing.assert_allclose(model.predict(x, exposure), exposure * model.predict(x))
+    bands = model.predict_rate(x, [0.025, 0.975])
+    assert ((bands[:, 0] < rate) & (rate < bands[:, 1])).mean() > 0.8
+    assert model.mean_ == pytest.approx(np.log(y.sum() / exposure.sum()))
+
+
+def test_quantiles_and_draws_of_counts():
+    x, y, exposure = counts(25)
+    model = GaussianProcessPoissonRegressor(1.0 * RBF(1.0), optimizer=None).fit(x, y, exposure)
+    levels = [0.05, 0.5, 0.95]
+    q = model.predict_quantiles(x, levels, exposure)
+    draws = model.sample_y(x, 40_000, random_state=1, exposure=exposure)
+    for level, column in zip(levels, q.T, strict=True):  # P(y <= q) >= level, P(y < q) < level
+        assert ((draws <= column[:, None]).mean(axis=1) >= level - 0.01).all()
+        assert ((draws < column[:, None]).mean(axis=1) < level + 0.01).all()
+    h, rho = model.latent_mean_and_variance(x)
+    expected = Poisson(exposure).predictive_log_density(y, h, rho).mean()
+    assert model.score(x, y, exposure=exposure) == pytest.approx(expected)
+
+
+def test_quantiles_of_a_known_rate():
+    model = GaussianProcessPoissonRegressor(
+        ConstantKernel(1e-12, "fixed") * RBF(1.0, "fixed"), optimizer=None, mean=1.2
+    )
+    model.fit(np.zeros((3, 1)), [1, 4, 2])
+    q = model.predict_quantiles(np.zeros((1, 1)), [0.01, 0.3, 0.5, 0.999])
+    np.testing.assert_array_equal(q[0], scipy.stats.poisson.ppf([0.01, 0.3, 0.5, 0.999], np.exp(1.2)))
+
+
+def test_real_targets_are_taken_with_one_warning():
+    x, y, _ = counts(20)
+    with pytest.warns(UserWarning, match="y is not whole numbers everywhere") as seen:
+        model = GaussianProcessPoissonRegressor(1.0 * RBF(1.0), optimizer=None).fit(x, y + 0.5)
+    assert len(seen) == 1
+    assert np.isfinite(model.predict(x)).all()
+    with pytest.raises(ValueError, match=r"y\[0\] = -1 is negative; expected counts"):
+        GaussianProcessPoissonRegressor().fit(x, np.r_[-1, y[1:]])
+
+
+def test_all_counts_zero():
+    x = np.linspace(0, 1, 12)[:, None]
+    model = GaussianProcessPoissonRegressor().fit(x, np.zeros(12))
+    assert (model.predict(x) < 0.5).all()
