@@ -18,7 +18,7 @@ from ..checks import choice, labels
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import sigmoid, softplus
 from .base import Domain, Likelihood, Rows, Site, flat
-from .potentials import Softplus, tilted_maximiser
+from .potentials import Softplus, tilted_logit_maximiser
 
 
 class LogitLikelihood(Likelihood):
@@ -51,10 +51,15 @@ class LogitLikelihood(Likelihood):
         return Softplus.divergence(s_hat, s)[:, 0]
 
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        return tilted_maximiser(h, rho, reference=True) if self.bound == "tilted" else h + rho / 2
+        return tilted_logit_maximiser(h, rho) if self.bound == "tilted" else h + rho / 2
 
     def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
         return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
+
+    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
+        s_hat = self.maximiser(h, rho, s, rows)
+        gap = self.divergence(s_hat, s, rows)
+        return gap + (sigmoid(s_hat) - sigmoid(s))[:, 0] ** 2 * rho[:, 0] / 2 if self.bound == "tilted" else gap
 
     def start(self, rows: Rows, shrink: float) -> Array:
         xp, y = namespace(rows["y"]), rows["y"][:, None]

@@ -81,6 +81,24 @@ class Quadratic:
         return (s_hat - s) ** 2 / (2.0 * v)
 
 
+def tilted_logit_maximiser(h: Array, rho: Array) -> Array:
+    """s with s = h + (1 - 2 sigmoid(s)) rho/2, that is s + rho/2 tanh(s/2) = h: ``tilted_maximiser`` for two classes.
+
+    Odd in h, and concave for s > 0: Newton from a lower bound climbs to the root and never passes it.
+    """
+    xp = namespace(h)
+    size, half = xp.abs(h), rho / 2
+    s = size / (1.0 + half / 2)
+    s = xp.where(size - half > s, size - half, s)
+    for _ in range(60):
+        t = xp.tanh(s / 2)
+        step = (size - s - half * t) / (1.0 + half / 2 * (1.0 - t * t))
+        s = s + step
+        if not bool(xp.any(xp.abs(step) > 1e-15 * (1.0 + s))):
+            break
+    return xp.where(h < 0.0, -s, s)
+
+
 def tilted_maximiser(h: Array, rho: Array, reference: bool) -> Array:
     """s with s_c = h_c + (1 - 2 tau_c) rho_c / 2 and tau = softmax(s), over the last axis.
 

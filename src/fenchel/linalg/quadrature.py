@@ -83,7 +83,7 @@ def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequ
 
 def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
     """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails."""
-    return tilted_moments(log_g, h, rho, kinks)[0]
+    return tilted_moments(log_g, h, rho, kinks)[0, :]
 
 
 def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:

@@ -344,8 +344,13 @@ class RowsFactor(BlockFactor):
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            half = namespace(a).tril(part.L_inverse()) * part.root[None, :]
-            out.append(0.5 * (a[:, None] * a[None, :] - pull_back(z, W, half.T @ half)))
+            Binv = dense.symmetrised(dense.inverse_from(namespace(a).asarray(part.L_inverse(), copy=True)))
+            Binv *= part.root[:, None]
+            Binv *= part.root[None, :]
+            G = pull_back(z, W, Binv)
+            G = -0.5 * G if G is not Binv else _halved(Binv)
+            G += (0.5 * a)[:, None] * a[None, :]
+            out.append(G)
         return out
 
     def latent_variance(self) -> Array:
@@ -380,6 +385,12 @@ class RowsFactor(BlockFactor):
             R = dense.semidefinite_root(part.covariance())
             draws.append((R @ asarray(rng.standard_normal((R.shape[1], size)), R)).T)
         return draws
+
+
+def _halved(G: Array) -> Array:
+    """-G/2 in its own memory."""
+    G *= -0.5
+    return G
 
 
 def pull_back(z: Latents, W: Any, G: Array) -> Array:
