@@ -29,7 +29,17 @@ _HOME = {
     "Features": "priors",
     "SparsePrecision": "priors",
 }
-_ROOMS = ("baselines", "datasets", "gmrf", "hyperparameters", "likelihoods", "linalg", "priors", "solvers")
+_ROOMS = (
+    "baselines",
+    "datasets",
+    "estimators",
+    "gmrf",
+    "hyperparameters",
+    "likelihoods",
+    "linalg",
+    "priors",
+    "solvers",
+)
 
 __all__ = [
     "BernoulliLogit",
@@ -51,6 +61,7 @@ __all__ = [
     "__version__",
     "baselines",
     "datasets",
+    "estimators",
     "gmrf",
     "hyperparameters",
     "infer",
@@ -61,7 +72,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import baselines, datasets, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
+    from . import baselines, datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,
