@@ -185,6 +185,20 @@ def test_frames_pipelines_searches_and_pickles():
     assert cross_val_score(pipe, X, y, cv=3, scoring="accuracy").mean() > 0.6
 
 
+def test_learning_many_lengths_makes_no_tensor():
+    import tracemalloc
+
+    n, d = 400, 20
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    y = (X[:, 0] + 0.3 * rng.normal(size=n) > 0).astype(int)
+    tracemalloc.start()
+    GaussianProcessClassifier(1.0 * RBF(np.full(d, 4.0), (1e-1, 1e2))).fit(X, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 12 * 8 * n * n
+
+
 def test_warm_start_begins_at_the_last_kernel():
     X, y = binary(60)
     model = GaussianProcessClassifier(KERNEL, warm_start=True).fit(X[:50], y[:50])

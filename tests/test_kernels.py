@@ -36,6 +36,7 @@ KERNELS = {
     "constant first": 3.0 * RBF([1.0, 2.0, 0.5]),
     "constant last": RBF(1.0) * ConstantKernel(0.5),
     "two constants": ConstantKernel(2.0) * ConstantKernel(3.0) * RBF(1.0),
+    "constant times a product": 2.0 * (RBF(1.0) * ExpSineSquared(1.0, 3.0)),
     "sum": 2.0 * RBF(1.0) + WhiteKernel(0.1) + ConstantKernel(0.5) * Matern(1.0, nu=1.5),
     "product": RBF(1.0) * ExpSineSquared(1.0, 3.0) * Matern(2.0, nu=2.5),
     "tree": (2.0 * RBF([1.0, 2.0, 0.5]) + DotProduct(1.0)) * RationalQuadratic(1.0, 2.0) + WhiteKernel(0.2),
@@ -58,6 +59,7 @@ def test_against_scikit_learn(name):
     expected = np.einsum("ij,ijp->p", G, tensor)
     tolerance = 1e-4 if name in ("matern 0.9", "foreign") else 1e-10  # theirs are differences there
     np.testing.assert_allclose(contract(kernel, X, G), expected, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(contract(kernel, X, G, K), expected, rtol=tolerance, atol=tolerance)
     assert contract(kernel, X, G).shape == kernel.theta.shape
     np.testing.assert_array_equal(G, before)
 

@@ -45,8 +45,10 @@ def diagonal(kernel: Any, X: Matrix) -> Matrix:
     return np.asarray(kernel.diag(X), dtype=np.float64)
 
 
-def contract(kernel: Any, X: Matrix, G: Matrix) -> Matrix:
+def contract(kernel: Any, X: Matrix, G: Matrix, K: Matrix | None = None) -> Matrix:
     """sum_ij G_ij dK_ij/dtheta for every free hyperparameter (n_theta,); G symmetric (N, N), not changed.
+
+    ``K``: the kernel's own value at X where it is known already; many kernels then need no further exponential.
 
     Examples
     --------
@@ -58,7 +60,7 @@ def contract(kernel: Any, X: Matrix, G: Matrix) -> Matrix:
     >>> contract(kernel, X, G).round(4), np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]).round(4)
     (array([6.4261, 2.4261]), array([6.4261, 2.4261]))
     """
-    return np.asarray(_node(kernel).slope(kernel, X, G), dtype=np.float64)
+    return np.asarray(_node(kernel).slope(kernel, X, G, K), dtype=np.float64)
 
 
 class _Node:
@@ -67,7 +69,7 @@ class _Node:
     def __init__(
         self,
         value: Callable[[Any, Matrix, Matrix | None], Matrix],
-        slope: Callable[[Any, Matrix, Matrix], Any],
+        slope: Callable[[Any, Matrix, Matrix, Matrix | None], Any],
     ) -> None:
         self.value, self.slope = value, slope
 
@@ -87,7 +89,7 @@ def _node(kernel: Any) -> _Node:
     return _FOREIGN
 
 
-def _foreign_slope(kernel: Any, X: Matrix, G: Matrix) -> Matrix:
+def _foreign_slope(kernel: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return np.asarray(np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]))
 
 
@@ -101,7 +103,7 @@ def _sum_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return K
 
 
-def _sum_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+def _sum_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return np.concatenate([contract(k.k1, X, G), contract(k.k2, X, G)])
 
 
@@ -122,17 +124,17 @@ def _product_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return K
 
 
-def _product_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+def _product_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     parts: list[Matrix] = []
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
         if one.n_dims == 0:
             parts.append(np.zeros(0))
             continue
         c, own = _factor(other), _factor(one)
-        if c is not None:
-            parts.append(c * contract(one, X, G))
-        elif own is not None:  # d/dlog c of c K2
-            parts.append(np.array([own * _inner(G, evaluate(other, X))]))
+        if own is not None:  # d/dlog c of c K2 is c K2
+            parts.append(np.array([_inner(G, evaluate(k, X) if K is None else K)]))
+        elif c is not None:  # both G and K are off by c, in opposite directions: their product, which counts, is not
+            parts.append(c * contract(one, X, G) if K is None else _scaled(one, X, G, K, c))
         else:
             weighted = evaluate(other, X)
             weighted *= G
@@ -140,11 +142,18 @@ def _product_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
     return np.concatenate(parts)
 
 
+def _scaled(kernel: Any, X: Matrix, G: Matrix, K: Matrix, c: float) -> Matrix:
+    """contract(kernel, X, c G) from K = c kernel(X)."""
+    if type(kernel).__name__ == "RBF":  # which reads K only through G o K
+        return contract(kernel, X, G, K)
+    return c * contract(kernel, X, G)
+
+
 def _power_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.asarray(evaluate(k.kernel, X, Y) ** k.exponent)
 
 
-def _power_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+def _power_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     weighted = evaluate(k.kernel, X) ** (k.exponent - 1)
     weighted *= k.exponent * G
     return contract(k.kernel, X, weighted)
@@ -163,7 +172,7 @@ def _constant_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.full((len(X), len(X if Y is None else Y)), float(k.constant_value))
 
 
-def _constant_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+def _constant_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [float(k.constant_value) * float(G.sum())] if _free(k, "constant_value") else []
 
 
@@ -171,7 +180,7 @@ def _white_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return float(k.noise_level) * np.eye(len(X)) if Y is None else np.zeros((len(X), len(Y)))
 
 
-def _white_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+def _white_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [float(k.noise_level) * float(np.trace(G))] if _free(k, "noise_level") else []
 
 
@@ -181,7 +190,7 @@ def _dot_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return K
 
 
-def _dot_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+def _dot_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [2.0 * float(k.sigma_0) ** 2 * float(G.sum())] if _free(k, "sigma_0") else []
 
 
@@ -204,12 +213,10 @@ def _rbf_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.asarray(np.exp(K, out=K))
 
 
-def _rbf_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+def _rbf_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
-    H = _rbf_value(k, X, None)
-    H *= G
-    return _lengths_slope(k, X, H)
+    return _lengths_slope(k, X, G * (_rbf_value(k, X, None) if K is None else K))
 
 
 # value and w (dK/dlog l_d = w * (x_d - x'_d)^2 / l_d^2) as functions of r
@@ -232,7 +239,7 @@ def _matern_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return _MATERN[k.nu][0](np.sqrt(r, out=r))
 
 
-def _matern_slope(k: Any, X: Matrix, G: Matrix) -> Matrix:
+def _matern_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
     r = _squared(X, None, k.length_scale)
@@ -248,7 +255,7 @@ def _rational_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.asarray(K ** (-k.alpha))
 
 
-def _rational_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+def _rational_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     r2 = _squared(X, None, k.length_scale)
     base = 1.0 + r2 / (2.0 * k.alpha)
     K = base**-k.alpha
@@ -265,7 +272,7 @@ def _periodic_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.asarray(np.exp(-2.0 * (np.sin(angle) / k.length_scale) ** 2))
 
 
-def _periodic_slope(k: Any, X: Matrix, G: Matrix) -> list[float]:
+def _periodic_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     angle = np.pi * np.sqrt(_squared(X, None, 1.0)) / k.periodicity
     sine = np.sin(angle)
     H = G * np.exp(-2.0 * (sine / k.length_scale) ** 2)

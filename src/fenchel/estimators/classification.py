@@ -30,7 +30,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         if self.classes_.size < 2:
             raise problem(
                 type(self).__name__,
-                f"y has one class only, {self.classes_[0]!r}",
+                f"y has one class only, {self.classes_.tolist()[0]!r}",
                 "two or more classes",
                 "With one class there is nothing to tell apart.",
             )

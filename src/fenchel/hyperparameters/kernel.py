@@ -48,6 +48,7 @@ class KernelCovariance(Family):
         self.kernel, self.X = kernel, X
         self.mean, self.design, self.offset = mean, design, offset
         self._log_prior = log_prior
+        self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, its covariance
 
     @property
     def theta(self) -> np.ndarray:
@@ -70,7 +71,9 @@ class KernelCovariance(Family):
         return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
 
     def at(self, theta: np.ndarray) -> DenseCovariance:
-        K = evaluate(self.kernel_at(theta), self.X)
+        kernel = self.kernel_at(theta)
+        K = evaluate(kernel, self.X)
+        self._known = (np.array(theta, dtype=np.float64), kernel, K)
         return DenseCovariance.trusted(K, self.mean, self.design, self.offset)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
@@ -78,6 +81,8 @@ class KernelCovariance(Family):
         G = to_numpy(blocks.pop(0))
         while blocks:
             G = G + to_numpy(blocks.pop(0))
+        if self._known is not None and np.array_equal(self._known[0], theta):
+            return contract(self._known[1], self.X, G, self._known[2])
         return contract(self.kernel_at(theta), self.X, G)
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -132,7 +132,7 @@ def learn(
     rng: Any = None,
     tol: float = 1e-10,
     max_iter: int = 100,
-    gtol: float = 1e-5,
+    gtol: float = 1e-3,
     progress: bool = False,
     callback: Callable[[dict[str, float]], Any] | None = None,
 ) -> Learned:
@@ -153,7 +153,7 @@ def learn(
     max_iter : int
         Iterations of the search, each start.
     gtol : float
-        It ends where the projected gradient is below this.
+        It ends where no slope within the bounds exceeds this, in nats for an e-fold of a hyperparameter.
     progress : bool
         Draw a live line.
     callback : callable, optional

@@ -177,6 +177,13 @@ def multiply_symmetric(A: Array, b: Array) -> Array:
 
 def symmetrised(A: Array) -> Array:
     """The full matrix of a lower triangle, as a new array."""
+    if is_numpy(A):
+        out = np.array(A)
+        for i0, i1 in _row_blocks(A.shape[0]):
+            out[:i0, i0:i1] = out[i0:i1, :i0].T
+            square = out[i0:i1, i0:i1]
+            square[:] = np.tril(square) + np.tril(square, -1).T
+        return out
     xp = namespace(A)
     low = xp.tril(A)
     return low + xp.matrix_transpose(xp.tril(A, k=-1))
