@@ -68,9 +68,77 @@ def test_the_examples_with_learned_precisions(load, printed, tmp_path, capsys):
     assert printed in capsys.readouterr().out
 
 
+def drawn(path):
+    return path.stat().st_size > 10_000
+
+
+def test_the_binary_example(tmp_path, capsys):
+    models = load("gp_binary").main(tmp_path / "picture.png")
+    ours = models["fenchel"][-1]
+    assert ours.converged_
+    assert ours.gap_ < 1e-8
+    assert drawn(tmp_path / "picture.png")
+    theirs, mine = (float(word) for word in re.findall(r"test log loss (\S+)", capsys.readouterr().out))
+    assert mine <= theirs + 0.005
+
+
+def test_the_multiclass_example(tmp_path, capsys):
+    model = load("gp_multiclass").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert model.n_classes_ == 3
+    assert drawn(tmp_path / "picture.png")
+    assert "96% of the other 75 flowers right" in capsys.readouterr().out
+
+
+def test_the_counts_example(tmp_path, capsys):
+    model = load("gp_counts").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert drawn(tmp_path / "picture.png")
+    assert "deaths per 1000 births" in capsys.readouterr().out
+
+
+def test_the_evidence_example(tmp_path, capsys):
+    model, display = load("evidence_surface").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert 0 <= model.elbo_ - display.values.max() < 0.5  # no point of the grid is above the learned one
+    assert drawn(tmp_path / "picture.png")
+    assert "441 grid points" in capsys.readouterr().out
+
+
+def test_the_map_example(tmp_path, capsys):
+    model = load("areal_map").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert model.gap_ < 1e-8
+    assert drawn(tmp_path / "picture.png")
+    assert "of 544 districts" in capsys.readouterr().out
+
+
+def test_the_coefficients_example(tmp_path, capsys):
+    models = load("logistic_coefficients").main(tmp_path / "picture.png")
+    assert all(model.converged_ for model in models.values())
+    assert models["ard"].elbo_ > models["ridge"].elbo_  # seven variances hold one
+    assert drawn(tmp_path / "picture.png")
+    assert "test log loss" in capsys.readouterr().out
+
+
+def test_the_volatility_estimator_example(tmp_path, capsys):
+    model = load("volatility_model").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert 0.95 < model.phi_ < 1.0
+    assert drawn(tmp_path / "picture.png")
+    assert "with probability 0.95" in capsys.readouterr().out
+
+
 def test_every_example_has_a_test():
     tested = set(re.findall(r'load\("(\w+)"\)', Path(__file__).read_text()))
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested
+
+
+def test_the_gallery_shows_every_example_and_every_picture():
+    gallery = (ROOT / "examples" / "README.md").read_text()
+    targets = set(re.findall(r"\]\(([^)#]+)\)", gallery))
+    folder = ROOT / "examples"
+    assert targets == {str(p.relative_to(folder)) for p in [*folder.glob("*.py"), *folder.glob("pictures/*.png")]}
 
 
 def test_the_readme_runs(capsys):

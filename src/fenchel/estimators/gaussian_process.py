@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import choice, problem
+from ..checks import choice
 from ..hyperparameters import Family, KernelCovariance
 from ..kernels import diagonal, evaluate
 from ..likelihoods.base import Likelihood
@@ -232,7 +232,4 @@ def _weights(sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
         return None
     from sklearn.utils.validation import _check_sample_weight
 
-    weights = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
-    if not weights.any():
-        raise problem("sample_weight", "every weight is zero", "some row that counts")
-    return weights
+    return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))

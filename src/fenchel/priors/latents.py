@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..linalg import rows as row_passes
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.dense import asarray_index, semidefinite_root, solve_lower
 
@@ -56,7 +57,7 @@ class Latents:
             return z
         if is_index(W):
             return namespace(z).take(z, asarray_index(W, z), axis=0)
-        return W @ z
+        return row_passes.times(W, z)
 
     def adjoint(self, W: Rows, a: Array) -> Array:
         """W' a for a (R,)."""
@@ -66,7 +67,17 @@ class Latents:
             out = np.zeros(self.n)
             np.add.at(out, W, to_numpy(a))
             return asarray(out, a)
-        return W.T @ a
+        return row_passes.adjoint(W, a)
+
+    def pull_back(self, W: Rows, G: Array) -> Array:
+        """W' G W (L, L) for a symmetric G (R, R)."""
+        if W is None:
+            return G
+        if is_index(W):
+            out = np.zeros((self.n, self.n))
+            out[np.ix_(W, W)] = to_numpy(G)
+            return asarray(out, G)
+        return W.T @ (W.T @ G).T
 
     # -- covariance --------------------------------------------------------------------------------
     def covariance_times(self, v: Array) -> Array:
@@ -99,13 +110,7 @@ class Latents:
         own = self.Sigma if self.diagonal_only else xp.linalg.diagonal(self.Sigma)
         if W is None or is_index(W):
             return self.multiply(W, own)
-        if self.diagonal_only and is_sparse(W):
-            return np.asarray(W.multiply(W) @ self.Sigma)
-        if is_sparse(W):
-            return np.asarray(W.multiply(W @ self.Sigma).sum(axis=1)).ravel()
-        if self.diagonal_only:
-            return (W * W) @ self.Sigma
-        return xp.sum((W @ self.Sigma) * W, axis=1)
+        return row_passes.row_norms(W, self.Sigma) if self.diagonal_only else row_passes.row_products(W, self.Sigma)
 
     # -- whitening: z = mu + R u, u ~ N(0, I) ------------------------------------------------------
     @property

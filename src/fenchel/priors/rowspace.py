@@ -344,11 +344,9 @@ class RowsFactor(BlockFactor):
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            Binv = dense.symmetrised(dense.inverse_from(namespace(a).asarray(part.L_inverse(), copy=True)))
-            Binv *= part.root[:, None]
-            Binv *= part.root[None, :]
-            G = pull_back(z, W, Binv)
-            G = -0.5 * G if G is not Binv else _halved(Binv)
+            Binv = dense.inverse_from(namespace(a).asarray(part.L_inverse(), copy=True))
+            G = z.pull_back(W, dense.symmetrised(dense.scale_symmetric(Binv, part.root)))
+            G *= -0.5
             G += (0.5 * a)[:, None] * a[None, :]
             out.append(G)
         return out
@@ -358,6 +356,13 @@ class RowsFactor(BlockFactor):
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
             out.append(z.diagonal(None) - part.explained(z.cross(W).T))
         return self.predictors.columns(out)
+
+    def latent_covariance(self) -> list[Array]:
+        out = []
+        for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
+            half = dense.multiply_lower(part.L_inverse(), part.root[:, None] * z.cross(W))
+            out.append((dense.diagonal_matrix(z.Sigma) if z.diagonal_only else z.Sigma) - half.T @ half)
+        return out
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
         triples = zip(self.parts, self.predictors.latents, self.predictors.designs, cross, strict=True)
@@ -385,20 +390,3 @@ class RowsFactor(BlockFactor):
             R = dense.semidefinite_root(part.covariance())
             draws.append((R @ asarray(rng.standard_normal((R.shape[1], size)), R)).T)
         return draws
-
-
-def _halved(G: Array) -> Array:
-    """-G/2 in its own memory."""
-    G *= -0.5
-    return G
-
-
-def pull_back(z: Latents, W: Any, G: Array) -> Array:
-    """W' G W (L, L) for a symmetric G (R, R)."""
-    if W is None:
-        return G
-    if isinstance(W, np.ndarray) and W.ndim == 1:
-        out = np.zeros((z.n, z.n))
-        out[np.ix_(W, W)] = to_numpy(G)
-        return asarray(out, G)
-    return W.T @ (W.T @ G).T

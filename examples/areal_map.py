@@ -1,0 +1,40 @@
+"""Cancer of the oral cavity in the 544 districts of Germany, 1986-90: relative risk on a map.
+
+Seen, left: the relative risk of each district, smoothed over its neighbours as far as the data ask for (BYM2: a part
+shared with neighbours and one of its own, both learned). Right: the probability that it is above 1.
+
+    python examples/areal_map.py [picture.png]
+"""
+
+import sys
+
+import numpy as np
+import pandas as pd
+
+from fenchel.datasets import load_germany
+from fenchel.estimators import GMRFRegressor
+from fenchel.plots import plot_map
+
+
+def main(picture=None):
+    germany = load_germany()
+    X = pd.DataFrame({"district": np.arange(544)})
+    model = GMRFRegressor({"district": ("bym2", germany.adjacency)}).fit(X, germany.Y, exposure=germany.E)
+    risk = model.effects_["district"]
+    print(model.hyperparameters_.round(3).to_string())
+    print(f"elbo {model.elbo_:.4f}, proved to within {model.gap_:.0e}")
+    print(f"above 1 with probability 0.95: {(risk['p_above_1'] > 0.95).sum()} of 544 districts")
+    if picture:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9, 6), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        plot_map(germany.polygons, risk["relative_risk"], left, label="relative risk", ratio=True)
+        label = "probability that the risk is above 1"
+        plot_map(germany.polygons, risk["p_above_1"], right, label=label, cmap="PuOr_r", limits=(0.0, 1.0))
+        figure.savefig(picture, dpi=150)
+    return model
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

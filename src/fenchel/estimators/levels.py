@@ -1,0 +1,172 @@
+"""The levels of an effect: names of regions from the graph, regular times, sorted labels.
+
+A level is any hashable value; 3 and 3.0 are the same one. Their order is that of the graph's nodes, or time's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..checks import problem
+from ..gmrf import as_adjacency
+
+_SPARSEST = 100  # steps without data to a step with data: beyond it the numbers count something finer than steps
+
+
+def values(column: Any) -> list[Any]:
+    """A column as a list of plain values: dates as Timestamps, numbers as Python's own."""
+    if hasattr(column, "to_list"):  # pandas and polars
+        return list(column.to_list())
+    array = np.asarray(column)
+    if array.dtype.kind == "M":
+        import pandas as pd
+
+        return list(pd.DatetimeIndex(array))
+    return array.tolist() if array.ndim == 1 else [row.item() for row in array.ravel()]
+
+
+def present(value: Any) -> bool:
+    """Neither None, NaN, NaT, pandas' NA nor infinite."""
+    if value is None or type(value).__name__ == "NAType":  # NA == NA has no truth
+        return False
+    return bool(value == value) and not (isinstance(value, float) and np.isinf(value))
+
+
+def listed(where: str, name: Any, levels: Any) -> list[Any]:
+    """The user's own levels, each once."""
+    out = values(levels) if hasattr(levels, "dtype") else list(levels)
+    if len(set(out)) < len(out):
+        twice = next(level for i, level in enumerate(out) if level in out[:i])
+        raise problem(where, f"levels[{name!r}] names {twice!r} twice", "each level once")
+    return out
+
+
+def shown(levels: list[Any]) -> str:
+    """A few of them."""
+    if len(levels) <= 4:
+        return ", ".join(repr(level) for level in levels)
+    return f"{levels[0]!r}, {levels[1]!r}, ..., {levels[-1]!r}"
+
+
+# -- graphs ----------------------------------------------------------------------------------------------
+def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None) -> tuple[Any, list[Any]]:
+    """The adjacency matrix and its nodes' names: the user's, the graph's own, or 0, 1, ..."""
+    own: list[Any] | None = None
+    if isinstance(graph, Mapping):  # name -> neighbours
+        own = list(dict.fromkeys([*graph, *(b for near in graph.values() for b in near)]))
+        place = {node: i for i, node in enumerate(own)}
+        pairs = [(place[a], place[b]) for a, near in graph.items() for b in near]
+        A = as_adjacency(np.array(pairs, dtype=np.int64).reshape(-1, 2), len(own))
+    elif hasattr(graph, "columns") and hasattr(graph, "index"):  # a pandas frame
+        own = list(graph.index)
+        if list(graph.columns) != own:
+            raise problem(where, f"the adjacency of {name!r} has other columns than rows", "one order of names in both")
+        A = as_adjacency(np.asarray(graph))
+    else:
+        for attribute in ("id_order", "unique_ids", "nodes"):  # libpysal's W and Graph, networkx
+            if hasattr(graph, attribute):
+                own = list(getattr(graph, attribute))
+                break
+        A = as_adjacency(graph, None if levels is None else len(levels))
+    n = A.shape[0]
+    if levels is not None and own is not None and set(levels) == set(own):  # the same names in another order
+        levels = own
+    if levels is not None and len(levels) != n:
+        raise problem(where, f"levels[{name!r}] has {len(levels)} entries and the graph {n} nodes", "one name a node")
+    return A, levels if levels is not None else own if own is not None else list(range(n))
+
+
+# -- time and labels -------------------------------------------------------------------------------------
+def inferred(where: str, name: Any, column: Any, in_time: bool) -> list[Any]:
+    """The levels of a column: every step from the first time to the last, or the labels in order."""
+    categories = getattr(getattr(column, "dtype", None), "categories", None)
+    if categories is not None:
+        return list(categories)
+    found = [value for value in dict.fromkeys(values(column)) if present(value)]
+    if not found:
+        raise problem(where, f"the column {name!r} is empty", "at least one level")
+    if in_time:
+        return _times(where, name, found)
+    try:
+        return sorted(found)
+    except TypeError:  # labels of several kinds
+        return sorted(found, key=lambda value: (str(type(value)), str(value)))
+
+
+def _times(where: str, name: Any, found: list[Any]) -> list[Any]:
+    advice = f"Say which times the effect steps through: levels={{{name!r}: ...}}."
+    if all(isinstance(value, (bool, int, float)) for value in found):
+        times = np.sort(np.array(found, dtype=np.float64))
+        if (times == np.floor(times)).all() and np.ptp(times) < _SPARSEST * (100 + times.size):
+            return list(range(int(times[0]), int(times[-1]) + 1))
+        if _regular(np.diff(times)):
+            return times.tolist()
+        raise problem(where, f"the times {name!r} are not equally spaced", "a regular grid", advice)
+    if hasattr(found[0], "ordinal") and hasattr(found[0], "freq"):  # pandas Periods
+        import pandas as pd
+
+        return list(pd.period_range(min(found), max(found)))
+    if hasattr(found[0], "timestamp"):
+        import pandas as pd
+
+        dates = pd.DatetimeIndex(sorted(found))
+        whole = len(set(dates.day)) == 1 or bool(dates.is_month_end.all())  # months, quarters, years
+        months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.float64))
+        if _regular(np.diff(dates.asi8).astype(np.float64)) or (whole and _regular(months)):
+            return list(dates)
+        raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
+    got = f"the column {name!r} holds {found[0]!r}, which has no place in time"
+    raise problem(where, got, "numbers or dates", advice)
+
+
+def _regular(gaps: np.ndarray) -> bool:
+    return gaps.size == 0 or bool(np.ptp(gaps) <= 1e-6 * gaps.max())
+
+
+# -- a single series -------------------------------------------------------------------------------------
+def times_of(where: str, X: Any) -> np.ndarray:
+    """Times (N,), numbers or datetime64, from a vector, a column or a frame of one column."""
+    out = np.asarray(X)
+    out = out[:, 0] if out.ndim == 2 and out.shape[1] == 1 else out
+    if out.ndim != 1:
+        raise problem(where, f"X has shape {out.shape}", "times (N,) or (N, 1)", "Several series are several fits.")
+    if out.dtype.kind not in "biufM":
+        import pandas as pd
+
+        dates = [date.to_timestamp() if hasattr(date, "to_timestamp") else date for date in out]  # Periods too
+        try:
+            out = np.asarray(pd.to_datetime(dates, utc=True).tz_localize(None))
+        except (TypeError, ValueError):
+            raise problem(where, f"X[0] = {out[0]!r} is no time", "numbers or dates") from None
+    bad = np.isnat(out) if out.dtype.kind == "M" else ~np.isfinite(out.astype(np.float64))
+    if bad.any():
+        raise problem(where, f"X[{int(np.argmax(bad))}] is missing", "a time in every row")
+    return out
+
+
+def increasing(where: str, times: np.ndarray) -> None:
+    """Refuse times that stand still or go back."""
+    late = np.flatnonzero(~(times[1:] > times[:-1]))
+    if late.size:
+        i = int(late[0]) + 1
+        got = f"X[{i}] = {times[i]} does not come after X[{i - 1}] = {times[i - 1]}"
+        raise problem(where, got, "increasing times", "Sort the rows; a missing return is a row with NaN.")
+
+
+def steps_of(where: str, known: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The step of each time, 0 the first known one; beyond the known ones on a regular grid only."""
+    if (times.dtype.kind == "M") != (known.dtype.kind == "M"):
+        raise problem(where, f"X holds {times.dtype} and fit had {known.dtype}", "the same kind of time")
+    place = np.clip(np.searchsorted(known, times), 0, known.size - 1)
+    beyond = known[place] != times
+    if not beyond.any():
+        return place
+    gaps = np.diff(known)
+    step = ((times - known[0]) / gaps[0]).astype(np.float64)
+    if not _regular((gaps / gaps[0]).astype(np.float64)) or (np.abs(step - np.round(step)) > 1e-6).any():
+        advice = "Use forecast(steps) for what comes after the last return."
+        raise problem(where, f"X holds {times[beyond][0]}, which is no time of the fit", "times of the fit", advice)
+    return np.round(step).astype(np.int64)
