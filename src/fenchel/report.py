@@ -1,8 +1,8 @@
 """One html file that needs nothing else: text, tables and figures, readable on a phone and on paper.
 
 A report is a title and sections, or chapters of sections; a section is a heading and blocks; a block is a paragraph (a
-plain string), ``Pre``, ``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are embedded,
-nothing is fetched.
+plain string), ``Pre``, ``Bullets``, ``Table``, ``Picture`` or ``Row`` of pictures. All text is escaped, figures are
+embedded, nothing is fetched.
 """
 
 from __future__ import annotations
@@ -58,13 +58,21 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Bullets:
+    """Short statements, one a line, under a line that introduces them."""
+
+    items: Sequence[str]
+    lead: str = ""
+
+
+@dataclass(frozen=True)
 class Row:
     """Pictures side by side where the screen is wide enough, else one below the other."""
 
     pictures: Sequence[Picture]
 
 
-Block: TypeAlias = str | Pre | Table | Picture | Row
+Block: TypeAlias = str | Pre | Bullets | Table | Picture | Row
 
 
 @dataclass(frozen=True)
@@ -208,13 +216,18 @@ def _html(block: Block) -> str:
             return f"<p>{escape(block)}</p>"
         case Pre():
             return f'<pre tabindex="0">{escape(block.text)}</pre>'
+        case Bullets():
+            lead = f"<p>{escape(block.lead)}</p>\n" if block.lead else ""
+            return lead + "<ul>\n" + "\n".join(f"<li>{escape(item)}</li>" for item in block.items) + "\n</ul>"
         case Table():
             return _table(block)
         case Picture():
             return _picture(block)
         case Row():
             return '<div class="row">\n' + "\n".join(_picture(p) for p in block.pictures) + "\n</div>"
-    raise problem("write_report", f"a block is a {type(block).__name__}", "a string, Pre, Table, Picture or Row")
+    raise problem(
+        "write_report", f"a block is a {type(block).__name__}", "a string, Pre, Bullets, Table, Picture or Row"
+    )
 
 
 def _table(table: Table) -> str:

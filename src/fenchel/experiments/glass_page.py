@@ -358,8 +358,8 @@ def _least(surface: Surface) -> float:
 def _summary(study: Study) -> list[str]:
     surface, star = study.surfaces[PAPERS], study.stars[PAPERS]
     out = [
-        f"{surface.gap.size} grid points certified to relative gap {surface.gap.max():.1e} in {surface.seconds:.2f} s;",
-        f"best at log(s) = {star.log_s:.1f}, log(sigma) = {star.log_sigma:.1f}: log evidence {star.elbo:.2f}, "
+        f"{surface.gap.size} grid points certified to relative gap {surface.gap.max():.1e} in {surface.seconds:.2f} s.",
+        f"Best at log(s) = {star.log_s:.1f}, log(sigma) = {star.log_sigma:.1f}: log evidence {star.elbo:.2f}, "
         f"{star.bits:.2f} bits a test row.",
     ]
     unit, _ = study.seconds_to(NEWTON, 0.1)

@@ -17,7 +17,7 @@ import click
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ..plots.base import new_figure
-from ..report import Chapter, Section, Table, write_report
+from ..report import Bullets, Chapter, Section, Table, write_report
 from .common import Result, Settings, progress_bar, versions
 
 TITLE = "Fast dual variational inference: the paper's experiments, rerun"
@@ -83,9 +83,7 @@ def _opening(results: Sequence[Result], seconds: Sequence[float], total: float, 
         ["total time", _duration(total)],
     ]
     spent = [[result.title, _duration(s)] for result, s in zip(results, seconds, strict=True)]
-    findings: list[str] = []
-    for result in results:
-        findings += [f"{result.title}: {' '.join(line.strip() for line in result.summary)}"]
+    findings = [Bullets([line.strip() for line in result.summary], f"{result.title}:") for result in results]
     return Section(
         "In short",
         [
