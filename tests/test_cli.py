@@ -143,7 +143,7 @@ def test_reproduce_runs_each_target_once_in_order(tmp_path, monkeypatch):
     assert asked == [(name, False, 2, 5.0, 3) for name in ("glass", "germany", "volatility", "logistic")]
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert text.count('<h2 class="chapter">') == 4
-    assert "Germany: germany is done" in text
+    assert "<li>germany is done</li>" in text
     asked.clear()
     CliRunner().invoke(main, ["reproduce", "logistic", "glass", "glass", "--quiet", "--out", str(tmp_path)])
     assert [a[0] for a in asked] == ["glass", "logistic"]
