@@ -268,6 +268,11 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         scale = 1.0 / max(1.0, float(np.linalg.norm(negative(start)[1])))
         options = {"maxiter": max_iter, "gtol": scale * gtol, "ftol": _FTOL, "maxfun": 20 * max_iter}
         found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
+        if found.status == 2 and best is not None:  # its search failed: where a loose fit's error is felt, fit exactly
+            evidence.slope = None
+            evidence.begin(best[3])
+            theta, best = best[1], None
+            found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
         message, success = str(found.message), bool(found.success)
     assert best is not None
     value, theta, gradient, solution = best
