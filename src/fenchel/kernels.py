@@ -200,7 +200,8 @@ def _squared(X: Matrix, Y: Matrix | None, length: Any) -> Matrix:
 
 
 def _lengths_slope(k: Any, X: Matrix, H: Matrix) -> Matrix:
-    """sum_ij H_ij (x_id - x_jd)^2 / l_d^2 for each length scale, or summed when there is one."""
+    """sum_ij H_ij (x_id - x_jd)^2 / l_d^2 for each length scale, or summed when there is one. H is used up."""
+    np.fill_diagonal(H, 0.0)  # it counts for nothing, and for much rounding when lengths are short
     scaled = np.asarray(X, dtype=np.float64) / k.length_scale
     scaled = scaled - scaled.mean(axis=0)
     each = 2.0 * (H.sum(axis=1) @ scaled**2 - np.einsum("id,id->d", scaled, H @ scaled))
