@@ -72,6 +72,19 @@ class Posterior:
         """Var[z]: (L,), or (L, C)."""
         return self._factor.latent_variance()
 
+    def latent_covariance(self) -> Array:
+        """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
+        factor = self._factor
+        if not hasattr(factor, "latent_covariance"):
+            raise problem(
+                "posterior.latent_covariance",
+                "the covariance of sparse latents is a full matrix",
+                "a DenseCovariance or Features prior",
+                "Use posterior.latent_variance, or posterior.sample for joint draws.",
+            )
+        blocks = factor.latent_covariance()
+        return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
+
     def predict(
         self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
     ) -> tuple[Array, Array]:

@@ -11,15 +11,17 @@ shifts the mean of the others, and they are predicted afterwards.
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .checks import first, numeric, problem
-from .likelihoods.base import LABELS, Likelihood, Site
-from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .likelihoods.base import LABELS, Likelihood, Rows, Site, slice_rows
+from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
+from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import NewtonSystem, Prior
 
@@ -41,11 +43,11 @@ class Problem:
         self.y = numeric(likelihood.name, "y", host, LABELS)
         self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
-        site = likelihood.site(likelihood.start(self.all_rows, 1.0), self.all_rows)
-        self.coupled = site.slack is not None
+        one = slice_rows(self.all_rows, slice(0, 1))
+        self.coupled = likelihood.site(likelihood.start(one, 1.0), one).slack is not None
         self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, self.coupled)
         self._refuse_correlated()
-        self._set_aside(site)
+        self._set_aside()
 
     def _refuse_correlated(self) -> None:
         if self.likelihood.needs_independent_predictors and self.all_predictors.correlated:
@@ -56,36 +58,71 @@ class Problem:
                 'Use bound="log-sum", which holds under any correlation.',
             )
 
-    def _set_aside(self, site: Site) -> None:
+    def _set_aside(self) -> None:
         """Split the observations into those with curvature and the rest, whose alpha is a constant."""
-        xp, rows, full = namespace(site.tau), self.all_rows, self.all_predictors
+        rows, full = self.all_rows, self.all_predictors
         weight = rows["weight"]
-        keep = to_numpy((weight > 0.0) & ~self.likelihood.is_flat(rows))
-        aside = asarray(~keep, weight)
-        self.fixed_alpha = (weight * aside)[:, None] * site.alpha  # of the rows set aside; 0 for the active ones
+        xp, keep = namespace(weight), to_numpy((weight > 0.0) & ~self.likelihood.is_flat(rows))
+        self.active = np.flatnonzero(keep)
+        self._fixed: Array | None = None  # alpha of the rows set aside, 0 for the active ones; None when all are active
         if keep.all():
-            self.active, self.predictors, self.mt, self.rows, self.shift = (
-                np.flatnonzero(keep),
-                full,
-                full.mt,
-                rows,
-                0.0,
-            )
+            self.predictors, self.mt, self.rows, self.shift = full, full.mt, rows, 0.0
         else:
-            self.active = np.flatnonzero(keep)
+            aside = asarray(~keep, weight)
+            alpha = self.site(self.likelihood.start(rows, 1.0), rows).alpha
+            self._fixed = fixed = (weight * aside)[:, None] * alpha
             kept_weight = weight * (1.0 - aside)
             if self.active.size == 0:
                 self.active = np.zeros(1, dtype=int)  # no curvature at all: one row of weight 0 keeps the shapes
             index = asarray_index(self.active, weight)
-            S_alpha = full.apply(self.fixed_alpha)
+            S_alpha = full.apply(fixed)
             self.mt = xp.take(full.mt - S_alpha, index, axis=0)
             self.rows = {k: xp.take(v, index, axis=0) for k, v in {**rows, "weight": kept_weight}.items()}
             self.predictors = full.restrict(self.active)
             # E exp(-a' eta) = exp(-mt' a + a' S a / 2) for the linear rows, with their base measure
-            quadratic = xp.sum(self.fixed_alpha * (0.5 * S_alpha - full.mt))
+            quadratic = xp.sum(fixed * (0.5 * S_alpha - full.mt))
             self.shift = float(quadratic - xp.sum(aside * weight * self.likelihood.constant(rows)))
         self.weight = self.rows["weight"]
+        self.weighted = bool(xp.any(self.weight != 1.0))
         self.constant = float(xp.sum(self.weight * self.likelihood.constant(self.rows)))
+
+    # -- the likelihood, in blocks of rows ---------------------------------------------------------
+    def site(self, s: Array, rows: Rows | None = None) -> Site:
+        """The sites of the active rows, or of others."""
+        given = self.rows if rows is None else rows
+        if not is_numpy(s):
+            return self.likelihood.site(s, given)
+
+        def one(block: slice) -> tuple[Any, ...]:
+            site = self.likelihood.site(s[block], slice_rows(given, block))
+            return tuple(getattr(site, field.name) for field in fields(site))
+
+        return Site(*in_blocks(s.shape[0], one))
+
+    def gaps(self, s: Array, h: Array, rho: Array) -> Array:
+        """The gap of each active row (N,)."""
+        if not is_numpy(s):
+            return self.likelihood.gap(s, h, rho, self.rows)
+
+        def one(block: slice) -> tuple[Any, ...]:
+            return (self.likelihood.gap(s[block], h[block], rho[block], slice_rows(self.rows, block)),)
+
+        return in_blocks(s.shape[0], one)[0]
+
+    def straight(self, s: Array, ds: Array) -> Array | None:
+        """Where s is once tau has moved straight by J ds, in all rows; None if one would come near its boundary."""
+        if not is_numpy(s):
+            return self.likelihood.straight(s, ds, self.rows)
+        bent = False
+
+        def one(block: slice) -> tuple[Any, ...]:
+            nonlocal bent
+            there = None if bent else self.likelihood.straight(s[block], ds[block], slice_rows(self.rows, block))
+            bent = bent or there is None
+            return (s[block] if there is None else there,)
+
+        there = in_blocks(s.shape[0], one)[0]
+        return None if bent else there
 
     # -- points ------------------------------------------------------------------------------------
     def at(self, s: Array) -> Point:
@@ -135,15 +172,21 @@ class Problem:
             raise problem("infer", f"start{first(bad)} is not finite", "finite numbers; any are feasible")
         return asarray(s, self.weight)
 
+    @property
+    def fixed_alpha(self) -> Array:
+        """alpha of the rows set aside, 0 for the active ones (N, C)."""
+        return 0.0 * self.all_predictors.mt if self._fixed is None else self._fixed
+
     def full_s(self, s: Array) -> Array:
         """s of the active rows placed among all observations; the likelihood's own start elsewhere."""
-        return self._scatter(self.likelihood.start(self.all_rows, 1.0), s)
+        return s if self._fixed is None else self._scatter(self.likelihood.start(self.all_rows, 1.0), s)
 
     def full_alpha(self, alpha: Array) -> Array:
-        return self.fixed_alpha + self._scatter(0.0 * self.fixed_alpha, alpha)
+        fixed = self._fixed
+        return alpha if fixed is None else fixed + self._scatter(0.0 * fixed, alpha)
 
     def full_lam(self, lam: Array) -> Array:
-        return self._scatter(0.0 * self.fixed_alpha, lam)
+        return lam if self._fixed is None else self._scatter(0.0 * self._fixed, lam)
 
     def _scatter(self, everywhere: Array, values: Array) -> Array:
         if self.active.size == self.n_observations:
@@ -160,16 +203,17 @@ class Point:
 
     def __init__(self, owner: Problem, s: Array) -> None:
         self.problem, self.s = owner, s
-        likelihood, w = owner.likelihood, owner.weight
-        xp = namespace(s)
+        w, xp = owner.weight, namespace(s)
         with np.errstate(over="ignore", invalid="ignore"):
-            self.site = likelihood.site(s, owner.rows)
-            self.alpha = w[:, None] * self.site.alpha
-            self.lam = w[:, None] * self.site.lam
+            site = owner.site(s)
+            self.alpha, self.lam = site.alpha, site.lam
+            if owner.weighted:
+                self.alpha, self.lam = w[:, None] * self.alpha, w[:, None] * self.lam
             self.S_alpha = owner.predictors.apply(self.alpha)
             self.quadratic = owner.predictors.quadratic(self.alpha, self.S_alpha)
-            value = 0.5 * self.quadratic - float(xp.sum(owner.mt * self.alpha)) + float(xp.sum(w * self.site.k))
+            value = 0.5 * self.quadratic - float(xp.sum(owner.mt * self.alpha)) + float(xp.sum(w * site.k))
             value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
+        self.site = replace(site, tau=None, alpha=None, lam=None, k=None)  # not needed again: memory for the next point
         self.dual = np.inf
         if np.isfinite(value) and bool(xp.all(xp.isfinite(self.lam))):
             try:
@@ -200,7 +244,7 @@ class Point:
         """D - P as a sum of nonnegative terms."""
         owner = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
-            each = owner.likelihood.gap(self.s, self.h, self.rho, owner.rows)
+            each = owner.gaps(self.s, self.h, self.rho)
             xp = namespace(each)
             gap = float(xp.sum(xp.where(owner.weight > 0.0, owner.weight * each, xp.zeros_like(each))))
         return gap if gap == gap else np.inf

@@ -57,6 +57,8 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class (M,)."""
         check_is_fitted(self)
+        if self.classes_.size == 2:  # the mean of a logistic is above 1/2 where the mean of its argument is above 0
+            return self.classes_[(self._predictors(X)[0] > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def decision_function(self, X: Any) -> np.ndarray:

@@ -3,11 +3,12 @@
     "ridge"   one v for all coefficients        "ard"   one v for each: those that do not matter go to zero
 
 The work is done with L x L matrices, L = features + 1, so that rows may be millions: a Newton iteration is a few passes
-over X. The intercept is a column of ones in the one copy of X that is made, and its variance is not learned.
+over X, of which no copy is made. The variance of the intercept is not learned.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,12 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import choice, numeric, positive, problem
-from ..hyperparameters import Family, WeightVariances
+from ..hyperparameters import Family, WeightVariances, learn
 from ..likelihoods import Poisson
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import semidefinite_root
+from ..linalg.rows import WithOnes
+from ..solvers.thinned import SHARE, is_enough, sample
 from .classification import Classification
 from .counts import Counts
 from .gaussian_process import _weights
@@ -55,13 +58,32 @@ class _Linear:
             self._start = np.append(self._start, float(self.intercept_variance))
             self._design = with_ones(X)
 
-    def _family(self) -> Family:
+    def _family_of(self, design: Any) -> WeightVariances:
         bounds = self.variance_bounds
         if not (len(bounds) == 2 and 0.0 < bounds[0] <= bounds[1] < np.inf):
             raise problem(
                 type(self).__name__, f"variance_bounds = {bounds!r}", "a pair 0 < lower <= upper of finite numbers"
             )
-        return WeightVariances(self._design, self._groups, self._start, bounds=bounds)
+        return WeightVariances(design, self._groups, self._start, bounds=bounds)
+
+    @abstractmethod
+    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
+        """Of the training data, or of some rows of it."""
+
+    def _model(self) -> tuple[Likelihood, Family]:
+        return self._likelihood(), self._family_of(self._design)
+
+    def _begin_learning(self, y: np.ndarray, weights: Any) -> None:
+        """With very many rows a sample of them says nearly what the variances will be: start there."""
+        n, L = self._design.shape
+        if not (self.learn_variance and is_enough(n, L * self._likelihood().n_predictors)):
+            return
+        keep = sample(n)
+        each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
+        if (each > 0.0).any():
+            family = self._family_of(self._design[keep])
+            found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=False, tol=1e-8)
+            self._start = family.variances_at(found.theta)
 
     def _finish(self) -> None:
         """Coefficients and what prediction needs; X and the fit are not asked again."""
@@ -69,8 +91,9 @@ class _Linear:
         mean = np.reshape(np.asarray(posterior.latent_mean), (L, -1)).T
         std = np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1))).T
         self.coef_, self.coef_std_ = mean[:, :D], std[:, :D]
-        nothing = np.zeros(mean.shape[0])
-        self.intercept_, self.intercept_std_ = (mean[:, D], std[:, D]) if L > D else (nothing, nothing.copy())
+        none = np.zeros((mean.shape[0], 1 - (L - D)))
+        self.intercept_: Any = np.append(mean[:, D:], none, axis=1)[:, 0]
+        self.intercept_std_: Any = np.append(std[:, D:], none, axis=1)[:, 0]
         v = np.exp(self.theta_)  # type: ignore[attr-defined]
         self.variance_ = float(v[0]) if self.prior == "ridge" else v
         names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(D)])
@@ -97,6 +120,7 @@ class _Linear:
         X = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
         if self._roots is None:
             design = with_ones(X) if self.fit_intercept else X
+            design = design.toarray() if isinstance(design, WithOnes) else design
             h, rho = self.solution_.posterior.predict(design=design)  # type: ignore[attr-defined]
             return np.asarray(h), np.asarray(rho)
         h = X @ np.atleast_2d(self.coef_).T + self.intercept_
@@ -111,13 +135,10 @@ class _Linear:
 
 
 def with_ones(X: Any) -> Any:
-    """[X, 1]: a new C-ordered array, or CSR for a sparse X."""
-    n, D = X.shape
+    """[X, 1]: a view of X, or CSR for a sparse one."""
     if sp.issparse(X):
-        return sp.hstack([sp.csr_array(X), sp.csr_array(np.ones((n, 1)))], format="csr")
-    out = np.empty((n, D + 1))
-    out[:, :D], out[:, D] = X, 1.0
-    return out
+        return sp.hstack([sp.csr_array(X), sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
+    return WithOnes(X)
 
 
 def _variance(X: Any, T: np.ndarray) -> np.ndarray:
@@ -137,7 +158,7 @@ class BayesianLogisticRegression(_Linear, Classification):
     of rows with hundreds of features are fine.
 
     The variance is that of a coefficient, on the scale of X: nothing is rescaled here. Features of different units want
-    a ``StandardScaler`` before this step, as in the second example, or ``prior="ard"``.
+    a ``StandardScaler`` before this step, as in the example, or ``prior="ard"``.
 
     Parameters
     ----------
@@ -155,8 +176,8 @@ class BayesianLogisticRegression(_Linear, Classification):
     variance_bounds : pair of float
         Where a learned variance may lie.
     tol : float
-        Relative duality gap of every fit. The distance of the fit from its optimum, in posterior standard deviations, is
-        at most about sqrt(2 * gap_), and gap_ is relative to an evidence that grows with the rows: hence so small.
+        Relative duality gap of every fit. It is small because the evidence it is relative to grows with the rows, while
+        the coefficients are about sqrt(2 * gap_) posterior standard deviations from their optimum.
 
     Attributes
     ----------
@@ -167,8 +188,8 @@ class BayesianLogisticRegression(_Linear, Classification):
     variance_ : float or array (D,)
         As learned.
     classes_, n_classes_, n_features_in_, feature_names_in_
-    elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``. ``solution_`` holds the rows it
-        was fitted to; prediction does not need it, and a model without it (``del model.solution_``) is small.
+    elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
+        ``solution_`` holds X itself, not a copy.
 
     Examples
     --------
@@ -203,8 +224,8 @@ class BayesianLogisticRegression(_Linear, Classification):
         self.variance_bounds = variance_bounds
         self.tol = tol
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._class_likelihood(self.bound), self._family()
+    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
+        return self._class_likelihood(self.bound)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BayesianLogisticRegression:
         """Fit, and learn the variance.
@@ -219,7 +240,9 @@ class BayesianLogisticRegression(_Linear, Classification):
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C")
         encoded = self._encode(y)
         self._begin(X)
-        self._learn(encoded, _weights(sample_weight, X), self.learn_variance)
+        weights = _weights(sample_weight, X)
+        self._begin_learning(encoded, weights)
+        self._learn(encoded, weights, self.learn_variance)
         self._finish()
         return self
 
@@ -272,8 +295,9 @@ class BayesianPoissonRegression(_Linear, Counts):
         self.variance_bounds = variance_bounds
         self.tol = tol
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._poisson, self._family()
+    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
+        E = self._poisson.exposure
+        return Poisson(None if E is None else E[rows], self._poisson.integer)
 
     def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> BayesianPoissonRegression:
         """Fit, and learn the variance.
@@ -291,7 +315,9 @@ class BayesianPoissonRegression(_Linear, Counts):
         y = np.asarray(y, dtype=np.float64)
         self._poisson: Poisson = self._counts(y, exposure)
         self._begin(X)
-        self._learn(y, _weights(sample_weight, X), self.learn_variance)
+        weights = _weights(sample_weight, X)
+        self._begin_learning(y, weights)
+        self._learn(y, weights, self.learn_variance)
         self._finish()
         self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
         self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])

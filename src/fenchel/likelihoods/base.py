@@ -140,6 +140,13 @@ class Likelihood(ABC):
         """
         return 4.0
 
+    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
+        """s once tau has moved straight by J ds, k'(tau + J ds); None where it would come near its boundary.
+
+        To first order it is s + ds. alpha being affine in tau, S alpha then moves exactly as Newton's step foresaw.
+        """
+        return None
+
     def domain_of(self, rows: Rows) -> Domain:
         """Where tau may lie in these rows."""
         return self.domain
@@ -283,9 +290,17 @@ class Likelihood(ABC):
         return f"{self.name}()" if self.bound == "none" else f"{self.name}(bound={self.bound!r})"
 
 
+_SHORT = 0.7  # a step of tau relative to its distance from the boundary up to which it goes straight
+
+
+def is_short(*steps: Array) -> bool:
+    """Whether relative steps stay well away from -1."""
+    return all(bool(namespace(x).all(namespace(x).abs(x) < _SHORT)) for x in steps)
+
+
 def slice_rows(rows: Rows, index: Any) -> dict[str, Array]:
     """The same rows, fewer of them."""
-    return {key: value[index] for key, value in rows.items()}
+    return {key: value[index, ...] for key, value in rows.items()}
 
 
 def column(x: Any) -> Array:

@@ -13,11 +13,12 @@ from __future__ import annotations
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import (
     expm1_minus,
-    log_mean_exp_excess,
     sigmoid,
     softplus,
     wright_omega_log,
 )
+
+_SMALL = 0.1  # a variance up to which the tilted maximum is a quick contraction
 
 
 class Exponential:
@@ -58,10 +59,20 @@ class Softplus:
 
     @staticmethod
     def divergence(s_hat: Array, s: Array) -> Array:
+        """``log_mean_exp_excess`` for two classes, without an axis of length two."""
         xp = namespace(s)
-        p = xp.stack([sigmoid(s), sigmoid(-s)], axis=-1)
-        delta = xp.stack([s_hat - s, xp.zeros_like(s)], axis=-1)
-        return log_mean_exp_excess(p, delta)
+        p, q, delta = sigmoid(s), sigmoid(-s), s_hat - s
+        up, down = q * delta, -p * delta  # centred: p up + q down = 0
+        top = xp.abs(delta)
+        if not bool(xp.any(top >= 1.0)):
+            return xp.log1p(p * expm1_minus(up) + q * expm1_minus(down))
+        none = xp.zeros_like(delta)
+        near = top < 1.0
+        small = xp.log1p(p * expm1_minus(xp.where(near, up, none)) + q * expm1_minus(xp.where(near, down, none)))
+        top = xp.maximum(up, down)
+        total = p * xp.exp(up - top) + q * xp.exp(down - top)
+        tiny = 5e-324  # p underflowed where the exponent is largest: the excess is then below rounding of `top`
+        return xp.where(near, small, top + xp.log(xp.where(total > 0.0, total, tiny + none)))
 
 
 class Quadratic:
@@ -107,6 +118,8 @@ def tilted_maximiser(h: Array, rho: Array, reference: bool) -> Array:
     convex decreasing function: Newton from its left converges from anywhere, monotonically.
     """
     xp = namespace(h)
+    if not bool(xp.any(rho > _SMALL)):
+        return _contract(h, rho, reference)
     rho = xp.where(rho > 1e-200, rho, 1e-200 + xp.zeros_like(rho))
     log_rho = xp.log(rho)
     base = log_rho + h + rho / 2
@@ -128,3 +141,17 @@ def tilted_maximiser(h: Array, rho: Array, reference: bool) -> Array:
         if not bool(xp.any(xp.abs(step) > 1e-15 * (1.0 + xp.abs(A)))):
             break
     return A + wright_omega_log(base - A) - log_rho
+
+
+def _contract(h: Array, rho: Array, reference: bool) -> Array:
+    """The same for a small rho, by s <- h + (1 - 2 softmax(s)) rho/2: every step is rho/2 of the one before."""
+    xp, s = namespace(h), h
+    for _ in range(60):
+        top = xp.max(s, axis=-1, keepdims=True)
+        top = xp.where(top > 0.0, top, xp.zeros_like(top)) if reference else top
+        e = xp.exp(s - top)
+        total = xp.sum(e, axis=-1, keepdims=True) + (xp.exp(-top) if reference else 0.0)
+        before, s = s, h + (0.5 - e / total) * rho
+        if not bool(xp.any(xp.abs(s - before) > 1e-15 * (1.0 + xp.abs(s)))):
+            break
+    return s

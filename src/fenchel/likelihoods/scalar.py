@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ..linalg.arrays import Array, namespace
-from .base import Domain, Likelihood, Rows, Site
+from .base import Domain, Likelihood, Rows, Site, is_short
 from .potentials import Exponential
 
 
@@ -47,6 +47,9 @@ class ExponentialLikelihood(Likelihood):
 
     def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
         return Exponential.divergence(s_hat, s, self.rate(rows)[:, None])[:, 0]
+
+    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
+        return s + namespace(s).log1p(ds) if is_short(ds) else None
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         bend = self.rate(rows)[:, None] * namespace(eta).exp(self.sign * eta)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .arrays import Array, is_numpy, namespace, to_numpy
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -365,13 +365,3 @@ def asarray_index(index: np.ndarray, like: Array) -> Array:
         return index
     xp = namespace(like)
     return xp.asarray(np.ascontiguousarray(index, dtype=np.int64), device=like.device)
-
-
-def gram(X: Array, weight: Array) -> Array:
-    """X' diag(weight) X as a full L x L matrix; X dense or scipy sparse. Weights may be negative."""
-    if is_numpy(X):
-        return X.T @ (X * weight[:, None])
-    if hasattr(X, "tocsr"):
-        return (X.T @ X.multiply(weight[:, None]).tocsr()).toarray()
-    xp = namespace(X)
-    return xp.matrix_transpose(X) @ (X * asarray(weight, X)[:, None])

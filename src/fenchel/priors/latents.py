@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg import rows as row_passes
-from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index, semidefinite_root, solve_lower
 
 Rows = Any
@@ -47,7 +47,7 @@ class Latents:
         """Fewer rows of W."""
         if W is None:
             return keep
-        if is_index(W) or is_sparse(W) or is_numpy(W):
+        if is_index(W) or is_sparse(W) or isinstance(W, np.ndarray | row_passes.WithOnes):
             return W[keep]
         return namespace(W).take(W, asarray_index(keep, W), axis=0)
 

@@ -182,7 +182,11 @@ class LatentPredictors(Predictors):
         for group in self.blocks.groups:
             m = len(group)
             flat.append((keep[:, None] * m + np.arange(m)[None, :]).ravel())
-        designs = [z.subset(W, rows) for z, W, rows in zip(self.latents, self.designs, flat, strict=True)]
+        made: dict[int, Any] = {}  # blocks that share a design go on sharing it
+        for z, W, rows in zip(self.latents, self.designs, flat, strict=True):
+            if id(W) not in made:
+                made[id(W)] = z.subset(W, rows)
+        designs = [made[id(W)] for W in self.designs]
         offset = namespace(self.offset).take(self.offset, asarray_index(keep, self.offset), axis=0)
         return Blocks(keep.size, self.blocks.groups), designs, offset, flat
 

@@ -8,6 +8,9 @@ Newton's curvature M = X X' + 1/2 Vt o Vt has rank L + L(L+1)/2. Its cheap part 
 by Woodbury in L x L and preconditions conjugate gradients; the rest is an exact product in O(N L^2):
 
     (Vt o Vt) v = rowsum((X Q) o X),    Q = A^-1 X' diag(v) X A^-1
+
+With many rows rho is small, and so is, by a bound on it, what (Lam^-1 + X X')^-1 leaves out: A alone then gives the
+direction in two passes over X, and nothing is iterated.
 """
 
 from __future__ import annotations
@@ -17,43 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg import dense
+from ..linalg import dense, rows
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
 from .base import NewtonSystem
-from .latents import Latents, is_index, is_sparse
+from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
-from .rowspace import pull_back
+from .tall import Tall
 
-_CHUNK = 4_000_000  # entries of an N x L temporary
-
-
-def row_products(X: Any, Q: Array) -> Array:
-    """rowsum((X Q) o X), a chunk of rows at a time."""
-    if is_sparse(X):
-        return _in_chunks(X, lambda part: np.asarray(part.multiply(part @ Q).sum(axis=1)).ravel())
-    return _in_chunks(X, lambda part: namespace(part).sum((part @ Q) * part, axis=1))
-
-
-def row_squares(X: Any, U: Array) -> Array:
-    """rowsum((X U)^2), a chunk of rows at a time."""
-    return _in_chunks(X, lambda part: namespace(U).sum((part @ U) ** 2, axis=1))
-
-
-def _in_chunks(X: Any, one: Any) -> Array:
-    step = max(1, _CHUNK // max(1, X.shape[1]))
-    if X.shape[0] <= step:
-        return one(X)
-    parts = [one(X[i : i + step]) for i in range(0, X.shape[0], step)]
-    return namespace(parts[0]).concat(parts)
+_NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
 
 class WeightFactor:
     """A = I + X' Lam X = L L' of one block."""
 
-    def __init__(self, X: Any, lam: Array) -> None:
+    def __init__(self, X: Tall, lam: Array) -> None:
         self.X, self.lam = X, lam
-        A = dense.gram(X, lam)
+        self.WLW = rows.gram(X.W, lam)  # before its columns are scaled
+        A = X.both_scaled(self.WLW)
         xp = namespace(A)
         self.L = dense.cholesky(A + xp.eye(A.shape[0], dtype=xp.float64, **_on(A)))
         self.log_det = dense.log_det(self.L)
@@ -69,16 +53,20 @@ class WeightFactor:
         return self._U
 
     def variance(self) -> Array:
-        return row_squares(self.X, self.U)
+        return self.X.row_squares(self.U)
+
+    def solve(self, b: Array) -> Array:
+        """A^-1 b."""
+        return self.U @ (self.U.T @ b)
 
     def apply(self, v: Array) -> Array:
         """Vt v."""
-        return self.X @ (self.U @ (self.U.T @ (self.X.T @ v)))
+        return self.X.times(self.solve(self.X.adjoint(v)))
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v."""
-        inner = self.U @ (self.U.T @ dense.gram(self.X, v) @ self.U) @ self.U.T
-        return row_products(self.X, inner)
+        inner = self.U @ (self.U.T @ self.X.gram(v) @ self.U) @ self.U.T
+        return self.X.row_products(inner)
 
 
 def _on(x: Array) -> dict[str, Any]:
@@ -96,33 +84,54 @@ class WeightPredictors(LatentPredictors):
         designs: Sequence[Any],
         offset: Array,
         default_mean: Any = None,
-        features: Sequence[Any] | None = None,
+        features: Sequence[Tall] | None = None,
     ) -> None:
         super().__init__(blocks, latents, designs, offset, default_mean)
         if features is None:
-            made: dict[tuple[int, int], Any] = {}
+            made: dict[tuple[int, int], Tall] = {}
             features = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 key = (id(z), id(W))
                 if key not in made:
-                    made[key] = z.whiten(W)
+                    made[key] = Tall.whitened(z, W)
                 features.append(made[key])
         self.features = list(features)
+        self._seen: tuple[Any, list[Array]] = (None, [])
+
+    @property
+    def n_weights(self) -> int:
+        """Weights of all blocks."""
+        return sum(X.shape[1] for X in self.features)
+
+    def weights_of(self, alpha: Array) -> list[Array]:
+        """X' alpha of each block; the last one asked for is remembered."""
+        if self._seen[0] is not alpha:
+            parts = self.blocks.split(alpha)
+            self._seen = (alpha, [X.adjoint(a) for X, a in zip(self.features, parts, strict=True)])
+        return self._seen[1]
 
     def apply(self, alpha: Array) -> Array:
-        parts = self.blocks.split(alpha)
-        return self.blocks.join([X @ (X.T @ a) for X, a in zip(self.features, parts, strict=True)])
+        return self.apply_from(self, alpha)
+
+    def apply_from(self, others: WeightPredictors, alpha: Array) -> Array:
+        """X X_others' alpha: the covariance of these rows with others, times alpha."""
+        pairs = zip(self.features, others.weights_of(alpha), strict=True)
+        return self.blocks.join([X.times(u) for X, u in pairs])
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
-        parts = [X.T @ a for X, a in zip(self.features, self.blocks.split(alpha), strict=True)]
-        return float(sum(namespace(x).sum(x * x) for x in parts))  # |X' alpha|^2: no cancellation under a wide prior
+        # |X' alpha|^2: no cancellation under a wide prior
+        return float(sum(namespace(u).sum(u * u) for u in self.weights_of(alpha)))
 
     def at(self, lam: Array) -> WeightsFactor:
         return WeightsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> WeightPredictors:
         blocks, designs, offset, flat = self.keep_rows(keep)
-        features = [z.subset(X, rows) for z, X, rows in zip(self.latents, self.features, flat, strict=True)]
+        made: dict[int, Tall] = {}
+        for X, W, few, index in zip(self.features, self.designs, designs, flat, strict=True):
+            if id(X) not in made:
+                made[id(X)] = Tall(few, X.scale) if X.W is W else X.take(index)
+        features = [made[id(X)] for X in self.features]
         return WeightPredictors(blocks, self.latents, designs, offset, self.default_mean, features)
 
 
@@ -155,18 +164,32 @@ class WeightsFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        blocks, layout = self.blocks, system.layout
-        diagonal = 0.5 * system.slope**2 * blocks.spread(self.variance, layout) ** 2
-        preconditioner = Woodbury(self, system, diagonal)
+        """By conjugate gradients, or by the preconditioner alone where what it leaves out is below the accuracy."""
+        blocks, layout, xp = self.blocks, system.layout, namespace(system.g)
+        live = bool(xp.all(system.spread > 0.0))
+        P: OwnFactor | Woodbury | None = None
+        if live and system.slack is None and system.spread.shape == self.lam.shape:
+            P = OwnFactor(self, system)
+        if P is None or not P.left_out < _NEAR:
+            P = Woodbury(self, system)
+        if P.left_out <= system.accuracy:
+            dtau, S_dtau = P.solve(-system.g)
+            if live and system.slack is None:
+                return dtau / system.spread, dtau
+            return self.mirror(system, dtau, -system.g - (system.extra + P.diagonal) * dtau - S_dtau), dtau
 
         def remainder(z: Array) -> Array:
             exact = self.hadamard(blocks.gather(system.slope * z, layout))
-            return 0.5 * system.slope * blocks.spread(exact, layout) - diagonal * z
+            return 0.5 * system.slope * blocks.spread(exact, layout) + P.rest * z
 
-        dtau, Fx, r, _ = conjugate_gradients(preconditioner.solve, remainder, -system.g, system.accuracy, max_iter=200)
+        dtau, Fx, r, _ = conjugate_gradients(
+            lambda b: P.solve(b)[0], remainder, -system.g, system.accuracy, max_iter=200
+        )
+        if live and system.slack is None:
+            return dtau / system.spread, dtau
         S_part = self.predictors.apply(blocks.gather(system.signs * dtau, layout))
         S_part = system.signs * blocks.spread(S_part, layout)
-        return self.mirror(system, dtau, -system.g - r - (system.extra + diagonal) * dtau - S_part - Fx), dtau
+        return self.mirror(system, dtau, -system.g - r - (system.extra + P.diagonal) * dtau - S_part - Fx), dtau
 
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
@@ -177,16 +200,19 @@ class WeightsFactor(BlockFactor):
         total, split = 0.0, self.blocks.split
         for part, r, e in zip(self.parts, split(residual), split(d), strict=True):
             xp = namespace(r)
-            G = dense.gram(part.X, e)
-            half = part.U.T @ G
-            total += 0.5 * float(xp.sum((part.X.T @ r) ** 2)) + 0.5 * float(xp.sum(half * half))
+            half = part.U.T @ part.X.gram(e)
+            total += 0.5 * float(xp.sum(part.X.adjoint(r) ** 2)) + 0.5 * float(xp.sum(half * half))
         return total
 
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            plain = W is None or is_index(W)
-            WLW = pull_back(z, W, dense.diagonal_matrix(part.lam)) if plain else dense.gram(W, part.lam)
+            if part.X.W is W:
+                WLW = part.WLW
+            elif W is None or is_index(W):
+                WLW = z.pull_back(W, dense.diagonal_matrix(part.lam))
+            else:
+                WLW = rows.gram(W, part.lam)
             half = (WLW @ z.root if z.root.ndim == 2 else WLW * z.root[None, :]) @ part.U
             out.append(0.5 * (a[:, None] * a[None, :] - (WLW - half @ half.T)))
         return out
@@ -198,74 +224,123 @@ class WeightsFactor(BlockFactor):
             out.append(namespace(RU).sum(RU * RU, axis=1))
         return self.predictors.columns(out)
 
+    def latent_covariance(self) -> list[Array]:
+        halves = [z.color(part.U) for part, z in zip(self.parts, self.predictors.latents, strict=True)]
+        return [RU @ RU.T for RU in halves]
+
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
         taken = []
         for part, z, c in zip(self.parts, self.predictors.latents, cross, strict=True):
             X = z.whiten_cross(c)
-            taken.append(namespace(X).sum(X * X, axis=1) - row_squares(X, part.U))
+            taken.append(namespace(X).sum(X * X, axis=1) - rows.row_squares(X, part.U))
         return taken
 
     def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
         triples = zip(self.parts, self.predictors.latents, designs, strict=True)
-        return [row_squares(z.whiten(new), part.U) for part, z, new in triples]
+        return [Tall.whitened(z, new).row_squares(part.U) for part, z, new in triples]
 
     def observation_covariance(self) -> Array:
         part, C = self.parts[0], self.blocks.n_predictors
         xp = namespace(part.U)
-        half = xp.reshape(part.X @ part.U, (self.blocks.n, C, -1))
+        half = xp.reshape(part.X.times(part.U), (self.blocks.n, C, -1))
         return half @ xp.permute_dims(half, (0, 2, 1))
 
     def covariance(self) -> list[Array]:
-        halves = [part.X @ part.U for part in self.parts]
+        halves = [part.X.times(part.U) for part in self.parts]
         return [half @ half.T for half in halves]
 
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         draws = []
         for part in self.parts:
             noise = asarray(rng.standard_normal((part.L.shape[0], size)), part.L)
-            draws.append((part.X @ (part.U @ noise)).T)
+            draws.append(part.X.times(part.U @ noise).T)
         return draws
 
 
+class OwnFactor:
+    """(diag(1/lam) + X X')^-1 = Lam - Lam X A^-1 X' Lam from the factor A = I + X' Lam X that is there already.
+
+    It leaves ``rest`` = J^-1 + extra - 1/lam and the Hadamard term out. Relative to 1/lam the first is read off, and
+    the second is at most max(slope^2 rho)/2, because the rows of (Vt o Vt) Lam sum to diag(Vt Lam Vt) <= rho.
+    """
+
+    def __init__(self, factor: WeightsFactor, system: NewtonSystem) -> None:
+        xp, lam = namespace(system.g), factor.lam
+        self.factor, self.signs, self.lam = factor, system.signs, lam
+        away = lam / system.spread + lam * system.extra - 1.0
+        hadamard = 0.5 * float(xp.max(system.slope**2 * factor.variance))
+        self.left_out = float(xp.max(xp.abs(away))) + hadamard
+        self.rest, self.diagonal = away / lam, 0.0
+
+    def solve(self, r: Array) -> tuple[Array, Array]:
+        """x and S x."""
+        blocks, lam = self.factor.blocks, self.signs * self.lam
+        parts = zip(self.factor.parts, blocks.split(lam * r), strict=True)
+        image = self.signs * blocks.join([part.apply(x) for part, x in parts])
+        return self.lam * (r - image), image
+
+
 class Woodbury:
-    """(J^-1 + extra + diagonal + X X')^-1 on potentials, J of a softmax included.
+    """(J^-1 + extra + diagonal + X X')^-1 on potentials, J of a softmax included; diagonal = diag(slope^2 rho^2)/2.
 
     With Jt = (J^-1 + extra + diagonal)^-1, again diagonal minus rank one for each observation, it is
     Jt - Jt X H^-1 X' Jt with H = I + X' Jt X: L x L for each block, or (C L) x (C L) when J couples the blocks.
     """
 
-    def __init__(self, factor: WeightsFactor, system: NewtonSystem, diagonal: Array) -> None:
+    def __init__(self, factor: WeightsFactor, system: NewtonSystem) -> None:
         self.blocks, self.features = factor.blocks, factor.predictors.features
         self.signs, self.layout = system.signs, system.layout
         xp = namespace(system.g)
-        self.d = system.spread / (1.0 + system.spread * (system.extra + diagonal))
+        self.diagonal = 0.5 * system.slope**2 * self.blocks.spread(factor.variance, self.layout) ** 2
+        self.rest = -self.diagonal
+        self.left_out = self._left_out(factor, system)
+        self.d = system.spread / (1.0 + system.spread * (system.extra + self.diagonal))
         self.total = total = None if system.slack is None else system.slack + xp.sum(self.d, axis=1)
-        split = self.blocks.split
-        weight = split(self.blocks.gather(self.signs**2 * self.d, self.layout))
-        grams = [dense.gram(X, w) for X, w in zip(self.features, weight, strict=True)]
         signed = self.signs * self.d
-        if total is not None and len(self.features) > 1:
-            rows = []
-            for b, X in enumerate(self.features):
-                row = []
-                for c, Y in enumerate(self.features):
-                    w = signed[:, b] * signed[:, c] / total
-                    cross = dense.gram(X, w) if Y is X else self._between(X, w, Y)
-                    row.append(grams[b] - cross if b == c else -cross)
-                rows.append(xp.concat(row, axis=1))
-            grams = [xp.concat(rows, axis=0)]
-        elif total is not None:
-            X, m = self.features[0], self.blocks.n_predictors
-            flat = xp.reshape(signed, (-1,))
-            Z = X.multiply(flat[:, None]).toarray() if is_sparse(X) else X * flat[:, None]
-            Z = xp.sum(xp.reshape(Z, (self.blocks.n, m, X.shape[1])), axis=1)
-            grams = [grams[0] - Z.T @ (Z / total[:, None])]
+        weight = self.signs * signed
+        if total is None or len(self.features) == 1:
+            parts = self.blocks.split(self.blocks.gather(weight, self.layout))
+            grams = [X.gram(w) for X, w in zip(self.features, parts, strict=True)]
+            if total is not None:
+                X = self.features[0]
+                Z = X.summed(xp.reshape(signed, (-1,)), self.blocks.n)
+                grams = [grams[0] - rows.gram(Z, 1.0 / total)]
+        else:
+            grams = [self._coupled_gram(signed, weight, total)]
         self.factors = [dense.cholesky(H + xp.eye(H.shape[0], dtype=xp.float64, **_on(H))) for H in grams]
 
     @staticmethod
-    def _between(X: Any, w: Array, Y: Any) -> Array:
-        out = X.T @ (Y.multiply(w[:, None]).tocsr() if is_sparse(Y) else Y * w[:, None])
-        return out.toarray() if is_sparse(out) else out
+    def _left_out(factor: WeightsFactor, system: NewtonSystem) -> float:
+        """The Hadamard term relative to J^-1: at most max_n D_n rho_n / (2 lam_n) for J <= D = diag.
+
+        D is spread; or, for potentials that share a normalisation, P times the diagonal of J.
+        """
+        xp, lam, share = namespace(system.g), factor.lam, system.spread
+        choices = [share]
+        if system.slack is not None:
+            total = (system.slack + xp.sum(share, axis=1))[:, None]
+            choices.append(share.shape[1] * share * (1.0 - share / total))
+        found = []
+        for D in choices:
+            D = factor.blocks.gather(system.slope**2 * D, system.layout)
+            ratio = D * factor.variance / xp.where(lam > 0.0, lam, xp.ones_like(lam))
+            none = xp.zeros_like(lam)
+            found.append(xp.where(lam > 0.0, ratio, xp.where(D > 0.0, none + xp.inf, none)))
+        return 0.5 * min(float(xp.max(x)) for x in found)
+
+    def _coupled_gram(self, signed: Array, weight: Array, total: Array) -> Array:
+        """X' Jt X across the blocks of a softmax; it is symmetric, so half of it is computed."""
+        xp, n = namespace(signed), len(self.features)
+        grid: list[list[Array]] = [[None] * n for _ in range(n)]
+        for b, X in enumerate(self.features):
+            for c in range(b, n):
+                w = signed[:, b] * signed[:, c] / total
+                if b == c:
+                    grid[b][b] = X.gram(weight[:, b] - w)
+                else:
+                    grid[b][c] = -X.between(w, self.features[c])
+                    grid[c][b] = grid[b][c].T
+        return xp.concat([xp.concat(row, axis=1) for row in grid], axis=0)
 
     def _J(self, x: Array) -> Array:
         out = self.d * x
@@ -273,16 +348,18 @@ class Woodbury:
             return out
         return out - self.d * (namespace(x).sum(out, axis=1) / self.total)[:, None]
 
-    def solve(self, r: Array) -> Array:
+    def solve(self, r: Array) -> tuple[Array, Array]:
+        """x and S x."""
         xp = namespace(r)
         Jr = self._J(r)
         parts = self.blocks.split(self.blocks.gather(self.signs * Jr, self.layout))
-        inner = [X.T @ x for X, x in zip(self.features, parts, strict=True)]
+        inner = [X.adjoint(x) for X, x in zip(self.features, parts, strict=True)]
         if len(self.factors) < len(inner):
             u = dense.solve_cholesky(self.factors[0], xp.concat(inner))
             L = inner[0].shape[0]
             solved = [u[b * L : (b + 1) * L] for b in range(len(inner))]
         else:
             solved = [dense.solve_cholesky(F, x) for F, x in zip(self.factors, inner, strict=True)]
-        back = self.blocks.join([X @ u for X, u in zip(self.features, solved, strict=True)])
-        return Jr - self._J(self.signs * self.blocks.spread(back, self.layout))
+        back = self.blocks.join([X.times(u) for X, u in zip(self.features, solved, strict=True)])
+        image = self.signs * self.blocks.spread(back, self.layout)  # X' x = H^-1 X' Jt r
+        return Jr - self._J(image), image

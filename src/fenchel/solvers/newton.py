@@ -13,13 +13,16 @@ terms, it keeps its digits.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import NewtonSystem
 from ..problem import Point, Problem
 from .base import Outcome, Solver, Stopping, relative
+from .thinned import is_tall, refined, start_of, thinned
 
 _ARMIJO = 1e-4
 _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
@@ -32,6 +35,22 @@ class MirrorNewton(Solver):
     """The default solver."""
 
     name = "newton"
+
+    def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
+        if is_tall(problem):
+            with np.errstate(all="ignore"):
+                s = self.thinned_start(problem) if start is None else start
+                point = None if s is None else problem.at(s)
+                if point is not None and np.isfinite(point.dual):
+                    return self.run(problem, point, stopping)
+        return super().solve(problem, start, stopping)
+
+    def thinned_start(self, problem: Problem) -> Array | None:
+        """From the fit of fewer rows, good to a fraction of what their fewness costs anyway; None if that fails."""
+        few, predictors = thinned(problem), cast(Any, problem.predictors)
+        rough = Stopping(0.1 * predictors.n_weights / problem.active.size, 30)
+        found = self.solve(few, None, rough)
+        return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         point, best, n, step, patience, restarted = start, start, 0, 0.0, _PATIENCE, False
@@ -75,7 +94,7 @@ def advance(problem: Problem, point: Point, best: Point, patience: int, economic
     if not -slope > _ROUNDING * max(1.0, abs(point.dual)):
         return search_by_gap(problem, point, ds)
     move = bounded(system, ds, problem.likelihood.reach(problem.rows))
-    trial = problem.at(point.s + move)
+    trial = problem.at(moved(problem, point.s, move))
     predicted = float(namespace(ds).sum(point.g * system.forward(move)))
     if trial.dual <= best.dual - _ARMIJO * abs(predicted) or (patience > 0 and trial.dual < float("inf")):
         return trial, 1.0
@@ -89,6 +108,12 @@ def newton_system(point: Point, economical: bool = False) -> NewtonSystem:
     A prior may use a cheaper curvature while that is ``economical``: until two steps have not cut the gap to a third.
     """
     return point.newton_system(min(0.1, max(1e-9, relative(point) ** 0.5)), economical)
+
+
+def moved(problem: Problem, s: Array, ds: Array) -> Array:
+    """s + ds; with very many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen."""
+    there = problem.straight(s, ds) if is_tall(problem) else None
+    return s + ds if there is None else there
 
 
 def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
@@ -111,7 +136,7 @@ def search_by_gap(problem: Problem, point: Point, ds: Array) -> tuple[Point, flo
     """
     rounding = 0.1 * _ROUNDING * max(1.0, abs(point.dual))
     for step in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6):
-        trial = problem.at(point.s + step * ds)
+        trial = problem.at(moved(problem, point.s, step * ds))
         if trial.dual < point.dual - rounding or (trial.dual < float("inf") and trial.gap < point.gap):
             return trial, step
         del trial

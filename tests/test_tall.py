@@ -1,0 +1,201 @@
+"""Very many rows: passes over them against matrices written out, straight steps, what a preconditioner leaves out."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+from conftest import LIKELIHOOD_CASES
+
+import fenchel
+from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
+from fenchel.linalg import rows
+from fenchel.priors import Features, SparsePrecision
+from fenchel.priors.weightspace import OwnFactor, Woodbury
+from fenchel.problem import Problem
+from fenchel.solvers import thinned
+
+
+@pytest.fixture(params=["one block", "blocks", "blocks on cores"])
+def blocks(request, monkeypatch):
+    """The same few rows as one block, as many, and on several threads."""
+    if request.param != "one block":
+        monkeypatch.setattr(rows, "_CACHE", 40)
+        monkeypatch.setattr(rows, "_FEWEST", 3)
+        monkeypatch.setattr(rows, "_ELEMENTWISE", 7)
+    if request.param == "blocks on cores":
+        monkeypatch.setattr(rows, "_SMALL", 0)
+        monkeypatch.setattr(rows, "_PARALLEL", 0)
+        blas = rows._blas()
+        monkeypatch.setattr(type(blas), "info", lambda self: [{"num_threads": 3}])
+
+
+@pytest.mark.parametrize("kind", ["dense", "columns first", "ones", "sparse"])
+def test_passes(blocks, kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(101, 9)) * (rng.random((101, 9)) < 0.6)
+    X[:, -1] = 1.0
+    given = {
+        "dense": X,
+        "columns first": np.asfortranarray(X),
+        "ones": rows.WithOnes(X[:, :-1]),
+        "sparse": sp.csr_array(X),
+    }[kind]
+    u, a, w, Q = rng.normal(size=9), rng.normal(size=101), rng.random(101), rng.normal(size=(9, 9))
+    np.testing.assert_allclose(rows.times(given, u), X @ u)
+    np.testing.assert_allclose(rows.times(given, Q), X @ Q)
+    np.testing.assert_allclose(rows.adjoint(given, a), X.T @ a)
+    for weight in (w, w - 0.5, 0.0 * w):
+        np.testing.assert_allclose(rows.gram(given, weight), X.T @ np.diag(weight) @ X, atol=1e-12)
+    for U in (Q, np.triu(Q), np.triu(Q)[:, :4], Q[:, :3]):
+        np.testing.assert_allclose(rows.row_squares(given, U), ((X @ U) ** 2).sum(axis=1))
+    np.testing.assert_allclose(rows.row_products(given, Q), ((X @ Q) * X).sum(axis=1))
+    np.testing.assert_allclose(rows.row_norms(given, u**2), (X**2) @ u**2)
+
+
+def test_elementwise_blocks(blocks):
+    x = np.linspace(-800.0, 800.0, 60)
+
+    def one(block):
+        square = x[block] ** 2
+        return square, None, np.exp(x[block]), square  # overflows: the caller's errstate holds on every core
+
+    with np.errstate(over="ignore"):
+        square, none, exp, again = rows.in_blocks(60, one)
+        np.testing.assert_array_equal(exp, np.exp(x))
+    assert none is None
+    assert again is square
+    np.testing.assert_array_equal(square, x**2)
+
+
+@pytest.mark.parametrize("likelihood", [BernoulliLogit("tilted"), Poisson(), MultinomialLogit(3, None, "tilted")])
+def test_a_fit_in_blocks_is_the_same_fit(blocks, likelihood):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 3))
+    y = rng.integers(0, 2, 60).astype(float)
+    y[5] = np.nan
+    W = np.column_stack([X, np.ones(60)])
+    plain = fenchel.infer(likelihood, Features(W, [1.0, 2.0, 3.0, 9.0]), y, tol=1e-12)
+    ones = fenchel.infer(likelihood, Features(rows.WithOnes(X), [1.0, 2.0, 3.0, 9.0]), y, tol=1e-12)
+    assert ones.elbo == pytest.approx(plain.elbo, abs=1e-9)
+    np.testing.assert_allclose(ones.posterior.variance, plain.posterior.variance, rtol=1e-6)
+    wide = fenchel.infer(likelihood, Features(rows.WithOnes(X[:6]), 1.0), y[:6])  # in the space of the rows
+    assert wide.elbo == pytest.approx(fenchel.infer(likelihood, Features(W[:6], 1.0), y[:6]).elbo, abs=1e-9)
+
+
+@pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
+def test_straight_is_straight_in_tau(likelihood, y):
+    """tau(straight(s, ds)) = tau(s) + J ds, and s + ds to first order; a long step is refused."""
+    rng, row = np.random.default_rng(2), likelihood.prepare(y)
+    s = likelihood.start(row, 1.0) + 0.5 * rng.normal(size=(len(y), len(likelihood.layout)))
+    ds = rng.uniform(-0.3, 0.3, s.shape)
+    there = likelihood.straight(s, ds, row)
+    if there is None:
+        assert type(likelihood).straight is fenchel.likelihoods.Likelihood.straight
+        return
+    site = likelihood.site(s, row)
+    move = site.spread * ds
+    if site.slack is not None:
+        move -= site.spread * (move.sum(axis=1) / (site.slack + site.spread.sum(axis=1)))[:, None]
+    np.testing.assert_allclose(likelihood.site(there, row).tau, site.tau + move, rtol=1e-12, atol=1e-14)
+    small = likelihood.straight(s, 1e-6 * ds, row)
+    np.testing.assert_allclose(small - s, 1e-6 * ds, atol=1e-12)
+    assert likelihood.straight(s, ds - 5.0 * np.eye(*s.shape), row) is None
+
+
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        BernoulliLogit("tilted"),
+        BernoulliLogit("log-sum"),
+        Poisson(),
+        MultinomialLogit(3, None, "tilted"),
+        MultinomialLogit(3, "last", "log-sum"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_what_a_preconditioner_leaves_out(likelihood, spread):
+    """|P^-1/2 (H - P) P^-1/2| <= left_out, H being Newton's matrix written out."""
+    rng = np.random.default_rng(3)
+    n, C = 40, likelihood.n_predictors
+    W = rng.normal(size=(n, 3))
+    problem = Problem(likelihood, Features(W, [0.5, 1.0, 2.0]), rng.integers(0, 2, n), weights=rng.uniform(0.5, 2, n))
+    point = problem.at(spread * rng.normal(size=(n, C)))
+    system = point.newton_system()
+    S, Vt = W @ np.diag([0.5, 1.0, 2.0]) @ W.T, point.factor.covariance()
+    M = scipy.linalg.block_diag(*[S] * C)
+    slope = np.ravel(system.slope.T)
+    M += 0.5 * slope[:, None] * scipy.linalg.block_diag(*Vt) ** 2 * slope[None, :]
+    columns = np.ravel(np.arange(n * C).reshape(n, C).T)  # (N, C) flattened, in the order of the blocks
+
+    for cls in (Woodbury,) if system.slack is not None else (OwnFactor, Woodbury):
+        P = cls(point.factor, system)
+        inverse = np.stack([np.ravel(P.solve(np.reshape(e, (n, C)))[0]) for e in np.eye(n * C)], axis=1)
+        inverse = inverse[np.ix_(columns, columns)]
+        image = np.ravel(P.solve(system.g)[1].T)
+        np.testing.assert_allclose(image, scipy.linalg.block_diag(*[S] * C) @ inverse @ np.ravel(system.g.T), atol=1e-9)
+        # on the range of J: H = J^-1 + M + extra there, and what P leaves out is a matrix without J
+        left = 0.5 * slope[:, None] * scipy.linalg.block_diag(*Vt) ** 2 * slope[None, :]
+        left += np.diag(np.ravel((P.rest + 0.0 * system.g).T))
+        values = scipy.linalg.eigvals(inverse @ left).real
+        assert np.abs(values).max() <= P.left_out * (1 + 1e-9)
+
+
+def test_a_sample_is_spread_out_and_stands_for_all(monkeypatch):
+    keep = thinned.sample(1000)
+    assert keep.size == 1000 // thinned.SHARE
+    np.testing.assert_array_equal(keep // thinned.SHARE, np.arange(keep.size))
+    np.testing.assert_array_equal(keep, thinned.sample(1000))
+    monkeypatch.setattr(thinned, "_ROWS", 1000)
+    rng = np.random.default_rng(4)
+    W = rng.normal(size=(6000, 2))
+    y = (W[:, 0] + rng.logistic(size=6000) > 0).astype(float)
+    y[::7] = np.nan
+    problem = Problem(BernoulliLogit("tilted"), Features(W), y)
+    assert thinned.is_tall(problem)
+    few = thinned.thinned(problem)
+    assert few.weight.sum() == pytest.approx(problem.weight.sum(), rel=0.01)
+    assert not thinned.is_tall(few)
+    np.testing.assert_array_equal(few.predictors.features[0].W, W[few.active])
+    s = thinned.start_of(problem, few, few.at(np.zeros((few.active.size, 1))).alpha)
+    assert s.shape == problem.weight[:, None].shape
+
+
+def test_latent_covariance():
+    rng = np.random.default_rng(5)
+    v = np.array([0.5, 1.0, 2.0])
+    for n in (30, 4):  # in the space of the weights, and of the rows
+        W, y = rng.normal(size=(n, 3)), rng.integers(0, 2, n)
+        for likelihood in (BernoulliLogit(), MultinomialLogit(3, None)):
+            sol = fenchel.infer(likelihood, Features(W, v), y)
+            lam = np.asarray(sol.lam)
+            V = [np.linalg.inv(np.diag(1 / v) + W.T @ np.diag(lam[:, c]) @ W) for c in range(lam.shape[1])]
+            np.testing.assert_allclose(sol.posterior.latent_covariance(), V[0] if len(V) == 1 else V, atol=1e-10)
+    sol = fenchel.infer(Poisson(), SparsePrecision(sp.eye_array(4, format="csc")), [1.0, 0.0, 2.0, 1.0])
+    with pytest.raises(ValueError, match=r"posterior\.latent_covariance: the covariance of sparse latents is a full"):
+        sol.posterior.latent_covariance()
+
+
+def test_predictions_of_narrow_posteriors():
+    """What many rows leave: E[sigmoid] and E[softmax] at small variances, against a product rule of many nodes."""
+    rng = np.random.default_rng(6)
+    x, w = np.polynomial.hermite_e.hermegauss(40)
+    w = w / w.sum()
+    h, rho = np.linspace(-40.0, 40.0, 81), rng.uniform(0.0, 0.12, 81)
+    tau = 1.0 / (1.0 + np.exp(-(h[:, None] + np.sqrt(rho)[:, None] * x)))
+    np.testing.assert_allclose(BernoulliLogit().predictive_mean(h, rho), tau @ w, rtol=1e-12)
+    for reference in (None, "last"):
+        likelihood = MultinomialLogit(3, reference)
+        C = likelihood.n_predictors
+        h, rho = 2.0 * rng.normal(size=(9, C)), rng.uniform(0.0, 0.01, (9, C))
+        rho[4] = 0.5  # a wide row among them is drawn, and does not touch the others
+        nodes = np.stack(np.meshgrid(*[x] * C, indexing="ij"), axis=-1).reshape(-1, C)
+        weights = np.prod(np.stack(np.meshgrid(*[w] * C, indexing="ij"), axis=-1).reshape(-1, C), axis=1)
+        eta = h[:, None, :] + np.sqrt(rho)[:, None, :] * nodes
+        e = np.exp(np.concatenate([eta, np.zeros_like(eta[..., :1])][: 1 + (reference == "last")], axis=2))
+        exact = np.einsum("nmk,m->nk", e / e.sum(axis=2, keepdims=True), weights)
+        p = likelihood.predictive_probabilities(h, rho)
+        narrow = np.arange(9) != 4
+        np.testing.assert_allclose(p[narrow], exact[narrow], atol=1e-5)
+        np.testing.assert_allclose(p[4], exact[4], atol=5e-3)
+        np.testing.assert_allclose(likelihood.predictive_probabilities(h[:3], rho[:3]), p[:3], atol=1e-14)
