@@ -69,7 +69,7 @@ def test_evidence_gradient(bound):
         theta = model.kernel_.theta + 0.1
         value, gradient = model.log_marginal_likelihood(theta, eval_gradient=True)
         numeric = difference(lambda t, m=model: m.log_marginal_likelihood(t), theta, step=1e-4)
-        np.testing.assert_allclose(gradient, numeric, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)
         assert value == pytest.approx(model.log_marginal_likelihood(theta), abs=1e-8)
 
 

@@ -114,7 +114,7 @@ class LatentGaussianEstimator(BaseEstimator):
         likelihood, family = self._model()
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
-            likelihood, family, self._y_train, weights=self._weights, tol=1e-12, own=theta.size > family.theta.size
+            likelihood, family, self._y_train, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
         )
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"
