@@ -36,6 +36,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/dense.py
 	$(BIN)/python benchmarks/sparse.py
 	$(BIN)/python benchmarks/sparse_cholesky.py
+	$(BIN)/python benchmarks/estimators.py
 
 clean:
 	rm -rf $(VENV) report reproduction .pytest_cache .mypy_cache .ruff_cache
