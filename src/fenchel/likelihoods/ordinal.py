@@ -19,7 +19,7 @@ from ..checks import choice, finite, labels, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from .base import Domain, Likelihood, Rows, Site, flat
-from .potentials import Softplus, tilted_maximiser
+from .potentials import Softplus, tilted_logit_maximiser
 
 
 class Ordinal(Likelihood):
@@ -105,8 +105,7 @@ class Ordinal(Likelihood):
         if self.bound != "tilted":
             return centre + rho / 2
         shift = xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
-        parts = [tilted_maximiser((centre - shift)[:, p : p + 1], rho, reference=True) for p in (0, 1)]
-        return xp.concat(parts, axis=1) + shift
+        return tilted_logit_maximiser(centre - shift, rho) + shift
 
     def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
         return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
