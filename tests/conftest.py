@@ -35,7 +35,7 @@ LIKELIHOODS = concrete(fenchel.likelihoods, Likelihood)
 PRIORS = concrete(fenchel.priors, Prior)
 
 
-def examples_of(cls, n=12, seeds=range(4)):
+def examples_of(cls, n=12, seeds=range(40)):
     """Instances of a likelihood with targets, every bound among them."""
     seen = {}
     for seed in seeds:
@@ -51,6 +51,9 @@ LIKELIHOOD_CASES = [
     for cls in LIKELIHOODS
     for i, (likelihood, y) in enumerate(examples_of(cls))
 ]
+
+CONVEX_CASES = [case for case in LIKELIHOOD_CASES if case.values[0].convex]
+EXACT_CASES = [case for case in LIKELIHOOD_CASES if not case.values[0].convex]
 
 
 def priors_for(likelihood, n=12, seed=0):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import LIKELIHOOD_CASES, difference
+from conftest import CONVEX_CASES, LIKELIHOOD_CASES, difference
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
@@ -20,6 +20,10 @@ from fenchel.likelihoods import (
 from fenchel.likelihoods.base import slice_rows
 
 cases = pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
+convex_cases = pytest.mark.parametrize(("likelihood", "y"), CONVEX_CASES)
+scalar_cases = pytest.mark.parametrize(
+    ("likelihood", "y"), [case for case in LIKELIHOOD_CASES if case.values[0].n_predictors == 1]
+)
 
 
 def at_random(likelihood, y, seed=0, scale=1.5):
@@ -41,7 +45,7 @@ def negative_log_density(likelihood, rows, n):
     return lambda eta: -float(likelihood.log_density(np.array([[eta]]), row)[0, 0])
 
 
-@cases
+@convex_cases
 def test_derivatives_of_the_site_are_those_of_its_curve(likelihood, y):
     rows, s, _, _ = at_random(likelihood, y)
     site = likelihood.site(s, rows)
@@ -68,7 +72,7 @@ def test_derivatives_of_the_site_are_those_of_its_curve(likelihood, y):
     assert (site.lam_curvature <= 0).all()
 
 
-@cases
+@convex_cases
 def test_coordinate_inverts_tau(likelihood, y):
     rows, s, _, _ = at_random(likelihood, y)
     site = likelihood.site(s, rows)
@@ -76,7 +80,7 @@ def test_coordinate_inverts_tau(likelihood, y):
     np.testing.assert_allclose(likelihood.site(back, rows).tau, site.tau, rtol=1e-10, atol=1e-14)
 
 
-@cases
+@convex_cases
 def test_f_is_the_brute_force_maximum(likelihood, y):
     """The conjugate against a maximisation by a library that knows nothing of it."""
     rows, s, h, rho = at_random(likelihood, y)
@@ -93,8 +97,8 @@ def test_f_is_the_brute_force_maximum(likelihood, y):
         assert f[n] == pytest.approx(-best.fun, abs=1e-7)
 
 
-@cases
-def test_f_bounds_the_expected_loss_and_the_gap_is_what_is_missing(likelihood, y):
+@convex_cases
+def test_the_gap_is_what_is_missing(likelihood, y):
     rows, s, h, rho = at_random(likelihood, y)
     f = likelihood.f(h, rho, rows)
     gap = likelihood.gap(s, h, rho, rows)
@@ -104,6 +108,12 @@ def test_f_bounds_the_expected_loss_and_the_gap_is_what_is_missing(likelihood, y
     )
     at_best = likelihood.maximiser(h, rho, s, rows)
     np.testing.assert_allclose(likelihood.gap(at_best, h, rho, rows), 0.0, atol=1e-20)
+
+
+@cases
+def test_f_bounds_the_expected_loss(likelihood, y):
+    rows, _, h, rho = at_random(likelihood, y)
+    f = likelihood.f(h, rho, rows)
     if likelihood.n_predictors > 1:
         draws = np.random.default_rng(1).normal(size=(40000, likelihood.n_predictors))
         for n in range(3):
@@ -122,11 +132,45 @@ def test_f_bounds_the_expected_loss_and_the_gap_is_what_is_missing(likelihood, y
             limit=200,
         )[0]
         assert scale * f[n] >= expected - 1e-7
-        if likelihood.bound == "none" and not isinstance(likelihood, Mixed):
-            assert f[n] == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        if likelihood.bound in ("none", "exact") and not isinstance(likelihood, Mixed):
+            assert scale * f[n] == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-@cases
+@scalar_cases
+def test_the_loss_has_the_slopes_it_says(likelihood, y):
+    """alpha, lam and the curvature against differences of f, which the tests above hold against quadrature."""
+    rows, _, h, rho = at_random(likelihood, y)
+    loss = likelihood.loss(h, rho, rows)
+    np.testing.assert_allclose(loss.value, likelihood.f(h, rho, rows), rtol=1e-12, atol=1e-12)
+
+    def slope(read, dh, drho, step=1e-5):
+        up, down = (likelihood.loss(h + e * dh, rho + e * drho, rows) for e in (step, -step))
+        return (read(up) - read(down)) / (2 * step)
+
+    close = {"rtol": 2e-6, "atol": 2e-7}
+    np.testing.assert_allclose(loss.alpha, slope(lambda x: x.value, 1, 0), **close)
+    np.testing.assert_allclose(loss.lam, 2 * slope(lambda x: x.value, 0, 1), **close)
+    np.testing.assert_allclose(loss.hh, slope(lambda x: x.alpha, 1, 0), **close)
+    np.testing.assert_allclose(loss.hr, slope(lambda x: x.alpha, 0, 1), **close)
+    np.testing.assert_allclose(loss.hr, slope(lambda x: x.lam, 1, 0) / 2, **close)
+    np.testing.assert_allclose(loss.rr, slope(lambda x: x.lam, 0, 1) / 2, **close)
+    assert (loss.lam >= 0).all()
+
+
+@scalar_cases
+@given(st.integers(0, 10_000))
+def test_f_is_convex_in_mean_and_standard_deviation(likelihood, y, seed):
+    """What the strong-concavity certificate rests on: convex in (m, chol V), which (h, sd) are images of."""
+    if not likelihood.log_concave:
+        return
+    rows, _, h, rho = at_random(likelihood, y, seed, scale=3.0)
+    _, _, h2, rho2 = at_random(likelihood, y, seed + 1, scale=3.0)
+    middle = likelihood.f((h + h2) / 2, ((rho**0.5 + rho2**0.5) / 2) ** 2, rows)
+    ends = (likelihood.f(h, rho, rows) + likelihood.f(h2, rho2, rows)) / 2
+    assert (middle <= ends + 1e-9 * (1 + np.abs(ends))).all()
+
+
+@convex_cases
 @given(st.integers(0, 10_000))
 def test_f_is_convex(likelihood, y, seed):
     rows, _, h, rho = at_random(likelihood, y, seed, scale=3.0)
@@ -136,7 +180,7 @@ def test_f_is_convex(likelihood, y, seed):
     assert (middle <= ends + 1e-9 * (1 + np.abs(ends))).all()
 
 
-@cases
+@convex_cases
 def test_gap_keeps_its_digits_when_tiny(likelihood, y):
     """Near the optimum the gap is quadratic in the distance: no cancellation down to 1e-20."""
     rows, s, h, rho = at_random(likelihood, y)
@@ -205,11 +249,6 @@ def test_ordinal_sums_to_one_and_is_the_difference_of_logistics():
     np.testing.assert_allclose(p.sum(0), 1.0, atol=1e-12)
     cdf = 1 / (1 + np.exp(-(np.array([-1.0, 0.5, 2.0])[:, None] - eta)))
     np.testing.assert_allclose(p[1], cdf[1] - cdf[0], atol=1e-14)
-
-
-scalar_cases = pytest.mark.parametrize(
-    ("likelihood", "y"), [case for case in LIKELIHOOD_CASES if case.values[0].n_predictors == 1]
-)
 
 
 @scalar_cases
@@ -323,6 +362,7 @@ def test_softmax_probabilities_are_seeded_and_right():
         (Gaussian(0.7), [0.3, -1.0, 2.0]),
         (Ordinal([-1.0, 0.2, 1.5]), [0, 1, 2, 3, 1]),
         (Ordinal([-1.0, 0.2], "tilted"), [0, 1, 2]),
+        (Ordinal([-1.0, 0.2], "exact"), [0, 1, 2]),
     ],
 )
 def test_gradient_in_the_likelihoods_own_parameters(likelihood, y):
@@ -345,7 +385,7 @@ def test_gradient_in_the_likelihoods_own_parameters(likelihood, y):
 
 def test_binomial_is_a_sum_of_bernoullis():
     h, rho = np.array([[0.3]]), np.array([[1.2]])
-    for bound in ("log-sum", "tilted"):
+    for bound in Binomial.bounds:
         binomial = Binomial(5, bound)
         rows = binomial.prepare([2.0])
         value = rows["weight"] * binomial.f(h, rho, rows)

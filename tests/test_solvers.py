@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import LIKELIHOOD_CASES, LIKELIHOODS, difference, priors_for
+from conftest import CONVEX_CASES, LIKELIHOODS, difference, priors_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,7 @@ from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.problem import Problem
 from fenchel.solvers import FeasibleLBFGS, Stopping
 
-cases = pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
+cases = pytest.mark.parametrize(("likelihood", "y"), CONVEX_CASES)
 
 
 def kernel(n, variance=1.0, length=1.0, seed=0):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
-from conftest import LIKELIHOOD_CASES
+from conftest import CONVEX_CASES
 
 import fenchel
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
@@ -82,7 +82,7 @@ def test_a_fit_in_blocks_is_the_same_fit(blocks, likelihood):
     assert wide.elbo == pytest.approx(fenchel.infer(likelihood, Features(W[:6], 1.0), y[:6]).elbo, abs=1e-9)
 
 
-@pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
+@pytest.mark.parametrize(("likelihood", "y"), CONVEX_CASES)
 def test_straight_is_straight_in_tau(likelihood, y):
     """tau(straight(s, ds)) = tau(s) + J ds, and s + ds to first order; a long step is refused."""
     rng, row = np.random.default_rng(2), likelihood.prepare(y)

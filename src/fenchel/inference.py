@@ -10,6 +10,7 @@ from .likelihoods.base import Likelihood
 from .priors.base import Prior
 from .problem import Problem
 from .solvers.base import Callback, Solver, Stopping
+from .solvers.exact import CoupledNewton
 from .solvers.lbfgs import FeasibleLBFGS
 from .solvers.newton import MirrorNewton
 from .solvers.progress import reporting
@@ -42,12 +43,14 @@ def infer(
     y : array (N,)
         Targets; NaN where unobserved.
     method : {"newton", "lbfgs"} or Solver
-        Mirror Newton, the paper's feasible L-BFGS, or a solver of your own.
+        Mirror Newton (for a bound without a dual, such as "exact", the coupled Newton method of the exact mode), the
+        paper's feasible L-BFGS, or a solver of your own.
     tol : float
-        Relative duality gap: stop at ``gap <= tol * max(1, |elbo|)``. 0 runs until rounding stops it.
+        Relative gap: stop at ``gap <= tol * max(1, |elbo|)``. 0 runs until rounding stops it.
     max_iter : int
     start : Solution or array (N, P), optional
-        Where to begin: a fit of a similar problem, or mirror coordinates s. Any finite numbers are feasible.
+        Where to begin: a fit of a similar problem, or mirror coordinates s (mean and log variance of each eta for a
+        bound without a dual). Any finite numbers are feasible.
     progress : bool
         Draw a live line.
     weights : array (N,), optional
@@ -75,11 +78,7 @@ def infer(
         raise problem("infer", f"likelihood is {_kind(likelihood)}", "a Likelihood such as Poisson()")
     if not isinstance(prior, Prior):
         raise problem("infer", f"prior is {_kind(prior)}", "a Prior such as DenseCovariance(K)")
-    if isinstance(method, Solver):
-        solver = method
-    else:
-        choice("infer", "method", method, tuple(_METHODS))
-        solver = _METHODS[method]()
+    solver = _solver(likelihood, method)
     if not (isinstance(tol, Real) and tol >= 0.0 and isinstance(max_iter, Integral) and max_iter >= 0):
         raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
     task = Problem(likelihood, prior, y, weights)
@@ -87,6 +86,21 @@ def infer(
         first = None if start is None else task.start_from(start)
         outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
     return Solution(task, outcome, solver.name, tol)
+
+
+def _solver(likelihood: Likelihood, method: str | Solver) -> Solver:
+    """The solver asked for; "newton" is the exact mode's where there is no dual."""
+    if not isinstance(method, Solver):
+        choice("infer", "method", method, tuple(_METHODS))
+        method = CoupledNewton() if method == "newton" and not likelihood.convex else _METHODS[method]()
+    if method.needs_dual and not likelihood.convex:
+        raise problem(
+            "infer",
+            f"{method.name} walks on the dual, and {likelihood!r} has none",
+            'method="newton"',
+            'Or use a bound with a dual, such as "tilted".',
+        )
+    return method
 
 
 def _kind(value: object) -> str:

@@ -11,6 +11,7 @@ shifts the mean of the others, and they are predicted afterwards.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from .checks import first, numeric, problem
-from .likelihoods.base import LABELS, Likelihood, Rows, Site, slice_rows
+from .likelihoods.base import LABELS, Likelihood, Rows, slice_rows
+from .likelihoods.sites import Loss, Site
 from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
@@ -43,9 +45,7 @@ class Problem:
         self.y = numeric(likelihood.name, "y", host, LABELS)
         self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
-        one = slice_rows(self.all_rows, slice(0, 1))
-        self.coupled = likelihood.site(likelihood.start(one, 1.0), one).slack is not None
-        self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, self.coupled)
+        self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, likelihood.coupled)
         self._refuse_correlated()
         self._set_aside()
 
@@ -69,8 +69,7 @@ class Problem:
             self.predictors, self.mt, self.rows, self.shift = full, full.mt, rows, 0.0
         else:
             aside = asarray(~keep, weight)
-            alpha = self.site(self.likelihood.start(rows, 1.0), rows).alpha
-            self._fixed = fixed = (weight * aside)[:, None] * alpha
+            self._fixed = fixed = self._fixed_alpha(weight * aside)
             kept_weight = weight * (1.0 - aside)
             if self.active.size == 0:
                 self.active = np.zeros(1, dtype=int)  # no curvature at all: one row of weight 0 keeps the shapes
@@ -86,18 +85,50 @@ class Problem:
         self.weighted = bool(xp.any(self.weight != 1.0))
         self.constant = float(xp.sum(self.weight * self.likelihood.constant(self.rows)))
 
+    def _fixed_alpha(self, weight: Array) -> Array:
+        """alpha of rows without curvature, at any s."""
+        dual, rows = self.likelihood.relaxed(), self.all_rows
+        if dual is None:
+            return 0.0 * self.all_predictors.mt
+        return weight[:, None] * self.site(dual.start(rows, 1.0), rows, dual).alpha
+
+    def relaxed(self) -> Problem | None:
+        """The same problem under a bound that has a dual, where this one has none; None if it knows no such bound."""
+        dual = self.likelihood.relaxed()
+        if dual is None:
+            return None
+        out = copy.copy(self)
+        out.likelihood = dual
+        out.constant = float(namespace(self.weight).sum(self.weight * dual.constant(self.rows)))
+        return out
+
     # -- the likelihood, in blocks of rows ---------------------------------------------------------
-    def site(self, s: Array, rows: Rows | None = None) -> Site:
+    def site(self, s: Array, rows: Rows | None = None, likelihood: Likelihood | None = None) -> Site:
         """The sites of the active rows, or of others."""
-        given = self.rows if rows is None else rows
+        given, kind = self.rows if rows is None else rows, likelihood or self.likelihood
         if not is_numpy(s):
-            return self.likelihood.site(s, given)
+            return kind.site(s, given)
 
         def one(block: slice) -> tuple[Any, ...]:
-            site = self.likelihood.site(s[block], slice_rows(given, block))
+            site = kind.site(s[block], slice_rows(given, block))
             return tuple(getattr(site, field.name) for field in fields(site))
 
         return Site(*in_blocks(s.shape[0], one))
+
+    def loss(self, h: Array, rho: Array) -> Loss:
+        """f of the active rows with its slopes and curvature, weighted."""
+        w = self.weight
+
+        def weighted(x: Array, weight: Array) -> Array:
+            xp = namespace(x)
+            return xp.where(weight > 0.0, weight * x, xp.zeros_like(x))
+
+        def one(block: slice) -> tuple[Any, ...]:
+            loss = self.likelihood.loss(h[block, :], rho[block, :], slice_rows(self.rows, block))
+            values = [getattr(loss, field.name) for field in fields(loss)]
+            return tuple(weighted(x, w[block]) for x in values) if self.weighted else tuple(values)
+
+        return Loss(*(in_blocks(h.shape[0], one) if is_numpy(h) else one(slice(0, h.shape[0]))))
 
     def gaps(self, s: Array, h: Array, rho: Array) -> Array:
         """The gap of each active row (N,)."""
@@ -156,21 +187,34 @@ class Problem:
 
     def start_from(self, start: Any) -> Array:
         """A user's start: an s (N,), (N, P), or a Solution of the same shape."""
-        value = getattr(start, "s", start)
+        value = self._coordinates_of(start) if hasattr(start, "posterior") else start
         value = to_numpy(value) if hasattr(value, "__array_namespace__") else value
         s = numeric("infer", "start", value)
-        P = len(self.likelihood.layout)
+        P = len(self.likelihood.layout) if self.likelihood.convex else 2
         if s.ndim == 1 and P == 1:
             s = s[:, None]
         if s.shape != (self.n_observations, P):
+            meaning = "one s a potential" if self.likelihood.convex else "mean and log variance of each eta"
             raise problem(
-                "infer", f"start has shape {s.shape}", f"({self.n_observations}, {P}): one s a potential, or a Solution"
+                "infer", f"start has shape {s.shape}", f"({self.n_observations}, {P}): {meaning}, or a Solution"
             )
         s = s[self.active]
         bad = ~np.isfinite(s)
         if bad.any():
             raise problem("infer", f"start{first(bad)} is not finite", "finite numbers; any are feasible")
         return asarray(s, self.weight)
+
+    def _coordinates_of(self, start: Any) -> Array:
+        """The s of a Solution, in the coordinates of this problem's bound: its marginals if they are not its own."""
+        if start.likelihood.convex and self.likelihood.convex:
+            return start.s
+        h, rho = (to_numpy(x) for x in (start.posterior.mean, start.posterior.variance))
+        if h.shape != (self.n_observations,):
+            return start.s  # refused by its shape
+        if not self.likelihood.convex:
+            return np.stack([h, np.log(np.maximum(rho, 1e-300))], axis=1)
+        h, rho, rows = asarray(h[:, None], self.weight), asarray(rho[:, None], self.weight), self.all_rows
+        return self.likelihood.maximiser(h, rho, self.likelihood.start(rows, 1.0), rows)
 
     @property
     def fixed_alpha(self) -> Array:
@@ -179,7 +223,16 @@ class Problem:
 
     def full_s(self, s: Array) -> Array:
         """s of the active rows placed among all observations; the likelihood's own start elsewhere."""
-        return s if self._fixed is None else self._scatter(self.likelihood.start(self.all_rows, 1.0), s)
+        if self._fixed is None:
+            return s
+        elsewhere = self.likelihood.start(self.all_rows, 1.0) if self.likelihood.convex else self._marginals_aside()
+        return self._scatter(elsewhere, s)
+
+    def _marginals_aside(self) -> Array:
+        """(h, log rho) of every row a priori, for those without curvature."""
+        full = self.all_predictors
+        xp = namespace(full.mt)
+        return xp.concat([full.mt, xp.log(xp.maximum(full.variance, 1e-300 + xp.zeros_like(full.variance)))], axis=1)
 
     def full_alpha(self, alpha: Array) -> Array:
         fixed = self._fixed

@@ -1,6 +1,6 @@
 """East wing: likelihoods as sites. ``base`` is the contract; one likelihood a file."""
 
-from .base import Domain, Likelihood, Site
+from .base import Likelihood
 from .bernoulli import BernoulliLogit
 from .binomial import Binomial
 from .gaussian import Gaussian
@@ -9,6 +9,7 @@ from .multinomial import MultinomialLogit
 from .ordinal import Ordinal
 from .poisson import Poisson
 from .scalar import ExponentialLikelihood
+from .sites import Domain, Loss, Site
 from .stochastic_volatility import StochasticVolatility
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "ExponentialLikelihood",
     "Gaussian",
     "Likelihood",
+    "Loss",
     "Mixed",
     "MultinomialLogit",
     "Ordinal",

@@ -11,53 +11,27 @@ Shapes. N observations, C predictors and P potentials an observation: h, rho, al
 s, tau are (N, P). Potential p belongs to predictor ``layout[p]``. Data is passed in, never stored:
 ``prepare(y)`` makes ``rows``, a dictionary of arrays whose first axis is the observation, and every method
 takes it back. Values are per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
+
+Not every bound has a convex dual: the expectation itself does not for a logistic, nor do quadratic bounds with their
+parameter optimised. Such a likelihood says ``convex = False`` and gives ``loss`` (f with its slopes and curvature)
+instead of a site; ``relaxed`` may name a convex neighbour to start from. Scalar predictors only.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..checks import first_value, number, numeric, problem
+from ..checks import Refusal, first_value, number, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from .sites import Domain, Loss, Site, loss_of_site
 
 Rows = Mapping[str, Array]
 LABELS = "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder."
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Everything the dual needs of the sites at one s, per unit of weight.
-
-    The derivative of tau is J = diag(spread) - spread spread' / (slack + sum spread) for each observation,
-    or diag(spread) when ``slack`` is None (potentials that do not share a normalisation).
-    """
-
-    tau: Array  # (N, P)
-    alpha: Array  # (N, C)
-    lam: Array  # (N, C)
-    lam_slope: Array  # (N, P)  d lam / d tau
-    lam_curvature: Array  # (N, P)  d2 lam / d tau2, never positive
-    k: Array  # (N,)    the conjugate
-    spread: Array  # (N, P)
-    slack: Array | None = None  # (N,)
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """Where tau may lie: lower < tau < upper, and sum_p tau_p < total (= total when ``exactly``).
-
-    Numbers, or arrays that broadcast against tau (lower, upper) and the observations (total).
-    """
-
-    lower: Any = -np.inf
-    upper: Any = np.inf
-    total: Any = np.inf
-    exactly: bool = False
 
 
 class Likelihood(ABC):
@@ -69,10 +43,32 @@ class Likelihood(ABC):
     layout: tuple[int, ...] = (0,)
     n_predictors: int = 1
     needs_independent_predictors: bool = False
+    coupled: bool = False  # whether the potentials of an observation share a normalisation
+    log_concave: bool = True  # in eta: without it a stationary point need not be the best
+    row_parameters: tuple[str, ...] = ()  # constructor arguments with one number an observation, such as an exposure
 
     @property
     def name(self) -> str:
         return type(self).__name__
+
+    @property
+    def convex(self) -> bool:
+        """Whether this bound has a convex dual, that is, a site."""
+        return self.bound not in ("exact", "jaakkola", "super-gaussian")
+
+    def relaxed(self) -> Likelihood | None:
+        """A likelihood of the same targets that has a dual and lies near: where a bound without one starts."""
+        return self if self.convex else None
+
+    def with_rows(self, **values: Any) -> Likelihood:
+        """The same likelihood with other per-observation parameters (an exposure, trials, an event indicator)."""
+        unknown = sorted(set(values) - set(self.row_parameters))
+        if unknown:
+            known = ", ".join(self.row_parameters) or "none"
+            raise problem(self.name, f"{unknown[0]!r} is no parameter of its rows", f"one of: {known}")
+        out = copy.copy(self)
+        out.__dict__.update(values)
+        return out
 
     # -- the target --------------------------------------------------------------------------------
     @abstractmethod
@@ -113,21 +109,21 @@ class Likelihood(ABC):
         return rows
 
     # -- the curve and its conjugate ---------------------------------------------------------------
-    @abstractmethod
     def site(self, s: Array, rows: Rows) -> Site:
         """The curve and the conjugate at s (N, P)."""
+        raise self._without_dual()
 
-    @abstractmethod
     def signs(self, rows: Rows) -> Array:
         """a_h of every potential: an array that broadcasts against (N, P)."""
+        raise self._without_dual()
 
-    @abstractmethod
     def coordinate(self, tau: Array, rows: Rows) -> Array:
         """s = k'(tau), the inverse of ``site(s).tau``."""
+        raise self._without_dual()
 
-    @abstractmethod
     def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
         """phi(s_hat) - phi(s) - phi'(s)(s_hat - s) >= 0 of each observation (N,), as one stable number."""
+        raise self._without_dual()
 
     def is_flat(self, rows: Rows) -> Array:
         """Observations with lam = 0 whatever s is (N,): they only shift the mean and leave the system."""
@@ -151,13 +147,13 @@ class Likelihood(ABC):
         """Where tau may lie in these rows."""
         return self.domain
 
-    @abstractmethod
     def start(self, rows: Rows, shrink: float) -> Array:
         """A starting s (N, P). ``shrink`` in (0, 1] moves alpha towards 0, where a wide prior wants it."""
+        raise self._without_dual()
 
-    @abstractmethod
     def constant(self, rows: Rows) -> Array:
         """const(y) of f, per unit of weight (N,)."""
+        return 0.0 * rows["weight"]
 
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
         """s_hat(h, rho), where the maximum that defines f is reached. Affine lam: the coordinate itself.
@@ -182,8 +178,15 @@ class Likelihood(ABC):
         """lam(tau_hat) + lam'(tau_hat)(tau - tau_hat) - lam(tau) >= 0 (N, P); None for an affine lam."""
         return None
 
+    def _without_dual(self) -> Refusal:
+        return problem(
+            self.name, f"bound={self.bound!r} has no convex dual", "a bound with one", "Use infer, or relaxed()."
+        )
+
     def f(self, h: Array, rho: Array, rows: Rows) -> Array:
         """The bound on E[-log p(y|eta)] (N,), from its definition as a maximum."""
+        if not self.convex:
+            return self.loss(h, rho, rows).value
         s_hat = self.maximiser(h, rho, self.start(rows, 1.0), rows)
         site = self.site(s_hat, rows)
         xp = namespace(h)
@@ -213,15 +216,33 @@ class Likelihood(ABC):
 
     def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """E[psi], E[psi'], E[psi''] under N(h, rho), each (N, 1), accurate at any mean and variance."""
+        exact = self.exact_loss(h, rho, rows)
+        return exact.value[:, None], exact.alpha[:, None], exact.lam[:, None]
+
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """f = E[psi] with its slopes and curvature at h, rho (N, 1): panel quadrature, unless a subclass knows better.
+
+        Third and fourth derivatives come by parts: E[psi'' t]/rho and E[psi'' (t^2/rho - 1)]/rho, with t = eta - h.
+        """
         from ..linalg.quadrature import expect
 
         xp = namespace(h)
 
         def integrand(eta: Array, chunk: slice) -> Array:
-            return xp.stack(self.derivatives(eta, slice_rows(rows, chunk)))
+            psi, first, second = self.derivatives(eta, slice_rows(rows, chunk))
+            v = xp.where(rho[chunk, :] > 0.0, rho[chunk, :], xp.ones_like(rho[chunk, :]))
+            t = (eta - h[chunk, :]) / xp.sqrt(v)
+            return xp.stack([psi, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
 
         out = expect(integrand, h[:, 0], rho[:, 0], self.landmarks(rows))
-        return out[0][:, None], out[1][:, None], out[2][:, None]
+        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """f of this bound with its slopes and curvature at h, rho (N, 1); one predictor only."""
+        if not self.convex:
+            return self.exact_loss(h, rho, rows)
+        site = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows)
+        return loss_of_site(site, self.signs(rows), h, rho, self.constant(rows))
 
     # -- its own parameters ------------------------------------------------------------------------
     @property
@@ -233,9 +254,25 @@ class Likelihood(ABC):
         """The same likelihood with other parameters."""
         return self
 
+    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
+        """dpsi/dtheta at eta (N, M): (n_theta, N, M). Needed by the exact mode of a likelihood with parameters."""
+        raise NotImplementedError(f"{self.name} does not implement theta_slopes(); learning its parameters needs it.")
+
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        """-sum_n weight_n df_n/dtheta at (h, rho): the evidence gradient, by the envelope theorem."""
-        return np.zeros(0)
+        """-sum_n weight_n df_n/dtheta at (h, rho) (N, 1): the evidence gradient, by the envelope theorem.
+
+        Here for f = E[psi], by quadrature; a bound overrides it.
+        """
+        from ..linalg.quadrature import expect
+
+        if self.theta.size == 0:
+            return np.zeros(0)
+
+        def integrand(eta: Array, chunk: slice) -> Array:
+            return self.theta_slopes(eta, slice_rows(rows, chunk))
+
+        each = expect(integrand, h[:, 0], rho[:, 0], self.landmarks(rows))
+        return np.asarray(-to_numpy(namespace(h).sum(rows["weight"] * each, axis=-1)))
 
     # -- prediction --------------------------------------------------------------------------------
     @abstractmethod

@@ -3,6 +3,9 @@
     c_h = -y,  a_h = 1,  phi(s) = log(1 + e^s),  k(tau) = tau log tau + (1-tau) log(1-tau)
     "log-sum"  lam = tau             f = -y h + log(1 + exp(h + rho/2))             (tab:fenchelDual)
     "tilted"   lam = tau (1 - tau)   f = -y h + min_a [a^2 rho/2 + log(1 + exp(h + (1-2a) rho/2))]
+    "bohning"  lam = 1/4             f = -y h + log(1 + e^h) + rho/8
+    "jaakkola" (no dual)             f = (1/2 - y) h + log(2 cosh(xi/2)),  xi^2 = h^2 + rho: the best quadratic
+    "exact"    (no dual)             f = E[-log p] itself
 
 The tilted bound is the tightest of its family (Saul, Jaakkola and Jordan; Knowles and Minka). Because the curve
 tau (1 - tau) is concave, its dual is one convex problem; nothing alternates.
@@ -10,28 +13,36 @@ tau (1 - tau) is concave, its dual is one convex problem; nothing alternates.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from ..checks import choice, labels
-from ..linalg.arrays import Array, is_numpy, namespace
-from ..linalg.functions import sigmoid, softplus
-from .base import Domain, Likelihood, Rows, Site, flat, is_short
+from ..linalg.arrays import Array, namespace
+from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
+from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
+from .base import Likelihood, Rows, flat, is_short
 from .potentials import Softplus, tilted_logit_maximiser
-
-_NARROW = 0.1  # a variance up to which twelve Gauss-Hermite nodes integrate a logistic to 1e-14
+from .sites import Domain, Loss, Site
 
 
 class LogitLikelihood(Likelihood):
     """A fraction y of successes under a logistic: what Bernoulli and Binomial share."""
 
-    bounds = ("log-sum", "tilted")
+    bounds = ("log-sum", "tilted", "bohning", "jaakkola", "exact")
     domain = Domain(lower=0.0, upper=1.0)
 
     def __init__(self, bound: str = "log-sum") -> None:
         choice(self.name, "bound", bound, self.bounds)
         self.bound = bound
+
+    def relaxed(self) -> LogitLikelihood:
+        if self.convex:
+            return self
+        near = copy.copy(self)
+        near.bound = "tilted"
+        return near
 
     def signs(self, rows: Rows) -> Array:
         return 1.0 + 0.0 * rows["weight"][:, None]
@@ -42,6 +53,10 @@ class LogitLikelihood(Likelihood):
         alpha = tau * (1.0 - y) - rest * y  # tau - y, exact in both tails
         if self.bound == "tilted":
             lam, slope, bend = spread, rest - tau, -2.0 * xp.ones_like(s)
+        elif self.bound == "bohning":
+            lam, slope, bend = 0.25 * xp.ones_like(s), xp.zeros_like(s), xp.zeros_like(s)
+        elif not self.convex:
+            raise self._without_dual()
         else:
             lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
         return Site(tau, alpha, lam, slope, bend, k[:, 0], spread)
@@ -53,7 +68,23 @@ class LogitLikelihood(Likelihood):
         return Softplus.divergence(s_hat, s)[:, 0]
 
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        if self.bound == "bohning":
+            return h + 0.0 * rho
         return tilted_logit_maximiser(h, rho) if self.bound == "tilted" else h + rho / 2
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        return self._jaakkola(h[:, 0], rho[:, 0], rows) if self.bound == "jaakkola" else super().loss(h, rho, rows)
+
+    def _jaakkola(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """f = (1/2 - y) h + g(xi^2), g(xi^2) = log(2 cosh(xi/2)) and xi^2 = h^2 + rho."""
+        xp, lean = namespace(h), 0.5 - rows["y"]
+        square = h * h + rho
+        xi = xp.sqrt(square)
+        g = xi / 2 + xp.log1p(xp.exp(-xi))
+        slope, bend = log_cosh_slopes(square)
+        lam = 2.0 * slope
+        value = lean * h + g + self.constant(rows)
+        return Loss(value, lean + h * lam, lam, lam + 4.0 * h * h * bend, 2.0 * h * bend, bend)
 
     def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
         return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
@@ -83,28 +114,17 @@ class LogitLikelihood(Likelihood):
         psi = y * softplus(-eta) + (1.0 - y) * softplus(eta)
         return psi + self.constant(rows)[:, None], tau * (1.0 - y) - rest * y, tau * rest
 
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        m, y = logistic_moments(h[:, 0], rho[:, 0]), rows["y"]
+        value = y * m[MINUS, :] + (1.0 - y) * m[PLUS, :] + self.constant(rows)
+        alpha = (1.0 - y) * m[TAU, :] - y * m[REST, :]
+        return Loss(value, alpha, m[FIRST, :], m[FIRST, :], m[SECOND, :] / 2, m[THIRD, :] / 4)
+
     @staticmethod
     def moments(h: Array, rho: Array) -> tuple[Array, Array, Array]:
         """E[tau], E[1 - tau] and E[tau (1 - tau)] of tau = sigmoid(eta), each (N,) and exact in both tails."""
-        from ..linalg.quadrature import expect, expect_narrow
-
-        h, rho = flat(h), flat(rho)
-        xp = namespace(h)
-
-        def integrand(eta: Array, chunk: slice) -> Array:
-            tau, rest = sigmoid(eta), sigmoid(-eta)
-            return xp.stack([tau, rest, tau * rest])
-
-        if not is_numpy(h):
-            out = expect(integrand, h, rho, [0.0 * h])
-            return out[0], out[1], out[2]
-        narrow = rho <= _NARROW  # nothing in the integrand is as narrow: few nodes will do
-        out = np.empty((3, h.shape[0]))
-        if narrow.any():
-            out[:, narrow] = expect_narrow(integrand, h[narrow], rho[narrow])
-        if not narrow.all():
-            out[:, ~narrow] = expect(integrand, h[~narrow], rho[~narrow], [0.0 * h[~narrow]])
-        return out[0], out[1], out[2]
+        m = logistic_moments(flat(h), flat(rho))
+        return m[TAU, :], m[REST, :], m[FIRST, :]
 
 
 class BernoulliLogit(LogitLikelihood):
@@ -112,8 +132,9 @@ class BernoulliLogit(LogitLikelihood):
 
     Parameters
     ----------
-    bound : {"log-sum", "tilted"}
-        The paper's bound, or the tighter one. Both give one convex problem and a duality gap.
+    bound : {"log-sum", "tilted", "bohning", "jaakkola", "exact"}
+        The paper's bound, the tighter one, a constant curvature (each one convex problem with a duality gap), the best
+        quadratic bound, or no bound at all (both with a strong-concavity certificate).
 
     Examples
     --------

@@ -25,7 +25,7 @@ class Binomial(LogitLikelihood):
     ----------
     trials : int or array (N,)
         Trials of each row; 0 means unobserved.
-    bound : {"log-sum", "tilted"}
+    bound : {"log-sum", "tilted", "bohning", "jaakkola", "exact"}
 
     Examples
     --------
@@ -34,6 +34,8 @@ class Binomial(LogitLikelihood):
     >>> Binomial(10).predictive_mean(np.array([0.0]), np.array([1.0])).round(10)
     array([5.])
     """
+
+    row_parameters = ("trials",)
 
     def __init__(self, trials: Any, bound: str = "log-sum") -> None:
         super().__init__(bound)

@@ -12,8 +12,9 @@ import numpy as np
 
 from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from .base import Domain, Likelihood, Rows, Site, flat
+from .base import Likelihood, Rows, flat
 from .potentials import Quadratic
+from .sites import Domain, Loss, Site
 
 
 class Gaussian(Likelihood):
@@ -77,9 +78,9 @@ class Gaussian(Likelihood):
         xp, v, error = namespace(eta), rows["variance"][:, None], eta - rows["y"][:, None]
         return error**2 / (2 * v) + 0.5 * xp.log(2 * np.pi * v), error / v, 1.0 / v + 0.0 * eta
 
-    def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        psi, first, second = self.derivatives(h, rows)
-        return psi + second * rho / 2, first, second
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        psi, first, second = (x[:, 0] for x in self.derivatives(h, rows))
+        return Loss(psi + second * rho[:, 0] / 2, first, second, second, 0.0 * second, 0.0 * second)
 
     @property
     def theta(self) -> np.ndarray:

@@ -10,13 +10,15 @@ predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from ..checks import first_value, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from .base import Domain, Likelihood, Rows, Site, column
+from .base import Likelihood, Rows, column
+from .sites import Domain, Loss, Site
 
 _UNCOUPLED = 1e200  # slack of a row whose potentials share no normalisation: diag - spread spread'/slack = diag
 
@@ -60,6 +62,24 @@ class Mixed(Likelihood):
         self.layout = widest.layout
         self.n_predictors = max(part.n_predictors for part in self.parts)
         self.needs_independent_predictors = any(part.needs_independent_predictors for part in self.parts)
+        self.coupled = any(part.coupled for part in self.parts)
+        self.log_concave = all(part.log_concave for part in self.parts)
+        lone = next((part for part in self.parts if not part.convex), None)
+        if lone is not None and self.n_predictors > 1:
+            raise problem(
+                "Mixed",
+                f"{lone!r} has no dual and cannot stand beside {widest!r}",
+                "bounds with a dual wherever a part has several predictors",
+                "Use the tilted bound for that part.",
+            )
+
+    @property
+    def convex(self) -> bool:
+        return all(part.convex for part in self.parts)
+
+    def relaxed(self) -> Mixed | None:
+        parts = [part.relaxed() for part in self.parts]
+        return None if any(part is None for part in parts) else Mixed([p for p in parts if p is not None], self.which)
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         if self.which.shape != y.shape:
@@ -194,8 +214,16 @@ class Mixed(Likelihood):
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         return self._triple(rows, eta.shape[1], lambda part, r, P: part.derivatives(eta, r))
 
-    def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        return self._triple(rows, 1, lambda part, r, P: part.expectations(h[:, :1], rho[:, :1], r))
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        return self._loss(rows, lambda part, r, P: part.exact_loss(h, rho, r))
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        return self._loss(rows, lambda part, r, P: part.loss(h, rho, r))
+
+    def _loss(self, rows: Rows, question: Callable[..., Loss]) -> Loss:
+        answers = self._ask(rows, question)
+        names = [field.name for field in fields(Loss)]
+        return Loss(*(self._choose(rows, 0, {i: getattr(a, name) for i, a in answers.items()}) for name in names))
 
     def _triple(self, rows: Rows, width: int, question: Callable[..., Any]) -> tuple[Array, Array, Array]:
         answers = self._ask(rows, question)

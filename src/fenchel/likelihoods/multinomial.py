@@ -18,8 +18,9 @@ import numpy as np
 from ..checks import choice, labels, problem
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.functions import log_mean_exp_excess
-from .base import Domain, Likelihood, Rows, Site, column, is_short
+from .base import Likelihood, Rows, column, is_short
 from .potentials import tilted_maximiser
+from .sites import Domain, Site
 
 _NARROW = 0.01  # a variance up to which the curvature of a softmax gives its mean to 1e-5
 
@@ -46,6 +47,8 @@ class MultinomialLogit(Likelihood):
     """
 
     bounds = ("log-sum", "tilted")
+
+    coupled = True
 
     def __init__(
         self, n_classes: int, reference: str | None = "last", bound: str = "log-sum", n_draws: int = 1024
@@ -166,6 +169,7 @@ class MultinomialLogit(Likelihood):
         if rho.ndim == 3:  # correlated predictors: a root of each covariance
             values, vectors = xp.linalg.eigh(rho)
             root = vectors * xp.sqrt(xp.where(values > 0.0, values, xp.zeros_like(values)))[:, None, :]
+            root = root @ xp.permute_dims(vectors, (0, 2, 1))  # symmetric, so that the signs do not count
         step = max(1, 2_000_000 // (draws.shape[0] * self.n_classes))
         for i in range(0, h.shape[0], step):
             stop = min(h.shape[0], i + step)

@@ -18,8 +18,10 @@ import numpy as np
 from ..checks import choice, finite, labels, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
-from .base import Domain, Likelihood, Rows, Site, flat
+from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
+from .base import Likelihood, Rows, flat
 from .potentials import Softplus, tilted_logit_maximiser
+from .sites import Domain, Loss, Site
 
 
 class Ordinal(Likelihood):
@@ -29,7 +31,7 @@ class Ordinal(Likelihood):
     ----------
     cutpoints : array (K-1,)
         Increasing; level k lies between cutpoints k-1 and k.
-    bound : {"log-sum", "tilted"}
+    bound : {"log-sum", "tilted", "exact"}
 
     Examples
     --------
@@ -39,7 +41,7 @@ class Ordinal(Likelihood):
     array([[0.2689, 0.4621, 0.2689]])
     """
 
-    bounds = ("log-sum", "tilted")
+    bounds = ("log-sum", "tilted", "exact")
     layout = (0, 0)
     domain = Domain(lower=0.0, upper=1.0)
 
@@ -58,6 +60,9 @@ class Ordinal(Likelihood):
     @property
     def n_levels(self) -> int:
         return self.cutpoints.size + 1
+
+    def relaxed(self) -> Ordinal:
+        return self if self.convex else Ordinal(self.cutpoints, "tilted")
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         labels(self.name, "y", y, self.n_levels)
@@ -81,6 +86,8 @@ class Ordinal(Likelihood):
         k = k + tau * xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
         if self.bound == "tilted":
             lam, slope, bend = spread, rest - tau, -2.0 * xp.ones_like(s)
+        elif not self.convex:
+            raise self._without_dual()
         else:
             lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
         alpha, lam = tau[:, :1] - tau[:, 1:], lam[:, :1] + lam[:, 1:]
@@ -136,6 +143,30 @@ class Ordinal(Likelihood):
         psi = softplus(up) + softplus(down) + self.constant(rows)[:, None]
         return psi, first - second, first * sigmoid(-up) + second * sigmoid(-down)
 
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """Two logistics, each in its own moments; an open end has none."""
+        xp, value, parts = namespace(h), self.constant(rows), []
+        for edge, sign in ((rows["hi"], 1.0), (rows["lo"], -1.0)):
+            live = xp.isfinite(edge)
+            m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, xp.zeros_like(edge))), rho[:, 0])
+            m = xp.where(live[None, :], m, xp.zeros_like(m))
+            value = value + m[PLUS, :]
+            parts.append([sign * m[TAU, :], m[FIRST, :], sign * m[SECOND, :] / 2, m[THIRD, :] / 4])
+        alpha, lam, hr, rr = (up + down for up, down in zip(*parts, strict=True))
+        return Loss(value, alpha, lam, lam, hr, rr)
+
+    def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array]:
+        """-df/dhi and df/dlo apart from the constant: the two potentials' tau."""
+        if self.convex:
+            tau = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows).tau
+            return tau[:, 0], tau[:, 1]
+        xp, out = namespace(h), []
+        for edge, sign in ((rows["hi"], 1.0), (rows["lo"], -1.0)):
+            live = xp.isfinite(edge)
+            m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, xp.zeros_like(edge))), rho[:, 0])[TAU, :]
+            out.append(xp.where(live, m, xp.zeros_like(m)))
+        return out[0], out[1]
+
     @property
     def theta(self) -> np.ndarray:
         """First cutpoint, then the logs of the distances between neighbours."""
@@ -146,14 +177,14 @@ class Ordinal(Likelihood):
         return Ordinal(np.cumsum(steps), self.bound)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        site = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows)
-        tau, w = to_numpy(site.tau), to_numpy(rows["weight"])
+        upper, lower = (to_numpy(x) for x in self._pulls(h, rho, rows))
+        w = to_numpy(rows["weight"])
         level = to_numpy(rows["level"]).astype(int)
         distance = to_numpy(rows["hi"]) - to_numpy(rows["lo"])
         pull = np.where(np.isfinite(distance), 1.0 / np.expm1(np.minimum(distance, 700.0)), 0.0)
         cut = np.zeros(self.n_levels + 1)  # d(-f)/db: hi enters as softplus(eta - hi), lo as softplus(lo - eta)
-        np.add.at(cut, level + 1, w * (tau[:, 0] + pull))
-        np.add.at(cut, level, -w * (tau[:, 1] + pull))
+        np.add.at(cut, level + 1, w * (upper + pull))
+        np.add.at(cut, level, -w * (lower + pull))
         tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
         return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
 

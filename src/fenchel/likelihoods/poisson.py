@@ -35,6 +35,8 @@ class Poisson(ExponentialLikelihood):
     array([2.])
     """
 
+    row_parameters = ("exposure",)
+
     def __init__(self, exposure: Any = None, integer: bool = True) -> None:
         self.exposure, self.integer = exposure, integer
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ..linalg.arrays import Array, namespace
-from .base import Domain, Likelihood, Rows, Site, is_short
+from .base import Likelihood, Rows, is_short
 from .potentials import Exponential
+from .sites import Domain, Loss, Site
 
 
 class ExponentialLikelihood(Likelihood):
@@ -56,8 +57,10 @@ class ExponentialLikelihood(Likelihood):
         linear = self.linear(rows)[:, None]
         return linear * eta + bend + self.constant(rows)[:, None], linear + self.sign * bend, bend
 
-    def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        # closed form: E[e^{a eta}] = e^{a h + rho/2}
-        bend = self.rate(rows)[:, None] * namespace(h).exp(self.sign * h + rho / 2)
-        linear = self.linear(rows)[:, None]
-        return linear * h + bend + self.constant(rows)[:, None], linear + self.sign * bend, bend
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        # closed form: E[e^{a eta}] = e^{a h + rho/2}; the bound is the expectation
+        h, rho = h[:, 0], rho[:, 0]
+        bend = self.rate(rows) * namespace(h).exp(self.sign * h + self.sign**2 * rho / 2)
+        linear, sign = self.linear(rows), self.sign
+        value = linear * h + bend + self.constant(rows)
+        return Loss(value, linear + sign * bend, sign**2 * bend, sign**2 * bend, sign**3 * bend / 2, sign**4 * bend / 4)

@@ -249,6 +249,11 @@ def set_diagonal(A: Array, values: Array) -> Array:
     return A * (1.0 - eye) + eye * values[None, :]
 
 
+def diagonal_of(A: Array) -> Array:
+    """The diagonal, as a new array."""
+    return np.diagonal(A).copy() if is_numpy(A) else namespace(A).linalg.diagonal(A)
+
+
 def diagonal_matrix(values: Array) -> Array:
     """diag(values) as a full matrix."""
     if is_numpy(values):
@@ -288,22 +293,27 @@ def add_scaled(A: Array, B: Array, a: Array) -> Array:
     return A
 
 
-def multiply_squared(A: Array, b: Array) -> Array:
-    """(A o A) b for a symmetric A valid in its lower triangle, without forming A o A."""
+def multiply_hadamard(A: Array, B: Array, b: Array) -> Array:
+    """(A o B) b for symmetric A and B valid in their lower triangles, without forming A o B."""
     if not is_numpy(A):
-        return symmetrised(A) ** 2 @ b
+        return (symmetrised(A) * symmetrised(B)) @ b
     from scipy.linalg.blas import dgemv
 
     out = np.zeros(A.shape[0])
     for i0, i1 in _row_blocks(A.shape[0]):
-        square = A[i0:i1, :i1] ** 2
-        corner = np.tril(square[:, i0:])
+        product = A[i0:i1, :i1] * B[i0:i1, :i1]
+        corner = np.tril(product[:, i0:])
         out[i0:i1] += (corner + np.tril(corner, -1).T) @ b[i0:i1]
         if i0:
-            left = np.ascontiguousarray(square[:, :i0])
+            left = np.ascontiguousarray(product[:, :i0])
             out[i0:i1] += dgemv(1.0, left.T, b[:i0], trans=1)
             out[:i0] += dgemv(1.0, left.T, b[i0:i1])
     return out
+
+
+def multiply_squared(A: Array, b: Array) -> Array:
+    """(A o A) b."""
+    return multiply_hadamard(A, A, b)
 
 
 def asymmetry(A: Array) -> float:

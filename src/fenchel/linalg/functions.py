@@ -53,3 +53,23 @@ def wright_omega_log(z: Array) -> Array:
         e = xp.exp(u)
         u = u - (u + e - z) / (1.0 + e)
     return u
+
+
+def log_cosh_slopes(x: Array) -> tuple[Array, Array]:
+    """First and second derivative of g(x) = log(2 cosh(sqrt(x)/2)) in x >= 0: tanh(xi/2) / (4 xi) and its slope.
+
+    By their series below xi = 0.5, where the closed forms cancel.
+    """
+    xp = namespace(x)
+    small = x < 0.25
+    u = xp.where(small, x, xp.zeros_like(x)) / 4
+    # tanh(v)/v in v^2 = u, its slope
+    series = 1.0 - u / 3 + 2 * u**2 / 15 - 17 * u**3 / 315 + 62 * u**4 / 2835 - 1382 * u**5 / 155925
+    slope = -1.0 / 3 + 4 * u / 15 - 17 * u**2 / 105 + 248 * u**3 / 2835 - 1382 * u**4 / 31185
+    series, slope = series + 21844 * u**6 / 6081075, slope + 43688 * u**5 / 2027025
+    large = xp.where(small, xp.ones_like(x), x)
+    xi = xp.sqrt(large)
+    t = xp.tanh(xi / 2)
+    first = t / (4 * xi)
+    second = ((1.0 - t * t) / 2 - t / xi) / (8 * large)
+    return xp.where(small, series / 8, first), xp.where(small, slope / 32, second)

@@ -14,13 +14,16 @@ The structure of the curvature is the prior's business, so the prior solves Newt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
+
+Product = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,18 @@ class Factor(ABC):
     @abstractmethod
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         """M v (N, P), without ``extra``."""
+
+    @contextmanager
+    def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
+        """v -> Vt v and v -> (Vt o Vt) v for v (N, C), while the context lasts; may use up the factor's memory.
+
+        ``economical`` allows diag(Vt)^2 in place of Vt o Vt where that is much cheaper.
+        """
+        yield self.apply, self.hadamard
+
+    @abstractmethod
+    def hadamard(self, v: Array) -> Array:
+        """(Vt o Vt) v for v (N, C)."""
 
     @abstractmethod
     def certificate(self, residual: Array, d: Array) -> float:

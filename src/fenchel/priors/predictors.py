@@ -79,10 +79,6 @@ class BlockFactor(Factor):
     blocks: Blocks
 
     @abstractmethod
-    def hadamard(self, v: Array) -> Array:
-        """(Vt o Vt) v for v (N, C)."""
-
-    @abstractmethod
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
         """``reduction`` of each block, flat."""
 

@@ -14,120 +14,20 @@ dtau_c = -E_c (g_c - nu) and ds_c = dtau_c / spread_c - nu: C such iterations an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from ..linalg import dense
-from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.cg import conjugate_gradients
-from .base import NewtonSystem
+from .base import NewtonSystem, Product
 from .latents import Latents
 from .predictors import BlockFactor, Blocks, LatentPredictors
+from .rowblock import DEAD, RowBlock, RowFactor, reciprocal
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
-_DEAD = 1e-150  # a lam below this is 0: its reciprocal would overflow when squared
-_TINY = 1e-4  # below lam S_nn = 1e-4 the formula (1 - diag B^-1)/lam loses digits; see RowFactor.variance
-
-
-class RowBlock:
-    """S of one block, and the buffers its factorisations reuse."""
-
-    def __init__(self, S: Array) -> None:
-        if is_numpy(S) and not S.flags.c_contiguous:
-            S = S.T if S.flags.f_contiguous else np.ascontiguousarray(S)  # symmetric: its transpose is itself
-        self.S = S
-        self.n = S.shape[0]
-        self.diagonal = namespace(S).linalg.diagonal(S) if not is_numpy(S) else np.diagonal(S).copy()
-        self._free: list[Array] = []
-
-    def take(self) -> Array:
-        """A buffer of N x N doubles: fresh pages cost more than the elementwise work done in them."""
-        return self._free.pop() if self._free else dense.empty_square(self.n, self.S)
-
-    def give(self, buffer: Array) -> None:
-        if is_numpy(buffer) and buffer.shape[0] == self.n and len(self._free) < 2:
-            self._free.append(buffer)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_free": []}
-
-
-class RowFactor:
-    """B = L L' of one block; ``matrix`` holds L, then L^-1, then nothing once a direction has used it up."""
-
-    def __init__(self, block: RowBlock, lam: Array) -> None:
-        self.block, self.lam = block, lam
-        self.root = namespace(lam).sqrt(lam)
-        self.matrix: Array | None = None
-        self.inverted = False
-        self._factorise()
-        self.log_det = dense.log_det(self.matrix)
-
-    def _factorise(self) -> None:
-        B = dense.scaled_plus_identity(self.block.S, self.root, self.block.take())
-        try:
-            self.matrix, self.inverted = dense.cholesky(B), False
-        except dense.NotPositiveDefinite:
-            self.block.give(B)
-            raise
-
-    def L_inverse(self) -> Array:
-        """L^-1, refactorising if a direction has used the memory."""
-        if self.matrix is None:
-            self._factorise()
-        if not self.inverted:
-            self.matrix, self.inverted = dense.triangular_inverse(self.matrix), True
-        return self.matrix
-
-    def release(self) -> Array:
-        """Hand over the memory of L^-1 as B^-1."""
-        out = dense.inverse_from(self.L_inverse())
-        self.matrix = None
-        return out
-
-    def __del__(self) -> None:
-        if getattr(self, "matrix", None) is not None:
-            self.block.give(self.matrix)
-
-    def marginals(self) -> tuple[Array, Array]:
-        """diag Vt and 1 - lam diag Vt = diag B^-1."""
-        xp, S, lam = namespace(self.lam), self.block.diagonal, self.lam
-        Linv = self.L_inverse()
-        cavity = dense.column_squares(Linv)
-        tiny = lam * S < _TINY
-        variance = (1.0 - cavity) / xp.where(tiny, xp.ones_like(lam), lam)
-        rows = np.flatnonzero(to_numpy(tiny))
-        if rows.size:  # S_nn - |L^-1 Lam^1/2 S_n|^2 for those rows only
-            index = dense.asarray_index(rows, S)
-            variance = xp.where(tiny, xp.zeros_like(lam), variance)
-            direct = xp.take(S, index) - self.explained(xp.take(self.block.S, index, axis=0))
-            variance = variance + scatter(direct, rows, lam)
-            cavity = xp.where(tiny, 1.0 - lam * variance, cavity)
-        return variance, cavity
-
-    def explained(self, cross: Array) -> Array:
-        """diag(c Lam^1/2 B^-1 Lam^1/2 c') for cross (M, R): the variance the data take away."""
-        xp = namespace(cross)
-        return xp.sum(dense.multiply_lower(self.L_inverse(), self.root[:, None] * cross.T) ** 2, axis=0)
-
-    def middle(self, v: Array) -> Array:
-        """Lam^1/2 B^-1 Lam^1/2 v."""
-        Linv = self.L_inverse()
-        half = dense.multiply_lower(Linv, self.root * v)
-        return self.root * dense.multiply_lower(Linv, half, transposed=True)
-
-    def covariance(self) -> Array:
-        """Vt = S - S Lam^1/2 B^-1 Lam^1/2 S."""
-        half = dense.multiply_lower(self.L_inverse(), self.root[:, None] * self.block.S)
-        return self.block.S - half.T @ half
-
-
-def scatter(values: Array, rows: np.ndarray, like: Array) -> Array:
-    """A vector that is ``values`` at ``rows`` and 0 elsewhere."""
-    out = np.zeros(like.shape[0])
-    out[rows] = to_numpy(values)
-    return asarray(out, like)
 
 
 class RowPredictors(LatentPredictors):
@@ -239,7 +139,7 @@ class RowsFactor(BlockFactor):
         for Binv, root in zip(inverses, roots, strict=True):
             T = dense.add_scaled(T, Binv, root)
         T = dense.cholesky(T)
-        live = self.lam > _DEAD
+        live = self.lam > DEAD
         weight = xp.where(live, 1.0 / xp.where(live, self.lam, xp.ones_like(rho)), xp.zeros_like(rho))
         fix = xp.where(live, rho**2 - (weight * (1.0 - self.lam * rho)) ** 2, xp.zeros_like(rho))
 
@@ -315,7 +215,7 @@ class RowsFactor(BlockFactor):
         )
         for part, rho, left, slope, extra in zip(self.parts, variance, lefts, slopes, extras, strict=True):
             S, lam, R = part.block.S, part.lam, part.block.n
-            live = lam > _DEAD
+            live = lam > DEAD
             weight = xp.where(live, 1.0 / xp.where(live, lam, xp.ones_like(lam)), xp.zeros_like(lam))
             if left.shape[0] == R:
                 u = slope * weight
@@ -329,16 +229,59 @@ class RowsFactor(BlockFactor):
                 M = left[:, None] * tile[0] * left[None, :] + 0.5 * slope[:, None] * tile[1] ** 2 * slope[None, :]
                 yield M + dense.diagonal_matrix(1.0 + extra)
 
+    def _dead(self) -> bool:
+        """Whether a lam is 0, so that B^-1 does not hold all of Vt."""
+        return bool(namespace(self.lam).any(self.lam <= DEAD))
+
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
         return self.blocks.join([Vt**2 @ x for Vt, x in zip(self.covariance(), parts, strict=True)])
 
+    @contextmanager
+    def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
+        """Off its diagonal Vt is -Lam^-1/2 B^-1 Lam^-1/2, so B^-1 serves; its diagonal is known better."""
+        if self._dead():
+            full = self.covariance()
+
+            def by_full(power: int) -> Product:
+                return lambda v: self.blocks.join(
+                    [V**power @ x for V, x in zip(full, self.blocks.split(v), strict=True)]
+                )
+
+            yield by_full(1), by_full(2)
+            return
+        variance = self.blocks.split(self.variance)
+        held = [dense.set_diagonal(Binv, 0.0 * dense.diagonal_of(Binv)) for Binv in (p.release() for p in self.parts)]
+        roots = [reciprocal(part.root) for part in self.parts]
+
+        def times(v: Array) -> Array:
+            parts = zip(held, roots, variance, self.blocks.split(v), strict=True)
+            return self.blocks.join([rho * x - w * dense.multiply_symmetric(A, w * x) for A, w, rho, x in parts])
+
+        def times_squared(v: Array) -> Array:
+            parts = zip(held, (w * w for w in roots), variance, self.blocks.split(v), strict=True)
+            return self.blocks.join([rho**2 * x + u * dense.multiply_squared(A, u * x) for A, u, rho, x in parts])
+
+        try:
+            yield times, times_squared
+        finally:
+            for part, Binv in zip(self.parts, held, strict=True):
+                part.block.give(Binv)
+
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
         total, split = 0.0, self.blocks.split
-        for part, Vt, r, e in zip(self.parts, self.covariance(), split(residual), split(d), strict=True):
-            xp, S = namespace(r), part.block.S
-            total += 0.5 * float(xp.sum(r * (S @ r))) + 0.5 * float(xp.sum(e * ((Vt * S) @ e)))
+        variance, dead = split(self.variance), self._dead()
+        for part, rho, r, e in zip(self.parts, variance, split(residual), split(d), strict=True):
+            xp, S, u = namespace(r), part.block.S, e * reciprocal(part.root)
+            if dead:
+                inner = xp.sum(e * dense.multiply_hadamard(part.covariance(), S, e))
+                total += 0.5 * float(xp.sum(r * dense.multiply_symmetric(S, r)) + inner)
+                continue
+            Binv = part.B_inverse()
+            diagonal = part.block.diagonal * (rho * e * e + dense.diagonal_of(Binv) * u * u)
+            inner = xp.sum(diagonal) - xp.sum(u * dense.multiply_hadamard(Binv, S, u))
+            total += 0.5 * float(xp.sum(r * dense.multiply_symmetric(S, r)) + inner)
         return total
 
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:

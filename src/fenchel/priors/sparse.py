@@ -13,7 +13,8 @@ pattern; where that converges slowly (smooth priors, weak data) it preconditions
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +27,7 @@ from ..linalg.cg import conjugate_gradients
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.sparse import SparseCholesky, SymbolicCholesky, symmetric_csc
-from .base import NewtonSystem, Prior
+from .base import NewtonSystem, Prior, Product
 from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .setup import checked_design, checked_mean, lay_out
@@ -227,6 +228,11 @@ class SparseFactor(BlockFactor):
 
         dtau, Fx, r, _ = conjugate_gradients(cheap.solve, remainder, -system.g, system.accuracy, max_iter=100)
         return self.mirror(system, dtau, -system.g - r - cheap.multiply(dtau) - Fx), dtau
+
+    @contextmanager
+    def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
+        square = self.variance**2
+        yield self.apply, (lambda v: square * v) if economical else self.hadamard
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v = -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""

@@ -67,10 +67,12 @@ class Iterate(Protocol):
     log_evidence : the method's own estimate of log p(y); the elbo for a bound
     """
 
-    s: Array
-    alpha: Array
-    lam: Array
-
+    @property
+    def s(self) -> Array: ...
+    @property
+    def alpha(self) -> Array: ...
+    @property
+    def lam(self) -> Array: ...
     @property
     def elbo(self) -> float: ...
     @property
@@ -150,9 +152,10 @@ class Outcome:
 
 
 class Solver(ABC):
-    """Minimises the dual of a problem."""
+    """Minimises the dual of a problem, unless it says that it needs none."""
 
     name: str
+    needs_dual: bool = True
 
     @abstractmethod
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:

@@ -45,7 +45,8 @@ class Solution:
     converged : bool
         gap <= tol * max(1, |elbo|).
     certificate : str
-        "duality"; some rivals have "strong-concavity" (then the gap is to the best q of their family) or none.
+        "duality"; "strong-concavity" for the exact mode and others without a dual (for some rivals the gap is then to
+        the best q of their family); "stationarity" where nothing bounds what another q could gain: the gap is infinite.
     log_evidence : float
         The method's own estimate of log p(y): the elbo, but for Laplace and EP, which are not bounds.
     status : str
@@ -105,7 +106,10 @@ class Solution:
         return "\n".join(
             [
                 f"{self.likelihood!r}: {word}, by its {self.certificate} certificate",
-                line("duality gap", f"{self.gap:.3e}  (relative {rel:.1e}, asked {self.tol:.1e})"),
+                line(
+                    "duality gap" if self.certificate == "duality" else "gap",
+                    f"{self.gap:.3e}  (relative {rel:.1e}, asked {self.tol:.1e})",
+                ),
                 line(
                     "log evidence",
                     f"at least {self.elbo:.6f} (elbo); no Gaussian gives more than {self.elbo_upper:.6f}",

@@ -1,0 +1,128 @@
+"""The drawing board of bounds without a dual: q by its sites (beta, lam), judged by the ELBO itself.
+
+    m = mu - Sigma W' beta,   V = (Sigma^-1 + W' Lam W)^-1,   h = mt - S beta,   rho = diag(W V W') + c
+    P = -1/2 (log|B| - lam'(rho - c) + beta' S beta) - sum f(h, rho)                        eq:primal-problem
+    stationary where beta = alpha+ = df/dh and lam = lam+ = 2 df/drho
+
+For a log-concave likelihood sum f is convex in (m, chol V) though not in (h, rho), and -KL is strongly concave there in
+the metric of Sigma^-1. So the stationary point is unique, and the residuals bound what is missing:
+
+    best P - P <= 1/2 (beta - alpha+)' S (beta - alpha+) + 1/2 d' (Vt o S) d,    d = lam - lam+
+
+The second term is at most 1/2 (sum |d_n| sqrt(rho_n S_nn))^2, which needs no product; it serves where it suffices.
+A point is named by s = (h, log rho), at which the sites take their slopes; any s is a start.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from .linalg.arrays import Array, namespace
+from .linalg.dense import NotPositiveDefinite
+from .posterior import Posterior
+from .priors.base import Factor
+from .priors.coupled import CoupledSystem
+from .problem import Problem
+
+_LEAST = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
+
+
+class PrimalPoint:
+    """q at the sites (beta, lam) (N, 1). A failed factorisation or a NaN is a point with elbo = -inf.
+
+    ``enough`` is the relative gap at which the cheap form of the certificate may stand for the whole.
+    """
+
+    def __init__(self, owner: Problem, beta: Array, lam: Array, enough: float, factor: Factor | None = None) -> None:
+        self.problem, self.alpha, self.lam, self.enough = owner, beta, lam, enough
+        xp, c = namespace(beta), owner.predictors.extra_variance
+        self.elbo = -np.inf
+        with np.errstate(all="ignore"):
+            S_beta = owner.predictors.apply(beta)
+            self.h = owner.mt - S_beta
+            quadratic = owner.predictors.quadratic(beta, S_beta)
+            if not (np.isfinite(quadratic) and bool(xp.all(xp.isfinite(lam)))):
+                return
+            try:
+                self.factor = owner.predictors.at(lam) if factor is None else factor
+                variance = self.factor.variance
+            except NotPositiveDefinite:
+                return
+            self.rho = variance + c
+            self.loss = owner.loss(self.h, self.rho)
+            kl = 0.5 * (self.factor.log_det - float(xp.sum(lam * variance)) + quadratic)
+            elbo = -kl - float(xp.sum(self.loss.value)) + owner.shift
+        self.elbo = elbo if np.isfinite(elbo) else -np.inf
+
+    @property
+    def certificate(self) -> str:
+        return "strong-concavity" if self.problem.likelihood.log_concave else "stationarity"
+
+    @property
+    def measure(self) -> str:
+        return "relative gap" if self.problem.likelihood.log_concave else "relative distance from stationarity"
+
+    @property
+    def s(self) -> Array:
+        """(h, log rho) (N, 2)."""
+        xp = namespace(self.h)
+        return xp.concat([self.h, xp.log(xp.maximum(self.rho, _LEAST + xp.zeros_like(self.rho)))], axis=1)
+
+    @property
+    def r(self) -> Array:
+        return self.alpha - self.loss.alpha[:, None]
+
+    @property
+    def d(self) -> Array:
+        return self.lam - self.loss.lam[:, None]
+
+    @cached_property
+    def shortfall(self) -> float:
+        """The strong-concavity bound on best ELBO - elbo: the cheap form if it suffices, else the exact one."""
+        owner, r, d = self.problem, self.r, self.d
+        if not np.isfinite(self.elbo):
+            return np.inf
+        xp = namespace(r)
+        with np.errstate(all="ignore"):
+            spread = xp.sum(xp.abs(d) * xp.sqrt(self.factor.variance * owner.predictors.variance))
+            first = 0.5 * owner.predictors.quadratic(r, owner.predictors.apply(r))
+            cheap = float(first + 0.5 * spread**2)
+            if cheap <= self.enough * max(1.0, abs(self.elbo)):
+                return cheap
+            exact = self.factor.certificate(r, d)
+        return min(cheap, exact) if np.isfinite(exact) else cheap
+
+    @property
+    def gap(self) -> float:
+        """The certificate; infinite where a likelihood that is not log-concave leaves none."""
+        return self.shortfall if self.problem.likelihood.log_concave else np.inf
+
+    @property
+    def dual(self) -> float:
+        """No Gaussian does better than this."""
+        return self.elbo + self.gap
+
+    @property
+    def log_evidence(self) -> float:
+        return self.elbo
+
+    def system(self, accuracy: float, economical: bool) -> CoupledSystem:
+        """Newton's system at this point."""
+        loss = self.loss
+        hh, hr, rr = (x[:, None] for x in (loss.hh, loss.hr, loss.rr))
+        return CoupledSystem(self.r, self.d, self.lam, hh, hr, rr, accuracy, economical)
+
+    def posterior(self) -> Posterior:
+        """q(z) at this point, for all observations."""
+        owner = self.problem
+        sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
+        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho))
+
+
+def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
+    """The point whose sites take their slopes at s = (h, log rho)."""
+    with np.errstate(all="ignore"):
+        loss = owner.loss(s[:, :1], namespace(s).exp(s[:, 1:]))
+    return PrimalPoint(owner, loss.alpha[:, None], loss.lam[:, None], enough)

@@ -1,0 +1,66 @@
+"""Newton's step for a bound without a dual, in the marginals (h, rho) of q and in its sites (beta, lam).
+
+With F the curvature of f at each observation and residuals r = beta - alpha+, d = lam - lam+, Newton's step solves
+
+    ( Vt^-1 + (f_hh - lam)   f_hr                         ) (dh  )   (r  )
+    ( f_hr                   (2 Vt o Vt)^-1 + f_rr        ) (drho) = (d/2)
+
+by conjugate gradients: blockdiag(Vt, 2 Vt o Vt) is at hand and preconditions it, and what remains is diagonal. It needs
+no factorisation of its own. Its first iterate is the natural gradient. Where P is not concave in (h, rho) the search
+meets negative curvature and stops there: what it has found rises all the same. Then
+
+    dbeta = -S^-1 dh = -(Vt^-1 - Lam) dh,     dlam = -(Vt o Vt)^-1 drho
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..linalg.arrays import Array, namespace
+from ..linalg.cg import conjugate_gradients
+from .base import Factor
+
+
+@dataclass(frozen=True, slots=True)
+class CoupledSystem:
+    """Everything weighted; all (N, 1)."""
+
+    r: Array  # beta - alpha+
+    d: Array  # lam - lam+
+    lam: Array
+    hh: Array
+    hr: Array
+    rr: Array
+    accuracy: float = 1e-8
+    economical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A direction in the sites, and how fast P rises along it."""
+
+    dbeta: Array
+    dlam: Array
+    slope: float
+
+
+def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
+    """Newton's step; the natural gradient where the very first curvature met is not positive."""
+    xp = namespace(system.r)
+    right = xp.concat([system.r, system.d / 2], axis=1)
+    bend = system.hh - system.lam
+    with factor.products(system.economical) as (times, times_squared):
+
+        def solve(v: Array) -> Array:
+            return xp.concat([times(v[:, :1]), 2.0 * times_squared(v[:, 1:])], axis=1)
+
+        def remainder(x: Array) -> Array:
+            dh, drho = x[:, :1], x[:, 1:]
+            return xp.concat([bend * dh + system.hr * drho, system.hr * dh + system.rr * drho], axis=1)
+
+        x, Fx, left, _ = conjugate_gradients(solve, remainder, right, system.accuracy, max_iter=100)
+        if not bool(xp.any(x != 0.0)):
+            x, Fx, left = solve(right), 0.0 * right, 0.0 * right
+    image = right - Fx - left  # (Vt^-1 dh, (2 Vt o Vt)^-1 drho)
+    slope = float(xp.sum(right * x))
+    return Step(system.lam * x[:, :1] - image[:, :1], -2.0 * image[:, 1:], slope)

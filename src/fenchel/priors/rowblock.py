@@ -1,0 +1,128 @@
+"""One block of rows: S, and B = I + Lam^1/2 S Lam^1/2 = L L' in the memory its factorisations reuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..linalg import dense
+from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+
+DEAD = 1e-150  # a lam below this is 0: its reciprocal would overflow when squared
+_TINY = 1e-4  # below lam S_nn = 1e-4 the formula (1 - diag B^-1)/lam loses digits; see RowFactor.marginals
+
+
+class RowBlock:
+    """S of one block, and the buffers its factorisations reuse."""
+
+    def __init__(self, S: Array) -> None:
+        if is_numpy(S) and not S.flags.c_contiguous:
+            S = S.T if S.flags.f_contiguous else np.ascontiguousarray(S)  # symmetric: its transpose is itself
+        self.S = S
+        self.n = S.shape[0]
+        self.diagonal = namespace(S).linalg.diagonal(S) if not is_numpy(S) else np.diagonal(S).copy()
+        self._free: list[Array] = []
+
+    def take(self) -> Array:
+        """A buffer of N x N doubles: fresh pages cost more than the elementwise work done in them."""
+        return self._free.pop() if self._free else dense.empty_square(self.n, self.S)
+
+    def give(self, buffer: Array) -> None:
+        if is_numpy(buffer) and buffer.shape[0] == self.n and len(self._free) < 2:
+            self._free.append(buffer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_free": []}
+
+
+class RowFactor:
+    """B = L L' of one block; ``matrix`` holds L, then L^-1, then B^-1, then nothing once a direction has used it up."""
+
+    def __init__(self, block: RowBlock, lam: Array) -> None:
+        self.block, self.lam = block, lam
+        self.root = namespace(lam).sqrt(lam)
+        self.matrix: Array | None = None
+        self.holds = ""  # "L", "L^-1" or "B^-1"
+        self._factorise()
+        self.log_det = dense.log_det(self.matrix)
+
+    def _factorise(self) -> None:
+        B = dense.scaled_plus_identity(self.block.S, self.root, self.block.take())
+        try:
+            self.matrix, self.holds = dense.cholesky(B), "L"
+        except dense.NotPositiveDefinite:
+            self.block.give(B)
+            raise
+
+    def L_inverse(self) -> Array:
+        """L^-1, refactorising if the memory has been used since."""
+        if self.matrix is None:
+            self._factorise()
+        elif self.holds == "B^-1":
+            self.block.give(self.matrix)
+            self._factorise()
+        if self.holds == "L":
+            self.matrix, self.holds = dense.triangular_inverse(self.matrix), "L^-1"
+        return self.matrix
+
+    def B_inverse(self) -> Array:
+        """B^-1, in the memory of L^-1."""
+        if self.matrix is None or self.holds != "B^-1":
+            self.matrix, self.holds = dense.inverse_from(self.L_inverse()), "B^-1"
+        return self.matrix
+
+    def release(self) -> Array:
+        """Hand over the memory, as B^-1."""
+        out, self.matrix = self.B_inverse(), None
+        return out
+
+    def __del__(self) -> None:
+        if getattr(self, "matrix", None) is not None:
+            self.block.give(self.matrix)
+
+    def marginals(self) -> tuple[Array, Array]:
+        """diag Vt and 1 - lam diag Vt = diag B^-1."""
+        xp, S, lam = namespace(self.lam), self.block.diagonal, self.lam
+        Linv = self.L_inverse()
+        cavity = dense.column_squares(Linv)
+        tiny = lam * S < _TINY
+        variance = (1.0 - cavity) / xp.where(tiny, xp.ones_like(lam), lam)
+        rows = np.flatnonzero(to_numpy(tiny))
+        if rows.size:  # S_nn - |L^-1 Lam^1/2 S_n|^2 for those rows only
+            index = dense.asarray_index(rows, S)
+            variance = xp.where(tiny, xp.zeros_like(lam), variance)
+            direct = xp.take(S, index) - self.explained(xp.take(self.block.S, index, axis=0))
+            variance = variance + scatter(direct, rows, lam)
+            cavity = xp.where(tiny, 1.0 - lam * variance, cavity)
+        return variance, cavity
+
+    def explained(self, cross: Array) -> Array:
+        """diag(c Lam^1/2 B^-1 Lam^1/2 c') for cross (M, R): the variance the data take away."""
+        xp = namespace(cross)
+        return xp.sum(dense.multiply_lower(self.L_inverse(), self.root[:, None] * cross.T) ** 2, axis=0)
+
+    def middle(self, v: Array) -> Array:
+        """Lam^1/2 B^-1 Lam^1/2 v."""
+        Linv = self.L_inverse()
+        half = dense.multiply_lower(Linv, self.root * v)
+        return self.root * dense.multiply_lower(Linv, half, transposed=True)
+
+    def covariance(self) -> Array:
+        """Vt = S - S Lam^1/2 B^-1 Lam^1/2 S."""
+        half = dense.multiply_lower(self.L_inverse(), self.root[:, None] * self.block.S)
+        return self.block.S - half.T @ half
+
+
+def reciprocal(root: Array) -> Array:
+    """Lam^-1/2, 0 where lam is."""
+    xp = namespace(root)
+    live = root * root > DEAD
+    return xp.where(live, 1.0 / xp.where(live, root, xp.ones_like(root)), xp.zeros_like(root))
+
+
+def scatter(values: Array, rows: np.ndarray, like: Array) -> Array:
+    """A vector that is ``values`` at ``rows`` and 0 elsewhere."""
+    out = np.zeros(like.shape[0])
+    out[rows] = to_numpy(values)
+    return asarray(out, like)

@@ -1,0 +1,133 @@
+"""The exact mode: natural gradients that end as a coupled Newton method, for bounds without a dual.
+
+The search walks in the sites (beta, lam) of q and judges by the ELBO P. Its direction is Newton's in the marginals
+(h, rho), by conjugate gradients whose first step is the natural gradient; one factorisation a step, the one that
+evaluates P. A step is whole unless P falls; where P cannot tell any more, the certificate judges. It starts where a
+loosely solved dual of the tightest convex bound ends: from there one to three steps suffice at moderate variances.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import Array, namespace
+from ..primal import PrimalPoint, from_marginals
+from ..priors.coupled import Step, coupled_direction
+from ..problem import Problem
+from .base import Outcome, Solver, Stopping, relative
+from .newton import MirrorNewton
+
+_LOOSE = 1e-2  # relative gap of the dual it starts from
+_ARMIJO = 1e-4
+_ROUNDING = 1e-11  # of |P|: promised rises below this are judged by the certificate
+_FLOOR = 0.1  # a step leaves at least this share of each lam
+_SHORTEST = 2.0**-12
+
+
+class CoupledNewton(Solver):
+    """The solver of ``bound="exact"`` and of every other bound without a dual."""
+
+    name, needs_dual = "coupled newton", False
+
+    def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
+        with np.errstate(all="ignore"):
+            point, n, note = self.begin(problem, start, stopping)
+            outcome = self.climb(problem, point, n, stopping)
+        if note:
+            outcome.status = f"{outcome.status} ({note})"
+        return outcome
+
+    def run(self, problem: Problem, start: Any, stopping: Stopping) -> Outcome:
+        return self.solve(problem, None, stopping)
+
+    # -- where to begin ----------------------------------------------------------------------------
+    def begin(self, problem: Problem, start: Array | None, stopping: Stopping) -> tuple[PrimalPoint, int, str]:
+        """The first point, the iterations it took, and a note if the user's start was not worth having."""
+        if start is None:
+            return (*self.default(problem, stopping), "")
+        point = from_marginals(problem, start, stopping.tol)
+        if np.isfinite(point.elbo) and relative(point) < 1.0:
+            return point, 0, ""
+        other, n = self.default(problem, stopping)
+        if point.elbo >= other.elbo:
+            return point, n, ""
+        return other, n, "the start was worse than the default, which was taken instead"
+
+    def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
+        """The dual's optimum, to one percent; without a dual, the prior with the curvature the likelihood has there."""
+        near = problem.relaxed()
+        if near is not None:
+            found = MirrorNewton().solve(near, None, Stopping(_LOOSE, stopping.max_iter))
+            point = PrimalPoint(problem, found.point.alpha, found.point.lam, stopping.tol, found.point.factor)  # type: ignore[attr-defined]
+            if np.isfinite(point.elbo):
+                return point, found.n_iter
+        xp, variance = namespace(problem.mt), problem.predictors.variance
+        for most in (1.0, 1e-2, 1e-4, 0.0):
+            rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
+            lam = problem.loss(problem.mt, rho).lam[:, None]
+            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
+            if np.isfinite(point.elbo):
+                break
+        return point, 0
+
+    # -- the climb ---------------------------------------------------------------------------------
+    def climb(self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping) -> Outcome:
+        step, slow = 0.0, 0
+        while True:
+            status = stopping.record(n, point, step)
+            if status is not None:
+                break
+            before = point.shortfall
+            accuracy = min(0.1, max(1e-9, relative(point) ** 0.5))
+            newton = coupled_direction(point.factor, point.system(accuracy, economical=slow < 2))
+            found = self.search(problem, point, newton)
+            if found is None:
+                found = self.natural(problem, point)
+            if found is None:
+                status = (
+                    f"not converged: stagnated at {point.measure} {relative(point):.1e} > {stopping.tol:.1e}, the "
+                    "limit of double precision for this problem; ask for a larger tol or rescale the prior"
+                )
+                break
+            (point, step), n = found, n + 1
+            slow = slow + 1 if point.shortfall > 0.3 * before else slow
+        if stopping.reached(point) and not problem.likelihood.log_concave:
+            status = (
+                f"stationary: {point.measure} {relative(point):.1e} <= {stopping.tol:.1e}; {problem.likelihood.name} "
+                "is not log-concave, so another stationary point may be better"
+            )
+        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+
+    def search(self, problem: Problem, point: PrimalPoint, newton: Step) -> tuple[PrimalPoint, float] | None:
+        """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
+        xp, t = namespace(point.lam), 1.0
+        by_gap = not newton.slope > _ROUNDING * max(1.0, abs(point.elbo))
+        while t >= _SHORTEST:
+            lam = xp.maximum(point.lam + t * newton.dlam, _FLOOR * point.lam)
+            trial = PrimalPoint(problem, point.alpha + t * newton.dbeta, lam, point.enough)
+            if by_gap:
+                if np.isfinite(trial.elbo) and trial.shortfall < point.shortfall:
+                    return trial, t
+            elif trial.elbo >= point.elbo + _ARMIJO * t * newton.slope - _ROUNDING * abs(point.elbo):
+                return trial, t
+            del trial  # its memory is the next one's
+            t /= 2
+        return None
+
+    def natural(self, problem: Problem, point: PrimalPoint) -> tuple[PrimalPoint, float] | None:
+        """The natural gradient in the natural parameters, which keeps every step feasible: it rises for some t > 0."""
+        t, loss, h = 1.0, point.loss, point.h
+        alpha, target = loss.alpha[:, None], loss.lam[:, None]
+        while t >= _SHORTEST:
+            lam = (1.0 - t) * point.lam + t * target
+            b = (1.0 - t) * (point.lam * h - point.alpha) + t * (target * h - alpha)
+            factor = problem.predictors.at(lam)
+            mean = problem.mt + factor.apply(b - lam * problem.mt)
+            trial = PrimalPoint(problem, lam * mean - b, lam, point.enough, factor)
+            if trial.elbo > point.elbo + _ROUNDING * abs(point.elbo):
+                return trial, t
+            del trial, factor
+            t /= 2
+        return None
