@@ -92,7 +92,7 @@ class PrimalPoint:
             if cheap <= self.enough * max(1.0, abs(self.elbo)):
                 return cheap
             exact = self.factor.certificate(r, d)
-        return min(cheap, exact) if np.isfinite(exact) else cheap
+        return min(cheap, exact) if 0.0 <= exact < np.inf else cheap
 
     @property
     def gap(self) -> float:

@@ -10,6 +10,7 @@ from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 
 DEAD = 1e-150  # a lam below this is 0: its reciprocal would overflow when squared
+_WEAK = 1e-7  # below this lam S_nn, rows of Vt are formed by themselves
 _TINY = 1e-4  # below lam S_nn = 1e-4 the formula (1 - diag B^-1)/lam loses digits; see RowFactor.marginals
 
 
@@ -43,7 +44,8 @@ class RowFactor:
         self.block, self.lam = block, lam
         self.root = namespace(lam).sqrt(lam)
         self.matrix: Array | None = None
-        self.holds = ""  # "L", "L^-1" or "B^-1"
+        self.holds = ""  # "L", "L^-1", "B^-1" or "Vt": B^-1 as PosteriorProducts keeps it
+        self._products: PosteriorProducts | None = None
         self._factorise()
         self.log_det = dense.log_det(self.matrix)
 
@@ -59,7 +61,7 @@ class RowFactor:
         """L^-1, refactorising if the memory has been used since."""
         if self.matrix is None:
             self._factorise()
-        elif self.holds == "B^-1":
+        elif self.holds in ("B^-1", "Vt"):
             self.block.give(self.matrix)
             self._factorise()
         if self.holds == "L":
@@ -76,6 +78,13 @@ class RowFactor:
         """Hand over the memory, as B^-1."""
         out, self.matrix = self.B_inverse(), None
         return out
+
+    def products(self) -> PosteriorProducts:
+        """Products with Vt, in the memory of B^-1; made once."""
+        if self.holds != "Vt" or self._products is None:
+            self._products = PosteriorProducts(self)
+            self.holds = "Vt"
+        return self._products
 
     def __del__(self) -> None:
         if getattr(self, "matrix", None) is not None:
@@ -114,11 +123,58 @@ class RowFactor:
         return self.block.S - half.T @ half
 
 
-def reciprocal(root: Array) -> Array:
-    """Lam^-1/2, 0 where lam is."""
-    xp = namespace(root)
-    live = root * root > DEAD
-    return xp.where(live, 1.0 / xp.where(live, root, xp.ones_like(root)), xp.zeros_like(root))
+class PosteriorProducts:
+    """Vt v, (Vt o Vt) v and v' (Vt o S) v of one block.
+
+    Off its diagonal Vt is -Lam^-1/2 B^-1 Lam^-1/2. Where lam S_nn is below 1e-7 rounding of B^-1 shows through the
+    reciprocals, so those rows of Vt are formed by themselves, S_w - S_w Lam^1/2 B^-1 Lam^1/2 S.
+    """
+
+    def __init__(self, part: RowFactor) -> None:
+        S, lam = part.block.S, part.lam
+        xp = namespace(lam)
+        self.S, self.rho = S, part.marginals()[0]
+        strong = lam * part.block.diagonal > _WEAK
+        self.strong = xp.where(strong, xp.ones_like(lam), xp.zeros_like(lam))
+        self.scale = xp.where(strong, 1.0 / xp.where(strong, part.root, xp.ones_like(lam)), xp.zeros_like(lam))
+        weak = np.flatnonzero(~to_numpy(strong))
+        self.weak = dense.asarray_index(weak, lam) if weak.size else None
+        if self.weak is not None:
+            self.S_weak = xp.take(S, self.weak, axis=0)
+            Linv = part.L_inverse()
+            half = dense.multiply_lower(Linv, part.root[:, None] * xp.matrix_transpose(self.S_weak))
+            inner = part.root[:, None] * dense.multiply_lower(Linv, half, transposed=True)
+            self.V_weak = self.S_weak - xp.matrix_transpose(inner) @ S
+        Binv = part.B_inverse()
+        self.A = dense.set_diagonal(Binv, 0.0 * lam)
+
+    def times(self, v: Array) -> Array:
+        """Vt v."""
+        out = self.rho * v - self.scale * dense.multiply_symmetric(self.A, self.scale * v)
+        return out if self.weak is None else self._with_weak(out, v, self.V_weak)
+
+    def times_squared(self, v: Array) -> Array:
+        """(Vt o Vt) v."""
+        u = self.scale**2
+        out = self.rho**2 * v + u * dense.multiply_squared(self.A, u * v)
+        return out if self.weak is None else self._with_weak(out, v, self.V_weak**2)
+
+    def quadratic(self, e: Array) -> float:
+        """e' (Vt o S) e."""
+        xp, u = namespace(e), self.scale * e
+        diagonal = dense.diagonal_of(self.S) * self.rho
+        out = xp.sum(self.strong * diagonal * e * e) - xp.sum(u * dense.multiply_hadamard(self.A, self.S, u))
+        if self.weak is not None:
+            rows = self.V_weak * self.S_weak
+            out = out + xp.sum(xp.take(e, self.weak) * (rows @ (e + self.strong * e)))
+        return float(out)
+
+    def _with_weak(self, out: Array, v: Array, rows: Array) -> Array:
+        """The weak rows' own products in place of ``out``'s, and their share of the others."""
+        xp = namespace(v)
+        back = xp.matrix_transpose(rows) @ xp.take(v, self.weak)
+        own = scatter(rows @ v, to_numpy(self.weak).astype(int), v)
+        return self.strong * (out + back) + own
 
 
 def scatter(values: Array, rows: np.ndarray, like: Array) -> Array:

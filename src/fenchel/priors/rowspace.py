@@ -25,7 +25,7 @@ from ..linalg.cg import conjugate_gradients
 from .base import NewtonSystem, Product
 from .latents import Latents
 from .predictors import BlockFactor, Blocks, LatentPredictors
-from .rowblock import DEAD, RowBlock, RowFactor, reciprocal
+from .rowblock import DEAD, RowBlock, RowFactor
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
 
@@ -229,59 +229,24 @@ class RowsFactor(BlockFactor):
                 M = left[:, None] * tile[0] * left[None, :] + 0.5 * slope[:, None] * tile[1] ** 2 * slope[None, :]
                 yield M + dense.diagonal_matrix(1.0 + extra)
 
-    def _dead(self) -> bool:
-        """Whether a lam is 0, so that B^-1 does not hold all of Vt."""
-        return bool(namespace(self.lam).any(self.lam <= DEAD))
-
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
         return self.blocks.join([Vt**2 @ x for Vt, x in zip(self.covariance(), parts, strict=True)])
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
-        """Off its diagonal Vt is -Lam^-1/2 B^-1 Lam^-1/2, so B^-1 serves; its diagonal is known better."""
-        if self._dead():
-            full = self.covariance()
-
-            def by_full(power: int) -> Product:
-                return lambda v: self.blocks.join(
-                    [V**power @ x for V, x in zip(full, self.blocks.split(v), strict=True)]
-                )
-
-            yield by_full(1), by_full(2)
-            return
-        variance = self.blocks.split(self.variance)
-        held = [dense.set_diagonal(Binv, 0.0 * dense.diagonal_of(Binv)) for Binv in (p.release() for p in self.parts)]
-        roots = [reciprocal(part.root) for part in self.parts]
-
-        def times(v: Array) -> Array:
-            parts = zip(held, roots, variance, self.blocks.split(v), strict=True)
-            return self.blocks.join([rho * x - w * dense.multiply_symmetric(A, w * x) for A, w, rho, x in parts])
-
-        def times_squared(v: Array) -> Array:
-            parts = zip(held, (w * w for w in roots), variance, self.blocks.split(v), strict=True)
-            return self.blocks.join([rho**2 * x + u * dense.multiply_squared(A, u * x) for A, u, rho, x in parts])
-
-        try:
-            yield times, times_squared
-        finally:
-            for part, Binv in zip(self.parts, held, strict=True):
-                part.block.give(Binv)
+        held, split, join = [part.products() for part in self.parts], self.blocks.split, self.blocks.join
+        yield (
+            lambda v: join([V.times(x) for V, x in zip(held, split(v), strict=True)]),
+            lambda v: join([V.times_squared(x) for V, x in zip(held, split(v), strict=True)]),
+        )
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
         total, split = 0.0, self.blocks.split
-        variance, dead = split(self.variance), self._dead()
-        for part, rho, r, e in zip(self.parts, variance, split(residual), split(d), strict=True):
-            xp, S, u = namespace(r), part.block.S, e * reciprocal(part.root)
-            if dead:
-                inner = xp.sum(e * dense.multiply_hadamard(part.covariance(), S, e))
-                total += 0.5 * float(xp.sum(r * dense.multiply_symmetric(S, r)) + inner)
-                continue
-            Binv = part.B_inverse()
-            diagonal = part.block.diagonal * (rho * e * e + dense.diagonal_of(Binv) * u * u)
-            inner = xp.sum(diagonal) - xp.sum(u * dense.multiply_hadamard(Binv, S, u))
-            total += 0.5 * float(xp.sum(r * dense.multiply_symmetric(S, r)) + inner)
+        for part, r, e in zip(self.parts, split(residual), split(d), strict=True):
+            first = namespace(r).sum(r * dense.multiply_symmetric(part.block.S, r))
+            total += 0.5 * (float(first) + part.products().quadratic(e))
         return total
 
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
