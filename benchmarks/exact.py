@@ -92,7 +92,8 @@ def cost(name: str, X: np.ndarray, y: np.ndarray, repeats: int) -> None:
             median = float(np.median(times))
             print(
                 f"  {variance:>9g}{bound:>9}{sol.n_iter:>7}{counter.count:>9}{median:>9.3f}{median / unit:>7.2f}"
-                f"{peak:>6.1f}{sol.elbo:>14.4f}   {sol.gap:.1e} ({sol.certificate}{'' if sol.converged else ', NOT CONVERGED'})"
+                f"{peak:>6.1f}{sol.elbo:>14.4f}   {sol.gap:.1e} ({sol.certificate})"
+                f"{'' if sol.converged else ' NOT CONVERGED'}"
             )
 
 
@@ -115,9 +116,8 @@ def predictions(name: str, X: np.ndarray, y: np.ndarray, splits: int) -> None:
             seconds[method] += time.perf_counter() - began
             losses[method].append(log_loss(y[test], model.predict_proba(B), labels=model.classes_) / np.log(2))
     print(f"\n{name}: half the rows to learn from, half to test on, {splits} splits")
-    print(
-        f"  {'':<10}{'test log loss, bits':>20}{'minus Laplace':>16}{'+- se':>9}{'minus log-sum':>16}{'+- se':>9}{'s':>8}"
-    )
+    against = "".join(f"{'minus ' + other:>16}{'+- se':>9}" for other in ("Laplace", "log-sum"))
+    print(f"  {'':<10}{'test log loss, bits':>20}{against}{'s':>8}")
     for method in methods:
         own = np.array(losses[method])
         columns = ""

@@ -170,7 +170,8 @@ def test_any_start_converges(seed, log_scale, which):
     start = 10.0**log_scale * rng.standard_t(2, size=best.s.shape)
     sol = fenchel.infer(likelihood, prior, y, tol=1e-8, start=start)
     assert sol.converged, (likelihood, log_scale, sol.status)
-    assert sol.elbo == pytest.approx(best.elbo, abs=1e-6 * max(1.0, abs(best.elbo)))
+    if likelihood.log_concave:  # else the start may choose among stationary points
+        assert sol.elbo == pytest.approx(best.elbo, abs=1e-6 * max(1.0, abs(best.elbo)))
 
 
 @pytest.mark.parametrize("value", [-1e8, -1e3, 1e3, 1e8])

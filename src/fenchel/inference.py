@@ -78,7 +78,7 @@ def infer(
         raise problem("infer", f"likelihood is {_kind(likelihood)}", "a Likelihood such as Poisson()")
     if not isinstance(prior, Prior):
         raise problem("infer", f"prior is {_kind(prior)}", "a Prior such as DenseCovariance(K)")
-    solver = _solver(likelihood, method)
+    solver = solver_for(likelihood, method)
     if not (isinstance(tol, Real) and tol >= 0.0 and isinstance(max_iter, Integral) and max_iter >= 0):
         raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
     task = Problem(likelihood, prior, y, weights)
@@ -88,7 +88,7 @@ def infer(
     return Solution(task, outcome, solver.name, tol)
 
 
-def _solver(likelihood: Likelihood, method: str | Solver) -> Solver:
+def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
     """The solver asked for; "newton" is the exact mode's where there is no dual."""
     if not isinstance(method, Solver):
         choice("infer", "method", method, tuple(_METHODS))

@@ -9,6 +9,9 @@ the metric of Sigma^-1. So the stationary point is unique, and the residuals bou
 
     best P - P <= 1/2 (beta - alpha+)' S (beta - alpha+) + 1/2 d' (Vt o S) d,    d = lam - lam+
 
+Few weights under a wide prior are kept as they are, u = X' beta, S = X X': a sum over beta would cancel to its
+rounding, and the steep slopes of counts or narrow noise would show it.
+
 The second term is at most 1/2 (sum |d_n| sqrt(rho_n S_nn))^2, which needs no product; it serves where it suffices.
 A point is named by s = (h, log rho), at which the sites take their slopes; any s is a start.
 """
@@ -35,14 +38,27 @@ class PrimalPoint:
     ``enough`` is the relative gap at which the cheap form of the certificate may stand for the whole.
     """
 
-    def __init__(self, owner: Problem, beta: Array, lam: Array, enough: float, factor: Factor | None = None) -> None:
+    def __init__(
+        self,
+        owner: Problem,
+        beta: Array,
+        lam: Array,
+        enough: float,
+        factor: Factor | None = None,
+        weights: list[Array] | None = None,
+    ) -> None:
         self.problem, self.alpha, self.lam, self.enough = owner, beta, lam, enough
+        self.weights = owner.predictors.weights_of(beta) if weights is None else weights
         xp, c = namespace(beta), owner.predictors.extra_variance
         self.elbo = -np.inf
         with np.errstate(all="ignore"):
-            S_beta = owner.predictors.apply(beta)
+            if self.weights is None:
+                S_beta = owner.predictors.apply(beta)
+                quadratic = owner.predictors.quadratic(beta, S_beta)
+            else:
+                S_beta = owner.predictors.from_weights(self.weights)
+                quadratic = float(sum(xp.sum(u * u) for u in self.weights))
             self.h = owner.mt - S_beta
-            quadratic = owner.predictors.quadratic(beta, S_beta)
             if not (np.isfinite(quadratic) and bool(xp.all(xp.isfinite(lam)))):
                 return
             try:
@@ -87,12 +103,26 @@ class PrimalPoint:
         xp = namespace(r)
         with np.errstate(all="ignore"):
             spread = xp.sum(xp.abs(d) * xp.sqrt(self.factor.variance * owner.predictors.variance))
-            first = 0.5 * owner.predictors.quadratic(r, owner.predictors.apply(r))
+            first = self._mean_part()
             cheap = float(first + 0.5 * spread**2)
             if cheap <= self.enough * max(1.0, abs(self.elbo)):
                 return cheap
-            exact = self.factor.certificate(r, d)
+            exact = first + self.factor.certificate(0.0 * r, d)
         return min(cheap, exact) if 0.0 <= exact < np.inf else cheap
+
+    def _mean_part(self) -> float:
+        """1/2 r' S r; from X' beta, which the search keeps, where rounding of a sum over beta would drown it."""
+        predictors, r = self.problem.predictors, self.r
+        if self.weights is None:
+            return 0.5 * predictors.quadratic(r, predictors.apply(r))
+        xp, pulled = namespace(r), predictors.weights_of(self.loss.alpha[:, None]) or []
+        return 0.5 * float(sum(xp.sum((u - v) ** 2) for u, v in zip(self.weights, pulled, strict=True)))
+
+    def moved(self, t: float, pulled: list[Array] | None) -> list[Array] | None:
+        """X' (beta + t dbeta), given X' dbeta."""
+        if self.weights is None or pulled is None:
+            return None
+        return [u + t * du for u, du in zip(self.weights, pulled, strict=True)]
 
     @property
     def gap(self) -> float:

@@ -30,7 +30,7 @@ from .sites import Domain, Loss, Site
 class LogitLikelihood(Likelihood):
     """A fraction y of successes under a logistic: what Bernoulli and Binomial share."""
 
-    bounds = ("log-sum", "tilted", "bohning", "jaakkola", "exact")
+    bounds: tuple[str, ...] = ("log-sum", "tilted", "bohning", "jaakkola", "exact")
     domain = Domain(lower=0.0, upper=1.0)
 
     def __init__(self, bound: str = "log-sum") -> None:

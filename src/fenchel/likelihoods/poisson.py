@@ -16,6 +16,33 @@ from .base import Rows, flat
 from .scalar import ExponentialLikelihood
 
 
+def exposed_counts(where: str, y: np.ndarray, exposure: Any, integer: bool = True) -> dict[str, np.ndarray]:
+    """Rows of counts with an exposure; exposure 0 is an unobserved row."""
+    if integer:
+        counts(where, "y", y, "For real-valued targets use Gaussian.")
+    elif (y < 0.0).any():
+        raise problem(where, f"y{first_value(y < 0.0, y)} is negative", "numbers >= 0, or NaN for unobserved")
+    exposure = vector(where, "exposure", 1.0 if exposure is None else exposure, y.shape[0])
+    bad = ~(np.isfinite(exposure) & (exposure >= 0.0)) & ~np.isnan(y)
+    if bad.any():
+        raise problem(where, f"exposure{first_value(bad, exposure)} is not usable", "finite numbers >= 0")
+    impossible = (exposure == 0.0) & (y > 0.0)
+    if impossible.any():
+        place = first(impossible)
+        raise problem(
+            where,
+            f"exposure{place} = 0 while y{place} = {number(y[impossible][0])} is a count above 0",
+            "y = 0 or NaN wherever exposure is 0",
+            "Set y to NaN there, or give the exposure.",
+        )
+    observed = (exposure > 0.0) & ~np.isnan(y)
+    return {
+        "y": np.where(observed, y, 0.0),
+        "exposure": np.where(observed, exposure, 1.0),
+        "weight": observed.astype(np.float64),
+    }
+
+
 class Poisson(ExponentialLikelihood):
     """Counts with rate ``exposure * exp(eta)``.
 
@@ -41,30 +68,7 @@ class Poisson(ExponentialLikelihood):
         self.exposure, self.integer = exposure, integer
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        if self.integer:
-            counts(self.name, "y", y, "For real-valued targets use Gaussian.")
-        elif (y < 0.0).any():
-            raise problem(self.name, f"y{first_value(y < 0.0, y)} is negative", "numbers >= 0, or NaN for unobserved")
-        exposure = vector(self.name, "exposure", 1.0 if self.exposure is None else self.exposure, y.shape[0])
-        bad = ~(np.isfinite(exposure) & (exposure >= 0.0)) & ~np.isnan(y)
-        if bad.any():
-            raise problem(self.name, f"exposure{first_value(bad, exposure)} is not usable", "finite numbers >= 0")
-        impossible = (exposure == 0.0) & (y > 0.0)
-        if impossible.any():
-            place = first(impossible)
-            got = number(y[impossible][0])
-            raise problem(
-                self.name,
-                f"exposure{place} = 0 while y{place} = {got} is a count above 0",
-                "y = 0 or NaN wherever exposure is 0",
-                "Set y to NaN there, or give the exposure.",
-            )
-        observed = (exposure > 0.0) & ~np.isnan(y)
-        return {
-            "y": np.where(observed, y, 0.0),
-            "exposure": np.where(observed, exposure, 1.0),
-            "weight": observed.astype(np.float64),
-        }
+        return exposed_counts(self.name, y, self.exposure, self.integer)
 
     def linear(self, rows: Rows) -> Array:
         return -rows["y"]

@@ -22,6 +22,7 @@ _NODES = 48
 _REACH = 10.0  # standard deviations beyond which the normal density is below 1e-22
 _OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # a logistic is its asymptote to 1e-17 beyond 40
 _POINT = 1e-200  # a variance below this is a point mass
+_NARROWEST = 1e-24  # relative to 1 + h^2: a normal narrower than this is one number to rounding
 _CHUNK = 8192  # rows at a time: the nodes of a million rows would not fit in memory
 
 
@@ -112,7 +113,9 @@ def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array,
 
     def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
         xp = namespace(h)
-        rho = xp.where(rho > _POINT, rho, _POINT + xp.zeros_like(rho))
+        given = rho
+        point = rho <= _NARROWEST * (1.0 + h * h)  # eta = h to rounding
+        rho = xp.where(point, xp.ones_like(rho), rho)
         kinks = [kink - h for kink in kinks]
 
         def joint(t: Array) -> Array:
@@ -154,6 +157,11 @@ def tilted_moments(log_g: Callable[[Array, slice], Array], h: Array, rho: Array,
         share = mass / xp.where(total > 0.0, total, xp.ones_like(total))[:, None]
         mean = xp.sum(share * nodes, axis=1)
         with np.errstate(divide="ignore"):
-            return xp.stack([top[:, 0] + xp.log(total), mean, xp.sum(share * (nodes - mean[:, None]) ** 2, axis=1)])
+            out = xp.stack([top[:, 0] + xp.log(total), mean, xp.sum(share * (nodes - mean[:, None]) ** 2, axis=1)])
+        if not bool(xp.any(point)):
+            return out
+        zero = xp.zeros_like(h)
+        at = xp.stack([log_g(h[:, None], rows)[:, 0], zero, xp.where(point, given, zero)])
+        return xp.where(point[None, :], at, out)
 
     return _in_chunks(one, h, rho, kinks)

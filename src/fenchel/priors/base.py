@@ -147,6 +147,14 @@ class Predictors(ABC):
         """alpha' S alpha."""
         return float(namespace(alpha).sum(alpha * S_alpha))
 
+    def weights_of(self, alpha: Array) -> list[Array] | None:
+        """X' alpha of each block where S = X X' with few columns; None elsewhere."""
+        return None
+
+    def from_weights(self, weights: list[Array]) -> Array:
+        """X u (N, C) of such weights."""
+        raise NotImplementedError("these predictors have no weights of their own")
+
     @abstractmethod
     def at(self, lam: Array) -> Factor:
         """The factorisation at lam (N, C) >= 0. Raises NotPositiveDefinite when rounding defeats it."""

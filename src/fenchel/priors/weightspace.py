@@ -118,6 +118,9 @@ class WeightPredictors(LatentPredictors):
         pairs = zip(self.features, others.weights_of(alpha), strict=True)
         return self.blocks.join([X.times(u) for X, u in pairs])
 
+    def from_weights(self, weights: list[Array]) -> Array:
+        return self.blocks.join([X.times(u) for X, u in zip(self.features, weights, strict=True)])
+
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         # |X' alpha|^2: no cancellation under a wide prior
         return float(sum(namespace(u).sum(u * u) for u in self.weights_of(alpha)))

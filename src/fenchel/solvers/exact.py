@@ -19,7 +19,7 @@ from ..problem import Problem
 from .base import Outcome, Solver, Stopping, relative
 from .newton import MirrorNewton
 
-_LOOSE = 1e-2  # relative gap of the dual it starts from
+_LOOSE, _DUAL_STEPS = 1e-2, 25  # relative gap of the dual it starts from, and the iterations that may cost
 _ARMIJO = 1e-4
 _ROUNDING = 1e-11  # of |P|: promised rises below this are judged by the certificate
 _FLOOR = 0.1  # a step leaves at least this share of each lam
@@ -56,13 +56,19 @@ class CoupledNewton(Solver):
         return other, n, "the start was worse than the default, which was taken instead"
 
     def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
-        """The dual's optimum, to one percent; without a dual, the prior with the curvature the likelihood has there."""
+        """The dual's optimum, to one percent; without a dual, the prior."""
         near = problem.relaxed()
         if near is not None:
-            found = MirrorNewton().solve(near, None, Stopping(_LOOSE, stopping.max_iter))
+            found = MirrorNewton().solve(near, None, Stopping(_LOOSE, min(_DUAL_STEPS, stopping.max_iter)))
             point = PrimalPoint(problem, found.point.alpha, found.point.lam, stopping.tol, found.point.factor)  # type: ignore[attr-defined]
+            if not found.converged:  # a dual that is hard itself need not be the better start
+                point = max(point, self.prior_start(problem, stopping), key=lambda p: p.elbo)
             if np.isfinite(point.elbo):
                 return point, found.n_iter
+        return self.prior_start(problem, stopping), 0
+
+    def prior_start(self, problem: Problem, stopping: Stopping) -> PrimalPoint:
+        """The prior's mean, with the curvature the likelihood has there."""
         xp, variance = namespace(problem.mt), problem.predictors.variance
         for most in (1.0, 1e-2, 1e-4, 0.0):
             rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
@@ -70,7 +76,7 @@ class CoupledNewton(Solver):
             point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
             if np.isfinite(point.elbo):
                 break
-        return point, 0
+        return point
 
     # -- the climb ---------------------------------------------------------------------------------
     def climb(self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping) -> Outcome:
@@ -103,10 +109,12 @@ class CoupledNewton(Solver):
     def search(self, problem: Problem, point: PrimalPoint, newton: Step) -> tuple[PrimalPoint, float] | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
         xp, t = namespace(point.lam), 1.0
+        pulled = problem.predictors.weights_of(newton.dbeta)
         by_gap = not newton.slope > _ROUNDING * max(1.0, abs(point.elbo))
         while t >= _SHORTEST:
             lam = xp.maximum(point.lam + t * newton.dlam, _FLOOR * point.lam)
-            trial = PrimalPoint(problem, point.alpha + t * newton.dbeta, lam, point.enough)
+            weights = point.moved(t, pulled)
+            trial = PrimalPoint(problem, point.alpha + t * newton.dbeta, lam, point.enough, None, weights)
             if by_gap:
                 if np.isfinite(trial.elbo) and trial.shortfall < point.shortfall:
                     return trial, t

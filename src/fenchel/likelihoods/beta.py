@@ -1,0 +1,260 @@
+"""Beta targets in (0, 1): y ~ Beta(mu phi, (1 - mu) phi), mean mu = sigmoid(eta), precision phi.
+
+    psi   = log Gamma(x) + log Gamma(z) - log Gamma(phi) - (x - 1) log y - (z - 1) log(1 - y),   x = mu phi, z = phi - x
+    psi'  = phi mu (1-mu) [digamma(1+x) - digamma(1+z) - L] - (1 - 2 mu),                         L = logit y
+    psi'' = phi mu (1-mu) [A - (1 - 2 mu) L],    a variance mu (1-mu) / (1 + phi)
+    A     = phi mu (1-mu) [trigamma(1+x) + trigamma(1+z)] + (1 - 2 mu) [digamma(1+x) - digamma(1+z)] + 2/phi
+
+The density is not log-concave: psi'' < 0 in its tails, on the left where A/(1 - 2 mu) < L and on the right where
+A/(2 mu - 1) < -L. A/(1 - 2 mu) increases in mu < 1/2, so psi has at most one inflection on each side of 0. There it is
+continued by its tangent:
+
+    bound "tangent":   f = E[psi~],    psi~ = psi between the inflections, their tangents beyond: convex, psi~ >= psi
+
+psi~ lies above psi because a tangent lies above a concave function. So the ELBO stays a lower bound on log p(y), the
+fitted problem is log-concave, lam = E[psi~''] >= 0, and the strong-concavity certificate holds for it. What it costs is
+E[psi~ - psi], which only observations far from their prediction pay. Predictions use the density itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, first_value, number, numeric, positive, problem
+from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
+from ..linalg.functions import sigmoid, softplus
+from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
+from ..linalg.quadrature import expect
+from .base import Likelihood, Rows, flat, slice_rows
+from .gaussian import Gaussian
+from .probit import Integrand, expect_between, in_groups
+from .sites import Loss
+
+_LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
+
+
+def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
+    """log Gamma, digamma and trigamma at z >= 1, from eight steps of their recurrences and their series at z + 8."""
+    xp = namespace(z)
+    product, first, second = 1.0, 0.0, 0.0
+    for k in range(8):
+        step = 1.0 / (z + k)
+        product, first, second = product * (z + k), first + step, second + step * step
+    Z = z + 8.0
+    i, log = 1.0 / Z, xp.log(Z)
+    u = i * i
+    s0 = 1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * 691 / 360360))))
+    s1 = 1 / 12 - u * (1 / 120 - u * (1 / 252 - u * (1 / 240 - u * (1 / 132 - u * 691 / 32760))))
+    s2 = 1 / 6 - u * (1 / 30 - u * (1 / 42 - u * (1 / 30 - u * (5 / 66 - u * (691 / 2730 - u * 7 / 6)))))
+    log_gamma = (Z - 0.5) * log - Z + 0.5 * float(np.log(2.0 * np.pi)) + i * s0 - xp.log(product)
+    return log_gamma, log - 0.5 * i - u * s1 - first, i * (1.0 + 0.5 * i + u * s2) + second
+
+
+def inflections(L: np.ndarray, phi: float) -> np.ndarray:
+    """eta < 0 where A - (1 - 2 mu) L changes its sign, for each L; -inf where it is positive throughout."""
+
+    def parts(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mu, rest = sigmoid(eta), sigmoid(-eta)
+        _, d1, t1 = gamma_functions(1.0 + phi * mu)
+        _, d2, t2 = gamma_functions(1.0 + phi * rest)
+        lean = -np.tanh(eta / 2)  # 1 - 2 mu
+        return phi * mu * rest * (t1 + t2) + lean * (d1 - d2) + 2.0 / phi, lean
+
+    def excess(eta: np.ndarray) -> np.ndarray:
+        A, lean = parts(eta)
+        return A / lean - L
+
+    grid = -np.exp(np.linspace(np.log(_LOWEST), np.log(_HIGHEST), 2000))
+    A, lean = parts(grid)
+    rising = np.maximum.accumulate(A / lean)
+    at = np.interp(L, rising, grid)
+    for _ in range(4):  # Newton in log(-eta), its slope by differences
+        step = 1e-5 * at
+        slope = (excess(at + step) - excess(at - step)) / 2e-5
+        move = np.where(slope != 0.0, excess(at) / np.where(slope != 0.0, slope, 1.0), 0.0)
+        at = np.clip(at * np.exp(np.clip(-move, -0.01, 0.01)), -_LOWEST, -_HIGHEST)
+    return np.where(rising[0] < L, at, -np.inf)
+
+
+class Beta(Likelihood):
+    """Proportions in (0, 1) with mean ``1 / (1 + exp(-eta))`` and variance ``mean (1 - mean) / (1 + precision)``.
+
+    Parameters
+    ----------
+    precision : float
+        Above 0; the larger, the less noise. Learnable.
+    bound : {"tangent"}
+        The tails beyond the inflections of the log-density are continued by their tangents, which makes the problem
+        log-concave: a lower bound on the evidence with a strong-concavity certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Beta
+    >>> Beta(3.0).predictive_variance(np.array([0.0]), np.array([0.0]))
+    array([0.0625])
+    """
+
+    bound = "tangent"
+    bounds = ("tangent",)
+    log_concave = True  # what is fitted is; the density is not
+
+    def __init__(self, precision: float = 10.0, bound: str = "tangent") -> None:
+        choice(self.name, "bound", bound, self.bounds)
+        phi = numeric(self.name, "precision", precision)
+        if phi.ndim != 0:
+            raise problem(self.name, f"precision has shape {phi.shape}", "one number for all rows")
+        self.precision, self.bound = float(positive(self.name, "precision", phi)), bound
+
+    @property
+    def convex(self) -> bool:
+        return False
+
+    def relaxed(self) -> Gaussian:
+        """Least squares on the logits, with about the same variances: it reads ``y`` and ``variance``."""
+        return Gaussian()
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        with np.errstate(invalid="ignore"):
+            outside, edge = (y < 0.0) | (y > 1.0), (y == 0.0) | (y == 1.0)
+        wanted = "numbers strictly between 0 and 1, or NaN for unobserved"
+        if outside.any():
+            advice = "Divide by the largest possible value; for counts of successes use Binomial."
+            raise problem(self.name, f"y{first_value(outside, y)} is not a proportion", wanted, advice)
+        if edge.any():
+            advice = "Move them inside, for example to (y (n - 1) + 0.5) / n, or give them a BernoulliLogit in Mixed."
+            raise problem(
+                self.name, f"y{first_value(edge, y)} lies on the edge, where a density is 0 or infinite", wanted, advice
+            )
+        y, phi = np.where(np.isnan(y), 0.5, y), self.precision
+        log_y, log_rest = np.log(y), np.log1p(-y)
+        L = log_y - log_rest
+        return {
+            "y": L,  # the target on the scale of eta
+            "variance": 1.0 / np.maximum(phi * y * (1.0 - y), 1e-12),
+            "log_y": log_y,
+            "log_rest": log_rest,
+            "left": inflections(L, phi),
+            "right": -inflections(-L, phi),
+        }
+
+    # -- psi and its slopes ------------------------------------------------------------------------
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        phi, L = self.precision, rows["y"][:, None]
+        mu, rest = sigmoid(eta), sigmoid(-eta)
+        g1, d1, t1 = gamma_functions(1.0 + phi * mu)
+        g2, d2, t2 = gamma_functions(1.0 + phi * rest)
+        lean, pull, bend = rest - mu, d1 - d2 - L, phi * mu * rest
+        log_y, log_rest = rows["log_y"][:, None], rows["log_rest"][:, None]
+        # log Gamma(x) = log Gamma(1 + x) - log x
+        psi = g1 + g2 + softplus(eta) + softplus(-eta) - phi * (mu * log_y + rest * log_rest) + log_y + log_rest
+        return psi - self._norm[0], bend * pull - lean, bend * (bend * (t1 + t2) + lean * pull + 2.0 / phi)
+
+    @property
+    def _norm(self) -> tuple[float, float]:
+        """log Gamma(phi) + 2 log phi, and its slope in log phi."""
+        phi = self.precision
+        g, d, _ = gamma_functions(np.asarray(1.0 + phi))
+        return float(g + np.log(phi)), float(phi * d + 1.0)
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
+        return self._theta_slope(eta, rows)[0][None, ...]
+
+    def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        """dpsi/dlog phi and its slope in eta."""
+        phi, mu, rest = self.precision, sigmoid(eta), sigmoid(-eta)
+        _, d1, t1 = gamma_functions(1.0 + phi * mu)
+        _, d2, t2 = gamma_functions(1.0 + phi * rest)
+        value = phi * (mu * (d1 - rows["log_y"][:, None]) + rest * (d2 - rows["log_rest"][:, None])) - self._norm[1]
+        return value, phi * mu * rest * (d1 + phi * mu * t1 - d2 - phi * rest * t2 - rows["y"][:, None])
+
+    # -- the tangents ------------------------------------------------------------------------------
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        xp = namespace(h)
+
+        def integrand(eta: Array, index: Any) -> Array:
+            own = slice_rows(rows, index)
+            at, beyond = self._within(eta, own)
+            psi, first, second = self.derivatives(at, own)
+            second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
+            v = rho[index, :]
+            v = xp.where(v > 0.0, v, xp.ones_like(v))
+            t = (eta - h[index, :]) / xp.sqrt(v)
+            return xp.stack([psi + first * beyond, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
+
+        out = self._expect(integrand, h[:, 0], rho[:, 0], rows)
+        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
+
+    @staticmethod
+    def _within(eta: Array, rows: Rows) -> tuple[Array, Array]:
+        """eta moved between the inflections, and how far it was moved."""
+        xp = namespace(eta)
+        at = xp.minimum(xp.maximum(eta, rows["left"][:, None] + 0.0 * eta), rows["right"][:, None] + 0.0 * eta)
+        return at, eta - at
+
+    def _expect(self, g: Integrand, h: Array, rho: Array, rows: Rows) -> Array:
+        """E[g(eta)], g smooth but at the inflections and straight beyond them and beyond +-log phi."""
+        if not is_numpy(h):
+            return expect(g, h, rho, self.landmarks(rows))
+        bent = max(float(np.log(self.precision)), 0.0)
+        places = [sign * x for sign in (-1.0, 1.0) for x in (0.0, bent / 2, bent, bent + 4.0, bent + 12.0, bent + 36.0)]
+
+        def panels(index: np.ndarray) -> np.ndarray:
+            left, right = rows["left"][index], rows["right"][index]
+            cuts = [left, right]
+            if not rho[index[0]] <= 1.0:  # a narrow normal needs no other cuts
+                cuts += [np.clip(x, left, right) for x in places]
+            return expect_between(lambda eta, part: g(eta, index[part]), h[index], rho[index], cuts)
+
+        narrow = rho <= 1.0
+        return in_groups(h.shape[0], [(narrow, panels), (~narrow, panels)])
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, L = namespace(rows["y"]), rows["y"]
+        return [L, *(xp.where(xp.isinf(rows[side]), L, rows[side]) for side in ("left", "right"))]
+
+    # -- its own parameter -------------------------------------------------------------------------
+    @property
+    def theta(self) -> np.ndarray:
+        """log precision."""
+        return np.array([np.log(self.precision)])
+
+    def with_theta(self, theta: np.ndarray) -> Beta:
+        return Beta(float(np.exp(theta[0])), self.bound)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        """The inflections move with phi too, but psi'' = 0 there: the tangent of the slope is the slope's tangent."""
+
+        def integrand(eta: Array, index: Any) -> Array:
+            own = slice_rows(rows, index)
+            at, beyond = self._within(eta, own)
+            value, slope = self._theta_slope(at, own)
+            return value + slope * beyond
+
+        each = self._expect(integrand, h[:, 0], rho[:, 0], rows)
+        return np.atleast_1d(-to_numpy(namespace(h).sum(rows["weight"] * each)))
+
+    # -- prediction --------------------------------------------------------------------------------
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return logistic_moments(flat(h), flat(rho))[TAU, :]
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        # E[mu (1-mu)]/(1 + phi) + Var[mu], and Var[mu] = E[mu] E[1-mu] - E[mu (1-mu)]
+        m = logistic_moments(flat(h), flat(rho))
+        spread = m[TAU, :] * m[REST, :] - m[FIRST, :]
+        spread = namespace(m).where(spread > 0.0, spread, 0.0 * spread)
+        return m[FIRST, :] / (1.0 + self.precision) + spread
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Beta, np.ndarray]:
+        phi = float(rng.gamma(3.0, 3.0) + 1.0)
+        mu = 1.0 / (1.0 + np.exp(-rng.normal(size=n)))
+        return cls(phi), np.clip(rng.beta(mu * phi, (1.0 - mu) * phi), 1e-6, 1.0 - 1e-6)
+
+    def __repr__(self) -> str:
+        return f"Beta({number(self.precision)})"

@@ -1,0 +1,108 @@
+"""Gamma: positive targets with mean e^eta and shape k, p(y|eta) = (k/e^eta)^k y^{k-1} exp(-k y e^-eta) / Gamma(k).
+
+    f(h, rho) = k h + k y exp(-h + rho/2) - k log k - (k-1) log y + log Gamma(k)        exact, no bound needed
+    c_h = k,  a_h = -1,  lam = tau,  phi(s) = k y e^s,  k*(tau) = tau log(tau/(k y)) - tau
+
+The variance of y is e^{2 eta}/k: a constant coefficient of variation 1/sqrt(k). k = 1 is the exponential distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..checks import first_value, positive, problem, vector
+from ..linalg.arrays import Array, namespace, special, to_numpy
+from .base import Rows, flat
+from .scalar import ExponentialLikelihood
+
+
+class Gamma(ExponentialLikelihood):
+    """Positive targets with mean ``exp(eta)``: amounts, durations without censoring, concentrations.
+
+    Parameters
+    ----------
+    shape : float
+        k, above 0: one over the squared coefficient of variation. Learned as theta = [log k].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Gamma
+    >>> Gamma(shape=4.0).predictive_variance(np.array([0.0]), np.array([0.0]))
+    array([0.25])
+    """
+
+    sign = -1.0
+
+    def __init__(self, shape: float = 1.0) -> None:
+        self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        bad = y <= 0.0
+        if bad.any():
+            raise problem(
+                self.name,
+                f"y{first_value(bad, y)} is not above 0",
+                "positive numbers, or NaN for unobserved",
+                "For counts use Poisson; for real-valued targets use Gaussian.",
+            )
+        return {"y": np.where(np.isnan(y), 1.0, y)}
+
+    def linear(self, rows: Rows) -> Array:
+        return self.shape + 0.0 * rows["y"]
+
+    def rate(self, rows: Rows) -> Array:
+        return self.shape * rows["y"]
+
+    def constant(self, rows: Rows) -> Array:
+        k = self.shape
+        return math.lgamma(k) - k * math.log(k) - (k - 1.0) * namespace(rows["y"]).log(rows["y"])
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        return -namespace(rows["y"]).log(rows["y"])[:, None]  # tau = k, so that alpha = 0
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        bend = self.rate(rows)[:, None] * namespace(eta).exp(-eta)
+        return -self.shape * eta - bend - self.constant(rows)[:, None]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [namespace(rows["y"]).log(rows["y"])]
+
+    @property
+    def theta(self) -> np.ndarray:
+        """log k."""
+        return np.log([self.shape])
+
+    def with_theta(self, theta: np.ndarray) -> Gamma:
+        return Gamma(float(np.exp(theta[0])))
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        xp, y, k = namespace(h), rows["y"], self.shape
+        away = h[:, 0] - xp.log(y)
+        # log k - digamma(k) is near 1/(2k); what is left of the row is 0 where e^h = y and rho = 0
+        each = xp.exp(-away + rho[:, 0] / 2) - 1.0 + away
+        pull = float(special("digamma", np.asarray(k))) - math.log(k)
+        return np.atleast_1d(-k * to_numpy(xp.sum(rows["weight"] * (each + pull))))
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = flat(h), flat(rho)
+        with np.errstate(over="ignore"):  # a mean can be infinite
+            return namespace(h).exp(h + rho / 2)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """E[e^{2 eta}]/k + Var[e^eta]."""
+        mean, rho = self.predictive_mean(h, rho), flat(rho)
+        xp = namespace(rho)
+        with np.errstate(over="ignore"):
+            return mean**2 * (xp.exp(rho) / self.shape + xp.expm1(rho))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Gamma, np.ndarray]:
+        shape = float(rng.gamma(2.0, 1.0) + 0.3)
+        return cls(shape), rng.gamma(shape, np.exp(rng.normal(size=n)) / shape)
+
+    def __repr__(self) -> str:
+        return f"Gamma({self.shape!r})"

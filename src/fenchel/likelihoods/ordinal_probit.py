@@ -1,0 +1,227 @@
+"""Ordered levels 0, ..., K-1 by a cumulative probit: P(y <= k) = Phi(b_{k+1} - eta), b_1 < ... < b_{K-1}.
+
+    p(y|eta) = Phi(hi - eta) - Phi(lo - eta),     lo = -inf for the lowest level, hi = +inf for the highest
+    psi = -log p,   psi' = u - l,   u = phi(hi - eta) / p = -dpsi/dhi,   l = phi(lo - eta) / p = dpsi/dlo
+    psi'' = (hi - eta) u - (lo - eta) l + (u - l)^2  =  1 - Var[Z | lo - eta < Z < hi - eta]  in (0, 1)
+    f(h, rho) = E[psi]     "exact": no bound, and no dual; log-concave
+    predictive: eta + noise is normal, so p(y) is the same difference with b - eta over sqrt(1 + rho)
+
+The difference of two distribution functions is taken by what keeps its digits: the complement where the interval holds
+0 well inside, Mills' ratio elsewhere (its asymptotic series far out), a series in the width where that is small.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, finite, labels, numeric, problem
+from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from .base import Rows, flat, slice_rows
+from .ordinal import Ordinal
+from .probit import FAR, ProbitLikelihood, expect_near, mills, mills_defect
+
+_HALF_LOG = 0.5 * float(np.log(2.0 * np.pi))
+_NARROW = 0.05  # of width * max(1, |centre|), up to which the series in the width serves
+_INSIDE = -1.0  # an interval that begins below this is judged by its complement
+
+
+def interval(a: Array, b: Array) -> tuple[Array, Array, Array, Array, Array]:
+    """-log P for P = Phi(b) - Phi(a), its slope and curvature in eta, phi(a)/P, phi(b)/P; a = lo - eta, b = hi - eta.
+
+    One end may be infinite. The interval is mirrored so that the end nearer to 0 comes first.
+    """
+    xp = namespace(a)
+    mirrored = a + b < 0.0
+    a, b = xp.where(mirrored, -b, a), xp.where(mirrored, -a, b)
+    parts = _by_mills(a, b)
+    inside = a < _INSIDE
+    if bool(xp.any(inside)):
+        parts = _choose(inside, _by_complement(a, b), parts)
+    with np.errstate(invalid="ignore", over="ignore"):
+        narrow = (b - a) * xp.maximum(xp.ones_like(a), xp.abs(a + b) / 2) < _NARROW
+    if bool(xp.any(narrow)):
+        parts = _choose(narrow, _by_width(a, b, narrow), parts)
+    psi, first, second, lower, upper = parts
+    return (
+        psi,
+        xp.where(mirrored, -first, first),
+        second,
+        xp.where(mirrored, upper, lower),
+        xp.where(mirrored, lower, upper),
+    )
+
+
+def _choose(where: Array, yes: tuple[Array, ...], no: tuple[Array, ...]) -> tuple[Array, ...]:
+    xp = namespace(where)
+    return tuple(xp.where(where, x, y) for x, y in zip(yes, no, strict=True))
+
+
+def _closed(a: Array, b: Array) -> tuple[Array, Array, Array]:
+    """b made finite, the width, and phi(b)/phi(a), which is 0 at an open end."""
+    xp = namespace(a)
+    is_open = xp.isinf(b)
+    b = xp.where(is_open, xp.abs(a) + 1.0, b)
+    width = b - a
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = xp.where(is_open, xp.zeros_like(a), xp.exp(-width * (a + b) / 2))
+    return b, width, ratio
+
+
+def _by_mills(a: Array, b: Array) -> tuple[Array, ...]:
+    """P = phi(a) D, D = M(a) - r M(b) with M Mills' ratio and r = phi(b)/phi(a); for a >= -1."""
+    xp = namespace(a)
+    a = xp.where(a < _INSIDE, _INSIDE + xp.zeros_like(a), a)
+    b = xp.where(b <= a, a + 1.0, b)
+    b, width, ratio = _closed(a, b)
+    rest = xp.where(ratio > 0.0, -xp.expm1(-width * (a + b) / 2), xp.ones_like(a))  # 1 - r
+    D = mills(a) - ratio * mills(b)
+    D = xp.where(D > 0.0, D, xp.ones_like(D))  # 0 only where the width underflows: narrow, replaced by the caller
+    pull = rest / D
+    excess = pull - a  # E[Z | a < Z < b] - a
+    far = a > FAR
+    if bool(xp.any(far)):
+        x, y = xp.where(far, a, FAR + xp.zeros_like(a)), xp.where(far, b, FAR + 1.0 + xp.zeros_like(b))
+        series = mills_defect(x) - ratio * ((y - x) + x * mills_defect(y)) / y
+        excess = xp.where(far, series / D, excess)
+    return a * a / 2 + _HALF_LOG - xp.log(D), -pull, pull * excess + width * ratio / D, 1.0 / D, ratio / D
+
+
+def _by_complement(a: Array, b: Array) -> tuple[Array, ...]:
+    """P = 1 - Phi(a) - Phi(-b), for a < -1 and b > 1."""
+    xp = namespace(a)
+    a = xp.where(a < _INSIDE, a, _INSIDE + xp.zeros_like(a))
+    missing = special("ndtr", a) + special("ndtr", -xp.abs(b))
+    b = xp.where(xp.isinf(b), 40.0 - a, b)  # phi vanishes there
+    with np.errstate(under="ignore"):
+        P = 1.0 - missing
+        lower, upper = (xp.exp(-0.5 * x * x - _HALF_LOG) / P for x in (a, b))
+    first = upper - lower
+    return -xp.log1p(-missing), first, b * upper - a * lower + first * first, lower, upper
+
+
+def _by_width(a: Array, b: Array, narrow: Array) -> tuple[Array, ...]:
+    """P = w phi(c) S, S = 1 + He_2(c) w^2/24 + He_4(c) w^4/1920 + He_6(c) w^6/322560, about the centre c."""
+    xp = namespace(a)
+    a, b = xp.where(narrow, a, xp.zeros_like(a)), xp.where(narrow, b, _NARROW / 2 + xp.zeros_like(b))
+    w, c = b - a, (a + b) / 2
+    u, x = w * w, c * c
+    p, q, r = u / 24, u * u / 1920, u**3 / 322560
+    S = 1.0 + (x - 1.0) * p + (x * x - 6.0 * x + 3.0) * q + (x**3 - 15.0 * x * x + 45.0 * x - 15.0) * r
+    lean = c * (2.0 * p + (4.0 * x - 12.0) * q + (6.0 * x * x - 60.0 * x + 90.0) * r) / S
+    bend = (2.0 * p + (12.0 * x - 12.0) * q + (30.0 * x * x - 180.0 * x + 90.0) * r) / S
+    psi = x / 2 + _HALF_LOG - xp.log(w * S)
+    tilt, scale = c * w / 2, xp.exp(-u / 8) / (w * S)
+    return psi, lean - c, 1.0 - (bend - lean * lean), xp.exp(tilt) * scale, xp.exp(-tilt) * scale
+
+
+class OrdinalProbit(ProbitLikelihood):
+    """Ordered levels with a normal latent scale and learnable cutpoints.
+
+    Parameters
+    ----------
+    cutpoints : array (K-1,)
+        Increasing; level k lies between cutpoints k-1 and k.
+    bound : {"exact"}
+        The expectation itself, with a strong-concavity certificate.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import OrdinalProbit
+    >>> OrdinalProbit([-1.0, 1.0]).predictive_probabilities(np.array([0.0]), np.array([0.0])).round(4)
+    array([[0.1587, 0.6827, 0.1587]])
+    """
+
+    def __init__(self, cutpoints: Any, bound: str = "exact") -> None:
+        choice(self.name, "bound", bound, self.bounds)
+        b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
+        if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
+            raise problem(
+                self.name,
+                f"cutpoints {b.tolist()} do not increase",
+                "K-1 increasing numbers for K levels",
+                "Sort them, and merge levels that share a cutpoint.",
+            )
+        self.cutpoints, self.bound = b, bound
+
+    @property
+    def n_levels(self) -> int:
+        return int(self.cutpoints.size) + 1
+
+    def relaxed(self) -> Ordinal:
+        return Ordinal(self.cutpoints, "tilted")
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        labels(self.name, "y", y, self.n_levels)
+        level = np.where(np.isnan(y), 0, y).astype(int)
+        edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
+        return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, lo, hi = namespace(rows["lo"]), rows["lo"], rows["hi"]
+        return [xp.where(xp.isinf(lo), hi, lo), xp.where(xp.isinf(hi), lo, hi)]
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        psi, first, second, _, _ = interval(rows["lo"][:, None] - eta, rows["hi"][:, None] - eta)
+        return psi, first, second
+
+    @property
+    def theta(self) -> np.ndarray:
+        """First cutpoint, then the logs of the distances between neighbours."""
+        return np.concatenate([self.cutpoints[:1], np.log(np.diff(self.cutpoints))])
+
+    def with_theta(self, theta: np.ndarray) -> OrdinalProbit:
+        steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
+        return OrdinalProbit(np.cumsum(steps), self.bound)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        xp = namespace(h)
+
+        def pulls(eta: Array, index: Any) -> Array:
+            own = slice_rows(rows, index)
+            return xp.stack(interval(own["lo"][:, None] - eta, own["hi"][:, None] - eta)[3:])
+
+        lower, upper = to_numpy(expect_near(pulls, h[:, 0], rho[:, 0], self.landmarks(rows)))
+        w, level = to_numpy(rows["weight"]), to_numpy(rows["level"]).astype(int)
+        cut = np.zeros(self.n_levels + 1)  # d(-f)/db, the two open ends included
+        np.add.at(cut, level + 1, w * upper)
+        np.add.at(cut, level, -w * lower)
+        tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
+        return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = flat(h), flat(rho)
+        xp, rows = namespace(h), self.rows_for(y, h)
+        scale = xp.sqrt(1.0 + rho)
+        out = -interval((rows["lo"] - h) / scale, (rows["hi"] - h) / scale)[0]
+        return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
+
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        h = flat(h)
+        xp, one = namespace(h), np.ones(h.shape[0])
+        return xp.stack(
+            [xp.exp(self.predictive_log_density(k * one, h, rho)) for k in range(self.n_levels)],
+            axis=1,
+        )
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """The mean level."""
+        p = self.predictive_probabilities(h, rho)
+        return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        p = self.predictive_probabilities(h, rho)
+        xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
+        return xp.sum(p * (level - xp.sum(p * level, axis=1, keepdims=True)) ** 2, axis=1)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[OrdinalProbit, np.ndarray]:
+        return cls(np.cumsum(rng.gamma(2.0, 0.5, 3) + 0.2) - 1.5), rng.integers(0, 4, n).astype(float)
+
+    def __repr__(self) -> str:
+        return f"OrdinalProbit({self.cutpoints.tolist()})"

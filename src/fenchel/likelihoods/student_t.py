@@ -1,0 +1,188 @@
+"""Student's t noise: p(y|eta) proportional to (1 + u^2/nu)^{-(nu+1)/2} / b, u = (eta - y)/b, nu degrees of freedom.
+
+    "super-gaussian"   f = (nu+1)/2 log(1 + x/nu) + const,   x = E[u^2] = a^2 + v
+                       lam = (nu+1)/(nu + x)/b^2: the weight of iteratively reweighted least squares
+
+-log p is not convex in eta: far from y it is flat, so a target far out is given up rather than fitted. The price is
+that the bound may have several stationary points. A fit finds one of them, by steps that never lower the bound, from a
+robust start (logistic noise of the same curvature at its centre); its certificate is "stationarity" and its gap
+infinite, since nothing bounds what another Gaussian could gain.
+
+Prediction uses that the noise is a scale mixture of normals, noise^2 = 1/w with w ~ Gamma(nu/2, rate nu/2):
+
+    E[p(y|eta)] = int N(y; h, rho + b^2/w) Gamma(w) dw,    l = log w: the trapezium is exponentially accurate
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import digamma, gammaln
+
+from ..checks import positive, problem, vector
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from .base import Rows
+from .logistic_noise import LogisticNoise
+from .sites import Loss
+from .super_gaussian import NoiseLikelihood
+
+_SPACING, _NEGLIGIBLE = 0.1, 45.0  # of the trapezium in log w; e^-45 of the largest term
+_SERIES = 30.0  # from where Stirling's series gives the ratio of Gammas to 1e-16
+_NODES = 2_000_000  # at a time
+
+
+class StudentT(NoiseLikelihood):
+    """Real-valued targets with Student's t noise: outliers lose their weight altogether.
+
+    The likelihood is not log-concave: a fit is a stationary point, not always the best one.
+
+    Parameters
+    ----------
+    df : float
+        Degrees of freedom nu, above 0. The mean exists above 1, the variance above 2.
+    scale : float
+        b, above 0. Learned.
+    learn_df : bool
+        Whether theta holds log(nu - 1) before log b, which keeps nu above 1; then ``df`` must be above 1.
+    bound : {"super-gaussian"}
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import StudentT
+    >>> StudentT(df=4.0).predictive_variance(np.array([0.0]), np.array([1.0]))
+    array([3.])
+    """
+
+    bounds = ("super-gaussian",)
+    log_concave = False
+
+    def __init__(
+        self, df: float = 4.0, scale: float = 1.0, learn_df: bool = False, bound: str = "super-gaussian"
+    ) -> None:
+        super().__init__(scale, bound)
+        self.df = float(positive(self.name, "df", vector(self.name, "df", df, 1)[0]))
+        if learn_df and self.df <= 1.0:
+            raise problem(
+                self.name, f"df = {self.df:g} with learn_df=True", "df above 1", "Learn the scale alone for a Cauchy."
+            )
+        self.learn_df = learn_df
+
+    def relaxed(self) -> LogisticNoise:
+        """Logistic noise with the same curvature at its centre: (nu+1)/nu against 1/2."""
+        return LogisticNoise(self.scale * math.sqrt(self.df / (2.0 * (self.df + 1.0))), "tilted")
+
+    # -- unit noise --------------------------------------------------------------------------------
+    @property
+    def _log_normaliser(self) -> float:
+        return _log_gamma_ratio(self.df / 2) - 0.5 * math.log(self.df * math.pi)
+
+    def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
+        nu, x = self.df, u * u
+        psi = (nu + 1.0) / 2 * namespace(u).log1p(x / nu) - self._log_normaliser
+        return psi, (nu + 1.0) * u / (nu + x), (nu + 1.0) * (nu - x) / (nu + x) ** 2
+
+    def unit_bound(self, x: Array) -> tuple[Array, Array, Array]:
+        nu = self.df
+        g = (nu + 1.0) / 2 * namespace(x).log1p(x / nu) - self._log_normaliser
+        slope = (nu + 1.0) / (2.0 * (nu + x))
+        return g, slope, -slope / (nu + x)
+
+    def unit_expectation(self, a: Array, v: Array) -> Loss:
+        """E[psi0] itself, for comparison: its E[psi0''] may be negative, so it is no bound to fit with."""
+        from ..linalg.quadrature import expect
+
+        xp = namespace(a)
+
+        def integrand(u: Array, chunk: slice) -> Array:
+            psi, slope, bend = self.unit_loss(u)
+            sd = xp.sqrt(xp.where(v[chunk] > 0.0, v[chunk], xp.ones_like(v[chunk])))[:, None]
+            t = (u - a[chunk][:, None]) / sd
+            return xp.stack([psi, slope, bend, bend * t / sd, bend * (t * t - 1.0) / sd**2])
+
+        far = 8.0 * 40.0  # a logarithm needs panels that grow with the distance
+        out = expect(integrand, a, v, [0.0 * a, far + 0.0 * a, -far + 0.0 * a])
+        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
+
+    @property
+    def unit_variance(self) -> float:
+        if self.df > 2.0:
+            return self.df / (self.df - 2.0)
+        return math.inf if self.df > 1.0 else math.nan
+
+    # -- its own parameters ------------------------------------------------------------------------
+    @property
+    def theta(self) -> np.ndarray:
+        """log(nu - 1) if it is learned, then log b."""
+        return np.log([self.df - 1.0, self.scale] if self.learn_df else [self.scale])
+
+    def with_theta(self, theta: np.ndarray) -> StudentT:
+        out = copy.copy(self)
+        out.scale = float(np.exp(theta[-1]))
+        if self.learn_df:
+            out.df = 1.0 + float(np.exp(theta[0]))
+        return out
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        scale = super().theta_gradient(h, rho, rows)
+        if not self.learn_df:
+            return scale
+        xp, nu = namespace(h), self.df
+        a, v = self._unit(h[:, 0], rho[:, 0], rows)
+        x = a * a + v
+        base = 0.5 / nu - _digamma_difference(nu / 2) / 2
+        slope = 0.5 * xp.log1p(x / nu) - (nu + 1.0) / 2 * x / (nu * (nu + x)) + base
+        return np.append(-(nu - 1.0) * to_numpy(xp.sum(rows["weight"] * slope)), scale)
+
+    # -- prediction --------------------------------------------------------------------------------
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        mean = super().predictive_mean(h, rho, rng)
+        return mean if self.df > 1.0 else mean + math.nan
+
+    def unit_log_predictive(self, a: Array, v: Array) -> Array:
+        xp, nu = namespace(a), self.df
+        # right: where nu/2 (l + 1 - e^l) is negligible; left: below the outlier's own weight, (nu+1) / (a^2 + v + nu)
+        widest = float(xp.max(a * a + v)) + nu
+        upper = math.log1p(3.0 * math.sqrt(_NEGLIGIBLE / nu) + 3.0 * _NEGLIGIBLE / nu)
+        lower = -math.log(widest / nu) - 2.0 * _NEGLIGIBLE / (nu + 1.0) - 3.0 * math.sqrt(_NEGLIGIBLE / nu)
+        n = math.ceil((upper - lower) / min(_SPACING, 0.35 * math.sqrt(2.0 / nu)))
+        nodes = np.linspace(lower, upper, n + 1)
+        half = nu / 2
+        weight = half * (nodes + 1.0 - np.exp(nodes)) + math.log((upper - lower) / n)
+        weight = weight - (gammaln(half) - half * math.log(half) + half)  # of Gamma(w) dw in l
+        log_weight, inverse = asarray(weight, a)[None, :], asarray(np.exp(-nodes), a)[None, :]
+        parts, rows = [], max(1, _NODES // (n + 1))
+        for i in range(0, a.shape[0], rows):
+            some = slice(i, min(i + rows, a.shape[0]))
+            square, spread = a[some, None] ** 2, v[some, None] + inverse
+            term = log_weight - 0.5 * xp.log(2.0 * math.pi * spread) - 0.5 * square / spread
+            top = xp.max(term, axis=1, keepdims=True)
+            parts.append(top[:, 0] + xp.log(xp.sum(xp.exp(term - top), axis=1)))
+        return xp.concat(parts)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[StudentT, np.ndarray]:
+        df, scale = float(rng.gamma(4.0, 1.0) + 1.5), float(rng.gamma(2.0, 0.5) + 0.2)
+        return cls(df, scale, bool(rng.integers(2))), rng.normal(size=n) + rng.standard_t(df, n) * scale
+
+    def __repr__(self) -> str:
+        return f"StudentT({self.df!r}, {self.scale!r}{', learn_df=True' if self.learn_df else ''})"
+
+
+def _log_gamma_ratio(x: float) -> float:
+    """log Gamma(x + 1/2) - log Gamma(x)."""
+    if x < _SERIES:
+        return math.lgamma(x + 0.5) - math.lgamma(x)
+    r = 1.0 / (x * x)
+    return 0.5 * math.log(x) - (1.0 - r * (1.0 / 24 - r * (1.0 / 80 - r * 17.0 / 1792))) / (8.0 * x)
+
+
+def _digamma_difference(x: float) -> float:
+    """digamma(x + 1/2) - digamma(x), the slope of the ratio."""
+    if x < _SERIES:
+        return float(digamma(x + 0.5) - digamma(x))
+    r = 1.0 / (x * x)
+    return 0.5 / x + r * (1.0 - r * (1.0 / 8 - r * (1.0 / 16 - r * 17.0 / 256))) / 8

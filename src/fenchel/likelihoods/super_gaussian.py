@@ -1,0 +1,139 @@
+"""Real targets with symmetric noise of a given scale, y = eta + b noise, and the quadratic bound on its loss.
+
+    psi(eta) = psi0(u) + log b,  u = (eta - y)/b        u ~ N(a, v),  a = (h - y)/b,  v = rho/b^2
+
+Noise with heavier tails than a Gaussian is super-Gaussian: psi0(u) = g(u^2) with g concave. Then g lies below its
+tangents, and the best quadratic bound on the expected loss (the local variational method of Seeger and Nickisch) is g
+at the mean square:
+
+    f = g(x) + log b,   x = a^2 + v = E[u^2]          tangent at xi^2 = x, with xi optimised
+    alpha = (h - y) lam,   lam = 2 g'(x)/b^2,   hh = lam + 4 (h-y)^2 g''/b^4,   hr = 2 (h-y) g''/b^4,   rr = g''/b^4
+
+It is not convex in (h, rho). Where g(xi^2) is convex in xi (log-concave noise) it is convex in (m, chol V), as is
+E[psi], and the strong-concavity certificate holds for both. One step to beta = alpha, lam = 2 g'/b^2 in the natural
+parameters minimises a majoriser, so it cannot lower the bound.
+
+Any f that depends on h, rho and b through a and v alone has df/dlog b = 1 - (h - y) alpha - rho lam.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, positive, vector
+from ..linalg.arrays import Array, namespace, to_numpy
+from .base import Likelihood, Rows, flat
+from .sites import Loss
+
+_POINT = 1e-20  # a variance, relative to the squared distance from the kink, below which a normal is a point
+
+
+class NoiseLikelihood(Likelihood):
+    """y = eta + scale * noise: a subclass gives the loss of unit noise, its quadratic bound and its expectation."""
+
+    def __init__(self, scale: float = 1.0, bound: str = "exact") -> None:
+        choice(self.name, "bound", bound, self.bounds)
+        self.scale = float(positive(self.name, "scale", vector(self.name, "scale", scale, 1)[0]))
+        self.bound = bound
+
+    # -- unit noise --------------------------------------------------------------------------------
+    @abstractmethod
+    def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
+        """psi0(u), psi0'(u), psi0''(u) of unit noise."""
+
+    @abstractmethod
+    def unit_bound(self, x: Array) -> tuple[Array, Array, Array]:
+        """g(x), g'(x), g''(x), with psi0(u) = g(u^2)."""
+
+    @abstractmethod
+    def unit_expectation(self, a: Array, v: Array) -> Loss:
+        """E[psi0(u)], u ~ N(a, v), with its slopes and curvature in (a, v)."""
+
+    @property
+    @abstractmethod
+    def unit_variance(self) -> float:
+        """Of the noise at scale 1."""
+
+    # -- the contract ------------------------------------------------------------------------------
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        return {"y": np.where(np.isnan(y), 0.0, y)}
+
+    def constant(self, rows: Rows) -> Array:
+        return math.log(self.scale) + 0.0 * rows["y"]
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [rows["y"]]
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        b = self.scale
+        psi, slope, bend = self.unit_loss((eta - rows["y"][:, None]) / b)
+        return psi + math.log(b), slope / b, bend / b**2
+
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        a, v = self._unit(h[:, 0], rho[:, 0], rows)
+        return self._scaled(self.unit_expectation(a, v))
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        if self.bound != "super-gaussian":
+            return super().loss(h, rho, rows)
+        a, v = self._unit(h[:, 0], rho[:, 0], rows)
+        g, slope, bend = self.unit_bound(a * a + v)
+        lam, turn = 2.0 * slope, 2.0 * a * bend
+        return self._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend))
+
+    def _unit(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array]:
+        return (h - rows["y"]) / self.scale, rho / self.scale**2
+
+    def _scaled(self, unit: Loss) -> Loss:
+        b = self.scale
+        return Loss(
+            unit.value + math.log(b), unit.alpha / b, unit.lam / b**2, unit.hh / b**2, unit.hr / b**3, unit.rr / b**4
+        )
+
+    @property
+    def theta(self) -> np.ndarray:
+        """log scale."""
+        return np.log([self.scale])
+
+    def with_theta(self, theta: np.ndarray) -> Likelihood:
+        out = copy.copy(self)
+        out.scale = float(np.exp(theta[-1]))
+        return out
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        loss, xp = self.loss(h, rho, rows), namespace(h)
+        slope = 1.0 - (h[:, 0] - rows["y"]) * loss.alpha - rho[:, 0] * loss.lam
+        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+
+    # -- prediction --------------------------------------------------------------------------------
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return flat(h) + 0.0
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return flat(rho) + self.scale**2 * self.unit_variance
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = flat(h), flat(rho)
+        xp, rows = namespace(h), self.rows_for(y, h)
+        out = self.unit_log_predictive(*self._unit(h, rho, rows)) - math.log(self.scale)
+        return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
+
+    def unit_log_predictive(self, a: Array, v: Array) -> Array:
+        """log E[exp(-psi0(u))], u ~ N(a, v); here by quadrature for a log-concave noise."""
+        from ..linalg.quadrature import log_expect
+
+        xp, least = namespace(a), _POINT * (1.0 + a * a)
+        point = v < least  # too narrow to be found between a and the kink, and a point to all digits
+        out = log_expect(lambda u, chunk: -self.unit_loss(u)[0], a, xp.where(point, least, v), [0.0 * a])
+        return xp.where(point, -self.unit_loss(a)[0], out)
+
+    def __repr__(self) -> str:
+        return f"{self.name}({self.scale!r}, bound={self.bound!r})"

@@ -1,0 +1,262 @@
+"""Durations, right-censored, under proportional hazards: hazard k t^{k-1} e^eta, survival S(t|eta) = exp(-t^k e^eta).
+
+    -log p = -event (eta + log k + (k-1) log t) + t^k e^eta        event: 1 it happened at t, 0 still waiting at t
+    f(h, rho) = -event h + t^k exp(h + rho/2) - event (log k + (k-1) log t)      exact, no bound needed
+    c_h = -event,  a_h = 1,  lam = tau,  phi(s) = t^k e^s,  k*(tau) = tau log(tau/t^k) - tau
+
+k is the shape: 1 a constant hazard (Exponential), above 1 one that rises, below 1 one that falls. Under q everything a
+survival analysis asks for depends on x = eta + k log t alone, x ~ N(m, rho), m = h + k log t: S(t) = E[exp(-e^x)], and
+d log S/dm is E[x - m]/rho under the normal tilted by exp(-e^x).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..checks import first, first_value, number, numeric, positive, problem, vector
+from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from .base import Rows, flat
+from .scalar import ExponentialLikelihood
+
+_RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
+_POINT = 1e-20  # a variance, relative to m^2, below which a normal is a point
+_NARROW = 1e-6  # a variance below which the slope of S is that of a point
+
+
+class ProportionalHazards(ExponentialLikelihood):
+    """What Exponential and Weibull share: the target is a duration, ``event`` says whether it ended."""
+
+    row_parameters = ("event",)
+    shape: float = 1.0
+    event: Any = None
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        if (y < 0.0).any():
+            got = f"y{first_value(y < 0.0, y)} is a negative duration"
+            raise problem(
+                self.name, got, "times above 0, or NaN for unobserved", "Count time from the row's own start."
+            )
+        event = vector(self.name, "event", 1.0 if self.event is None else self.event, y.shape[0])
+        bad = ~np.isin(event, (0.0, 1.0)) & ~np.isnan(y)
+        if bad.any():
+            got = f"event{first_value(bad, event)} is neither 0 nor 1"
+            raise problem(self.name, got, "1 where the event happened and 0 where the row is censored")
+        at_once = (y == 0.0) & (event == 1.0)
+        if at_once.any():
+            raise problem(
+                self.name,
+                f"y{first(at_once)} = 0 while event{first(at_once)} = 1: it ended as it began",
+                "an event after a time above 0",
+                "Give the time in finer units, or half of the smallest one.",
+            )
+        observed = y > 0.0  # a duration of 0, censored, says nothing; NaN is unobserved
+        t = np.where(observed, y, 1.0)
+        far = np.abs(self.shape * np.log(t)) > _RANGE
+        if far.any():
+            raise problem(
+                self.name,
+                f"y{first_value(far, t)} to the power {number(self.shape)} leaves double precision",
+                f"|shape log y| at most {number(_RANGE)}",
+                "Divide the durations by a typical one.",
+            )
+        return {"y": t, "event": np.where(observed, event, 0.0), "weight": observed.astype(np.float64)}
+
+    def linear(self, rows: Rows) -> Array:
+        return -rows["event"]
+
+    def rate(self, rows: Rows) -> Array:
+        return rows["y"] ** self.shape
+
+    def constant(self, rows: Rows) -> Array:
+        log_t = namespace(rows["y"]).log(rows["y"])
+        return -rows["event"] * (math.log(self.shape) + (self.shape - 1.0) * log_t)
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        # as for a Poisson count of events: from above Newton contracts
+        xp = namespace(rows["y"])
+        return (xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"]))[:, None]
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        bend = self.rate(rows)[:, None] * namespace(eta).exp(eta)
+        return rows["event"][:, None] * eta - bend - self.constant(rows)[:, None]
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        return [self.start(rows, 1.0)[:, 0]]
+
+    # -- prediction --------------------------------------------------------------------------------
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """E[T], T the uncensored duration: Gamma(1 + 1/k) exp(-h/k + rho/(2 k^2))."""
+        h, rho, k = flat(h), flat(rho), self.shape
+        with np.errstate(over="ignore"):  # a mean can be infinite
+            return namespace(h).exp(math.lgamma(1.0 + 1.0 / k) - h / k + rho / (2.0 * k * k))
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """Var[T] = E[T]^2 (Gamma(1 + 2/k) / Gamma(1 + 1/k)^2 e^{rho/k^2} - 1)."""
+        k, rho = self.shape, flat(rho)
+        excess = math.lgamma(1.0 + 2.0 / k) - 2.0 * math.lgamma(1.0 + 1.0 / k)
+        with np.errstate(over="ignore"):
+            return self.predictive_mean(h, rho) ** 2 * namespace(rho).expm1(excess + rho / k**2)
+
+    def predictive_survival(self, t: Any, h: Array, rho: Array) -> Array:
+        """P(T > t), averaged over eta ~ N(h, rho).
+
+        Parameters
+        ----------
+        t : float or array (T,)
+            Times >= 0.
+        h, rho : array (N,)
+
+        Returns
+        -------
+        array (N,) for one time, (N, T) for several.
+        """
+        times = numeric(self.name, "t", t)
+        bad = ~((times >= 0.0) & np.isfinite(times))
+        if times.ndim > 1 or bad.any():
+            got = f"t has shape {times.shape}" if times.ndim > 1 else f"t{first_value(bad, times)} is not a time"
+            raise problem(self.name, got, "one time or a vector of times, each finite and >= 0")
+        h, rho = flat(h), flat(rho)
+        with np.errstate(divide="ignore"):
+            log_t = np.maximum(np.log(np.atleast_1d(times)), -1e9)  # S(0) = 1
+        m = h[:, None] + self.shape * asarray(log_t, h)[None, :]
+        out = self._tilted(m, rho)[0]
+        return namespace(h).exp(out[:, 0] if times.ndim == 0 else out)
+
+    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+        """The time by which the event happens with probability q, averaged over eta ~ N(h, rho); 1/2 is the median.
+
+        Parameters
+        ----------
+        q : float or array (Q,)
+            Probabilities between 0 and 1.
+        h, rho : array (N,)
+
+        Returns
+        -------
+        array (N,) for one probability, (N, Q) for several.
+        """
+        levels = numeric(self.name, "q", q)
+        bad = ~((levels > 0.0) & (levels < 1.0))
+        if levels.ndim > 1 or bad.any():
+            got = f"q has shape {levels.shape}" if levels.ndim > 1 else f"q{first_value(bad, levels)} is no probability"
+            raise problem(self.name, got, "one number or a vector of them, each between 0 and 1")
+        h, rho = flat(h), flat(rho)
+        xp = namespace(h)
+        m = self._mean_at(asarray(np.atleast_1d(levels), h)[None, :] + 0.0 * h[:, None], rho)
+        with np.errstate(over="ignore"):
+            t = xp.exp((m - h[:, None]) / self.shape)
+        return t[:, 0] if levels.ndim == 0 else t
+
+    @staticmethod
+    def _tilted(m: Array, rho: Array) -> tuple[Array, Array]:
+        """log E[exp(-e^x)] and minus its slope in m, x ~ N(m, rho); m: (N, T), rho: (N,)."""
+        from ..linalg.quadrature import tilted_moments
+
+        xp, shape = namespace(m), m.shape
+        m, rho = xp.reshape(m, (-1,)), xp.reshape(rho[:, None] + 0.0 * m, (-1,))
+        least = _POINT * (1.0 + m * m)
+        point, narrow = rho < least, rho < _NARROW
+        rho = xp.where(point, least, rho)
+        out = tilted_moments(lambda x, chunk: -xp.exp(x), m, rho, [0.0 * m])
+        with np.errstate(over="ignore"):
+            hazard = xp.exp(m)
+        log_S = xp.where(point, -hazard, xp.minimum(out[0, :], 0.0 * m))
+        return xp.reshape(log_S, shape), xp.reshape(xp.where(narrow, hazard, -out[1, :] / rho), shape)
+
+    def _mean_at(self, q: Array, rho: Array) -> Array:
+        """m with E[exp(-e^x)] = 1 - q, x ~ N(m, rho): Newton on log(-log S), which is m itself at rho = 0."""
+        xp = namespace(q)
+        target = xp.log(-xp.log1p(-q))
+        spread = xp.sqrt(rho + math.pi**2 / 6)[:, None]
+        m = spread * special("ndtri", q) - 0.37  # the Gumbel's own spread and median
+        lo, hi = m - xp.inf, m + xp.inf
+        for _ in range(60):
+            with np.errstate(all="ignore"):
+                log_S, slope = self._tilted(m, rho)
+                off = xp.log(-log_S) - target
+                step = -off * -log_S / slope
+            lo, hi = xp.where(off < 0.0, m, lo), xp.where(off > 0.0, m, hi)
+            step = xp.where(xp.isfinite(step), step, xp.where(off > 0.0, -spread, spread))
+            step = xp.minimum(xp.maximum(step, -4.0 * spread), 4.0 * spread)
+            new = m + step
+            with np.errstate(invalid="ignore"):
+                middle = (lo + hi) / 2
+            m, before = xp.where((new < lo) | (new > hi), middle, new), m
+            if not bool(xp.any(xp.abs(m - before) > 1e-13 * (spread + xp.abs(m)))):
+                break
+        return m
+
+
+class Exponential(ProportionalHazards):
+    """Durations with a constant hazard ``exp(eta)``, right-censored where ``event`` is 0.
+
+    Parameters
+    ----------
+    event : array (N,) of 0/1 or bool, optional
+        1 where the event happened at y, 0 where y is the time of the last look. Default: all happened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Exponential
+    >>> Exponential(event=[1, 0]).predictive_survival(1.0, np.array([0.0]), np.array([0.0])).round(4)
+    array([0.3679])
+    """
+
+    def __init__(self, event: Any = None) -> None:
+        self.event = event
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Exponential, np.ndarray]:
+        return cls((rng.random(n) < 0.7).astype(float)), rng.exponential(np.exp(rng.normal(size=n)))
+
+    def __repr__(self) -> str:
+        return "Exponential()" if self.event is None else "Exponential(event=...)"
+
+
+class Weibull(ProportionalHazards):
+    """Durations with hazard ``shape * t**(shape - 1) * exp(eta)``, right-censored where ``event`` is 0.
+
+    Parameters
+    ----------
+    shape : float
+        k, above 0: the hazard rises with time above 1 and falls below. Learned as theta = [log k].
+    event : array (N,) of 0/1 or bool, optional
+        1 where the event happened at y, 0 where y is the time of the last look. Default: all happened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Weibull
+    >>> Weibull(shape=2.0).predictive_quantile(0.5, np.array([0.0]), np.array([0.0])).round(4)
+    array([0.8326])
+    """
+
+    def __init__(self, shape: float = 1.0, event: Any = None) -> None:
+        self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
+        self.event = event
+
+    @property
+    def theta(self) -> np.ndarray:
+        """log k."""
+        return np.log([self.shape])
+
+    def with_theta(self, theta: np.ndarray) -> Weibull:
+        return Weibull(float(np.exp(theta[0])), self.event)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        xp = namespace(h)
+        power = self.shape * xp.log(rows["y"])  # k log t
+        slope = power * xp.exp(power + h[:, 0] + rho[:, 0] / 2) - rows["event"] * (1.0 + power)
+        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[Weibull, np.ndarray]:
+        shape, event = float(rng.gamma(4.0, 0.4) + 0.3), (rng.random(n) < 0.7).astype(float)
+        return cls(shape, event), (rng.exponential(size=n) * np.exp(rng.normal(size=n))) ** (1.0 / shape)
+
+    def __repr__(self) -> str:
+        return f"Weibull({self.shape!r})" if self.event is None else f"Weibull({self.shape!r}, event=...)"

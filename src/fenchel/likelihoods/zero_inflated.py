@@ -1,0 +1,183 @@
+"""Zero-inflated Poisson: with probability pi the count is a structural 0, else Poisson with mean mu = E e^eta.
+
+    p(0|eta) = pi + (1 - pi) e^{-mu},       p(y|eta) = (1 - pi) mu^y e^{-mu} / y!   for y > 0
+    y > 0:   f = -y h + m - y log E + log y! - log(1 - pi),      m = E[mu] = E e^{h + rho/2}        exact
+    y = 0:   f = G(m),   G(m) = -log(pi + (1 - pi) e^{-m})       >= E[G(mu)], as G is concave (Jensen)
+    alpha = w m - y,   lam = w m >= 0,   w = G'(m) for y = 0 and 1 for y > 0
+
+w is the probability that a zero is the Poisson's own; the same bound comes from a latent indicator whose probability is
+optimised. -log p(0) levels off at -log pi, so neither p nor the bound is log-concave: the fit is a stationary point,
+and another one may be better. There is no dual. The fit starts from the Poisson's (w = 1), whose f with -log(1 - pi)
+bounds this one from above.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..checks import number, numeric, problem, vector
+from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..linalg.functions import sigmoid, softplus
+from .base import Likelihood, Rows, flat
+from .poisson import Poisson, exposed_counts
+from .sites import Loss
+
+_SURE = 2000.0  # a mean from which a zero is structural whatever pi is: e^-2000 is 0
+
+
+class ZeroInflatedPoisson(Likelihood):
+    """Counts with rate ``exposure * exp(eta)``, of which a share is zero for another reason.
+
+    Parameters
+    ----------
+    probability : float
+        Of a structural zero, in (0, 1). Learnable.
+    exposure : float or array (N,), optional
+        What the rate is relative to. 0 means unobserved.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import ZeroInflatedPoisson
+    >>> ZeroInflatedPoisson(0.25, exposure=2.0).predictive_mean(np.array([0.0]), np.array([0.0]))
+    array([1.5])
+    """
+
+    bound = "mixture"
+    bounds = ("mixture",)
+    log_concave = False
+    row_parameters = ("exposure",)
+
+    def __init__(self, probability: float = 0.1, exposure: Any = None) -> None:
+        pi = numeric(self.name, "probability", probability)
+        if pi.ndim != 0 or not 0.0 < float(pi) < 1.0:
+            got = f"probability = {number(float(pi))}" if pi.ndim == 0 else f"probability has shape {pi.shape}"
+            raise problem(
+                self.name, f"{got} is not usable", "one number in (0, 1)", "Without structural zeros use Poisson."
+            )
+        self.probability, self.exposure = float(pi), exposure
+
+    @property
+    def convex(self) -> bool:
+        return False
+
+    def relaxed(self) -> Poisson:
+        return Poisson(self.exposure)
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        return exposed_counts(self.name, y, self.exposure)
+
+    @property
+    def _odds(self) -> float:
+        """log((1 - pi)/pi)."""
+        return float(np.log1p(-self.probability) - np.log(self.probability))
+
+    def constant(self, rows: Rows) -> Array:
+        """What a count above zero has beyond -y eta + mu."""
+        xp, y = namespace(rows["y"]), rows["y"]
+        return special("gammaln", y + 1.0) - y * xp.log(rows["exposure"]) - float(np.log1p(-self.probability))
+
+    def _of_mean(self, mean: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+        """What psi has beyond -y eta and the constant, as a function of the mean: value, w, w m and w (1 - w) m^2."""
+        xp = namespace(mean)
+        zero = xp.where(y > 0.0, xp.zeros_like(mean), xp.ones_like(mean)) > 0.0
+        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
+        lean = self._odds - m
+        # G - const = -log((pi + (1 - pi) e^-m)/(1 - pi)) = m - softplus(-lean), which tends to the log odds
+        level = xp.where(lean > 0.0, m - softplus(-lean), self._odds - softplus(lean))
+        w, rest = sigmoid(lean), sigmoid(-lean)
+        return (
+            xp.where(zero, level, mean),
+            xp.where(zero, w, xp.ones_like(w)),
+            xp.where(zero, w * m, mean),
+            xp.where(zero, w * m * rest * m, xp.zeros_like(w)),
+        )
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        h, rho, y = h[:, 0], rho[:, 0], rows["y"]
+        with np.errstate(over="ignore"):  # a trial may be far out; its value is then infinite
+            value, _, lam, less = self._of_mean(rows["exposure"] * namespace(h).exp(h + rho / 2), y)
+        bend = lam - less
+        return Loss(value - y * h + self.constant(rows), lam - y, lam, bend, bend / 2, bend / 4)
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        y, exposure = rows["y"][:, None], rows["exposure"][:, None]
+        with np.errstate(over="ignore"):
+            value, _, slope, less = self._of_mean(exposure * namespace(eta).exp(eta), y + 0.0 * eta)
+        return value - y * eta + self.constant(rows)[:, None], slope - y, slope - less
+
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """E[psi] itself: closed for counts above zero, by panels for zeros."""
+        xp, bound, zero = namespace(h), self.loss(h, rho, rows), rows["y"] == 0.0
+        if not bool(xp.any(zero)):
+            return bound
+        all_zero = {**rows, "y": 0.0 * rows["y"]}
+        panels = super().exact_loss(h, rho, all_zero)
+        return Loss(*(xp.where(zero, getattr(panels, x), getattr(bound, x)) for x in Loss.__slots__))
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        """The mode of a count; for a zero, where the two causes are alike, and the bend on either side."""
+        xp, y = namespace(rows["y"]), rows["y"]
+        even = xp.where(y > 0.0, y + 0.5, max(self._odds, 0.5) + xp.zeros_like(y))
+        at = xp.log(even / rows["exposure"])
+        return [at, at - 1.0, at + 1.0]
+
+    # -- its own parameter -------------------------------------------------------------------------
+    @property
+    def theta(self) -> np.ndarray:
+        """logit pi."""
+        return np.array([-self._odds])
+
+    def with_theta(self, theta: np.ndarray) -> ZeroInflatedPoisson:
+        return ZeroInflatedPoisson(float(sigmoid(np.asarray(float(theta[0])))), self.exposure)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        xp, y, pi = namespace(h), rows["y"], self.probability
+        with np.errstate(over="ignore"):
+            mean = rows["exposure"] * xp.exp(h[:, 0] + rho[:, 0] / 2)
+        w = self._of_mean(mean, 0.0 * y)[1]
+        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
+        # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
+        each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
+        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
+
+    # -- prediction --------------------------------------------------------------------------------
+    def _poisson_mean(self, h: Array, rho: Array) -> Array:
+        exposure = 1.0 if self.exposure is None else self.exposure
+        exposure = asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
+        with np.errstate(over="ignore"):  # a mean can be infinite
+            return exposure * namespace(h).exp(h + rho / 2)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        return (1.0 - self.probability) * self._poisson_mean(flat(h), flat(rho))
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        # (1 - pi) (m + E[mu^2]) - (1 - pi)^2 m^2, with E[mu^2] = m^2 e^rho
+        h, rho, pi = flat(h), flat(rho), self.probability
+        m = self._poisson_mean(h, rho)
+        with np.errstate(over="ignore"):
+            return (1.0 - pi) * (m + m**2 * (namespace(rho).expm1(rho) + pi))
+
+    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = flat(h), flat(rho)
+        xp, rows = namespace(h), self.rows_for(y, h)
+        host = np.where(to_numpy(rows["weight"]) > 0.0, to_numpy(rows["y"]), np.nan)
+        count = Poisson(self.exposure).predictive_log_density(host, h, rho) + float(np.log1p(-self.probability))
+        top = xp.maximum(count, float(np.log(self.probability)) + xp.zeros_like(count))
+        either = top + xp.log(xp.exp(count - top) + self.probability * xp.exp(-top))
+        return xp.where(rows["y"] > 0.0, count, either)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int) -> tuple[ZeroInflatedPoisson, np.ndarray]:
+        exposure = rng.gamma(2.0, 1.0, n) + 0.1
+        y = rng.poisson(exposure * np.exp(rng.normal(size=n))).astype(float)
+        return cls(0.3, exposure), np.where(rng.random(n) < 0.3, 0.0, y)
+
+    def __repr__(self) -> str:
+        given = "" if self.exposure is None else ", exposure=..."
+        return f"ZeroInflatedPoisson({number(self.probability)}{given})"

@@ -1,0 +1,320 @@
+"""Many small models that share their features: z_r ~ N(0, I), eta_r = W z_r + offset for every row r of a table.
+
+This is ``Features`` in batch. All rows are solved by one Newton iteration at a time, each in its own L x L space:
+
+    A_r = I + W' Lam_r W,    V_r = A_r^-1,    log|B| = sum_r log|A_r|,    rho_rp = W_p' V_r W_p
+
+With the packed outer products of the rows of W as a table (linalg/small.py), A of all rows and rho of all cells are one
+matrix product each. Newton's curvature S + 1/2 Vt o Vt is block diagonal over rows; its cheap part S + 1/2 diag(rho^2)
+is inverted by Woodbury in L x L and preconditions conjugate gradients where it does not suffice by itself.
+
+Cells are observations, row by row; those without data leave the system (``restrict``) and cost no likelihood.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checks import finite, numeric, problem
+from ..linalg import small
+from ..linalg.arrays import Array
+from ..linalg.cg import conjugate_gradients
+from ..linalg.dense import NotPositiveDefinite
+from .base import Factor, NewRows, NewtonSystem, Predictors, Prior
+from .predictors import BlockFactor, Blocks
+
+
+class BatchedFeatures(Prior):
+    """The rows of a table, each with standard normal weights of its own on common features.
+
+    Parameters
+    ----------
+    loadings : array (D * C, L)
+        W: the features of each cell of a row, C predictors a cell.
+    n_copies : int
+        Rows of the table. Observations are its cells, row by row: ``n_copies * D`` of them.
+    offset : float or array (D * C,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.priors.batched import BatchedFeatures
+    >>> BatchedFeatures(np.ones((3, 1)), 5).n_rows
+    15
+    """
+
+    def __init__(self, loadings: Any, n_copies: int, offset: Any = 0.0) -> None:
+        self.loadings = finite("BatchedFeatures", "loadings", numeric("BatchedFeatures", "loadings", loadings))
+        if self.loadings.ndim != 2 or 0 in self.loadings.shape:
+            raise problem("BatchedFeatures", f"loadings has shape {self.loadings.shape}", "(D * C, L)")
+        self.n_copies = int(n_copies)
+        offset = finite("BatchedFeatures", "offset", numeric("BatchedFeatures", "offset", offset))
+        self.offset = np.broadcast_to(offset, (self.loadings.shape[0],)).astype(np.float64)
+
+    @property
+    def n_rows(self) -> int:
+        return self.n_copies * int(self.loadings.shape[0])
+
+    @property
+    def like(self) -> Array:
+        return self.loadings
+
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> BatchedPredictors:
+        if n_observations * n_predictors != self.n_rows:
+            raise problem(
+                "BatchedFeatures",
+                f"{n_observations} cells of {n_predictors} predictors meet {self.n_rows} rows of features",
+                "one row of features for each predictor of each cell",
+            )
+        return BatchedPredictors(self, n_predictors, None)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        return [cls(rng.normal(size=(3 * n_predictors, 2)), n // 3, offset=0.1)]
+
+    def __repr__(self) -> str:
+        P, L = self.loadings.shape
+        return f"BatchedFeatures({self.n_copies} copies of {L} weights, {P} predictors each)"
+
+
+class BatchedPredictors(Predictors):
+    """The cells of the table that are in the system: all of them, or those in ``keep``."""
+
+    def __init__(self, prior: BatchedFeatures, n_predictors: int, keep: np.ndarray | None) -> None:
+        self.prior, self.W, self.R, self.keep = prior, prior.loadings, prior.n_copies, keep
+        self.n_predictors = n_predictors
+        self.n_cells = self.W.shape[0] // n_predictors  # of one row
+        self.n_observations = self.R * self.n_cells if keep is None else keep.size
+        self.correlated = n_predictors > 1
+        self.blocks = Blocks(self.n_observations, [tuple(range(n_predictors))])
+        self.table = small.pairs(self.W)
+        self.back = small.doubled(self.table)
+        self.mt = self.gather(np.broadcast_to(prior.offset, (self.R, self.W.shape[0])))
+
+    def scatter(self, x: Array) -> np.ndarray:
+        """(n, C) of the cells in the system -> (R, D * C), 0 elsewhere."""
+        if self.keep is None:
+            return np.reshape(x, (self.R, -1))
+        out = np.zeros((self.R * self.n_cells, self.n_predictors))
+        out[self.keep] = x
+        return out.reshape(self.R, -1)
+
+    def gather(self, x: np.ndarray) -> np.ndarray:
+        """(R, D * C) -> (n, C)."""
+        cells = x.reshape(-1, self.n_predictors)
+        return cells if self.keep is None else cells[self.keep]
+
+    @property
+    def variance(self) -> Array:
+        return self.gather(np.broadcast_to(np.sum(self.W**2, axis=1), (self.R, self.W.shape[0])))
+
+    def apply(self, alpha: Array) -> Array:
+        return self.gather((self.scatter(alpha) @ self.W) @ self.W.T)
+
+    def weights_of(self, alpha: Array) -> list[Array]:
+        return [self.scatter(alpha) @ self.W]
+
+    def from_weights(self, weights: list[Array]) -> Array:
+        return self.gather(weights[0] @ self.W.T)
+
+    def quadratic(self, alpha: Array, S_alpha: Array) -> float:
+        u = self.scatter(alpha) @ self.W
+        return float(np.sum(u * u))
+
+    def at(self, lam: Array) -> BatchedFactor:
+        return BatchedFactor(self, lam)
+
+    def restrict(self, keep: np.ndarray) -> BatchedPredictors:
+        return BatchedPredictors(self.prior, self.n_predictors, keep if self.keep is None else self.keep[keep])
+
+    def variance_of(self, factor: Factor) -> Array:
+        assert isinstance(factor, BatchedFactor)
+        return self.gather(factor.cells)
+
+    def adjoints(self, alpha: Array) -> list[Array]:
+        return [(self.scatter(alpha) @ self.W).ravel()]
+
+    def latent_shift(self, alpha: Array) -> Array:
+        return self.adjoints(alpha)[0]
+
+    def latent_mean(self) -> Array:
+        return np.zeros(self.R * self.W.shape[1])
+
+    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+        raise _refusal("predict")
+
+
+def _refusal(what: str) -> Exception:
+    return problem(
+        f"posterior.{what}",
+        "a batch of small models has no such answer of its own",
+        "one Features prior",
+        "Fit the row by itself with Features(loadings).",
+    )
+
+
+class BatchedFactor(BlockFactor):
+    """V_r = (I + W' Lam_r W)^-1 of every row, packed (R, T)."""
+
+    def __init__(self, predictors: BatchedPredictors, lam: Array) -> None:
+        self.own, self.blocks, self.lam = predictors, predictors.blocks, lam
+        self.predictors = predictors  # type: ignore[assignment]
+        self.V = predictors.scatter(lam) @ predictors.table
+        log_det, failed = small.factorise(self.V, predictors.W.shape[1], True)
+        if failed or not np.isfinite(log_det).all():
+            raise NotPositiveDefinite(f"{failed} of {predictors.R} rows")
+        self.log_dets, self.log_det = log_det, float(log_det.sum())
+        self._cells: np.ndarray | None = None
+
+    @property
+    def cells(self) -> np.ndarray:
+        """rho of every predictor of every row (R, D * C), cells without data included."""
+        if self._cells is None:
+            self._cells = self.V @ self.own.back.T
+        return self._cells
+
+    @property
+    def variance(self) -> Array:
+        return self.own.gather(self.cells)
+
+    @property
+    def cavity(self) -> Array:
+        return 1.0 - self.lam * self.variance
+
+    def apply(self, v: Array) -> Array:
+        u = small.multiply(self.V, self.own.scatter(v) @ self.own.W)
+        return self.own.gather(u @ self.own.W.T)
+
+    def hadamard(self, v: Array) -> Array:
+        Q = small.sandwich(self.V, self.own.scatter(v) @ self.own.table, self.own.W.shape[1])
+        return self.own.gather(Q @ self.own.back.T)
+
+    # -- Newton ------------------------------------------------------------------------------------
+    def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
+        blocks, layout = self.blocks, system.layout
+        cheap = BatchedWoodbury(self, system)
+        plain = system.slack is None and bool((system.spread > 0.0).all())
+        if system.economical:
+            dtau, S_dtau = cheap.solve(-system.g)
+            other = dtau if plain else -system.g - cheap.rest * dtau - S_dtau
+            return self.mirror(system, dtau, other), dtau
+
+        def remainder(z: Array) -> Array:
+            exact = self.hadamard(blocks.gather(system.slope * z, layout))
+            return 0.5 * system.slope * blocks.spread(exact, layout) - cheap.diagonal * z
+
+        dtau, Fx, r, _ = conjugate_gradients(
+            lambda b: cheap.solve(b)[0], remainder, -system.g, system.accuracy, max_iter=100
+        )
+        S_part = self.own.apply(blocks.gather(system.signs * dtau, layout))
+        S_part = system.signs * blocks.spread(S_part, layout)
+        return self.mirror(system, dtau, -system.g - r - cheap.rest * dtau - S_part - Fx), dtau
+
+    # -- everything else ---------------------------------------------------------------------------
+    def certificate(self, residual: Array, d: Array) -> float:
+        W, L = self.own.W, self.own.W.shape[1]
+        first = self.own.scatter(residual) @ W
+        G = self.own.scatter(d) @ self.own.table
+        i, j = np.tril_indices(L)
+        second = small.sandwich(G, self.V, L)[:, i == j]  # trace of G V G
+        return 0.5 * float(np.sum(first * first)) + 0.5 * float(second.sum())
+
+    def gradient_loadings(self, alpha: Array) -> np.ndarray:
+        """dP/dW (D * C, L) at the optimum: -sum_r (alpha_r m_r' + Lam_r W V_r), m_r = -W' alpha_r."""
+        own = self.own
+        a, lam = own.scatter(alpha), own.scatter(self.lam)
+        pooled = small.unpack(lam.T @ self.V)  # sum_r lam_rp V_r of each predictor
+        return a.T @ (a @ own.W) - np.einsum("pij,pj->pi", pooled, own.W)
+
+    def latent_variance(self) -> Array:
+        i, j = np.tril_indices(self.own.W.shape[1])
+        return self.V[:, i == j].ravel()
+
+    def latent_covariances(self) -> np.ndarray:
+        """V of each row (R, L, L)."""
+        return small.unpack(self.V)
+
+    def observation_covariance(self) -> Array:
+        own, C = self.own, self.own.n_predictors
+        W = own.W.reshape(own.n_cells, C, -1)
+        full = np.einsum("jci,rik,jdk->rjcd", W, small.unpack(self.V), W, optimize=True).reshape(-1, C, C)
+        return full if own.keep is None else full[own.keep]
+
+    def sample(self, size: int, rng: np.random.Generator) -> Array:
+        own, L = self.own, self.own.W.shape[1]
+        root = np.linalg.cholesky(small.unpack(self.V))
+        out = np.empty((size, own.n_observations, own.n_predictors))
+        for k in range(size):
+            z = np.einsum("rij,rj->ri", root, rng.standard_normal((own.R, L)))
+            out[k] = own.gather(z @ own.W.T)
+        return out
+
+    def covariance(self) -> list[Array]:
+        raise _refusal("covariance")
+
+    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+        raise _refusal("gradient_covariance")
+
+    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+        raise _refusal("predict")
+
+    def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
+        raise _refusal("predict")
+
+    def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        raise _refusal("sample")
+
+
+class BatchedWoodbury:
+    """(J^-1 + extra + 1/2 diag(slope^2 rho^2) + S)^-1 on the potentials, J of a softmax included.
+
+    With Jt = (J^-1 + extra + diagonal)^-1 it is Jt - Jt X H_r^-1 X' Jt, H_r = I + X' Jt X, L x L a row.
+    """
+
+    def __init__(self, factor: BatchedFactor, system: NewtonSystem) -> None:
+        self.own, self.blocks, self.layout, self.signs = factor.own, factor.blocks, system.layout, system.signs
+        self.diagonal = 0.5 * system.slope**2 * self.blocks.spread(factor.variance, self.layout) ** 2
+        self.rest = system.extra + self.diagonal
+        self.d = system.spread / (1.0 + system.spread * self.rest)
+        self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
+        weight = self.blocks.gather(self.signs**2 * self.d, self.layout)
+        H = self.own.scatter(weight) @ self.own.table
+        if self.total is not None:
+            H -= self._shared(self.total)
+        _, failed = small.factorise(H, self.own.W.shape[1], False)
+        if failed:
+            raise NotPositiveDefinite(f"{failed} of {self.own.R} rows")
+        self.H = H
+
+    def _shared(self, total: np.ndarray) -> np.ndarray:
+        """sum over the cells of a row of z z' / total, z = sum_c d_c W_c: what a common normalisation takes away."""
+        own, C = self.own, self.own.n_predictors
+        signed = own.scatter(self.blocks.gather(self.signs * self.d, self.layout)).reshape(own.R, own.n_cells, C)
+        root = 1.0 / np.sqrt(np.where(total > 0.0, total, np.inf))
+        scale = own.scatter(np.broadcast_to(root[:, None], (root.size, C)))[:, ::C]
+        W = own.W.reshape(own.n_cells, C, -1)
+        i, j = np.tril_indices(W.shape[2])
+        out = np.zeros((own.R, i.size))
+        for k in range(own.n_cells):
+            z = (signed[:, k, :] @ W[k]) * scale[:, k : k + 1]
+            out += z[:, i] * z[:, j]
+        return out
+
+    def _J(self, x: Array) -> Array:
+        out = self.d * x
+        if self.total is None:
+            return out
+        total = np.where(self.total > 0.0, self.total, 1.0)
+        return out - self.d * (out.sum(axis=1) / total)[:, None]
+
+    def solve(self, r: Array) -> tuple[Array, Array]:
+        """x and S x."""
+        own = self.own
+        Jr = self._J(r)
+        u = own.scatter(self.blocks.gather(self.signs * Jr, self.layout)) @ own.W
+        small.solve(self.H, u)
+        image = self.signs * self.blocks.spread(own.gather(u @ own.W.T), self.layout)
+        return Jr - self._J(image), image
