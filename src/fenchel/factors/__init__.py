@@ -1,0 +1,1 @@
+"""Factor models of tables: ``model`` is the evidence and its gradient, ``learning`` maximises it."""

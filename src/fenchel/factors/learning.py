@@ -1,0 +1,281 @@
+"""Learn loadings, offsets and noise of a factor model by its evidence.
+
+    maximise   sum_r P_r(W, b, v) - strength/2 |W|^2
+
+by L-BFGS with exact gradients (nothing is differentiated through the fits), every row's fit warm-started from the last.
+The objective of the accepted steps never falls. The prior's strength is chosen, or learned by MacKay's rule at the
+optimum: with H_p = sum_r lam_rp E[z z'] the curvature in the loadings of predictor p,
+
+    strength = gamma / |W|^2,    gamma = sum_p tr H_p (H_p + strength I)^-1,   the number of well determined loadings
+
+repeated until it settles. A long table is learned on a sample of its rows first. The rotation, which the evidence does
+not see, is fixed afterwards: orthogonal loadings, the longest first, each with its largest entry positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import logit
+
+from ..checks import problem
+from ..solvers.progress import reporting
+from .model import Evidence, FactorModel, Parameters
+
+_LONG, _SAMPLE = 20_000, 4_000  # rows from which a sample of so many is learned first
+_FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
+_PAIRS = 30
+
+
+@dataclass
+class Learned:
+    """What was learned.
+
+    objective : float
+        elbo - strength/2 |W|^2.
+    log_evidence : float
+        objective + 1/2 sum_p log|strength (H_p + strength I)^-1|: the loadings integrated out as MacKay does, so that
+        numbers of factors can be compared. An approximation, no bound; for strength > 0.
+    elbo, gap : float
+        The evidence bound of the table at the learned parameters, and its certificate.
+    trace : list of float
+        The objective after every accepted step of the last search (strength fixed); it never falls.
+    restarts : list of float
+        The objective where each start ended, the best first.
+    """
+
+    parameters: Parameters
+    objective: float
+    log_evidence: float
+    elbo: float
+    gap: float
+    strength: float
+    trace: list[float]
+    n_iter: int
+    converged: bool
+    status: str
+    restarts: list[float] = field(default_factory=list)
+
+
+def learn(
+    model: FactorModel,
+    values: np.ndarray,
+    *,
+    strength: str | float = "learned",
+    n_init: int = 1,
+    rng: Any = None,
+    tol: float = 1e-8,
+    max_iter: int = 200,
+    progress: bool = False,
+) -> Learned:
+    """Fit W, b and v to a table (R, D) with NaN for missing cells.
+
+    Parameters
+    ----------
+    strength : "learned" or float >= 0
+        Prior precision of every loading.
+    n_init : int
+        Starts: the first from the table's principal components, the others at random.
+    rng : numpy Generator or seed
+    tol : float
+        Relative gap of the rows' fits; the search ends at relative steps of a hundredth of it.
+    max_iter : int
+        Steps of each search.
+    """
+    generator = np.random.default_rng(rng)
+    if isinstance(strength, str) and strength != "learned":
+        raise problem("learn", f"strength = {strength!r}", '"learned" or a number >= 0')
+    with reporting(progress, f"factors of {values.shape[0]} rows", None) as report:
+        found = []
+        for k in range(max(1, n_init)):
+            start = principal(model, values) if k == 0 else at_random(model, values, generator)
+            if values.shape[0] > _LONG:
+                few = generator.choice(values.shape[0], _SAMPLE, replace=False)
+                start = _learn_from(model, values[few], start, strength, max(tol, 1e-6), max_iter, None)[0].parameters
+            found.append(_learn_from(model, values, start, strength, tol, max_iter, report)[0])
+    best = max(found, key=lambda one: one.objective)
+    best.restarts = sorted((one.objective for one in found), reverse=True)
+    return best
+
+
+def _learn_from(
+    model: FactorModel,
+    values: np.ndarray,
+    start: Parameters,
+    strength: str | float,
+    tol: float,
+    max_iter: int,
+    report: Any,
+) -> tuple[Learned, Evidence]:
+    """One start: searches at ever better strengths, or one at the given strength."""
+    learned = isinstance(strength, str)
+    size, n_iter = 1.0 if learned else float(strength), 0
+    for _ in range(12 if learned else 1):
+        one, evidence = _search(model, values, start, size, tol, max_iter, report)
+        n_iter += one.n_iter
+        if not learned:
+            break
+        better = _strength(one.parameters.loadings, evidence.second, size)
+        if abs(np.log(better / size)) < 0.02:
+            break
+        size, start = better, one.parameters
+    one.parameters, one.n_iter = rotated(one.parameters), n_iter
+    return one, evidence
+
+
+def _search(
+    model: FactorModel, values: np.ndarray, start: Parameters, size: float, tol: float, max_iter: int, report: Any
+) -> tuple[Learned, Evidence]:
+    code = Code(model, start)
+    last: dict[str, Any] = {"start": None, "x": None}
+    trace: list[float] = []
+
+    def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
+        parameters = code.read(x)
+        evidence = model.evidence(values, parameters, last["start"], tol)
+        W = parameters.loadings
+        value = evidence.elbo - 0.5 * size * float(np.sum(W * W))
+        if not np.isfinite(value):
+            return np.inf, np.zeros_like(x)
+        last.update(start=evidence.start, x=np.array(x), evidence=evidence, value=value)
+        return -value, -code.slope(evidence, evidence.loadings - size * W)
+
+    def accepted(x: np.ndarray) -> None:
+        trace.append(float(last["value"]))
+        if report is not None:
+            row = {"iteration": len(trace), "seconds": 0.0, "elbo": last["value"], "gap": last["evidence"].gap}
+            report({**row, "elbo_upper": last["value"], "step": 1.0})
+
+    x = code.write(start)
+    first, _ = evaluate(x)
+    trace.append(-first)
+    found = minimize(
+        evaluate,
+        x,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=code.bounds,
+        callback=accepted,
+        options={"maxiter": max_iter, "maxcor": _PAIRS, "ftol": 0.01 * tol, "gtol": 1e-9, "maxfun": 4 * max_iter + 20},
+    )
+    if last["x"] is None or not np.array_equal(last["x"], found.x):
+        evaluate(found.x)
+    evidence: Evidence = last["evidence"]
+    done = bool(found.success) and evidence.converged
+    status = f"{'converged' if done else 'not converged'}: {str(found.message).strip().lower()}"
+    if not evidence.converged:
+        status += "; some rows' fits did not reach their gap"
+    value = float(last["value"])
+    weighed = value + _occam(evidence.second, size)
+    result = Learned(
+        code.read(found.x), value, weighed, evidence.elbo, evidence.gap, size, trace, int(found.nit), done, status
+    )
+    return result, evidence
+
+
+class Code:
+    """Parameters as one flat vector: loadings, offsets, then the logs of the noise variances."""
+
+    def __init__(self, model: FactorModel, like: Parameters) -> None:
+        self.model, self.shape = model, like.loadings.shape
+        self.columns = np.flatnonzero(model.gaussian)
+        self.shared = model.noise == "shared"
+        n = self.shape[0] * (self.shape[1] + 1)
+        noises = 0 if self.columns.size == 0 else 1 if self.shared else self.columns.size
+        logs = np.log(like.variance[self.columns]) if noises else np.zeros(0)
+        floor = float(logs.min()) - 25.0 if noises else 0.0  # a column that the factors explain wholly
+        self.bounds = [(None, None)] * n + [(floor, None)] * noises
+
+    def write(self, p: Parameters) -> np.ndarray:
+        logs = np.log(p.variance[self.columns])
+        if self.shared and self.columns.size:
+            logs = np.array([np.log(np.mean(p.variance[self.columns]))])
+        return np.concatenate([p.loadings.ravel(), p.offset, logs])
+
+    def read(self, x: np.ndarray) -> Parameters:
+        P, L = self.shape
+        variance = np.full(self.model.n_columns, np.nan)
+        variance[self.columns] = np.exp(x[P * (L + 1) :])
+        return Parameters(x[: P * L].reshape(P, L).copy(), x[P * L : P * (L + 1)].copy(), variance)
+
+    def slope(self, evidence: Evidence, loadings: np.ndarray) -> np.ndarray:
+        logs = evidence.log_variance[self.columns]
+        if self.shared and self.columns.size:
+            logs = np.array([logs.sum()])
+        return np.concatenate([loadings.ravel(), evidence.offset, logs])
+
+
+def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:
+    """MacKay's update."""
+    eigenvalues = np.linalg.eigvalsh(second)
+    gamma = float(np.sum(eigenvalues / (eigenvalues + size)))
+    return float(np.clip(gamma / max(float(np.sum(W * W)), 1e-300), _FEWEST, _MOST))
+
+
+def _occam(second: np.ndarray, size: float) -> float:
+    """1/2 sum_p log|size (H_p + size I)^-1|: what the loadings' own uncertainty costs."""
+    if size <= 0.0:
+        return -np.inf
+    return -0.5 * float(np.sum(np.log1p(np.maximum(np.linalg.eigvalsh(second), 0.0) / size)))
+
+
+def rotated(p: Parameters) -> Parameters:
+    """Orthogonal loadings, the longest first, each with its largest entry positive."""
+    _, _, Vt = np.linalg.svd(p.loadings, full_matrices=False)
+    W = p.loadings @ Vt.T
+    largest = W[np.argmax(np.abs(W), axis=0), np.arange(W.shape[1])]
+    return Parameters(W * np.where(largest < 0.0, -1.0, 1.0), p.offset, p.variance)
+
+
+# -- where to begin --------------------------------------------------------------------------------
+def principal(model: FactorModel, values: np.ndarray) -> Parameters:
+    """Offsets from the columns' means; loadings from the principal components of the standardised table."""
+    Z, offset, scale, variance = _standardised(model, values)
+    with np.errstate(over="ignore"):
+        C = Z.T @ Z / max(1, Z.shape[0])
+    roots, vectors = np.linalg.eigh(C)
+    order = np.argsort(roots)[::-1][: model.n_components]
+    length = np.sqrt(np.maximum(roots[order] - np.median(roots), 0.05))
+    W = scale[:, None] * vectors[:, order] * length
+    for j, own in enumerate(model.slices):
+        if model.gaussian[j]:
+            left = 1.0 - float(np.sum((W[own] / scale[own, None]) ** 2))
+            variance[j] *= max(left, 0.1)
+    return Parameters(W, offset, variance)
+
+
+def at_random(model: FactorModel, values: np.ndarray, rng: np.random.Generator) -> Parameters:
+    _, offset, scale, variance = _standardised(model, values)
+    W = 0.5 * scale[:, None] * rng.standard_normal((model.n_predictors, model.n_components))
+    return Parameters(W, offset, variance)
+
+
+def _standardised(model: FactorModel, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The table with unit variances and 0 for holes (R, P); offsets, scales of eta (P,), noise variances (D,)."""
+    P = model.n_predictors
+    Z, offset, scale = np.zeros((values.shape[0], P)), np.zeros(P), np.ones(P)
+    variance = np.full(model.n_columns, np.nan)
+    for j, (kind, own) in enumerate(zip(model.kinds, model.slices, strict=True)):
+        y = values[:, j]
+        seen = ~np.isnan(y)
+        n = int(seen.sum())
+        if kind == "gaussian":
+            mean, sd = (float(y[seen].mean()), float(y[seen].std())) if n else (0.0, 1.0)
+            sd = sd if sd > 0.0 else 1.0
+            Z[seen, own.start], offset[own], scale[own], variance[j] = (y[seen] - mean) / sd, mean, sd, sd * sd
+        elif kind == "poisson":
+            mean = (float(y[seen].sum()) + 0.5) / (n + 1.0)
+            Z[seen, own.start] = (y[seen] - mean) / max(float(y[seen].std()) if n else 1.0, mean**0.5)
+            offset[own], scale[own] = np.log(mean), min(1.0, mean**-0.5)
+        else:
+            K = own.stop - own.start + 1
+            ones = np.arange(1, 0, -1) if kind == "bernoulli" else np.arange(K - 1)
+            code = (y[:, None] == ones).astype(float) if n else np.zeros((y.size, ones.size))
+            share = (code[seen].sum(axis=0) + 0.5) / (n + 0.5 * (ones.size + 1))
+            Z[:, own] = np.where(seen[:, None], (code - share) / np.sqrt(share * (1.0 - share)), 0.0)
+            offset[own] = logit(share) if kind == "bernoulli" else np.log(share / (1.0 - share.sum()))
+            scale[own] = 2.0
+    return Z, offset, scale, variance

@@ -1,0 +1,269 @@
+"""Factor models: every row against a fit of its own, gradients against differences, closed forms, monotone learning."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.decomposition import FactorAnalysis
+
+import fenchel
+from fenchel.factors.learning import at_random, learn, principal, rotated
+from fenchel.factors.model import FactorModel, Parameters
+from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
+from fenchel.linalg import small
+from fenchel.priors import Features
+from fenchel.priors.batched import BatchedFeatures
+
+KINDS = ["bernoulli", "poisson", "multinomial", "gaussian", "multinomial", "bernoulli"]
+LEVELS = [2, 0, 3, 0, 4, 2]
+
+
+def mixed_table(rows=7, seed=0, holes=0.2):
+    rng = np.random.default_rng(seed)
+    columns = []
+    for kind, K in zip(KINDS, LEVELS, strict=True):
+        if kind == "poisson":
+            columns.append(rng.poisson(2.0, rows))
+        elif kind == "gaussian":
+            columns.append(rng.normal(size=rows) * 2 + 1)
+        else:
+            columns.append(rng.integers(0, max(K, 2), rows))
+    values = np.stack(columns, axis=1).astype(float)
+    values[rng.random(values.shape) < holes] = np.nan
+    return values
+
+
+def parameters(model, seed=0):
+    rng = np.random.default_rng(seed)
+    variance = np.where(model.gaussian, 0.7, np.nan)
+    shape = (model.n_predictors, model.n_components)
+    return Parameters(rng.normal(size=shape), 0.3 * rng.normal(size=shape[0]), variance)
+
+
+# -- the cellar ------------------------------------------------------------------------------------
+@given(st.integers(0, 10_000), st.integers(1, 7))
+def test_small_matrices_against_numpy(seed, L):
+    rng = np.random.default_rng(seed)
+    X, V, b = rng.normal(size=(5, 9, L)), rng.normal(size=(5, L, L)), rng.normal(size=(5, L))
+    G = np.einsum("rni,rnj->rij", X, X)
+    V = V + np.swapaxes(V, 1, 2)
+    i, j = np.tril_indices(L)
+    assert small.size_of(i.size) == L
+    np.testing.assert_allclose(small.unpack(G[:, i, j]), G)
+    inverse = np.ascontiguousarray(G[:, i, j])
+    log_det, failed = small.factorise(inverse, L, True)
+    assert failed == 0
+    np.testing.assert_allclose(log_det, np.linalg.slogdet(np.eye(L) + G)[1], rtol=1e-10)
+    np.testing.assert_allclose(small.unpack(inverse), np.linalg.inv(np.eye(L) + G), rtol=1e-7, atol=1e-12)
+    factor, x = np.ascontiguousarray(G[:, i, j]), b.copy()
+    small.factorise(factor, L, False)
+    small.solve(factor, x)
+    np.testing.assert_allclose(x, np.linalg.solve(np.eye(L) + G, b[..., None])[..., 0], rtol=1e-7, atol=1e-12)
+    np.testing.assert_allclose(small.multiply(V[:, i, j], b), np.einsum("rij,rj->ri", V, b), atol=1e-12)
+    product = small.unpack(small.sandwich(V[:, i, j], G[:, i, j], L))
+    np.testing.assert_allclose(product, V @ G @ V, rtol=1e-9, atol=1e-9)
+    W = rng.normal(size=(4, L))
+    along = V[:, i, j] @ small.doubled(small.pairs(W)).T
+    np.testing.assert_allclose(along, np.einsum("pi,rij,pj->rp", W, V, W), atol=1e-10)
+    broken = np.full((1, i.size), -5.0)
+    assert small.factorise(broken, L, True)[1] == 1
+
+
+# -- the batch -------------------------------------------------------------------------------------
+LIKELIHOODS = [
+    BernoulliLogit("log-sum"),
+    BernoulliLogit("tilted"),
+    BernoulliLogit("exact"),
+    Poisson(),
+    Gaussian(0.5),
+    Ordinal([-1.0, 1.0], "tilted"),
+    MultinomialLogit(4),
+]
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS, ids=repr)
+@pytest.mark.parametrize("economical", [True, False])
+def test_each_row_is_a_fit_of_its_own(likelihood, economical, monkeypatch):
+    """With the cheap curvature and with the exact one, holes included."""
+    if not economical:
+        from fenchel.solvers import newton
+
+        plain = newton.newton_system
+        monkeypatch.setattr(newton, "newton_system", lambda point, _=False: plain(point, False))
+    rng = np.random.default_rng(1)
+    R, D, L, C = 6, 7, 3, likelihood.n_predictors
+    W, b = rng.normal(size=(D * C, L)), 0.3 * rng.normal(size=D * C)
+    y = rng.integers(0, 2, (R, D)).astype(float)
+    y[0, 2] = np.nan
+    y[3, :5] = np.nan
+    y[5] = np.nan  # a row that says nothing
+    batch = fenchel.infer(likelihood, BatchedFeatures(W, R, b), y.ravel(), tol=1e-13)
+    assert batch.gap < 1e-8
+    total = 0.0
+    for r in range(R):
+        alone = fenchel.infer(likelihood, Features(W, 1.0, offset=b if C == 1 else b.reshape(D, C)), y[r], tol=1e-13)
+        total += alone.elbo
+        both = ((getattr(fit.posterior, name) for fit in (batch, alone)) for name in ("mean", "variance"))
+        for ours, theirs in both:
+            np.testing.assert_allclose(ours.reshape(R, -1)[r], np.ravel(theirs), atol=5e-6)
+        np.testing.assert_allclose(batch.posterior.latent_mean.reshape(R, L)[r], alone.posterior.latent_mean, atol=5e-6)
+        np.testing.assert_allclose(
+            batch.posterior.latent_variance.reshape(R, L)[r], alone.posterior.latent_variance, atol=5e-6
+        )
+        loo = alone.loo(rng=0).log_density
+        np.testing.assert_allclose(batch.loo(rng=0).log_density.reshape(R, D)[r], loo, atol=2e-2 if C > 1 else 1e-5)
+    assert batch.elbo == pytest.approx(total, abs=1e-9)
+    draws = batch.posterior.sample(4000, rng=0).reshape(4000, -1)
+    np.testing.assert_allclose(draws.var(axis=0), batch.posterior.variance.ravel(), rtol=0.25)
+
+
+def test_what_a_batch_does_not_answer_is_said():
+    sol = fenchel.infer(Poisson(), BatchedFeatures(np.ones((2, 1)), 3), np.arange(6.0))
+    for ask in (sol.posterior.covariance, lambda: sol.posterior.predict(design=np.ones((1, 1)))):
+        with pytest.raises(ValueError, match="batch of small models"):
+            ask()
+    with pytest.raises(ValueError, match="one row of features"):
+        fenchel.infer(Poisson(), BatchedFeatures(np.ones((2, 1)), 3), np.arange(5.0))
+    with pytest.raises(ValueError, match="loadings"):
+        BatchedFeatures(np.ones(3), 2)
+
+
+# -- the model -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("bound", ["tilted", "log-sum", "exact"])
+@pytest.mark.parametrize("noise", ["column", "shared"])
+def test_gradients_against_differences(bound, noise):
+    model, values = FactorModel(KINDS, LEVELS, 2, bound, noise), mixed_table()
+    at = parameters(model)
+    evidence = model.evidence(values, at, tol=1e-16)
+
+    def value(W=at.loadings, b=at.offset, v=at.variance):
+        return model.evidence(values, Parameters(W, b, v), tol=1e-16).elbo
+
+    rng = np.random.default_rng(0)
+    for name, point, gradient in (("W", at.loadings, evidence.loadings), ("b", at.offset, evidence.offset)):
+        e = rng.normal(size=point.shape)
+        numeric = (value(**{name: point + 1e-4 * e}) - value(**{name: point - 1e-4 * e})) / 2e-4
+        finer = (value(**{name: point + 5e-5 * e}) - value(**{name: point - 5e-5 * e})) / 1e-4
+        assert np.sum(gradient * e) == pytest.approx((4 * finer - numeric) / 3, rel=1e-6, abs=1e-6)
+    up, down = (value(v=at.variance * np.exp(s)) for s in (1e-4, -1e-4))
+    assert evidence.log_variance.sum() == pytest.approx((up - down) / 2e-4, rel=1e-6, abs=1e-6)
+
+
+def test_rows_add_up_and_warm_starts_help(monkeypatch):
+    from fenchel.factors import model as module
+
+    model, values = FactorModel(KINDS, LEVELS, 2), mixed_table(rows=40)
+    at = parameters(model)
+    whole = model.rows(values, at, tol=1e-12)
+    evidence = model.evidence(values, at, tol=1e-12)
+    assert whole.converged
+    assert whole.elbo.sum() == pytest.approx(evidence.elbo, rel=1e-10)
+    assert whole.gap.sum() == pytest.approx(evidence.gap, rel=1e-6, abs=1e-14)
+    again = model.rows(values, at, whole.start, tol=1e-8)
+    assert again.n_iter == 0
+    monkeypatch.setattr(module, "_CELLS", 50)  # many stretches of rows instead of one
+    pieces = model.rows(values, at, tol=1e-12)
+    np.testing.assert_allclose(pieces.mean, whole.mean, atol=1e-5)
+    np.testing.assert_allclose(pieces.elbo, whole.elbo, atol=1e-8)
+    exact = FactorModel(KINDS[:2], LEVELS[:2], 2, "exact")
+    fits = exact.rows(values[:, :2], parameters(exact), tol=1e-10)
+    assert fits.converged
+    assert (fits.gap >= 0).all()
+
+
+def test_gaussian_columns_are_factor_analysis_and_probabilistic_pca():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 8)) + rng.normal(size=(300, 8)) * np.linspace(0.3, 1, 8) + 2
+    theirs = FactorAnalysis(3, tol=1e-13, max_iter=100_000, svd_method="lapack").fit(X)
+    ours = learn(FactorModel(["gaussian"] * 8, [0] * 8, 3), X, strength=0.0, tol=1e-13, max_iter=3000)
+    assert ours.elbo == pytest.approx(theirs.score(X) * 300, rel=1e-6)
+    W = theirs.components_
+    np.testing.assert_allclose(ours.parameters.loadings @ ours.parameters.loadings.T, W.T @ W, atol=2e-3)
+    # Tipping and Bishop: W = U (Lam - v I)^1/2, v the mean of the discarded eigenvalues of the covariance
+    roots, U = np.linalg.eigh(np.cov(X.T, bias=True))
+    v = roots[:5].mean()
+    closed = -150 * (8 * np.log(2 * np.pi) + np.log(roots[5:]).sum() + 5 * np.log(v) + 8)
+    ours = learn(FactorModel(["gaussian"] * 8, [0] * 8, 3, noise="shared"), X, strength=0.0, tol=1e-13, max_iter=3000)
+    assert ours.elbo == pytest.approx(closed, rel=1e-6)
+    assert ours.parameters.variance[0] == pytest.approx(v, rel=1e-4)
+    np.testing.assert_allclose(
+        ours.parameters.loadings @ ours.parameters.loadings.T, (U[:, 5:] * (roots[5:] - v)) @ U[:, 5:].T, atol=2e-3
+    )
+
+
+@pytest.mark.parametrize("bound", ["tilted", "exact"])
+def test_learning_never_falls_and_ends_where_the_slope_does(bound):
+    values = mixed_table(rows=60, seed=3)
+    found = learn(FactorModel(KINDS, LEVELS, 2, bound), values, strength=1.0, tol=1e-10, n_init=2, rng=0)
+    assert found.converged, found.status
+    assert (np.diff(found.trace) >= -1e-9 * abs(found.objective)).all()
+    assert len(found.restarts) == 2
+    model = FactorModel(KINDS, LEVELS, 2, bound)
+    evidence = model.evidence(values, found.parameters, tol=1e-13)
+    assert np.abs(evidence.loadings - found.parameters.loadings).max() < 0.02
+    assert np.abs(evidence.offset).max() < 0.02
+
+
+def test_rotation_changes_nothing_but_the_axes():
+    model, values = FactorModel(KINDS, LEVELS, 2), mixed_table(rows=20)
+    at = parameters(model)
+    turned = rotated(at)
+    inner = turned.loadings.T @ turned.loadings
+    assert inner[0, 0] >= inner[1, 1]
+    assert abs(inner[0, 1]) < 1e-10
+    assert (turned.loadings.max(axis=0) >= -turned.loadings.min(axis=0)).all()
+    one, other = (model.evidence(values, p, tol=1e-12).elbo for p in (at, turned))
+    assert one == pytest.approx(other, rel=1e-9)
+
+
+def test_a_learned_strength_is_mackays_fixed_point_and_noise_gets_no_factors():
+    rng = np.random.default_rng(0)
+    noise = rng.integers(0, 2, (200, 8)).astype(float)
+    signal = (rng.random((200, 8)) < 1 / (1 + np.exp(-2.0 * rng.normal(size=(200, 1))))).astype(float)
+    fits = {
+        name: [learn(FactorModel(["bernoulli"] * 8, [2] * 8, L), table) for L in (1, 2)]
+        for name, table in (("noise", noise), ("signal", signal))
+    }
+    assert fits["noise"][0].strength > 10 * fits["signal"][0].strength
+    assert fits["signal"][0].log_evidence > fits["signal"][1].log_evidence  # one factor made the table
+
+
+def test_cells_predict_by_quadrature_and_by_draws():
+    model = FactorModel(KINDS, LEVELS, 2)
+    at, rng = parameters(model), np.random.default_rng(0)
+    mean, root = np.array([[0.3, -0.5]]), rng.normal(size=(2, 2))
+    cells = model.cells(mean, (root @ root.T)[None], at)
+    z = mean + rng.normal(size=(200_000, 2)) @ root.T
+    eta = z @ at.loadings.T + at.offset
+    p = 1 / (1 + np.exp(-eta[:, 0]))
+    assert cells[0][0, 1] == pytest.approx(p.mean(), abs=5e-3)
+    rate = np.exp(eta[:, 1])
+    assert cells[1][0][0] == pytest.approx(rate.mean(), rel=0.1)
+    soft = np.exp(np.column_stack([eta[:, 2:4], np.zeros(len(eta))]))
+    np.testing.assert_allclose(cells[2][0], (soft / soft.sum(1, keepdims=True)).mean(0), atol=1e-2)
+    assert cells[3][0][0] == pytest.approx(eta[:, 4].mean(), abs=0.02)
+    assert cells[3][1][0] == pytest.approx(np.sqrt(eta[:, 4].var() + 0.7), rel=0.02)
+    for cell in model.cells(mean, None, at):
+        assert np.isfinite(cell[0]).all()
+
+
+def test_starts_are_finite_on_awkward_tables():
+    values = mixed_table(rows=5)
+    values[:, 1] = np.nan  # a column without data
+    values[:, 3] = 2.0  # a constant one
+    values[:, 0] = 1.0  # one level only
+    values[:, 2] = 0.0
+    model = FactorModel(KINDS, LEVELS, 2)
+    for start in (principal(model, values), at_random(model, values, np.random.default_rng(0))):
+        assert np.isfinite(start.loadings).all()
+        assert np.isfinite(start.offset).all()
+        assert np.isfinite(model.evidence(values, start).elbo)
+
+
+def test_refusals():
+    with pytest.raises(ValueError, match="between 1 and 2"):
+        FactorModel(["bernoulli", "poisson"], [2, 0], 3)
+    with pytest.raises(ValueError, match="kinds"):
+        FactorModel(["probit"], [2], 1)
+    with pytest.raises(ValueError, match="strength"):
+        learn(FactorModel(["bernoulli"], [2], 1), np.ones((3, 1)), strength="strong")
