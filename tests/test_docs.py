@@ -121,12 +121,78 @@ def test_the_coefficients_example(tmp_path, capsys):
     assert "test log loss" in capsys.readouterr().out
 
 
+def test_the_survival_example(tmp_path, capsys):
+    model = load("survival").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert drawn(tmp_path / "picture.png")
+    assert model.coef_[0] == pytest.approx(1.73, abs=0.15)  # maximum likelihood: 1.731, standard error 0.413
+    assert model.likelihood_.shape == pytest.approx(1.366, abs=0.05)
+    assert "30 relapses and 12 censored" in capsys.readouterr().out
+
+
 def test_the_volatility_estimator_example(tmp_path, capsys):
     model = load("volatility_model").main(tmp_path / "picture.png")
     assert model.converged_
     assert 0.95 < model.phi_ < 1.0
     assert drawn(tmp_path / "picture.png")
     assert "with probability 0.95" in capsys.readouterr().out
+
+
+def test_the_bounds_example_prints_what_its_page_shows(tmp_path, capsys):
+    found = load("bounds").main(tmp_path / "picture.png", n_halves=1)
+    for name in ("pima", "cancer", "progress"):
+        ends = {bound: learned[0] for bound, (learned, _, _) in found[name].items()}
+        assert all(end.converged for end in ends.values())
+        assert max(ends, key=lambda bound: ends[bound].solution.elbo) == "exact"
+    assert all(table[3].all() for table in found["sweep"].values())
+    assert all(newton <= alternations for alternations, newton in found["race"])
+    assert drawn(tmp_path / "picture.png")
+    pattern = r"^ +([\d.]+)((?: +-\d+\.\d +\d\.\d{3} +\d+){5})$"  # evidence, bits, iterations of five bounds
+    page = (ROOT / "docs" / "bounds.md").read_text()
+    shown, got = (re.findall(pattern, text, re.M) for text in (page, capsys.readouterr().out))
+    assert len(shown) == len(got) == 6
+    for one, other in zip(shown, got, strict=True):
+        a, b = (np.array(f"{row[0]} {row[1]}".split(), dtype=float) for row in (one, other))
+        np.testing.assert_allclose(a, b, atol=1.01, rtol=0)  # an iteration may differ between machines
+        np.testing.assert_allclose(a[1::3], b[1::3], atol=0.11)
+        np.testing.assert_allclose(a[2::3], b[2::3], atol=2e-3)
+
+
+def test_the_laws_of_the_bounds_page():
+    """Small and large variances of its first table, and the four sentences under it."""
+    from fenchel.likelihoods import BernoulliLogit, LaplaceNoise
+
+    excess, small, large = load("bounds").excess, np.array([0.02]), np.array([3e3])
+
+    def logit(bound, h, sd, y=1.0):
+        return excess(BernoulliLogit(bound), y, h, sd)
+
+    for h in (-2.0, 0.7, 3.0):
+        t = 1 / (1 + np.exp(-h))
+        v, rho = t * (1 - t), small**2
+        laws = {
+            "log-sum": t**2 * rho / 2,
+            "bohning": (0.25 - v) * rho / 2,
+            "jaakkola": (np.tanh(h / 2) / (2 * h) - v) * rho / 2,
+        }
+        for bound, law in laws.items():
+            np.testing.assert_allclose(logit(bound, h, small), law, rtol=2e-2)
+        np.testing.assert_allclose(logit("tilted", h, 10 * small), v**2 * (10 * small) ** 4 / 4, rtol=0.1)
+        np.testing.assert_allclose(logit("tilted", h, large), large**2 / 8, rtol=1e-2)
+        np.testing.assert_allclose(logit("log-sum", h, large), large**2 / 2, rtol=1e-2)
+        np.testing.assert_allclose(logit("bohning", h, large), large**2 / 8, rtol=1e-2)
+        np.testing.assert_allclose(logit("jaakkola", h, large), 0.101 * large, rtol=1e-2)
+        for bound in BernoulliLogit.bounds:
+            np.testing.assert_allclose(logit(bound, h, 50 * small), logit(bound, h, 50 * small, y=0.0), atol=1e-10)
+            mirrored = logit(bound, -h, 50 * small)
+            assert np.allclose(mirrored, logit(bound, h, 50 * small), atol=1e-9) == (bound != "log-sum")
+    sd = np.array([0.1, 1.0, 10.0])
+    np.testing.assert_allclose(logit("tilted", 0.0, sd), logit("bohning", 0.0, sd), atol=1e-11)
+    assert (logit("jaakkola", 0.0, sd) < logit("tilted", 0.0, sd)).all()
+    np.testing.assert_allclose(logit("jaakkola", 0.0, sd[:1]), sd[:1] ** 4 / 96, rtol=1e-2)
+    noise = LaplaceNoise(1.0, "super-gaussian")
+    np.testing.assert_allclose(excess(noise, 0.0, 0.0, sd), (1 - np.sqrt(2 / np.pi)) * sd, rtol=1e-9)
+    np.testing.assert_allclose(excess(noise, 0.0, 3.0, sd[:1]), sd[:1] ** 2 / 6, rtol=1e-2)
 
 
 def test_every_example_has_a_test():
