@@ -111,6 +111,16 @@ def test_the_gap_is_what_is_missing(likelihood, y):
     np.testing.assert_allclose(likelihood.gap(at_best, h, rho, rows), 0.0, atol=1e-20)
 
 
+@convex_cases
+def test_a_cheap_bound_on_the_gap_is_above_it(likelihood, y):
+    for seed, scale in enumerate((0.1, 1.5, 20.0)):
+        rows, s, h, rho = at_random(likelihood, y, seed, scale)
+        g = s - likelihood.seen_from(h, rho, likelihood.site(s, rows).lam_slope, rows)
+        bound = likelihood.gap_bound(g, rho, rows)
+        if bound is not None:
+            assert (bound >= likelihood.gap(s, h, rho, rows) * (1 - 1e-9)).all()
+
+
 @cases
 def test_f_bounds_the_expected_loss(likelihood, y):
     rows, _, h, rho = at_random(likelihood, y)

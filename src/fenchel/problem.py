@@ -27,6 +27,8 @@ from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import NewtonSystem, Prior
 
+_MANY = 30_000  # observations from which the gap is bounded rather than computed: Newton squares what that costs
+
 
 class Problem:
     """One inference problem: what a solver sees.
@@ -294,10 +296,13 @@ class Point:
 
     @cached_property
     def gap(self) -> float:
-        """D - P as a sum of nonnegative terms."""
+        """D - P as a sum of nonnegative terms; with very many observations a cheap bound on it, if there is one."""
         owner = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
-            each = owner.gaps(self.s, self.h, self.rho)
+            many = owner.weight.shape[0] >= _MANY
+            each = owner.likelihood.gap_bound(self.g, self.rho, owner.rows) if many else None
+            if each is None:
+                each = owner.gaps(self.s, self.h, self.rho)
             xp = namespace(each)
             gap = float(xp.sum(xp.where(owner.weight > 0.0, owner.weight * each, xp.zeros_like(each))))
         return gap if gap == gap else np.inf

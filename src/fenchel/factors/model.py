@@ -16,9 +16,9 @@ of rows at a time, by the library's Newton method on ``BatchedFeatures``. At the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,12 +27,15 @@ from ..inference import solver_for
 from ..likelihoods import BernoulliLogit, Gaussian, Mixed, MultinomialLogit, Poisson
 from ..likelihoods.base import Likelihood
 from ..linalg import small
+from ..linalg.rows import on_every_core
 from ..priors.batched import BatchedFeatures
 from ..problem import Problem
-from ..solvers.base import Stopping
+from ..solvers.base import Outcome, Stopping
+
+T = TypeVar("T")
 
 KINDS = ("bernoulli", "poisson", "multinomial", "gaussian")
-_CELLS = 1 << 19  # predictors of one stretch of rows: its arrays are a few megabytes each
+_CELLS = 1 << 17  # predictors of one stretch of rows: its arrays are a few megabytes each
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class FactorModel:
         step = max(1, _CELLS // (self.n_columns * self.width))
         return [slice(i, min(i + step, values.shape[0])) for i in range(0, values.shape[0], step)]
 
-    def _solve(self, values: np.ndarray, parameters: Parameters, start: Any, tol: float, max_iter: int) -> Any:
+    def _solve(self, values: np.ndarray, parameters: Parameters, start: Any, tol: float, max_iter: int) -> Outcome:
         W, b = self.padded(parameters)
         n = values.shape[0]
         likelihood = self.likelihood(n, parameters)
@@ -175,20 +178,39 @@ class FactorModel:
         return solver_for(likelihood, "newton").solve(task, start, Stopping(tol, max_iter))
 
     # -- all rows ----------------------------------------------------------------------------------
+    def _outcomes(
+        self,
+        values: np.ndarray,
+        parameters: Parameters,
+        start: list[Any] | None,
+        options: tuple[float, int],
+        keep: Callable[[slice, Outcome], T],
+    ) -> list[T]:
+        """What is kept of the fit of each stretch of rows, in order; every core takes its share of them."""
+        parts = self.stretches(values)
+
+        def share(first: int, last: int) -> list[T]:
+            found = []
+            for k in range(first, last):
+                begin = None if start is None else start[k]
+                found.append(keep(parts[k], self._solve(values[parts[k]], parameters, begin, *options)))
+            return found
+
+        width = _CELLS if len(parts) > 1 else 1
+        return [one for some in on_every_core(len(parts), width, share) for one in some]
+
     def rows(
         self, values: np.ndarray, parameters: Parameters, start: list[Any] | None = None, tol: float = 1e-8
     ) -> RowFits:
         """Fit q of every row at given parameters."""
-        parts: list[list[np.ndarray]] = []
-        n_iter, converged, starts = 0, True, []
-        for k, rows in enumerate(self.stretches(values)):
-            outcome = self._solve(values[rows], parameters, None if start is None else start[k], tol, 200)
-            point = outcome.point
-            parts.append(self._of_rows(point))
-            starts.append(point.s)
-            n_iter, converged = max(n_iter, outcome.n_iter), converged and outcome.converged
-        mean, cov, h, rho, elbo, gap = (np.concatenate(x) for x in zip(*parts, strict=True))
-        return RowFits(mean, cov, h, rho, elbo, gap, n_iter, converged, starts)
+
+        def keep(_: slice, outcome: Outcome) -> tuple[list[np.ndarray], Any, int, bool]:
+            return self._of_rows(outcome.point), outcome.point.s, outcome.n_iter, outcome.converged
+
+        found = self._outcomes(values, parameters, start, (tol, 200), keep)
+        arrays, starts, n_iter, converged = (list(x) for x in zip(*found, strict=True))
+        mean, cov, h, rho, elbo, gap = (np.concatenate(x) for x in zip(*arrays, strict=True))
+        return RowFits(mean, cov, h, rho, elbo, gap, max(n_iter), all(converged), starts)
 
     def _of_rows(self, point: Any) -> list[np.ndarray]:
         """Mean, covariance, h, rho, elbo and gap of each row of one stretch."""
@@ -225,25 +247,27 @@ class FactorModel:
         max_iter: int = 200,
     ) -> Evidence:
         """The evidence bound of the whole table and its gradient."""
-        P, L = self.n_predictors, self.n_components
-        W, b, v = np.zeros((P, L)), np.zeros(P), np.zeros(self.n_columns)
-        second, elbo, gap, n_iter, converged, starts = np.zeros((P, L, L)), 0.0, 0.0, 0, True, []
-        for k, rows in enumerate(self.stretches(values)):
-            outcome = self._solve(values[rows], parameters, None if start is None else start[k], tol, max_iter)
-            point = outcome.point
+
+        def keep(rows: slice, outcome: Outcome) -> Evidence:
+            point: Any = outcome.point
             factor, own = point.factor, point.factor.own
-            elbo, gap = elbo + point.elbo, gap + point.gap
-            n_iter, converged = max(n_iter, outcome.n_iter), converged and outcome.converged
-            starts.append(point.s)
             alpha, lam = own.scatter(point.alpha), own.scatter(point.lam)[:, self.place]
             mean = -(alpha @ own.W)
             pooled = small.unpack(lam.T @ factor.V)
-            second += pooled + small.unpack(lam.T @ small.pairs(mean))
-            W -= alpha[:, self.place].T @ mean + np.einsum("pij,pj->pi", pooled, parameters.loadings)
-            b -= alpha[:, self.place].sum(axis=0)
+            second = pooled + small.unpack(lam.T @ small.pairs(mean))
+            W = -alpha[:, self.place].T @ mean - np.einsum("pij,pj->pi", pooled, parameters.loadings)
+            v = np.zeros(self.n_columns)
             if self.gaussian.any():
-                v += self._noise_slope(values[rows], mean, factor, own, parameters)
-        return Evidence(elbo, gap, W, b, v, second, n_iter, converged, starts)
+                v = self._noise_slope(values[rows], mean, factor, own, parameters)
+            b = -alpha[:, self.place].sum(axis=0)
+            return Evidence(point.elbo, point.gap, W, b, v, second, outcome.n_iter, outcome.converged, [point.s])
+
+        found = self._outcomes(values, parameters, start, (tol, max_iter), keep)
+        sums = {
+            name: sum((getattr(one, name) for one in found[1:]), getattr(found[0], name))
+            for name in ("elbo", "gap", "loadings", "offset", "log_variance", "second", "start")
+        }
+        return Evidence(n_iter=max(one.n_iter for one in found), converged=all(one.converged for one in found), **sums)
 
     def _noise_slope(
         self, values: np.ndarray, mean: np.ndarray, factor: Any, own: Any, parameters: Parameters

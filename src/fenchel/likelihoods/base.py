@@ -201,6 +201,13 @@ class Likelihood(ABC):
         bend = self.curve_gap(self.site(s_hat, rows).tau, self.site(s, rows).tau)
         return gap if bend is None else gap + xp.sum(bend * self.spread_out(rho) / 2, axis=1)
 
+    def gap_bound(self, g: Array, rho: Array, rows: Rows) -> Array | None:
+        """Above ``gap``, from the slope g = s - s* (N, P) alone; None where nothing so cheap is known.
+
+        G is strongly concave in tau: gap <= g^2 / (2 m), m the least of k'' - lam'' rho/2 over all tau.
+        """
+        return None
+
     # -- the likelihood itself ---------------------------------------------------------------------
     @abstractmethod
     def log_density(self, eta: Array, rows: Rows) -> Array:

@@ -70,7 +70,7 @@ class LogitLikelihood(Likelihood):
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
         if self.bound == "bohning":
             return h + 0.0 * rho
-        return tilted_logit_maximiser(h, rho) if self.bound == "tilted" else h + rho / 2
+        return tilted_logit_maximiser(h, rho, s) if self.bound == "tilted" else h + rho / 2
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         return self._jaakkola(h[:, 0], rho[:, 0], rows) if self.bound == "jaakkola" else super().loss(h, rho, rows)
@@ -93,6 +93,10 @@ class LogitLikelihood(Likelihood):
         s_hat = self.maximiser(h, rho, s, rows)
         gap = self.divergence(s_hat, s, rows)
         return gap + (sigmoid(s_hat) - sigmoid(s))[:, 0] ** 2 * rho[:, 0] / 2 if self.bound == "tilted" else gap
+
+    def gap_bound(self, g: Array, rho: Array, rows: Rows) -> Array | None:
+        # k'' = 1 / (tau (1 - tau)) >= 4, and -lam''/2 = 1 for the tilted curve
+        return g[:, 0] ** 2 / (8.0 + 2.0 * rho[:, 0] if self.bound == "tilted" else 8.0)
 
     def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
         xp = namespace(s)

@@ -112,7 +112,7 @@ class Ordinal(Likelihood):
         if self.bound != "tilted":
             return centre + rho / 2
         shift = xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
-        return tilted_logit_maximiser(centre - shift, rho) + shift
+        return tilted_logit_maximiser(centre - shift, rho, s - shift) + shift
 
     def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
         return (tau_hat - tau) ** 2 if self.bound == "tilted" else None

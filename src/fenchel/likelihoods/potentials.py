@@ -18,6 +18,7 @@ from ..linalg.functions import (
     wright_omega_log,
 )
 
+_CLOSE = 0.01  # a distance up to which six cumulants give a divergence to 1e-12
 _SMALL = 0.1  # a variance up to which the tilted maximum is a quick contraction
 
 
@@ -44,13 +45,17 @@ class Softplus:
 
     @staticmethod
     def evaluate(s: Array) -> tuple[Array, Array, Array, Array]:
-        """tau, 1 - tau (each exact in its tail), k and dtau/ds."""
+        """tau, 1 - tau (each exact in its tail), k and dtau/ds, from one exponential and one logarithm."""
         xp = namespace(s)
-        tau, rest = sigmoid(s), sigmoid(-s)
-        dead = xp.isinf(s)  # an open-ended level of an ordinal: tau = k = 0
-        live = xp.where(dead, xp.zeros_like(s), s)
-        k = -tau * softplus(-live) - rest * softplus(live)  # both terms are -x log x: no cancellation
-        return tau, rest, xp.where(dead, xp.zeros_like(s), k), tau * rest
+        size = xp.abs(s)
+        e = xp.exp(-size)
+        large = 1.0 / (1.0 + e)
+        small = e * large
+        up = s >= 0.0
+        if not bool(xp.all(size < xp.inf)):  # an open-ended level of an ordinal: tau = k = 0
+            size = xp.where(size < xp.inf, size, xp.zeros_like(s))
+        k = -(xp.log1p(e) + small * size)  # -x log x of both: log(large) = -log1p(e), log(small) = -size - log1p(e)
+        return xp.where(up, large, small), xp.where(up, small, large), k, small * large
 
     @staticmethod
     def coordinate(tau: Array) -> Array:
@@ -61,18 +66,28 @@ class Softplus:
     def divergence(s_hat: Array, s: Array) -> Array:
         """``log_mean_exp_excess`` for two classes, without an axis of length two."""
         xp = namespace(s)
-        p, q, delta = sigmoid(s), sigmoid(-s), s_hat - s
-        up, down = q * delta, -p * delta  # centred: p up + q down = 0
+        e = xp.exp(-xp.abs(s))
+        large = 1.0 / (1.0 + e)
+        small = e * large
+        lead = xp.where(s >= 0.0, small - large, large - small)  # 1 - 2 tau
+        delta = s_hat - s
         top = xp.abs(delta)
+        if not bool(xp.any(top >= _CLOSE)):  # the first cumulants of a coin
+            v = small * large
+            fourth, fifth = 1.0 - 6.0 * v, lead * (1.0 - 12.0 * v)
+            series = lead / 3 + delta * (fourth / 12 + delta * (fifth / 60 + delta * (1.0 - 30.0 * v * fourth) / 360))
+            return v * delta * delta * (0.5 + 0.5 * delta * series)
+        p, q = xp.where(s >= 0.0, large, small), xp.where(s >= 0.0, small, large)
+        up, down = q * delta, -p * delta  # centred: p up + q down = 0
         if not bool(xp.any(top >= 1.0)):
             return xp.log1p(p * expm1_minus(up) + q * expm1_minus(down))
         none = xp.zeros_like(delta)
         near = top < 1.0
-        small = xp.log1p(p * expm1_minus(xp.where(near, up, none)) + q * expm1_minus(xp.where(near, down, none)))
+        close = xp.log1p(p * expm1_minus(xp.where(near, up, none)) + q * expm1_minus(xp.where(near, down, none)))
         top = xp.maximum(up, down)
         total = p * xp.exp(up - top) + q * xp.exp(down - top)
         tiny = 5e-324  # p underflowed where the exponent is largest: the excess is then below rounding of `top`
-        return xp.where(near, small, top + xp.log(xp.where(total > 0.0, total, tiny + none)))
+        return xp.where(near, close, top + xp.log(xp.where(total > 0.0, total, tiny + none)))
 
 
 class Quadratic:
@@ -92,20 +107,22 @@ class Quadratic:
         return (s_hat - s) ** 2 / (2.0 * v)
 
 
-def tilted_logit_maximiser(h: Array, rho: Array) -> Array:
+def tilted_logit_maximiser(h: Array, rho: Array, near: Array | None = None) -> Array:
     """s with s = h + (1 - 2 sigmoid(s)) rho/2, that is s + rho/2 tanh(s/2) = h: ``tilted_maximiser`` for two classes.
 
-    Odd in h, and concave for s > 0: Newton from a lower bound climbs to the root and never passes it.
+    Odd in h, and concave for s > 0: Newton's first step lands left of the root wherever it begins (``near``, if given),
+    a lower bound catches it there, and from then on it climbs to the root and never passes it.
     """
     xp = namespace(h)
     size, half = xp.abs(h), rho / 2
-    s = size / (1.0 + half / 2)
-    s = xp.where(size - half > s, size - half, s)
+    least = xp.maximum(size / (1.0 + half / 2), size - half)
+    s = least if near is None else xp.maximum(xp.where(h < 0.0, -near, near), least)
     for _ in range(60):
-        t = xp.tanh(s / 2)
+        e = xp.exp(-s)
+        t = (1.0 - e) / (1.0 + e)
         step = (size - s - half * t) / (1.0 + half / 2 * (1.0 - t * t))
-        s = s + step
-        if not bool(xp.any(xp.abs(step) > 1e-15 * (1.0 + s))):
+        s = xp.maximum(s + step, least)
+        if not bool(xp.any(xp.abs(step) > 1e-8 * (1.0 + s))):  # the next step would be the square of this one
             break
     return xp.where(h < 0.0, -s, s)
 
