@@ -16,14 +16,14 @@ from functools import cache
 
 import numpy as np
 
-from .arrays import Array, asarray, namespace
+from .arrays import Array, asarray, is_numpy, namespace
 
 _NODES = 48
 _REACH = 10.0  # standard deviations beyond which the normal density is below 1e-22
 _OFFSETS = (-40.0, -8.0, 0.0, 8.0, 40.0)  # a logistic is its asymptote to 1e-17 beyond 40
 _POINT = 1e-200  # a variance below this is a point mass
 _NARROWEST = 1e-24  # relative to 1 + h^2: a normal narrower than this is one number to rounding
-_CHUNK = 8192  # rows at a time: the nodes of a million rows would not fit in memory
+_CHUNK, _FEW = 8192, 256  # rows at a time: with panels of nodes few enough to stay in cache
 
 
 @cache
@@ -58,15 +58,16 @@ def _log_normal(t: Array, rho: Array) -> Array:
     return -0.5 * t**2 / rho - 0.5 * xp.log(2.0 * np.pi * rho)
 
 
-def _in_chunks(one: Callable[..., Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
+def _in_chunks(one: Callable[..., Array], h: Array, rho: Array, kinks: Sequence[Array], few: bool = True) -> Array:
     """Run ``one`` on slices of rows, so that the nodes never fill the memory."""
     xp, n = namespace(h), h.shape[0]
     kinks = [kink + 0.0 * h for kink in kinks]
-    if n <= _CHUNK:
+    step = _FEW if few and is_numpy(h) else _CHUNK
+    if n <= step:
         return one(slice(0, n), h, rho, kinks)
     parts = []
-    for i in range(0, n, _CHUNK):
-        rows = slice(i, min(n, i + _CHUNK))
+    for i in range(0, n, step):
+        rows = slice(i, min(n, i + step))
         parts.append(one(rows, h[rows], rho[rows], [kink[rows] for kink in kinks]))
     return xp.concat(parts, axis=-1)
 
@@ -96,7 +97,7 @@ def expect_narrow(g: Callable[[Array, slice], Array], h: Array, rho: Array) -> A
         xp = namespace(h)
         return xp.sum(g(h[:, None] + xp.sqrt(rho)[:, None] * nodes, rows) * weights, axis=-1)
 
-    return _in_chunks(one, h, rho, [])
+    return _in_chunks(one, h, rho, [], few=False)
 
 
 def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
