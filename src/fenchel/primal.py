@@ -97,9 +97,9 @@ class PrimalPoint:
     @cached_property
     def shortfall(self) -> float:
         """The strong-concavity bound on best ELBO - elbo: the cheap form if it suffices, else the exact one."""
-        owner, r, d = self.problem, self.r, self.d
         if not np.isfinite(self.elbo):
             return np.inf
+        owner, r, d = self.problem, self.r, self.d
         xp = namespace(r)
         with np.errstate(all="ignore"):
             spread = xp.sum(xp.abs(d) * xp.sqrt(self.factor.variance * owner.predictors.variance))

@@ -8,13 +8,14 @@ returned, to ``tol``. theta holds the family's hyperparameters and then the like
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize
 
-from ..checks import problem
+from ..checks import Refusal, problem
 from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
@@ -211,7 +212,10 @@ def learn(
             raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")
         starts += list(np.random.default_rng(rng).uniform(lower, upper, size=(n_restarts, lower.size)))
     with reporting(progress, f"learning {first.size} hyperparameters", callback) as report:
-        ends = [_climb(evidence, start, max_iter, gtol, report) for start in starts]
+        ends = [_climb(evidence, starts[0], max_iter, gtol, report)]
+        for start in starts[1:]:
+            with suppress(Refusal):  # a random start beyond double precision is none
+                ends.append(_climb(evidence, start, max_iter, gtol, report))
     ends.sort(key=lambda end: -end.objective)
     best = ends[0]
     best.n_evaluations, best.n_newton = evidence.n_evaluations, evidence.n_newton
@@ -276,7 +280,9 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         message, success = str(found.message), bool(found.success)
     assert best is not None
     value, theta, gradient, solution = best
-    if solution.gap > evidence.tol * max(1.0, abs(solution.elbo)):  # what is returned is certified
+    allowed = evidence.tol * max(1.0, abs(solution.elbo))
+    loose = solution.tol > evidence.tol if np.isinf(solution.gap) else solution.gap > allowed
+    if loose:  # what is returned is certified
         evidence.slope = None
         evidence.begin(solution)
         value, gradient = evidence(theta)

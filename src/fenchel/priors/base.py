@@ -80,6 +80,11 @@ class Factor(ABC):
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         """M v (N, P), without ``extra``."""
 
+    @property
+    def nearly_uncoupled(self) -> bool:
+        """Whether rho is so small that the exact mode's means and variances hardly steer each other."""
+        return False
+
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         """v -> Vt v and v -> (Vt o Vt) v for v (N, C), while the context lasts; may use up the factor's memory.

@@ -48,6 +48,11 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
     """Newton's step; the natural gradient where the very first curvature met is not positive."""
     xp = namespace(system.r)
     right = xp.concat([system.r, system.d / 2], axis=1)
+    if system.economical and factor.nearly_uncoupled:  # the natural gradient is Newton's step to O(rho)
+        dh = factor.apply(system.r)
+        drho = factor.variance**2 * system.d
+        slope = float(xp.sum(system.r * dh + 0.5 * system.d * drho))
+        return Step(system.lam * dh - system.r, -system.d, slope)
     bend = system.hh - system.lam
     with factor.products(system.economical) as (times, times_squared):
 

@@ -86,6 +86,12 @@ class RowFactor:
             self.holds = "Vt"
         return self._products
 
+    def drop(self) -> None:
+        """Give the memory back; it is filled again when asked for."""
+        if self.matrix is not None:
+            self.block.give(self.matrix)
+        self.matrix, self._products = None, None
+
     def __del__(self) -> None:
         if getattr(self, "matrix", None) is not None:
             self.block.give(self.matrix)

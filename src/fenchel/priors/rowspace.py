@@ -236,10 +236,14 @@ class RowsFactor(BlockFactor):
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         held, split, join = [part.products() for part in self.parts], self.blocks.split, self.blocks.join
-        yield (
-            lambda v: join([V.times(x) for V, x in zip(held, split(v), strict=True)]),
-            lambda v: join([V.times_squared(x) for V, x in zip(held, split(v), strict=True)]),
-        )
+        try:
+            yield (
+                lambda v: join([V.times(x) for V, x in zip(held, split(v), strict=True)]),
+                lambda v: join([V.times_squared(x) for V, x in zip(held, split(v), strict=True)]),
+            )
+        finally:  # their memory is the next point's
+            for part in self.parts:
+                part.drop()
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:

@@ -16,6 +16,7 @@ direction in two passes over X, and nothing is iterated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .tall import Tall
 
+_SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
 _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
 
@@ -102,6 +104,10 @@ class WeightPredictors(LatentPredictors):
     def n_weights(self) -> int:
         """Weights of all blocks."""
         return sum(X.shape[1] for X in self.features)
+
+    @cached_property
+    def variance(self) -> Array:
+        return super().variance
 
     def weights_of(self, alpha: Array) -> list[Array]:
         """X' alpha of each block; the last one asked for is remembered."""
@@ -193,6 +199,10 @@ class WeightsFactor(BlockFactor):
         S_part = self.predictors.apply(blocks.gather(system.signs * dtau, layout))
         S_part = system.signs * blocks.spread(S_part, layout)
         return self.mirror(system, dtau, -system.g - r - (system.extra + P.diagonal) * dtau - S_part - Fx), dtau
+
+    @property
+    def nearly_uncoupled(self) -> bool:
+        return float(namespace(self.lam).max(self.variance)) < _SMALL
 
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)

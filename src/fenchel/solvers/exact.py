@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
+from ..linalg.dense import NotPositiveDefinite
 from ..primal import PrimalPoint, from_marginals
 from ..priors.coupled import Step, coupled_direction
 from ..problem import Problem
@@ -20,6 +21,7 @@ from .base import Outcome, Solver, Stopping, relative
 from .newton import MirrorNewton
 
 _LOOSE, _DUAL_STEPS = 1e-2, 25  # relative gap of the dual it starts from, and the iterations that may cost
+_WORTH = 1e3  # nats an observation: a start whose certificate is wider is held against the default one
 _ARMIJO = 1e-4
 _ROUNDING = 1e-11  # of |P|: promised rises below this are judged by the certificate
 _FLOOR = 0.1  # a step leaves at least this share of each lam
@@ -48,7 +50,7 @@ class CoupledNewton(Solver):
         if start is None:
             return (*self.default(problem, stopping), "")
         point = from_marginals(problem, start, stopping.tol)
-        if np.isfinite(point.elbo) and relative(point) < 1.0:
+        if point.shortfall < _WORTH * problem.active.size:
             return point, 0, ""
         other, n = self.default(problem, stopping)
         if point.elbo >= other.elbo:
@@ -86,7 +88,7 @@ class CoupledNewton(Solver):
             if status is not None:
                 break
             before = point.shortfall
-            accuracy = min(0.1, max(1e-9, relative(point) ** 0.5))
+            accuracy = min(0.1, max(1e-9, 0.1 * relative(point) ** 0.5))
             newton = coupled_direction(point.factor, point.system(accuracy, economical=slow < 2))
             found = self.search(problem, point, newton)
             if found is None:
@@ -131,7 +133,11 @@ class CoupledNewton(Solver):
         while t >= _SHORTEST:
             lam = (1.0 - t) * point.lam + t * target
             b = (1.0 - t) * (point.lam * h - point.alpha) + t * (target * h - alpha)
-            factor = problem.predictors.at(lam)
+            try:
+                factor = problem.predictors.at(lam)
+            except NotPositiveDefinite:
+                t /= 2
+                continue
             mean = problem.mt + factor.apply(b - lam * problem.mt)
             trial = PrimalPoint(problem, lam * mean - b, lam, point.enough, factor)
             if trial.elbo > point.elbo + _ROUNDING * abs(point.elbo):
