@@ -13,8 +13,6 @@ from __future__ import annotations
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import (
     expm1_minus,
-    sigmoid,
-    softplus,
     wright_omega_log,
 )
 
