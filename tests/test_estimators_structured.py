@@ -526,7 +526,7 @@ def test_one_warning_with_a_sentence():
             {},
             r"X has no column 'place'; expected one of 'region', 'year', 'group', 'age'",
         ),
-        ({"likelihood": "normal"}, {}, r"likelihood = 'normal' is not known; expected 'poisson' or 'binomial'"),
+        ({"likelihood": "normal"}, {}, r"likelihood = 'normal' is not known; expected 'gaussian' or 'laplace'"),
         ({"levels": {"age": [1]}}, {}, r"levels of \['age'\]; expected a dict whose keys are among \['region'"),
         (
             {"levels": {"region": list("abc")}},

@@ -20,6 +20,7 @@ from ..checks import numeric, problem
 from ..hyperparameters import Evidence, Family, Learned, learn
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
+from .responses import parameter_names
 
 
 class LatentGaussianEstimator(BaseEstimator):
@@ -32,7 +33,8 @@ class LatentGaussianEstimator(BaseEstimator):
     elbo_ : float
         A lower bound on log p(y) at the learned hyperparameters, all constants in.
     gap_ : float
-        How far it can be from the best Gaussian's, proved.
+        How far it can be from the best Gaussian's, proved; infinite where a likelihood that is not log-concave leaves
+        no proof, and the fit is a stationary point.
     n_iter_ : int
         Newton iterations, of all fits that learning needed.
     theta_ : array
@@ -54,14 +56,22 @@ class LatentGaussianEstimator(BaseEstimator):
         """Mean and variance of eta at new X: (M,) or (M, C)."""
 
     # -- fitting -----------------------------------------------------------------------------------
-    def _learn(self, y: np.ndarray, weights: Any, learned: bool, n_restarts: int = 0, random_state: Any = None) -> None:
-        """Fit (and learn), and keep the results as attributes."""
+    def _learn(
+        self,
+        y: np.ndarray,
+        weights: Any,
+        learned: bool,
+        n_restarts: int = 0,
+        random_state: Any = None,
+        own: bool = True,
+    ) -> None:
+        """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._y_train, self._weights = y, weights
         likelihood, family = self._model()
         options = {"weights": weights, "tol": self._inner_tol()}
         if learned:
             rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)) if n_restarts else None
-            found = learn(likelihood, family, y, n_restarts=n_restarts, rng=rng, **options)
+            found = learn(likelihood, family, y, n_restarts=n_restarts, rng=rng, learn_likelihood=own, **options)
         else:
             evidence = Evidence(likelihood, family, y, own=False, **options)
             sol = evidence.fit(evidence.start)
@@ -76,7 +86,8 @@ class LatentGaussianEstimator(BaseEstimator):
 
     def _keep(self, found: Learned, family: Family) -> None:
         self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
-        self.theta_names_ = [*family.names, *(f"likelihood {i}" for i in range(found.theta.size - len(family.names)))]
+        own = parameter_names(found.likelihood) if found.theta.size > len(family.names) else []
+        self.theta_names_ = [*family.names, *own]
         self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
         self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged
         if not found.converged:
@@ -135,3 +146,20 @@ class LatentGaussianEstimator(BaseEstimator):
 def _prior_slope(family: Family, theta: np.ndarray) -> np.ndarray:
     n = family.theta.size
     return np.concatenate([family.log_prior(theta[:n])[1], np.zeros(theta.size - n)])
+
+
+def weights_of(sample_weight: Any, X: Any) -> np.ndarray | None:
+    """The user's weights, checked: (N,), or None for 1 everywhere."""
+    if sample_weight is None:
+        return None
+    from sklearn.utils.validation import _check_sample_weight
+
+    return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+
+
+def levels_of(where: str, quantiles: Any) -> np.ndarray:
+    """The probabilities of quantiles (Q,), each between 0 and 1."""
+    q = np.atleast_1d(numeric(where, "quantiles", quantiles))
+    if not ((q > 0.0) & (q < 1.0)).all():
+        raise problem(where, f"quantiles = {q.tolist()}", "numbers between 0 and 1")
+    return q

@@ -10,11 +10,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import problem
+from ..checks import choice, problem
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
-from .base import LatentGaussianEstimator
+from .base import LatentGaussianEstimator, levels_of
 
+BOUNDS = ("best", "exact", "tilted", "log-sum")
 _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
 
 
@@ -38,9 +39,18 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         return encoded.astype(np.float64)
 
     def _class_likelihood(self, bound: str) -> Likelihood:
+        """The tightest treatment there is, or the one asked for: no bound for two classes, the tilted one for more."""
+        choice(type(self).__name__, "bound", bound, BOUNDS)
         if self.classes_.size == 2:
-            return BernoulliLogit(bound)
-        return MultinomialLogit(int(self.classes_.size), reference=None, bound=bound)
+            return BernoulliLogit("exact" if bound == "best" else bound)
+        if bound == "exact":
+            raise problem(
+                type(self).__name__,
+                f'bound="exact" meets {self.classes_.size} classes',
+                "two classes",
+                'The expectation of a softmax has no exact mode; use bound="best" or "tilted".',
+            )
+        return MultinomialLogit(int(self.classes_.size), reference=None, bound="tilted" if bound == "best" else bound)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""
@@ -76,7 +86,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         from scipy.special import expit, ndtri
 
         check_is_fitted(self)
-        q = _levels(type(self).__name__, quantiles)
+        q = levels_of(type(self).__name__, quantiles)
         h, rho = self._predictors(X)
         if self.classes_.size == 2:
             return np.asarray(expit(h[:, None] + np.sqrt(rho)[:, None] * ndtri(q)[None, :]))
@@ -112,10 +122,3 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             )
         index = np.array([place[label] for label in labels], dtype=int)
         return float(np.average(log_p[np.arange(index.size), index], weights=sample_weight))
-
-
-def _levels(where: str, quantiles: Any) -> np.ndarray:
-    q = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
-    if not ((q > 0.0) & (q < 1.0)).all():
-        raise problem(where, f"quantiles = {q.tolist()}", "numbers between 0 and 1")
-    return q

@@ -6,18 +6,15 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.special import pdtr
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import first_value, problem, vector
 from ..likelihoods import Poisson
-from ..linalg.quadrature import expect
-from .base import LatentGaussianEstimator
-from .classification import _levels
-
-_MOST = 1e15  # a count beyond this is beyond doubles
+from .base import LatentGaussianEstimator, levels_of
+from .predictive import draws
+from .predictive import quantiles as quantiles_of
 
 
 class Counts(RegressorMixin, LatentGaussianEstimator):
@@ -54,15 +51,15 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
 
         check_is_fitted(self)
         h, rho = self._predictors(X)
-        return np.asarray(np.exp(h[:, None] + np.sqrt(rho)[:, None] * ndtri(_levels(type(self).__name__, quantiles))))
+        return np.asarray(np.exp(h[:, None] + np.sqrt(rho)[:, None] * ndtri(levels_of(type(self).__name__, quantiles))))
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975), exposure: Any = None) -> np.ndarray:
         """Quantiles of the count that will be seen: (M, Q), whole numbers."""
         check_is_fitted(self)
-        q = _levels(type(self).__name__, quantiles)
+        q = levels_of(type(self).__name__, quantiles)
         h, rho = self._predictors(X)
         E = self._exposed(h, exposure)
-        return np.stack([_count_quantile(h, rho, E, level) for level in q], axis=1)
+        return quantiles_of(Poisson(E), h, rho, q)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None) -> np.ndarray:
         """Counts drawn from the posterior predictive distribution of each row: (M, n_samples)."""
@@ -70,8 +67,7 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         h, rho = self._predictors(X)
         E = self._exposed(h, exposure)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        eta = h[:, None] + np.sqrt(rho)[:, None] * rng.standard_normal((h.shape[0], int(n_samples)))
-        return rng.poisson(np.minimum(E[:, None] * np.exp(eta), _MOST)).astype(np.float64)
+        return draws(Poisson(E), h, rho, int(n_samples), rng)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
         """The mean log predictive density of the counts (larger is better)."""
@@ -87,32 +83,3 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         tags.target_tags.positive_only = True
         tags.regressor_tags.poor_score = True  # the score is a log density, not R^2
         return tags
-
-
-def _count_quantile(h: np.ndarray, rho: np.ndarray, E: np.ndarray, level: float) -> np.ndarray:
-    """The smallest k with P(y <= k) >= level, by bisection on the mixture's distribution function."""
-    from scipy.special import ndtri
-
-    def cdf(k: np.ndarray) -> np.ndarray:
-        def g(eta: np.ndarray, rows: slice) -> np.ndarray:
-            return np.asarray(pdtr(k[rows, None], np.minimum(E[rows, None] * np.exp(eta), _MOST)))
-
-        kink = np.log(np.maximum(k, 0.5) / np.maximum(E, 1e-300))  # where the distribution function falls
-        return np.asarray(expect(g, h, rho, [kink]))
-
-    high = np.exp(np.minimum(h + np.sqrt(rho) * max(ndtri(level), 0.0), 34.0)) * E
-    low, high = np.full_like(h, -1.0), np.minimum(np.ceil(2.0 * high + 20.0), _MOST)
-    for _ in range(60):
-        short = cdf(high) < level
-        if not short.any():
-            break
-        high = np.where(short, np.minimum(2.0 * high, _MOST), high)
-        if (high[short] >= _MOST).all():
-            break
-    for _ in range(60):
-        if (high - low <= 1.0).all():
-            break
-        middle = np.floor((low + high) / 2)
-        enough = cdf(middle) >= level
-        high, low = np.where(enough, middle, high), np.where(enough, low, middle)
-    return high

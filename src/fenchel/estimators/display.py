@@ -192,6 +192,13 @@ class TraceDisplay(Display):
 
     def plot(self, ax: Any = None) -> TraceDisplay:
         """Draw into a pair of axes, or a figure of its own; ``ax_`` is the pair."""
+        if not np.isfinite(self.solution.gap):
+            raise problem(
+                "TraceDisplay",
+                f"{self.solution.likelihood!r} leaves no upper bound",
+                "a log-concave likelihood",
+                "Its elbo by iteration is solution_.trace.",
+            )
         figure = plot_trace(self.solution, ax)
         return self._drawn(np.array(figure.axes[:2] if ax is None else list(ax)))
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, vector
@@ -102,7 +103,7 @@ class LatentFunctionDisplay(Display):
         x = _span(table[:, d], int(resolution), 0.03)
         rows = np.tile(np.median(table, axis=0), (x.size, 1))
         rows[:, d] = x
-        curves = _latent if kind == "latent" else _probabilities if hasattr(final, "classes_") else _rates
+        curves = _latent if kind == "latent" else _probabilities if is_classifier(final) else _rates
         middle, lower, upper, labels, ylabel = curves(final, ahead(make(rows)), level)
         points = None
         if y is not None and kind == "response":
@@ -332,12 +333,13 @@ def _probabilities(model: Any, X: Any, level: float) -> tuple[Any, Any, Any, lis
 def _rates(model: Any, X: Any, level: float) -> tuple[Any, Any, Any, list[str], str]:
     _reach("LatentFunctionDisplay", level)
     low, middle, high = model.predict_rate(X, [(1 - level) / 2, 0.5, (1 + level) / 2]).T
-    return middle, low, high, ["posterior median"], "rate"
+    word = "rate" if "exposure" in model.likelihood_.row_parameters else "mean"
+    return middle, low, high, ["posterior median"], word
 
 
 def _points(model: Any, x: np.ndarray, y: np.ndarray, exposure: Any, curves: int) -> list[tuple[Any, ...]]:
     """The data on the scale of the curves: labels as 0 and 1, counts per unit of exposure."""
-    if not hasattr(model, "classes_"):
+    if not is_classifier(model):
         E = vector("LatentFunctionDisplay", "exposure", 1.0 if exposure is None else exposure, x.size)
         return [(x, y.astype(np.float64) / E, np.clip(20.0 * E / E.mean(), 3.0, 200.0))]
     if curves == 1:

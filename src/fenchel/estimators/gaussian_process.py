@@ -12,12 +12,13 @@ from ..checks import choice
 from ..hyperparameters import Family, KernelCovariance
 from ..kernels import diagonal, evaluate
 from ..likelihoods.base import Likelihood
+from .base import weights_of
 from .classification import Classification
 from .counts import Counts
 
 
-class _GaussianProcess:
-    """The kernel's side of both estimators."""
+class GaussianProcess:
+    """The kernel's side of an estimator."""
 
     kernel: Any
     kernel_: Any
@@ -30,7 +31,8 @@ class _GaussianProcess:
             return clone(self.kernel)
         from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-        return ConstantKernel(1.0, (1e-3, 1e4)) * RBF(1.0, (1e-2, 1e3))
+        v = self._scale() ** 2
+        return ConstantKernel(v, (1e-3 * v, 1e4 * v)) * RBF(1.0, (1e-2, 1e3))
 
     def _begin(self, X: np.ndarray) -> None:
         self.X_train_ = np.array(X) if self.copy_X_train else X  # type: ignore[attr-defined]
@@ -43,6 +45,10 @@ class _GaussianProcess:
 
     def _mean(self) -> float:
         return 0.0
+
+    def _scale(self) -> float:
+        """Of the latent function, where the kernel is ours to choose."""
+        return 1.0
 
     def _family(self) -> Family:
         return KernelCovariance(self._kernel_start, self.X_train_, mean=self._mean())
@@ -61,11 +67,12 @@ class _GaussianProcess:
         return tags
 
 
-class GaussianProcessClassifier(_GaussianProcess, Classification):
+class GaussianProcessClassifier(GaussianProcess, Classification):
     """Gaussian process classification: binary, or all classes jointly by one softmax.
 
     A replacement for ``sklearn.gaussian_process.GaussianProcessClassifier`` with one import changed. The approximation
-    is a variational Gaussian under a convex bound rather than Laplace's, and every fit carries a proof of convergence.
+    is the best Gaussian in Kullback and Leibler's sense rather than Laplace's, and every fit carries a proof of
+    convergence.
 
     Parameters
     ----------
@@ -75,8 +82,9 @@ class GaussianProcessClassifier(_GaussianProcess, Classification):
         Learn the kernel's free hyperparameters by the evidence, or keep them.
     n_restarts_optimizer : int
         Further starts within the kernel's bounds.
-    bound : {"tilted", "log-sum"}
-        The tightest convex bound, or the paper's.
+    bound : {"best", "exact", "tilted", "log-sum"}
+        "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
+        "log-sum" is the paper's bound.
     warm_start : bool
         Start the next ``fit`` at the kernel of the last.
     copy_X_train : bool
@@ -107,7 +115,7 @@ class GaussianProcessClassifier(_GaussianProcess, Classification):
         *,
         optimizer: str | None = "fmin_l_bfgs_b",
         n_restarts_optimizer: int = 0,
-        bound: str = "tilted",
+        bound: str = "best",
         warm_start: bool = False,
         copy_X_train: bool = True,
         tol: float = 1e-10,
@@ -138,13 +146,13 @@ class GaussianProcessClassifier(_GaussianProcess, Classification):
         X, y = validate_data(self, X, y, dtype=np.float64)
         encoded = self._encode(y)
         self._begin(X)
-        weights = _weights(sample_weight, X)
+        weights = weights_of(sample_weight, X)
         self._learn(encoded, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state)
         self._finish()
         return self
 
 
-class GaussianProcessPoissonRegressor(_GaussianProcess, Counts):
+class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
     """Counts with a Gaussian process for the log rate: y ~ Poisson(exposure * exp(f(x))).
 
     Parameters
@@ -212,7 +220,7 @@ class GaussianProcessPoissonRegressor(_GaussianProcess, Counts):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         self._poisson = self._counts(y, exposure)
-        weights = _weights(sample_weight, X)
+        weights = weights_of(sample_weight, X)
         self.mean_ = overall_log_rate(y, self._poisson.exposure, weights) if self.mean == "rate" else float(self.mean)
         self._begin(X)
         self._learn(y, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state)
@@ -225,11 +233,3 @@ def overall_log_rate(y: np.ndarray, exposure: Any, weights: Any) -> float:
     w = np.ones(y.size) if weights is None else weights
     E = np.ones(y.size) if exposure is None else exposure
     return float(np.log(max(float(w @ y), 0.5) / max(float(w @ E), 1e-300)))
-
-
-def _weights(sample_weight: Any, X: np.ndarray) -> np.ndarray | None:
-    if sample_weight is None:
-        return None
-    from sklearn.utils.validation import _check_sample_weight
-
-    return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))

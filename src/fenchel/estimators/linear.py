@@ -22,15 +22,15 @@ from ..likelihoods.base import Likelihood
 from ..linalg.dense import semidefinite_root
 from ..linalg.rows import WithOnes
 from ..solvers.thinned import SHARE, is_enough, sample
+from .base import weights_of
 from .classification import Classification
 from .counts import Counts
-from .gaussian_process import _weights
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
 
 
-class _Linear:
-    """The weights' side of both estimators."""
+class LinearModel:
+    """The weights' side of an estimator."""
 
     prior: str
     variance: Any
@@ -50,13 +50,24 @@ class _Linear:
         if self.prior == "ridge" and np.unique(v).size > 1:
             raise problem(name, 'prior = "ridge" has one variance', "a number", 'Use prior="ard" for one a feature.')
         self._groups = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D)
-        self._start = np.broadcast_to(v, (D,)).copy()
+        self._start = np.broadcast_to(v, (D,)) * self._scale() ** 2
         self._design = X
-        if self.fit_intercept:
+        if self._has_intercept():
             positive(name, "intercept_variance", self.intercept_variance)
             self._groups = np.append(self._groups, -1)
-            self._start = np.append(self._start, float(self.intercept_variance))
+            self._start = np.append(self._start, float(self.intercept_variance) * self._scale() ** 2)
             self._design = with_ones(X)
+
+    def _has_intercept(self) -> bool:
+        return bool(self.fit_intercept)
+
+    def _mean(self) -> float:
+        """The prior mean of the intercept."""
+        return 0.0
+
+    def _scale(self) -> float:
+        """Of eta: prior standard deviations are in units of it."""
+        return 1.0
 
     def _family_of(self, design: Any) -> WeightVariances:
         bounds = self.variance_bounds
@@ -64,7 +75,9 @@ class _Linear:
             raise problem(
                 type(self).__name__, f"variance_bounds = {bounds!r}", "a pair 0 < lower <= upper of finite numbers"
             )
-        return WeightVariances(design, self._groups, self._start, bounds=bounds)
+        mean, v = np.zeros(self._groups.size), self._scale() ** 2
+        mean[self.n_features_in_ :] = self._mean()  # type: ignore[attr-defined]
+        return WeightVariances(design, self._groups, self._start, mean, bounds=(bounds[0] * v, bounds[1] * v))
 
     @abstractmethod
     def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
@@ -82,8 +95,17 @@ class _Linear:
         each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
         if (each > 0.0).any():
             family = self._family_of(self._design[keep])
-            found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=False, tol=1e-8)
-            self._start = family.variances_at(found.theta)
+            own = self._learns_likelihood()
+            found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=own, tol=1e-8)
+            self._start = family.variances_at(found.theta[: family.theta.size])
+            if own:
+                self._begin_at(found.likelihood.theta)
+
+    def _learns_likelihood(self) -> bool:
+        return False
+
+    def _begin_at(self, theta: np.ndarray) -> None:
+        """Start the likelihood's own parameters there."""
 
     def _finish(self) -> None:
         """Coefficients and what prediction needs; X and the fit are not asked again."""
@@ -94,10 +116,12 @@ class _Linear:
         none = np.zeros((mean.shape[0], 1 - (L - D)))
         self.intercept_: Any = np.append(mean[:, D:], none, axis=1)[:, 0]
         self.intercept_std_: Any = np.append(std[:, D:], none, axis=1)[:, 0]
-        v = np.exp(self.theta_)  # type: ignore[attr-defined]
+        family, theta = self._family_of(self._design), self.theta_  # type: ignore[attr-defined]
+        v = family.variances_at(theta[: family.n_groups])[:D] / self._scale() ** 2
         self.variance_ = float(v[0]) if self.prior == "ridge" else v
         names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(D)])
-        self.theta_names_ = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in names]
+        words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in names]
+        self.theta_names_[: family.n_groups] = words[: family.n_groups]  # type: ignore[attr-defined]
         self._roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
         if self._design.shape[0] >= L:
             V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
@@ -119,7 +143,7 @@ class _Linear:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
         if self._roots is None:
-            design = with_ones(X) if self.fit_intercept else X
+            design = with_ones(X) if self._has_intercept() else X
             design = design.toarray() if isinstance(design, WithOnes) else design
             h, rho = self.solution_.posterior.predict(design=design)  # type: ignore[attr-defined]
             return np.asarray(h), np.asarray(rho)
@@ -151,7 +175,7 @@ def _variance(X: Any, T: np.ndarray) -> np.ndarray:
     return out
 
 
-class BayesianLogisticRegression(_Linear, Classification):
+class BayesianLogisticRegression(LinearModel, Classification):
     """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
 
     The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
@@ -171,8 +195,9 @@ class BayesianLogisticRegression(_Linear, Classification):
     fit_intercept : bool
     intercept_variance : float
         Prior variance of the intercept; never learned.
-    bound : {"tilted", "log-sum"}
-        The tightest convex bound, or the paper's.
+    bound : {"best", "exact", "tilted", "log-sum"}
+        "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
+        "log-sum" is the paper's bound.
     variance_bounds : pair of float
         Where a learned variance may lie.
     tol : float
@@ -211,7 +236,7 @@ class BayesianLogisticRegression(_Linear, Classification):
         learn_variance: bool = True,
         fit_intercept: bool = True,
         intercept_variance: float = 100.0,
-        bound: str = "tilted",
+        bound: str = "best",
         variance_bounds: tuple[float, float] = (1e-6, 1e6),
         tol: float = 1e-10,
     ) -> None:
@@ -240,14 +265,14 @@ class BayesianLogisticRegression(_Linear, Classification):
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C")
         encoded = self._encode(y)
         self._begin(X)
-        weights = _weights(sample_weight, X)
+        weights = weights_of(sample_weight, X)
         self._begin_learning(encoded, weights)
         self._learn(encoded, weights, self.learn_variance)
         self._finish()
         return self
 
 
-class BayesianPoissonRegression(_Linear, Counts):
+class BayesianPoissonRegression(LinearModel, Counts):
     """Counts with a linear log rate, y ~ Poisson(exposure * exp(X w + b)), and the posterior of its coefficients.
 
     Parameters
@@ -315,7 +340,7 @@ class BayesianPoissonRegression(_Linear, Counts):
         y = np.asarray(y, dtype=np.float64)
         self._poisson: Poisson = self._counts(y, exposure)
         self._begin(X)
-        weights = _weights(sample_weight, X)
+        weights = weights_of(sample_weight, X)
         self._begin_learning(y, weights)
         self._learn(y, weights, self.learn_variance)
         self._finish()

@@ -12,24 +12,21 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import RegressorMixin
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from ..checks import choice, finite, first_value, numeric, positive, problem
 from ..hyperparameters import Family
-from ..likelihoods import BernoulliLogit, Binomial, Gaussian, Poisson
+from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
-from .base import LatentGaussianEstimator
-from .classification import _levels
+from .base import weights_of
 from .effects import Effect, joined, read
-from .gaussian_process import _weights
-from .predictive import draws, mean_quantiles
-from .predictive import quantiles as quantiles_of
+from .responses import NOISE, ORDERED, Response, at_rows, kind, read_response
 from .tables import EffectTables
+from .targets import Regression
 
 
-class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
+class GMRFRegressor(EffectTables, Regression):
     """Regression with structured effects on regions, times and groups, and a certificate.
 
     Parameters
@@ -41,30 +38,36 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
         a pandas frame of it (its index names the regions), {region: neighbours}, a networkx graph or libpysal weights;
         ``("generic", structure)``. A third entry holds starting values: ``("bym2", graph, {"precision": 4.0})``.
         A second-order walk brings its linear trend along, a seasonal effect its season, unless ``{"trend": False}``.
-    likelihood : {"poisson", "binomial", "bernoulli", "gaussian"}
+    likelihood : str or Likelihood
+        "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
+        "ordinal", "ordinal-probit" (levels), "beta" (proportions), "gamma" (amounts), "exponential", "weibull"
+        (durations, which may be censored), "gaussian", "laplace", "logistic", "student-t" (noise about eta). Its own
+        parameters are learned with the rest.
     fixed : "rest", None or list of columns
         Covariates: by default every column that is nothing else.
     levels : dict, optional
         Column -> its levels in order. Needed for regions that the graph does not name (their default is 0, 1, ...), and
         to reach times or groups beyond the data. Default in time: every step from the first to the last.
-    exposure, trials : column of X, optional
+    exposure, trials, event : column of X, optional
         Where ``fit``, ``predict`` and ``score`` find them when they are not given as arrays.
     intercept : bool
+        Ordered levels have cutpoints in its place.
     fixed_variance : float
-        Prior variance of the intercept and of each coefficient, on the scale of the data as they come. For Gaussian
-        noise it is in units of the variance of y, and the intercept's prior is about the mean of y.
+        Prior variance of the intercept and of each coefficient, on the scale of the data as they come. For noise about
+        eta it is in units of the variance of y, and the intercept's prior is about the mean of y.
     learn : bool
         Learn the hyperparameters by the evidence, or keep the starting values.
     priors : "pc", None or dict
         Priors of the hyperparameters. "pc": penalised complexity, exponential with P(sd > 1) = 0.01, for the typical
-        standard deviation of an effect over its levels ("leroux": 1/sqrt(precision); Gaussian noise: sd of y for 1);
+        standard deviation of an effect over its levels ("leroux": 1/sqrt(precision); noise about eta: sd of y for 1);
         logit phi and logit rho are N(0, 1.8^2), nearly uniform on (0, 1); 2 atanh phi of "ar1" is N(2, 1.5^2).
         None: flat. {effect: {"precision": (u, a), "phi": Normal(...)}}: P(sd > u) = a, any prior of
         ``fenchel.hyperparameters``, or None for flat; what is not named keeps its default.
     noise_variance : float, optional
         Where the variance of Gaussian noise starts; default: half that of y.
-    bound : {"tilted", "log-sum"}
-        For "binomial" and "bernoulli".
+    bound : str
+        "best": exact expectations where the likelihood has them; or one of its bounds by name, such as "tilted" or the
+        paper's "log-sum" for "binomial" and "bernoulli".
     n_restarts : int
     tol : float
         Relative duality gap of every fit.
@@ -74,12 +77,12 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
     Attributes
     ----------
     effects_ : dict of pandas frames
-        Of each effect, by level: mean, sd, lower, upper (95 %), n (observations), and for counts and proportions the
-        relative risk (odds ratio) with its interval and the probability that it is above 1.
+        Of each effect, by level: mean, sd, lower, upper (95 %), n (observations), and for counts, proportions, amounts
+        and durations the relative risk (odds, mean, hazard ratio), its interval and the probability that it is above 1.
     fixed_effects_ : pandas frame, the same for the intercept and the coefficients
     coef_, coef_std_, coef_names_, intercept_
     hyperparameters_ : pandas frame
-        Precisions, shares, correlations, and the typical sd of each effect they amount to.
+        Precisions, shares, correlations, the typical sd of each effect they amount to; the likelihood's parameters.
     levels_ : dict of lists
     elbo_, gap_, n_iter_, solution_, theta_, converged_, n_features_in_, feature_names_in_
 
@@ -102,18 +105,19 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
     def __init__(
         self,
         effects: Any = None,
-        likelihood: str = "poisson",
+        likelihood: Any = "poisson",
         *,
         fixed: Any = "rest",
         levels: Any = None,
         exposure: Any = None,
         trials: Any = None,
+        event: Any = None,
         intercept: bool = True,
         fixed_variance: float = 100.0,
         learn: bool = True,
         priors: Any = "pc",
         noise_variance: float | None = None,
-        bound: str = "tilted",
+        bound: str = "best",
         n_restarts: int = 0,
         tol: float = 1e-10,
         random_state: Any = None,
@@ -124,6 +128,7 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
         self.levels = levels
         self.exposure = exposure
         self.trials = trials
+        self.event = event
         self.intercept = intercept
         self.fixed_variance = fixed_variance
         self.learn = learn
@@ -135,7 +140,15 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
         self.random_state = random_state
 
     # -- fitting -----------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any, exposure: Any = None, trials: Any = None, sample_weight: Any = None) -> GMRFRegressor:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        exposure: Any = None,
+        trials: Any = None,
+        sample_weight: Any = None,
+        event: Any = None,
+    ) -> GMRFRegressor:
         """Fit, and learn the hyperparameters.
 
         Parameters
@@ -144,41 +157,40 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
         y : array (N,)
             NaN where unobserved: such rows are predicted like any other.
         exposure : array (N,), optional
-            "poisson": expected counts, person-years: y ~ Poisson(exposure * exp(eta)). 0 means unobserved.
+            Of counts: expected counts, person-years: y ~ Poisson(exposure * exp(eta)). 0 means unobserved.
         trials : array (N,)
             "binomial": how many of whom y are the successes.
         sample_weight : array (N,), optional
             Multiplies each row's log-likelihood.
+        event : array (N,), optional
+            Of durations: 1 where the event happened at y, 0 where it had not by then.
         """
         name = type(self).__name__
-        choice(name, "likelihood", self.likelihood, ("poisson", "binomial", "bernoulli", "gaussian"))
         X = self._frame(X, reset=True)
         y = _target(name, X, y)
-        seen = y[~np.isnan(y)]
-        gaussian = self.likelihood == "gaussian"
-        self._scale = (float(np.std(seen)) or 1.0) if gaussian else 1.0
-        self._offset = float(np.mean(seen)) if gaussian and self.intercept else 0.0
+        weights = weights_of(sample_weight, X)
+        response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y, noise = self._responds(response), kind(response.likelihood) in NOISE
+        self._scale, self._intercept = response.scale, bool(self.intercept) and kind(response.likelihood) not in ORDERED
+        self._offset = response.level if noise and self._intercept else 0.0
         self._effects = self._read(X)
         self._covariates = self._fixed_columns(X)
         self._codes, self._columns = self._rows(X)
-        self._likelihood = self._data(X, y, exposure, trials)
         self._counts = [np.bincount(c[~np.isnan(y)], minlength=len(e.levels)) for e, c in self._parts()]
-        self._learn(y, _weights(sample_weight, X), self.learn, self.n_restarts, self.random_state)
-        if self.theta_.size > sum(len(e.build().names) for e in self._effects):
-            self.theta_names_[-1] = "log noise variance"
+        self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
         variance = numeric(type(self).__name__, "fixed_variance", self.fixed_variance)
         positive(type(self).__name__, "fixed_variance", variance, "A flat prior is improper: use 100 or 1e4.")
         model = {
-            "intercept": bool(self.intercept),
+            "intercept": self._intercept,
             "fixed_variance": float(self.fixed_variance) * self._scale**2,
             "offset": self._offset,
             "priors": self._checked_priors(),
         }
         fixed = self._columns if self._columns.shape[1] else None
-        return self._likelihood, joined(self._effects, self._codes, fixed, model)
+        return self._response.likelihood, joined(self._effects, self._codes, fixed, model)
 
     def _checked_priors(self) -> Any:
         if isinstance(self.priors, Mapping):
@@ -228,7 +240,7 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
         return out
 
     def _fixed_columns(self, X: Any) -> list[Any]:
-        taken = [*self.effects, *(c for c in (self.exposure, self.trials) if c is not None)]
+        taken = [*self.effects, *(c for c in (self.exposure, self.trials, self.event) if c is not None)]
         if self.fixed is None:
             return []
         if isinstance(self.fixed, str):
@@ -255,7 +267,7 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
         return finite(where, f"X[{name!r}]", values, "Fill in missing covariates first.")
 
     def _given(self, X: Any, what: str, value: Any) -> np.ndarray | None:
-        """Exposure or trials (N,): the argument, the column the constructor names, or None."""
+        """Exposure, trials or event (N,): the argument, the column the constructor names, or None."""
         column = getattr(self, what)
         if value is None and column is None:
             return None
@@ -265,94 +277,53 @@ class GMRFRegressor(RegressorMixin, EffectTables, LatentGaussianEstimator):
             raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({X.shape[0]},)")
         return np.broadcast_to(out, (X.shape[0],))
 
-    def _data(self, X: Any, y: np.ndarray, exposure: Any, trials: Any) -> Likelihood:
+    def _read_response(self, X: Any, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
         """The likelihood of the training rows."""
-        name = type(self).__name__
-        exposure, trials = self._given(X, "exposure", exposure), self._given(X, "trials", trials)
-        for what, value, owner in (("exposure", exposure, "poisson"), ("trials", trials, "binomial")):
-            if value is not None and self.likelihood != owner:
-                raise problem(name, f'{what} meets likelihood="{self.likelihood}"', f'{what} with "{owner}" alone')
-        if self.likelihood == "poisson":
-            real = ~np.isnan(y) & (y != np.floor(y))
-            if real.any():
-                warnings.warn(
-                    f"{name}: y{first_value(real, y)} is not a whole number; y is taken as a quasi-Poisson target, and "
-                    "elbo_ is then no log probability of the data.",
-                    UserWarning,
-                    stacklevel=3,
-                )
-            return Poisson(exposure, integer=not real.any())
-        if self.likelihood == "binomial":
-            if trials is None:
-                raise problem(name, "trials is missing", "the trials of each row", "Call fit(X, y, trials=n).")
-            return Binomial(trials, self.bound)
-        if self.likelihood == "bernoulli":
-            return BernoulliLogit(self.bound)
-        return Gaussian(self._scale**2 / 2 if self.noise_variance is None else float(self.noise_variance))
+        name, likelihood = type(self).__name__, self.likelihood
+        rows = {what: self._given(X, what, value) for what, value in rows.items()}
+        real = ~np.isnan(y) & (y != np.floor(y))
+        if likelihood == "poisson" and real.any() and rows["trials"] is None:
+            warnings.warn(
+                f"{name}: y{first_value(real, y)} is not a whole number; y is taken as a quasi-Poisson target, and "
+                "elbo_ is then no log probability of the data.",
+                UserWarning,
+                stacklevel=3,
+            )
+            likelihood = Poisson(integer=False)
+        if likelihood == "gaussian" and self.noise_variance is not None:
+            likelihood = Gaussian(float(self.noise_variance))
+        bound = self.bound if isinstance(likelihood, str) else "best"
+        return read_response(name, likelihood, bound, y, rows, weights)
 
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         codes, columns = self._rows(self._frame(X, reset=False))
         blocks = [effect.design(code) for effect, code in zip(self._effects, codes, strict=True)]
-        ones = np.ones((columns.shape[0], int(self.intercept)))
+        ones = np.ones((columns.shape[0], int(self._intercept)))
         design = sp.hstack([*blocks, sp.csr_array(np.hstack([ones, columns]))], format="csr")
         return self.solution_.posterior.predict(design=design, offset=self._offset)
 
-    def _at(self, X: Any, exposure: Any, trials: Any) -> Likelihood:
-        """The likelihood of new rows."""
-        if self.likelihood == "poisson":
-            return Poisson(self._given(X, "exposure", exposure), integer=False)
-        if self.likelihood == "binomial":
-            n = self._given(X, "trials", trials)
-            return Binomial(1.0 if n is None else n, self.bound)
-        return self.likelihood_
-
-    def _moments(self, X: Any, exposure: Any, trials: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
+    def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         h, rho = self._predictors(X)
-        return self._at(self._frame(X, reset=False), exposure, trials), h, rho
+        frame = self._frame(X, reset=False)
+        found = {what: self._given(frame, what, value) for what, value in rows.items()}
+        new = at_rows(type(self).__name__, self.likelihood_, h.shape[0], found)
+        return Poisson(new.exposure, integer=False) if isinstance(new, Poisson) else new, h, rho
 
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:
         """The mean of y (M,), the posterior's uncertainty integrated out: a count, a number of successes, a value.
 
         Without exposure it is a rate, without trials a probability. Regions and times without data are predicted too.
         """
-        likelihood, h, rho = self._moments(X, exposure, trials)
-        return np.asarray(likelihood.predictive_mean(h, rho))
+        return np.asarray(self._mean_of(self._moments(X, exposure=exposure, trials=trials), with_std=False))
 
-    def predict_rate(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
-        """Posterior quantiles (M, Q) of the rate per unit of exposure, of the probability, or of a Gaussian's mean."""
-        check_is_fitted(self)
-        return mean_quantiles(self.likelihood_, *self._predictors(X), _levels(type(self).__name__, quantiles))
-
-    def predict_quantiles(
-        self, X: Any, quantiles: Any = (0.025, 0.5, 0.975), exposure: Any = None, trials: Any = None
-    ) -> np.ndarray:
-        """Quantiles of the y that will be seen: (M, Q)."""
-        likelihood, h, rho = self._moments(X, exposure, trials)
-        return quantiles_of(likelihood, h, rho, _levels(type(self).__name__, quantiles))
-
-    def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None, trials: Any = None
-    ) -> np.ndarray:
-        """Draws from the posterior predictive distribution of each row: (M, n_samples)."""
-        likelihood, h, rho = self._moments(X, exposure, trials)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        return draws(likelihood, h, rho, int(n_samples), rng)
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, trials: Any = None) -> float:
-        """The mean log predictive density of the observed y (larger is better); rows with y = NaN do not count."""
-        likelihood, h, rho = self._moments(X, exposure, trials)
-        y = _target(type(self).__name__, X, y)
-        density = np.asarray(likelihood.predictive_log_density(y, h, rho))
-        seen = ~np.isnan(density)
-        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)[seen]
-        return float(np.average(density[seen], weights=weights))
+    def _scored(self, y: Any, n: int) -> np.ndarray:
+        return _target(type(self).__name__, np.empty(n), y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = True
-        tags.regressor_tags.poor_score = True  # the score is a log density, not R^2
         return tags
 
 

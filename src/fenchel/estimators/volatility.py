@@ -21,8 +21,7 @@ from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
 from ..likelihoods.base import Likelihood
-from .base import LatentGaussianEstimator
-from .classification import _levels
+from .base import LatentGaussianEstimator, levels_of
 from .effects import OffsetField
 from .filtering import FilteredPath, Message, VolatilityPath, window_filter
 from .levels import increasing, steps_of, times_of
@@ -225,7 +224,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         check_is_fitted(self)
         import pandas as pd
 
-        q = _levels(type(self).__name__, quantiles)
+        q = levels_of(type(self).__name__, quantiles)
         h, rho = self._at_steps(self._ahead(steps))
         with np.errstate(over="ignore"):
             columns = {"volatility": np.exp(h / 2 + rho / 8), "return_sd": np.exp(h / 2 + rho / 4)}
@@ -262,7 +261,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     def predict_quantiles(self, X: Any = None, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Quantiles of the return at times X: (M, Q)."""
         h, rho = self._predictors(X)
-        levels = _levels(type(self).__name__, quantiles)
+        levels = levels_of(type(self).__name__, quantiles)
         return np.stack([return_quantile(h, rho, level) for level in levels], axis=1)
 
     def sample_y(self, X: Any = None, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:

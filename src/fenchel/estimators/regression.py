@@ -1,0 +1,304 @@
+"""Regression with any likelihood: y ~ p(y | eta), eta a Gaussian process or X w + b.
+
+    eta = mean + f(x), f ~ GP(0, kernel)              eta = X w + b, w_d ~ N(0, v), b ~ N(mean, ...)
+
+``likelihood`` is a name or a Likelihood; its own parameters (a noise variance, a shape, cutpoints) are learned by the
+evidence together with the prior's. The mean is the link of the overall mean of y, so that the prior speaks about
+departures from it. Where eta is on the scale of y (Gaussian, Laplace, logistic and Student's noise), the default kernel
+and the variances of the weights are in units of the variance of y.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from ..checks import choice, numeric
+from ..hyperparameters import Family
+from ..likelihoods.base import Likelihood
+from .base import weights_of
+from .gaussian_process import GaussianProcess
+from .linear import LinearModel
+from .responses import ORDERED, kind, read_response, some_rows
+from .targets import Regression
+
+
+class _Generic(Regression):
+    """A likelihood by name or as it is, its rows' parameters as keywords."""
+
+    likelihood: Any
+    bound: str
+
+    def _read(self, y: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
+        name = type(self).__name__
+        return self._responds(read_response(name, self.likelihood, self.bound, numeric(name, "y", y), rows, weights))
+
+    def predict(self, X: Any, return_std: bool = False, exposure: Any = None, trials: Any = None) -> Any:
+        """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
+
+        Parameters
+        ----------
+        X : array (M, D)
+        return_std : bool
+            Also the standard deviation (M,) of the y that will be seen, noise included.
+        exposure, trials : float or array (M,), optional
+            Default: 1.
+        """
+        return self._mean_of(self._moments(X, exposure=exposure, trials=trials), return_std)
+
+
+class GaussianProcessRegressor(GaussianProcess, _Generic):
+    """Gaussian process regression with any likelihood, and a certificate.
+
+    Near to ``sklearn.gaussian_process.GaussianProcessRegressor``, but the noise variance is learned, ``return_std`` is
+    of the y that will be seen, and y may be counts, amounts, durations, proportions or ordered levels.
+
+    Parameters
+    ----------
+    kernel : kernel of sklearn.gaussian_process.kernels, optional
+        Of the latent function, on the scale of eta. Default: a constant times ``RBF(1.0)``, both learned.
+    likelihood : str or Likelihood
+        "gaussian", "laplace", "logistic", "student-t" (noise about eta; four degrees of freedom), "poisson",
+        "negative-binomial", "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations,
+        which may be censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal",
+        "ordinal-probit" (levels; the cutpoints start at the link of the cumulative frequencies).
+    mean : "link" or float
+        The prior mean of eta: the link of the overall mean of y (0 for ordered levels, whose cutpoints carry it; the
+        median for heavy-tailed noise), or a number.
+    bound : str
+        "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
+    optimizer : "fmin_l_bfgs_b" or None
+        Learn the kernel and the likelihood's own parameters by the evidence, or keep them.
+    learn_likelihood : bool
+        Whether the likelihood's own parameters are learned too.
+    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state
+        As in ``GaussianProcessClassifier``.
+
+    Attributes
+    ----------
+    kernel_ : the kernel with its learned hyperparameters
+    likelihood_ : the likelihood with its learned parameters
+    mean_ : float
+    classes_ : the labels in order, of "bernoulli", "probit" and the ordinal ones
+    X_train_, n_features_in_, feature_names_in_
+    elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.estimators import GaussianProcessRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.linspace(0, 6, 60)[:, None]
+    >>> y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_t(2, 60)
+    >>> model = GaussianProcessRegressor(likelihood="laplace").fit(x, y)
+    >>> mean, sd = model.predict(x, return_std=True)
+    >>> bool(np.abs(mean - np.sin(2 * x[:, 0])).mean() < 0.1), model.converged_
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        kernel: Any = None,
+        likelihood: Any = "gaussian",
+        *,
+        mean: str | float = "link",
+        bound: str = "best",
+        optimizer: str | None = "fmin_l_bfgs_b",
+        learn_likelihood: bool = True,
+        n_restarts_optimizer: int = 0,
+        warm_start: bool = False,
+        copy_X_train: bool = True,
+        tol: float = 1e-10,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.likelihood = likelihood
+        self.mean = mean
+        self.bound = bound
+        self.optimizer = optimizer
+        self.learn_likelihood = learn_likelihood
+        self.n_restarts_optimizer = n_restarts_optimizer
+        self.warm_start = warm_start
+        self.copy_X_train = copy_X_train
+        self.tol = tol
+        self.random_state = random_state
+
+    def _mean(self) -> float:
+        return self.mean_
+
+    def _scale(self) -> float:
+        return self._response.scale
+
+    def _model(self) -> tuple[Likelihood, Family]:
+        return self._response.likelihood, self._family()
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        event: Any = None,
+    ) -> GaussianProcessRegressor:
+        """Fit, and learn the kernel and the likelihood's own parameters.
+
+        Parameters
+        ----------
+        X : array (N, D)
+        y : array (N,)
+            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order.
+        sample_weight : array (N,), optional
+            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+        exposure : array (N,), optional
+            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
+        trials : array (N,)
+            "binomial": how many of whom y are the successes.
+        event : array (N,), optional
+            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        weights = weights_of(sample_weight, X)
+        y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        if isinstance(self.mean, str):
+            choice(type(self).__name__, "mean", self.mean, ("link",), "Or a number.")
+        self.mean_ = self._response.level if isinstance(self.mean, str) else float(self.mean)
+        self._begin(X)
+        learned, own = self.optimizer is not None, self.learn_likelihood
+        self._learn(y, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+        self._finish()
+        return self
+
+
+class BayesianLinearRegression(LinearModel, _Generic):
+    """A generalised linear model with any likelihood and the posterior of its coefficients.
+
+    Parameters
+    ----------
+    prior : {"ridge", "ard"}
+        One variance for all coefficients, or one for each feature (automatic relevance determination).
+    likelihood : str or Likelihood
+        As in ``GaussianProcessRegressor``.
+    bound : str
+        "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
+    variance : float or array (D,)
+        Prior variance of the coefficients, or where learning starts, on the scale of X; in units of ``scale_ ** 2``.
+    learn_variance, learn_likelihood : bool
+        Maximise the evidence over the variance, over the likelihood's own parameters, or keep them.
+    fit_intercept : bool
+        Ordered levels have cutpoints in its place.
+    intercept_variance : float
+        Prior variance of the intercept about ``mean_``, in units of ``scale_ ** 2``; never learned.
+    variance_bounds : pair of float
+        Where a learned variance may lie, in the same units.
+    tol : float
+        Relative gap of every fit.
+
+    Attributes
+    ----------
+    coef_, coef_std_ : arrays (D,)
+        Posterior mean and standard deviation.
+    intercept_, intercept_std_ : float
+    coef_cov_ : array (D, D)
+    variance_ : float or array (D,)
+        As learned, in units of ``scale_ ** 2``.
+    scale_ : float
+        The standard deviation of y where eta is on its scale, 1 elsewhere.
+    mean_ : float
+        The prior mean of the intercept: the link of the overall mean of y; 0 without one.
+    likelihood_, classes_, n_features_in_, feature_names_in_
+    elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.estimators import BayesianLinearRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 2))
+    >>> time = rng.weibull(1.5, 300) * np.exp(-(X @ [0.6, 0.0]) / 1.5)
+    >>> model = BayesianLinearRegression(likelihood="weibull").fit(X, np.minimum(time, 1.0), event=time < 1.0)
+    >>> bool(abs(model.coef_[0] - 0.6) < 0.2), bool(abs(model.likelihood_.shape - 1.5) < 0.2)
+    (True, True)
+    >>> model.predict_survival(X[:2], [0.5, 1.0]).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        prior: str = "ridge",
+        likelihood: Any = "gaussian",
+        *,
+        bound: str = "best",
+        variance: Any = 1.0,
+        learn_variance: bool = True,
+        learn_likelihood: bool = True,
+        fit_intercept: bool = True,
+        intercept_variance: float = 100.0,
+        variance_bounds: tuple[float, float] = (1e-6, 1e6),
+        tol: float = 1e-10,
+    ) -> None:
+        self.prior = prior
+        self.likelihood = likelihood
+        self.bound = bound
+        self.variance = variance
+        self.learn_variance = learn_variance
+        self.learn_likelihood = learn_likelihood
+        self.fit_intercept = fit_intercept
+        self.intercept_variance = intercept_variance
+        self.variance_bounds = variance_bounds
+        self.tol = tol
+
+    def _mean(self) -> float:
+        return self.mean_
+
+    def _scale(self) -> float:
+        return self.scale_
+
+    def _has_intercept(self) -> bool:
+        return bool(self.fit_intercept) and kind(self._response.likelihood) not in ORDERED
+
+    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
+        made = self._response.likelihood.with_theta(self._own)
+        return some_rows(made, rows)
+
+    def _learns_likelihood(self) -> bool:
+        return self.learn_likelihood and self._own.size > 0
+
+    def _begin_at(self, theta: np.ndarray) -> None:
+        self._own = theta
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        event: Any = None,
+    ) -> BayesianLinearRegression:
+        """Fit, and learn the variance and the likelihood's own parameters.
+
+        Parameters
+        ----------
+        X : array (N, D) or scipy sparse
+        y, sample_weight, exposure, trials, event : as in ``GaussianProcessRegressor.fit``
+        """
+        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
+        weights = weights_of(sample_weight, X)
+        y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        self.scale_, self._own = self._response.scale, self._response.likelihood.theta
+        self.mean_ = self._response.level if self._has_intercept() else 0.0
+        self._begin(X)
+        own = self._learns_likelihood()
+        if not self.learn_variance and own:
+            self._groups = np.full_like(self._groups, -1)
+        self._begin_learning(y, weights)
+        self._learn(y, weights, self.learn_variance or own, own=own)
+        self._finish()
+        self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
+        self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])
+        return self

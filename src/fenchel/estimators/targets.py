@@ -1,0 +1,128 @@
+"""What the estimators of any likelihood share: targets in, predictive distributions out.
+
+    E[y], Var[y], P(y <= x), log p(y)      under y ~ p(y | eta), eta ~ N(h, rho): the posterior's uncertainty is in all
+
+A subclass says what eta is at new rows (``_predictors``); the rows' own parameters (exposure, trials, event) come with
+every call and default to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.base import RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from ..checks import problem, vector
+from ..likelihoods.base import Likelihood
+from .base import LatentGaussianEstimator, levels_of
+from .predictive import draws, mean_quantiles
+from .predictive import quantiles as quantiles_of
+from .responses import DURATIONS, LABELS, NAMES, Response, at_rows, encoded, kind
+
+
+def _has(method: str, what: str, kinds: tuple[str, ...]) -> Callable[[Any], bool]:
+    """Whether the estimator's likelihood is one of ``kinds``; without it the method does not exist."""
+
+    def check(estimator: Any) -> bool:
+        given = estimator.likelihood
+        if (NAMES.get(given) if isinstance(given, str) else kind(given)) in kinds:
+            return True
+        words = " or ".join(f'"{word}"' for word, name in NAMES.items() if name in kinds)
+        got = f"{method}() asks for {what}, and likelihood={given!r} has none"
+        raise AttributeError(str(problem(type(estimator).__name__, got, words)))
+
+    return check
+
+
+class Regression(RegressorMixin, LatentGaussianEstimator):
+    """The likelihood's side: targets in, predictive distributions out."""
+
+    likelihood: Any
+    classes_: np.ndarray
+    _response: Response
+
+    def _responds(self, response: Response) -> np.ndarray:
+        """Keep the likelihood of the training rows; y as it takes it."""
+        self._response = response
+        if response.classes is not None:
+            self.classes_ = response.classes
+        return response.y
+
+    def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
+        """The likelihood at new rows, and the mean and variance of eta there."""
+        check_is_fitted(self)
+        h, rho = self._predictors(X)
+        return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, rho
+
+    def _labels(self, levels: np.ndarray) -> np.ndarray:
+        return levels if self._response.classes is None else self.classes_[levels.astype(int)]
+
+    def _mean_of(self, moments: tuple[Likelihood, np.ndarray, np.ndarray], with_std: bool) -> Any:
+        """The mean of y (M,), and its standard deviation if asked for; of labels, of their values."""
+        likelihood, h, rho = moments
+        if self._response.classes is not None:
+            p = np.asarray(likelihood.predictive_probabilities(h, rho))
+            mean = p @ self.classes_
+            return (mean, np.sqrt(np.maximum(p @ self.classes_**2 - mean**2, 0.0))) if with_std else mean
+        mean = np.asarray(likelihood.predictive_mean(h, rho))
+        return (mean, np.sqrt(np.asarray(likelihood.predictive_variance(h, rho)))) if with_std else mean
+
+    @available_if(_has("predict_proba", "labels", LABELS))
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """P(y = k | X, data) of labels: (M, K), columns as ``classes_``."""
+        likelihood, h, rho = self._moments(X)
+        return np.asarray(likelihood.predictive_probabilities(h, rho))
+
+    def predict_rate(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
+        """Posterior quantiles (M, Q) of E[y | eta] itself, at exposure 1 and one trial: without the noise of y."""
+        likelihood, h, rho = self._moments(X)
+        return mean_quantiles(likelihood, h, rho, levels_of(type(self).__name__, quantiles), self._response.classes)
+
+    def predict_quantiles(
+        self, X: Any, quantiles: Any = (0.025, 0.5, 0.975), exposure: Any = None, trials: Any = None
+    ) -> np.ndarray:
+        """Quantiles of the y that will be seen: (M, Q)."""
+        likelihood, h, rho = self._moments(X, exposure=exposure, trials=trials)
+        return self._labels(quantiles_of(likelihood, h, rho, levels_of(type(self).__name__, quantiles)))
+
+    @available_if(_has("predict_survival", "durations", DURATIONS))
+    def predict_survival(self, X: Any, times: Any) -> np.ndarray:
+        """P(T > t | X, data) of durations: (M,) for one time, (M, T) for several."""
+        likelihood, h, rho = self._moments(X)
+        return np.asarray(likelihood.predictive_survival(times, h, rho))  # type: ignore[attr-defined]
+
+    def sample_y(
+        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None, trials: Any = None
+    ) -> np.ndarray:
+        """Draws from the posterior predictive distribution of each row on its own: (M, n_samples)."""
+        likelihood, h, rho = self._moments(X, exposure=exposure, trials=trials)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        return self._labels(draws(likelihood, h, rho, int(n_samples), rng))
+
+    def score(
+        self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, trials: Any = None, event: Any = None
+    ) -> float:
+        """The mean log predictive density of y (larger is better); rows with y = NaN do not count.
+
+        The density of a censored row is the probability to last longer.
+        """
+        likelihood, h, rho = self._moments(X, exposure=exposure, trials=trials, event=event)
+        y = self._scored(y, h.shape[0])
+        y = y if self._response.classes is None else encoded(type(self).__name__, self.classes_, y)
+        density = np.asarray(likelihood.predictive_log_density(y, h, rho))
+        seen = ~np.isnan(density)
+        weights = None if sample_weight is None else vector(type(self).__name__, "sample_weight", sample_weight, y.size)
+        return float(np.average(density[seen], weights=None if weights is None else weights[seen]))
+
+    def _scored(self, y: Any, n: int) -> np.ndarray:
+        return vector(type(self).__name__, "y", y, n)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # the score is a log density, not R^2
+        return tags
