@@ -7,7 +7,15 @@ import pytest
 from scipy.sparse.csgraph import connected_components
 
 from fenchel import datasets
-from fenchel.datasets import load_germany, load_glass, load_pima, load_stochvol
+from fenchel.datasets import (
+    load_germany,
+    load_glass,
+    load_house_votes,
+    load_pima,
+    load_stochvol,
+    load_verbal_aggression,
+    load_zoo,
+)
 
 
 def test_germany_counts():
@@ -82,6 +90,39 @@ def test_stochvol():
     np.testing.assert_allclose(pound.returns[1:], 100 * np.diff(np.log(pound.rate)), atol=1e-6)
 
 
+def test_house_votes():
+    votes = load_house_votes()
+    assert votes.X.shape == (435, len(votes.feature_names)) == (435, 16)
+    assert np.isnan(votes.X).sum() == 392
+    assert set(np.unique(votes.X[~np.isnan(votes.X)])) == {0.0, 1.0}
+    assert ((votes.party == "democrat").sum(), (votes.party == "republican").sum()) == (267, 168)
+    freeze = votes.X[:, votes.feature_names.index("physician fee freeze")]  # the vote that splits the parties
+    assert np.nanmean(freeze[votes.party == "republican"]) > 0.95
+    assert np.nanmean(freeze[votes.party == "democrat"]) < 0.1
+
+
+def test_verbal_aggression():
+    two, three = load_verbal_aggression(), load_verbal_aggression(categories=3)
+    assert two.X.shape == three.X.shape == (316, 24)
+    assert two.feature_names == three.feature_names
+    assert set(np.unique(three.X)) == {0.0, 1.0, 2.0}
+    np.testing.assert_array_equal(two.X, three.X > 0)
+    assert ((two.gender == "female").sum(), (two.gender == "male").sum()) == (243, 73)
+    with pytest.raises(ValueError, match="categories = 4 is not known; expected 2 or 3"):
+        load_verbal_aggression(4)
+
+
+def test_zoo():
+    zoo = load_zoo()
+    assert zoo.X.shape == (101, len(zoo.feature_names)) == (101, 16)
+    legs = zoo.feature_names.index("legs")
+    assert set(np.unique(zoo.X[:, legs])) == {0.0, 2.0, 4.0, 5.0, 6.0, 8.0}
+    assert set(np.unique(np.delete(zoo.X, legs, axis=1))) == {0.0, 1.0}
+    assert (zoo.type == "mammal").sum() == 41
+    milk = zoo.X[:, zoo.feature_names.index("milk")]
+    np.testing.assert_array_equal(milk == 1, zoo.type == "mammal")
+
+
 @pytest.mark.parametrize("name", [name for name in datasets.__all__ if name.startswith("load_")])
 def test_every_loader_says_where_its_data_is_from(name):
     data = getattr(datasets, name)()
@@ -94,5 +135,5 @@ def test_every_file_is_in_the_readme():
     folder = files("fenchel.datasets").joinpath("data")
     text = folder.joinpath("README.md").read_text(encoding="utf-8")
     names = [entry.name for entry in folder.iterdir() if entry.is_file() and entry.name != "README.md"]
-    assert len(names) == 9
+    assert len(names) == 13
     assert all(f"`{name}`" in text for name in names)

@@ -138,6 +138,16 @@ def test_the_volatility_estimator_example(tmp_path, capsys):
     assert "with probability 0.95" in capsys.readouterr().out
 
 
+def test_the_votes_example(tmp_path, capsys):
+    model, found = load("house_votes").main(tmp_path / "picture.png")
+    assert model.converged_
+    assert model.gap_ < 1e-6
+    assert found.best_by_evidence == 2
+    assert (found.bits < 0.7 * found.baseline).all()
+    assert drawn(tmp_path / "picture.png")
+    assert "95% of the members with their party" in capsys.readouterr().out
+
+
 def test_the_bounds_example_prints_what_its_page_shows(tmp_path, capsys):
     found = load("bounds").main(tmp_path / "picture.png", n_halves=1)
     for name in ("pima", "cancer", "progress"):

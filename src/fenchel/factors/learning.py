@@ -1,10 +1,12 @@
 """Learn loadings, offsets and noise of a factor model by its evidence.
 
-    maximise   sum_r P_r(W, b, v) - strength/2 |W|^2
+    maximise   sum_r P_r(W, b, v) - strength/2 |W|^2 - |b - b0|^2 / 200
 
-by L-BFGS with exact gradients (nothing is differentiated through the fits), every row's fit warm-started from the last.
-The objective of the accepted steps never falls. The prior's strength is chosen, or learned by MacKay's rule at the
-optimum: with H_p = sum_r lam_rp E[z z'] the curvature in the loadings of predictor p,
+b0 are the offsets of a table without factors, and the last term (not for gaussian columns) only holds those that would
+run away: a level that was never seen, a column of zeros. By L-BFGS with exact gradients (nothing is differentiated
+through the fits), every row's fit warm-started from the last. The objective of the accepted steps never falls by more
+than the rows' gaps. The prior's strength is chosen, or learned by MacKay's rule at the optimum: with H_p = sum_r lam_rp
+E[z z'] the curvature in the loadings of predictor p,
 
     strength = gamma / |W|^2,    gamma = sum_p tr H_p (H_p + strength I)^-1,   the number of well determined loadings
 
@@ -28,6 +30,7 @@ from .model import Evidence, FactorModel, Parameters
 _LONG, _SAMPLE = 20_000, 4_000  # rows from which a sample of so many is learned first
 _FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
 _PAIRS = 30
+_OFFSET_PRECISION, _LEAST_NOISE = 0.01, 1e-6  # of an offset around b0; of a noise variance relative to its column's
 
 
 @dataclass
@@ -35,10 +38,7 @@ class Learned:
     """What was learned.
 
     objective : float
-        elbo - strength/2 |W|^2.
-    log_evidence : float
-        objective + 1/2 sum_p log|strength (H_p + strength I)^-1|: the loadings integrated out as MacKay does, so that
-        numbers of factors can be compared. An approximation, no bound; for strength > 0.
+        elbo - strength/2 |W|^2 - |b - b0|^2 / 200.
     elbo, gap : float
         The evidence bound of the table at the learned parameters, and its certificate.
     trace : list of float
@@ -49,7 +49,6 @@ class Learned:
 
     parameters: Parameters
     objective: float
-    log_evidence: float
     elbo: float
     gap: float
     strength: float
@@ -129,19 +128,21 @@ def _learn_from(
 def _search(
     model: FactorModel, values: np.ndarray, start: Parameters, size: float, tol: float, max_iter: int, report: Any
 ) -> tuple[Learned, Evidence]:
-    code = Code(model, start)
+    _, centre, _, variance = _standardised(model, values)
+    code = Code(model, start, variance)
+    held = _OFFSET_PRECISION * np.repeat(~model.gaussian, model.widths)
     last: dict[str, Any] = {"start": None, "x": None}
     trace: list[float] = []
 
     def evaluate(x: np.ndarray) -> tuple[float, np.ndarray]:
         parameters = code.read(x)
         evidence = model.evidence(values, parameters, last["start"], tol)
-        W = parameters.loadings
-        value = evidence.elbo - 0.5 * size * float(np.sum(W * W))
+        W, away = parameters.loadings, parameters.offset - centre
+        value = evidence.elbo - 0.5 * size * float(np.sum(W * W)) - 0.5 * float(held @ (away * away))
         if not np.isfinite(value):
             return np.inf, np.zeros_like(x)
         last.update(start=evidence.start, x=np.array(x), evidence=evidence, value=value)
-        return -value, -code.slope(evidence, evidence.loadings - size * W)
+        return -value, -code.slope(evidence, evidence.loadings - size * W, evidence.offset - held * away)
 
     def accepted(x: np.ndarray) -> None:
         trace.append(float(last["value"]))
@@ -169,25 +170,22 @@ def _search(
     if not evidence.converged:
         status += "; some rows' fits did not reach their gap"
     value = float(last["value"])
-    weighed = value + _occam(evidence.second, size)
-    result = Learned(
-        code.read(found.x), value, weighed, evidence.elbo, evidence.gap, size, trace, int(found.nit), done, status
-    )
+    result = Learned(code.read(found.x), value, evidence.elbo, evidence.gap, size, trace, int(found.nit), done, status)
     return result, evidence
 
 
 class Code:
     """Parameters as one flat vector: loadings, offsets, then the logs of the noise variances."""
 
-    def __init__(self, model: FactorModel, like: Parameters) -> None:
+    def __init__(self, model: FactorModel, like: Parameters, variance: np.ndarray) -> None:
         self.model, self.shape = model, like.loadings.shape
         self.columns = np.flatnonzero(model.gaussian)
         self.shared = model.noise == "shared"
         n = self.shape[0] * (self.shape[1] + 1)
         noises = 0 if self.columns.size == 0 else 1 if self.shared else self.columns.size
-        logs = np.log(like.variance[self.columns]) if noises else np.zeros(0)
-        floor = float(logs.min()) - 25.0 if noises else 0.0  # a column that the factors explain wholly
-        self.bounds = [(None, None)] * n + [(floor, None)] * noises
+        floors = np.log(_LEAST_NOISE * variance[self.columns])  # a column that the factors explain wholly
+        floors = floors.min(keepdims=True) if self.shared and noises else floors
+        self.bounds = [(None, None)] * n + [(float(floor), None) for floor in floors]
 
     def write(self, p: Parameters) -> np.ndarray:
         logs = np.log(p.variance[self.columns])
@@ -201,11 +199,11 @@ class Code:
         variance[self.columns] = np.exp(x[P * (L + 1) :])
         return Parameters(x[: P * L].reshape(P, L).copy(), x[P * L : P * (L + 1)].copy(), variance)
 
-    def slope(self, evidence: Evidence, loadings: np.ndarray) -> np.ndarray:
+    def slope(self, evidence: Evidence, loadings: np.ndarray, offset: np.ndarray) -> np.ndarray:
         logs = evidence.log_variance[self.columns]
         if self.shared and self.columns.size:
             logs = np.array([logs.sum()])
-        return np.concatenate([loadings.ravel(), evidence.offset, logs])
+        return np.concatenate([loadings.ravel(), offset, logs])
 
 
 def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:
@@ -213,13 +211,6 @@ def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:
     eigenvalues = np.linalg.eigvalsh(second)
     gamma = float(np.sum(eigenvalues / (eigenvalues + size)))
     return float(np.clip(gamma / max(float(np.sum(W * W)), 1e-300), _FEWEST, _MOST))
-
-
-def _occam(second: np.ndarray, size: float) -> float:
-    """1/2 sum_p log|size (H_p + size I)^-1|: what the loadings' own uncertainty costs."""
-    if size <= 0.0:
-        return -np.inf
-    return -0.5 * float(np.sum(np.log1p(np.maximum(np.linalg.eigvalsh(second), 0.0) / size)))
 
 
 def rotated(p: Parameters) -> Parameters:

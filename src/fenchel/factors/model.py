@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.special import softmax
 
 from ..checks import choice, problem
 from ..inference import solver_for
@@ -296,7 +297,9 @@ class FactorModel:
             V = np.zeros((mean.shape[0], W.shape[0], W.shape[0]))
             if covariance is not None:
                 V = np.einsum("ai,rij,bj->rab", W, covariance, W, optimize=True)
-            if kind == "multinomial":
+            if kind == "multinomial" and covariance is None:
+                out.append(softmax(np.column_stack([h, np.zeros(h.shape[0])]), axis=1))
+            elif kind == "multinomial":
                 out.append(MultinomialLogit(W.shape[0] + 1).predictive_probabilities(h, V))
             elif kind == "bernoulli":
                 out.append(BernoulliLogit().predictive_probabilities(h[:, 0], V[:, 0, 0]))

@@ -1,0 +1,244 @@
+"""Factor models of tables: hidden cells predicted, and the time of an iteration over many rows.
+
+    python benchmarks/factors.py            everything, about twenty minutes on two cores
+    python benchmarks/factors.py --quick    one seed, fewer rows
+    python benchmarks/factors.py --rows     the second part alone
+
+First, a tenth of the cells is hidden, the model learned without them, and each hidden cell priced at -log2 of the
+probability it was given. The rivals of ``ProbabilisticPCA``: each column by its own frequencies (with a half added),
+and Gaussian PCA, the usual shortcut: categories as 0/1 columns, the holes filled by a low-rank fit again and again
+until they settle (iterative SVD, shrunk as probabilistic PCA's posterior mean is), the filled values clipped to [0.01,
+0.99] and categories renormalised. Numbers of factors, 1 to 8, are chosen by the evidence of what is seen, or by hiding
+another tenth of it; "best" is what Gaussian PCA would get if it knew the hidden cells. The last columns: in how many
+seeds ours is better than the columns alone and Gaussian PCA as chosen, and the numbers of factors, a digit a seed; the
+first for the evidence, the second for hidden cells.
+
+Second, a Newton iteration over all rows of a 0/1 table against X @ W and a Cholesky factorisation of an L x L matrix a
+row (numpy on the stack), in one run, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import tracemalloc
+from collections.abc import Callable
+
+import numpy as np
+import scipy
+
+import fenchel
+from fenchel.datasets import load_house_votes, load_verbal_aggression, load_zoo
+from fenchel.factors.columns import Table, read
+from fenchel.factors.curvature import integrated
+from fenchel.factors.learning import learn
+from fenchel.factors.model import FactorModel, Parameters
+from fenchel.factors.selection import fitted, held_out, hide, without_factors
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
+
+
+def tables() -> dict[str, Table]:
+    zoo = load_zoo()
+    legs = zoo.feature_names.index("legs")
+    return {
+        "house votes": read(load_house_votes().X),
+        "verbal aggression, two categories": read(load_verbal_aggression(2).X),
+        "verbal aggression, three categories": read(load_verbal_aggression(3).X, "multinomial"),
+        "zoo": read(zoo.X, {legs: "multinomial"}),
+    }
+
+
+# -- hidden cells --------------------------------------------------------------------------------------
+def bits(log_p: np.ndarray) -> float:
+    return float(-np.nanmean(log_p) / np.log(2))
+
+
+def by_evidence(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str) -> int:
+    """The number of factors with the largest evidence of the cells that are not in ``mask``."""
+    rest, best, chosen, worse = np.where(mask, np.nan, table.values), -np.inf, sizes[0], 0
+    for size in sizes:
+        model = FactorModel(table.kinds, table.n_levels, size, bound)
+        found, own = fitted(model, table, rest)
+        value = integrated(model, own.apply(rest), found)
+        best, chosen, worse = (value, size, 0) if value > best else (best, chosen, worse + 1)
+        if worse == 2:
+            break
+    return chosen
+
+
+def by_cells(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str) -> int:
+    """The number of factors that predicts another tenth of the cells best, those in ``mask`` unseen."""
+    rest = Table(table.columns, np.where(mask, np.nan, table.values), table.frame)
+    inner, best, chosen, worse = hide(rest.values, 0.1, np.random.default_rng(99)), np.inf, sizes[0], 0
+    for size in sizes:
+        value = bits(held_out(FactorModel(table.kinds, table.n_levels, size, bound), rest, inner))
+        best, chosen, worse = (value, size, 0) if value < best else (best, chosen, worse + 1)
+        if worse == 2:
+            break
+    return chosen
+
+
+def ours(table: Table, mask: np.ndarray, size: int, bound: str) -> float:
+    return bits(held_out(FactorModel(table.kinds, table.n_levels, size, bound), table, mask))
+
+
+def indicators(table: Table) -> tuple[np.ndarray, list[slice]]:
+    """0/1 columns: one for two levels, K for K; NaN for holes."""
+    parts, slices, at = [], [], 0
+    for j, column in enumerate(table.columns):
+        y = table.values[:, j]
+        wanted = np.array([1.0]) if column.n_levels == 2 else np.arange(float(column.n_levels))
+        parts.append(np.where(np.isnan(y)[:, None], np.nan, y[:, None] == wanted))
+        slices.append(slice(at, at + wanted.size))
+        at += wanted.size
+    return np.concatenate(parts, axis=1), slices
+
+
+def gaussian_pca(table: Table, mask: np.ndarray, size: int, sweeps: int = 500) -> np.ndarray:
+    """log p of the hidden cells by clipped low-rank values."""
+    X, slices = indicators(table)
+    wide = np.concatenate([np.repeat(mask[:, [j]], s.stop - s.start, axis=1) for j, s in enumerate(slices)], axis=1)
+    hole = np.isnan(X) | wide
+    X = np.where(hole, np.nan, X)
+    filled = np.where(hole, np.nanmean(X, axis=0), X)
+    for _ in range(sweeps):
+        middle = filled.mean(axis=0)
+        U, d, Vt = np.linalg.svd(filled - middle, full_matrices=False)
+        noise = np.mean(d[size:] ** 2) if d.size > size else 0.0
+        shrunk = (d[:size] ** 2 - noise) / d[:size]  # the posterior mean of probabilistic PCA
+        low = middle + (U[:, :size] * shrunk) @ Vt[:size]
+        change = np.max(np.abs(low[hole] - filled[hole]), initial=0.0)
+        filled = np.where(hole, low, X)
+        if change < 1e-6:
+            break
+    p = np.clip(filled, 0.01, 0.99)
+    out = np.full(mask.shape, np.nan)
+    for j, own in enumerate(slices):
+        rows = mask[:, j]
+        y = table.values[rows, j].astype(int)
+        if own.stop - own.start == 1:
+            one = p[rows, own.start]
+            out[rows, j] = np.log(np.where(y == 1, one, 1 - one))
+        else:
+            share = p[rows, own] / p[rows, own].sum(axis=1, keepdims=True)
+            out[rows, j] = np.log(share[np.arange(y.size), y])
+    return out
+
+
+def pca_size(table: Table, mask: np.ndarray, sizes: range) -> int:
+    """The number of factors that predicts another tenth of the cells best, those in ``mask`` unseen."""
+    rest = Table(table.columns, np.where(mask, np.nan, table.values), table.frame)
+    inner = hide(rest.values, 0.1, np.random.default_rng(99))
+    return min(sizes, key=lambda size: bits(gaussian_pca(rest, inner, size)))
+
+
+def predictions(seeds: int, sizes: tuple[int, ...], bound: str) -> None:
+    """A line a table: means over seeds, and in how many of them we are better."""
+    print(f"\nBits a hidden cell, a tenth of the cells hidden, {seeds} seeds; bound {bound!r}")
+    print(f"  {'':<36}{'columns':>9}{'Gaussian PCA':>19}{'ProbabilisticPCA, factors by':>31}{'better than both':>19}")
+    print(
+        f"  {'':<36}{'alone':>9}{'chosen':>12}{'best':>7}{'evidence':>16}{'hidden cells':>15}{'in seeds':>19}", end=""
+    )
+    print(f"{'factors':>22}{'s':>6}")
+    for name, table in tables().items():
+        rows, chosen, began = [], [], time.perf_counter()
+        for seed in range(seeds):
+            mask = hide(table.values, 0.1, np.random.default_rng(seed))
+            every = {size: bits(gaussian_pca(table, mask, size)) for size in range(1, 9)}
+            usual = every[pca_size(table, mask, range(1, 9))]
+            own = [choose(table, mask, sizes, bound) for choose in (by_evidence, by_cells)]
+            found = {size: ours(table, mask, size, bound) for size in set(own)}
+            mine = [found[size] for size in own]
+            rows.append((bits(without_factors(table, mask)), usual, min(every.values()), *mine))
+            chosen.append(own)
+        cells = np.array(rows)
+        better = (cells[:, 3:] < cells[:, :2].min(axis=1, keepdims=True)).sum(axis=0)
+        a, b, c, d, e = cells.mean(axis=0)
+        print(f"  {name:<36}{a:>9.3f}{b:>12.3f}{c:>7.3f}{d:>16.3f}{e:>15.3f}{f'{better[0]}, {better[1]}':>19}", end="")
+        sizes_shown = ", ".join("".join(str(size) for size in column) for column in zip(*chosen, strict=True))
+        print(f"{sizes_shown:>22}{time.perf_counter() - began:>6.0f}", flush=True)
+
+
+# -- many rows -----------------------------------------------------------------------------------------
+def simulated(rows: int, columns: int, size: int) -> tuple[np.ndarray, Parameters]:
+    rng = np.random.default_rng(0)
+    W, b = 0.7 * rng.normal(size=(columns, size)), rng.normal(size=columns)
+    eta = rng.normal(size=(rows, size)) @ W.T + b
+    X = (rng.random((rows, columns)) < 1 / (1 + np.exp(-eta))).astype(np.float64)
+    return X, Parameters(W, b, np.full(columns, np.nan))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def newton(model: FactorModel, X: np.ndarray, p: Parameters, start: list | None = None) -> tuple[float, float, int]:
+    """Seconds of one Newton iteration over all rows; of the whole fit; iterations.
+
+    Stretches of rows run on every core, each with a clock of its own: an iteration's share of the wall clock is its
+    share of theirs.
+    """
+    began = time.perf_counter()
+    found = model._outcomes(X, p, start, (1e-8, 200), lambda _, one: (one.trace["seconds"], max(1, one.n_iter)))
+    wall = time.perf_counter() - began
+    inside = sum((clock[-1] - clock[0]) / n for clock, n in found)
+    return wall * inside / sum(clock[-1] for clock, _ in found), wall, max(n for _, n in found)
+
+
+def many_rows(rows: int, columns: int = 100, size: int = 10, repeats: int = 3) -> None:
+    X, p = simulated(rows, columns, size)
+    print(f"\n{rows} rows x {columns} binary columns, {size} factors, tilted bound, relative gap 1e-8")
+    model = FactorModel(["bernoulli"] * columns, [2] * columns, size)
+    model.rows(X[:100], p)  # compile
+    z = X[:, :size] - 0.5
+    stack = np.eye(size) + np.einsum("ri,rj->rij", z, z)
+
+    def floor() -> object:
+        return X @ p.loadings, np.linalg.cholesky(stack)
+
+    near = Parameters(p.loadings * 1.02, p.offset + 0.01, p.variance)
+    fits = model.rows(X, p)
+    start = fits.start
+    print(f"  largest gap of a row {fits.gap.max():.0e}, of all rows together {fits.gap.sum() / -fits.elbo.sum():.0e}")
+    del fits
+    runs = [(seconds(floor), *newton(model, X, p), *newton(model, X, near, start)) for _ in range(repeats)]
+    unit, cold, whole, n, warm, again, m = (float(np.median(x)) for x in zip(*runs, strict=True))
+    print(f"  X @ W and {rows} Choleskys of {size} x {size}: {unit:.3f} s")
+    print(f"  {'':<32}{'iterations':>11}{'s each':>9}{'times the floor (limit 12)':>28}{'s in all':>10}")
+    print(f"  {'cold start':<32}{n:>11.0f}{cold:>9.3f}{cold / unit:>28.1f}{whole:>10.2f}")
+    print(f"  {'warm start, loadings 2 % larger':<32}{m:>11.0f}{warm:>9.3f}{warm / unit:>28.1f}{again:>10.2f}")
+    del start
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    model.rows(X, p)
+    peak = tracemalloc.get_traced_memory()[1] - before
+    tracemalloc.stop()
+    print(f"  peak above X while fitting all rows: {peak / X.nbytes:.1f} X ({peak / 2**20:.0f} MiB)", flush=True)
+    began = time.perf_counter()
+    found = learn(model, X, rng=0)
+    spent = time.perf_counter() - began
+    bases = [np.linalg.qr(W)[0] for W in (found.parameters.loadings, p.loadings)]
+    angle = np.linalg.svd(bases[0].T @ bases[1])[1].min()
+    print(f"  W, b and strength learned: {found.n_iter} steps, {spent:.0f} s, {found.status}; ", end="")
+    print(f"smallest cosine between the learned and the true factors {angle:.4f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rows", action="store_true", help="the second part alone")
+    parser.add_argument("--cells", action="store_true", help="the first part alone")
+    parser.add_argument("--bound", default="tilted")
+    args = parser.parse_args()
+    print(f"numpy {np.__version__}, scipy {scipy.__version__}, fenchel {fenchel.__version__}")
+    if not args.rows:
+        predictions(1 if args.quick else 5, SIZES[:3] if args.quick else SIZES, args.bound)
+    if not args.cells:
+        many_rows(5_000 if args.quick else 100_000, repeats=1 if args.quick else 3)
+
+
+if __name__ == "__main__":
+    main()

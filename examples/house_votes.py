@@ -1,0 +1,43 @@
+"""The votes of the 1984 House of Representatives: two factors of sixteen yes or no, with holes.
+
+Seen, left: members at their two factors, coloured by party, which the model was not told. An arrow says which way a yes
+on that vote lies. Right: evidence and the cost of hidden votes against the number of factors.
+
+    python examples/house_votes.py [picture.png]
+"""
+
+import sys
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from fenchel.datasets import load_house_votes
+from fenchel.estimators import BiplotDisplay, ComponentsDisplay, ProbabilisticPCA, select_components
+
+
+def main(picture=None):
+    votes = load_house_votes()
+    model = ProbabilisticPCA(2).fit(votes.X)
+    z = model.transform(votes.X)
+    right = LogisticRegression().fit(z, votes.party).score(z, votes.party)
+    print(f"{np.isnan(votes.X).sum()} of {votes.X.size} votes are missing and left out, not filled in")
+    print(f"two factors: elbo {model.elbo_:.4f}, proved to within {model.gap_:.0e}; strength {model.strength_:.3f}")
+    print(f"  a straight line through the picture puts {right:.0%} of the members with their party")
+    first = votes.feature_names[int(np.argmax(np.abs(model.components_[0])))]
+    print(f"  the largest loading of the first factor: {first}")
+    found = select_components(votes.X, [1, 2, 3, 4], n_repeats=3, random_state=0)
+    print(found.table().round(3).to_string())
+    print(f"columns alone: {found.baseline.mean():.3f} bits a hidden vote")
+    if picture:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11, 5.4), layout="constrained")
+        left, right = figure.subfigures(1, 2, width_ratios=(2.3, 1))
+        BiplotDisplay.from_estimator(model, votes.X, votes.party, names=votes.feature_names, ax=left.subplots())
+        ComponentsDisplay(found).plot(right.subplots(2, 1))
+        figure.savefig(picture, dpi=150)
+    return model, found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:2])

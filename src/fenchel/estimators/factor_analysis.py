@@ -1,0 +1,324 @@
+"""Probabilistic PCA of any table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
+
+Columns may be yes or no, counts, categories or real numbers, and any cell may be missing. The columns are understood in
+``factors/columns.py``, the rows solved in ``factors/model.py``, W and b learned in ``factors/learning.py``; here is the
+scikit-learn face of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ..checks import choice, numeric, problem
+from ..factors.cells import is_frame
+from ..factors.columns import Column, Table, read
+from ..factors.prediction import draw, given, means, typical
+from ..factors.scaling import Units, units
+
+if TYPE_CHECKING:
+    from ..factors.model import Parameters, RowFits
+
+_ROW_TOL = 1e-12  # of rows fitted by themselves: a score does not depend on the rows beside it
+
+
+class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Factors of a table of binary, count, categorical or real columns, with holes.
+
+    Each row has a posterior of its factors, found by a convex problem with a certificate; missing cells are left out,
+    not filled in. With real columns and no holes this is factor analysis (``noise="column"``) or Tipping and Bishop's
+    probabilistic PCA (``noise="shared"``).
+
+    Parameters
+    ----------
+    n_components : int
+        Number of factors.
+    likelihood : {"auto", "bernoulli", "poisson", "multinomial", "gaussian"}, or a list or dict of them by column
+        "auto" goes by the dtype and the values: bool and 0/1 are bernoulli; text and categories bernoulli with two
+        levels, else multinomial; other whole numbers of an integer dtype poisson; all else gaussian.
+    bound : {"tilted", "log-sum", "exact"}
+        On the expectations of bernoulli columns. "log-sum" is the paper's, "exact" has no bound.
+    strength : "learned" or float >= 0
+        Prior precision of every loading. Gaussian columns are in units of their standard deviation for it (with
+        ``noise="shared"``, of their root mean square).
+    noise : {"column", "shared"}
+        A noise variance for each gaussian column, or one for all.
+    n_init : int
+        Starts: the first from the principal components, others at random; the best is kept.
+    tol : float
+        Relative duality gap of the rows' fits while learning.
+    max_iter : int
+        Steps of each search.
+    random_state : int, RandomState or None
+        For the random starts.
+    verbose : bool
+        Show progress.
+
+    Attributes
+    ----------
+    components_ : array (n_components, P)
+        Loadings W', orthogonal, the longest first, each with its largest entry positive. P predictors: one a column,
+        K - 1 for a multinomial column of K levels, against its last.
+    offset_ : array (P,)
+        b: the predictors where all factors are zero.
+    noise_variance_ : array (D,)
+        Of gaussian columns; NaN for others.
+    columns_ : tuple of Column
+        Name, kind and levels of every column.
+    predictor_names_ : list of P str
+    strength_ : float
+    elbo_, gap_ : float
+        Evidence bound of the table, all constants in, and how far it can be from the best Gaussian's, proved.
+    n_iter_ : int
+        Steps of the searches. ``trace_`` holds the objective after each step of the last one.
+    converged_ : bool
+    n_features_in_, feature_names_in_
+
+    Examples
+    --------
+    >>> from fenchel.datasets import load_house_votes
+    >>> from fenchel.estimators import ProbabilisticPCA
+    >>> votes = load_house_votes()
+    >>> model = ProbabilisticPCA(1, strength=0.1).fit(votes.X)
+    >>> z = model.transform(votes.X)[:, 0]
+    >>> left, right = sorted(z[votes.party == party].mean() for party in ("democrat", "republican"))
+    >>> z.shape, model.converged_, bool(right - left > 1.2)
+    ((435,), True, True)
+    """
+
+    components_: np.ndarray
+    elbo_: float
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        likelihood: Any = "auto",
+        bound: str = "tilted",
+        strength: Any = "learned",
+        noise: str = "column",
+        n_init: int = 1,
+        tol: float = 1e-8,
+        max_iter: int = 200,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.likelihood = likelihood
+        self.bound = bound
+        self.strength = strength
+        self.noise = noise
+        self.n_init = n_init
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+
+    # -- fitting -----------------------------------------------------------------------------------
+    def fit(self, X: Any, y: Any = None) -> ProbabilisticPCA:
+        """Learn the loadings, the offsets and the noise.
+
+        Parameters
+        ----------
+        X : pandas table, array (R, D) or scipy sparse
+            NaN, None and NA are missing cells; a zero of a sparse matrix is a zero.
+        y : ignored
+        """
+        from ..factors.learning import learn  # compiles: only when something is learned
+        from ..factors.model import FactorModel
+
+        name = type(self).__name__
+        self._check_words()
+        table = read(self._checked(X, reset=True), self.likelihood, name)
+        self._table = Table(table.columns, table.values[:0], table.frame)
+        values, D = table.values, len(table.columns)
+        width = sum(K - 1 if kind == "multinomial" else 1 for kind, K in zip(table.kinds, table.n_levels))
+        if not (isinstance(self.n_components, (int, np.integer)) and 1 <= self.n_components <= width):
+            got = f"n_components = {self.n_components!r} meets {D} feature(s)"
+            raise problem(name, got, f"a whole number from 1 to {width}, the number of predictors")
+        self._model = FactorModel(table.kinds, table.n_levels, int(self.n_components), self.bound, self.noise)
+        self._units: Units = units(name, values, table.kinds, [column.name for column in table.columns], self.noise)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        found = learn(
+            self._model,
+            self._units.apply(values),
+            strength=self.strength,
+            n_init=int(self.n_init),
+            rng=rng,
+            tol=float(self.tol),
+            max_iter=int(self.max_iter),
+            progress=bool(self.verbose),
+        )
+        self._inner: Parameters = found.parameters
+        self._parameters = self._units.restore(self._model, found.parameters)
+        self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
+        self.noise_variance_, self.strength_ = self._parameters.variance, found.strength
+        volume = float(self._units.log_volume(values).sum())
+        self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
+        self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
+        self.columns_: tuple[Column, ...] = table.columns
+        self.predictor_names_ = _predictor_names(table.columns)
+        if not found.converged:
+            warnings.warn(
+                f"{name} did not converge: {found.status}. What is kept is the best point reached; raise max_iter "
+                f"(now {self.max_iter}), or a strength above {self.strength_:.3g} makes the problem easier.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def _check_words(self) -> None:
+        name = type(self).__name__
+        choice(name, "bound", self.bound, ("tilted", "log-sum", "exact"))
+        choice(name, "noise", self.noise, ("column", "shared"))
+        if isinstance(self.strength, str):
+            choice(name, "strength", self.strength, ("learned",), "Or give a number.")
+        elif not (np.ndim(self.strength) == 0 and np.isfinite(self.strength) and self.strength >= 0):
+            raise problem(name, f"strength = {self.strength!r}", '"learned" or a number >= 0')
+        if not (isinstance(self.n_init, (int, np.integer)) and self.n_init >= 1):
+            raise problem(name, f"n_init = {self.n_init!r}", "a whole number of at least 1")
+
+    def _checked(self, X: Any, reset: bool) -> Any:
+        """scikit-learn's checks: names and number of columns, and for arrays their shape and finiteness."""
+        least = 2 if reset else 1
+        if is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if X.shape[0] < least:
+                raise problem(type(self).__name__, f"X has {X.shape[0]} sample(s)", f"at least {least}")
+            return X
+        if not hasattr(X, "tocsc") and np.asarray(X).dtype.kind in "US":
+            X = np.asarray(X, dtype=object)
+        options: dict[str, Any] = {"dtype": None, "accept_sparse": "csr", "ensure_all_finite": "allow-nan"}
+        return validate_data(self, X, reset=reset, ensure_min_samples=least, **options)
+
+    # -- rows --------------------------------------------------------------------------------------
+    def _values(self, X: Any) -> np.ndarray:
+        check_is_fitted(self, "components_")
+        return self._table.encode(self._checked(X, reset=False), type(self).__name__)
+
+    def _fits(self, values: np.ndarray) -> RowFits:
+        return self._model.rows(self._units.apply(values), self._inner, tol=_ROW_TOL)
+
+    def transform(self, X: Any, return_cov: bool = False) -> Any:
+        """Posterior means of the factors (R, n_components), and covariances (R, L, L) if asked for.
+
+        A row whose cells are all missing has its prior's: zero mean, unit covariance.
+        """
+        fits = self._fits(self._values(X))
+        return (fits.mean, fits.covariance) if return_cov else fits.mean
+
+    def score_samples(self, X: Any) -> np.ndarray:
+        """The evidence bound of each row (R,), in nats: at most the log density of its cells that are not missing."""
+        values = self._values(X)
+        return self._fits(values).elbo - self._units.log_volume(values)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean of ``score_samples``."""
+        return float(np.mean(self.score_samples(X)))
+
+    # -- cells -------------------------------------------------------------------------------------
+    def inverse_transform(self, Z: Any) -> Any:
+        """The mean of every cell given the factors Z (R, n_components).
+
+        For bernoulli columns the probability of the second level; a multinomial column becomes one of probabilities for
+        each level, named ``column=level``. A pandas table if the model was fitted to one.
+        """
+        check_is_fitted(self, "components_")
+        Z = np.atleast_2d(numeric(type(self).__name__, "Z", Z))
+        if Z.shape[1] != self.components_.shape[0]:
+            raise problem(type(self).__name__, f"Z has shape {Z.shape}", f"(R, {self.components_.shape[0]})")
+        out = means(given(self._model, Z, self._parameters), self._model.kinds)
+        if not self._table.frame:
+            return out
+        from pandas import DataFrame
+
+        names: list[Any] = []
+        for column in self.columns_:
+            several = column.kind == "multinomial"
+            names += column.level_names if several else [column.name]
+        return DataFrame(out, columns=names)
+
+    def impute(self, X: Any, return_distribution: bool = False) -> Any:
+        """X with its missing cells filled in from the rest of their rows.
+
+        Parameters
+        ----------
+        X : table with the columns of ``fit``
+        return_distribution : bool
+            Return the predictive distribution of the missing cells instead: a pandas table with ``row`` (its number),
+            ``column``, ``level`` (None for numbers), ``mean`` (the probability of a level) and ``sd``.
+
+        Returns
+        -------
+        table of the type of X
+            The mean of a count or a real number, the most probable level of other cells. An integer column of pandas
+            that gets a mean becomes Float64.
+        """
+        values = self._values(X)
+        fits = self._fits(values)
+        cells = self._model.cells(fits.mean, fits.covariance, self._parameters)  # z does not know of units
+        if return_distribution:
+            return _distribution(self.columns_, values, cells)
+        return self._table.fill(X, typical(cells))
+
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
+        """Rows from the model, as a table of the type it was fitted to."""
+        check_is_fitted(self, "components_")
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        z = rng.standard_normal((int(n_samples), self.components_.shape[0]))
+        return self._table.decode(draw(self._model, z, self._parameters, rng))
+
+    def loadings_table(self) -> Any:
+        """The loadings as a pandas table: a row a predictor, a column a factor."""
+        check_is_fitted(self, "components_")
+        from pandas import DataFrame
+
+        return DataFrame(self.components_.T, index=self.predictor_names_, columns=self.get_feature_names_out())
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[0])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+
+def _predictor_names(columns: tuple[Column, ...]) -> list[str]:
+    names = []
+    for column in columns:
+        if column.kind == "multinomial":
+            names += column.level_names[:-1]
+        else:
+            names.append(str(column.name))
+    return names
+
+
+def _distribution(columns: tuple[Column, ...], values: np.ndarray, cells: list[Any]) -> Any:
+    """Missing cells as a tidy table, by row and then by column."""
+    from pandas import DataFrame, concat
+
+    parts = []
+    for d, (column, cell) in enumerate(zip(columns, cells)):
+        rows = np.flatnonzero(np.isnan(values[:, d]))
+        if isinstance(cell, tuple):
+            mean, sd, K, levels = cell[0][rows], cell[1][rows], 1, [None]
+        else:
+            K, levels = len(column.levels), list(column.levels)
+            p = cell[rows].ravel()
+            mean, sd = p, np.sqrt(p * (1.0 - p))
+        part = DataFrame({"row": np.repeat(rows, K), "column": [column.name] * (K * rows.size)})
+        names = np.empty(K * rows.size, dtype=object)
+        names[:] = levels * rows.size
+        parts.append(part.assign(level=names, mean=mean, sd=sd, order=d))
+    out = concat(parts, ignore_index=True).sort_values(["row", "order"], kind="stable", ignore_index=True)
+    return out.drop(columns="order")
