@@ -371,12 +371,12 @@ def test_a_sample_of_many_rows_only_starts_the_search(prior, monkeypatch):
         np.testing.assert_allclose(other.coef_std_, one.coef_std_, rtol=1e-3)
 
 
-@pytest.mark.parametrize(("bound", "most"), [("tilted", 3), ("best", 5)])  # the exact mode adds steps of its own
-def test_a_sample_saves_iterations(tall, bound, most):
+@pytest.mark.parametrize("bound", ["tilted", "best"])
+def test_a_sample_saves_iterations(tall, bound):
     X, y = binary(8000)
-    assert BayesianLogisticRegression(learn_variance=False, bound=bound).fit(X, y).n_iter_ <= most
+    assert BayesianLogisticRegression(learn_variance=False, bound=bound).fit(X, y).n_iter_ <= 3
     ordered = np.argsort(y)
-    assert BayesianLogisticRegression(learn_variance=False, bound=bound).fit(X[ordered], y[ordered]).n_iter_ <= most
+    assert BayesianLogisticRegression(learn_variance=False, bound=bound).fit(X[ordered], y[ordered]).n_iter_ <= 3
 
 
 @pytest.mark.parametrize("rare", [0, 3])

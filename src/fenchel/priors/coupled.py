@@ -52,7 +52,8 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
         dh = factor.apply(system.r)
         drho = factor.variance**2 * system.d
         slope = float(xp.sum(system.r * dh + 0.5 * system.d * drho))
-        return Step(system.lam * dh - system.r, -system.d, slope)
+        bent = 2.0 * (system.hr * dh + system.rr * drho)  # where lam+ will be once h has moved
+        return Step(system.lam * dh - system.r, bent - system.d, slope)
     bend = system.hh - system.lam
     with factor.products(system.economical) as (times, times_squared):
 
