@@ -255,8 +255,9 @@ class SparseFactor(BlockFactor):
     def certificate(self, residual: Array, d: Array) -> float:
         """The cheap form: 1/2 r' S r + 1/2 (sum |d| sqrt(rho S_nn))^2, never below the exact one."""
         S, V = self.predictors.variance, self.variance
-        spread = sum(float(x.sum()) ** 2 for x in self.blocks.split(np.abs(d) * np.sqrt(V * S)))
-        return 0.5 * float(np.sum(residual * self.predictors.apply(residual))) + 0.5 * spread
+        with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
+            spread = sum(float(np.square(x.sum())) for x in self.blocks.split(np.abs(d) * np.sqrt(V * S)))
+            return 0.5 * float(np.sum(residual * self.predictors.apply(residual))) + 0.5 * spread
 
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         raise NotImplementedError("a sparse prior has no dense covariance to differentiate: use gradient_precision")
