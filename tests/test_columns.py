@@ -267,3 +267,8 @@ def test_holes_are_filled_in_the_type_of_the_table():
     np.testing.assert_array_equal(
         read(words).fill(words, np.ones((3, 2))), np.array([["a", 1.0], ["b", 1.5], ["b", 2.5]], dtype=object)
     )
+
+
+def test_counts_with_holes_are_counts_still():
+    values = np.array([[3.0, 0.5], [np.nan, 1.5], [0.0, 2.5], [7.0, np.nan]])
+    assert [column.kind for column in read(values).columns] == ["poisson", "gaussian"]

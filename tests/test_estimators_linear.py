@@ -401,3 +401,13 @@ def test_no_copy_of_many_rows():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.0 * X.nbytes
+
+
+def test_a_feature_far_from_zero_is_warned_about():
+    rng = np.random.default_rng(3)
+    year = rng.uniform(1990, 2020, (200, 1))
+    y = (0.3 * (year[:, 0] - 2005) + rng.logistic(size=200) > 0).astype(int)
+    with pytest.warns(UserWarning, match="centre the"):
+        BayesianLogisticRegression(learn_variance=False).fit(year, y)
+    BayesianLogisticRegression(learn_variance=False).fit(year - 2005, y)  # and not here
+    BayesianLogisticRegression(learn_variance=False, fit_intercept=False).fit(year, y)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, optimize, stats
 
+import fenchel
 from fenchel.likelihoods import (
     BernoulliLogit,
     Binomial,
@@ -19,6 +20,7 @@ from fenchel.likelihoods import (
     StochasticVolatility,
 )
 from fenchel.likelihoods.base import slice_rows
+from fenchel.priors import DenseCovariance
 
 cases = pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
 convex_cases = pytest.mark.parametrize(("likelihood", "y"), CONVEX_CASES)
@@ -495,3 +497,20 @@ def test_mixed_may_name_one_part_twice_and_refuses_vector_means():
     mixed = Mixed([Poisson(), MultinomialLogit(3)], which=[0, 1])
     with pytest.raises(ValueError, match="is a vector of probabilities"):
         mixed.predictive_mean(np.zeros((2, 2)), np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 2_460_000.0, 1e9])
+def test_gaussian_evidence_of_targets_far_from_zero(offset):
+    """Julian days, years, counters: nothing of the size of y^2 may enter the sum."""
+    x = np.linspace(0, 6, 60)
+    K = np.exp(-0.5 * (x[:, None] - x[None]) ** 2)
+    y = np.sin(x) + 0.1 * np.random.default_rng(0).normal(size=60)
+    truth = stats.multivariate_normal(np.zeros(60), K + 0.01 * np.eye(60)).logpdf(y)
+    sol = fenchel.infer(Gaussian(0.01), DenseCovariance(K, mean=offset), y + offset)
+    assert sol.elbo == pytest.approx(truth, abs=1e-8 * max(1.0, offset) ** 0.5)
+
+
+def test_missing_booleans_of_pandas_are_unobserved():
+    pandas = pytest.importorskip("pandas")
+    y = pandas.Series([pandas.NA, True, False], dtype="boolean")
+    np.testing.assert_array_equal(BernoulliLogit().prepare(y)["weight"], [0.0, 1.0, 1.0])

@@ -44,6 +44,8 @@ def numeric(where: str, name: str, value: Any, advice: str = "") -> np.ndarray:
     if hasattr(value, "tocsr"):
         raise problem(where, f"{name} is a scipy sparse matrix", "a dense array", "Use .toarray().")
     try:
+        if str(getattr(value, "dtype", "")) == "boolean":  # pandas: NA has no float of its own
+            value = value.astype("Float64")
         out = np.asarray(value)
         if out.dtype.kind in "cSU":  # complex numbers and text would be converted, silently or not
             raise TypeError

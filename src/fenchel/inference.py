@@ -98,7 +98,7 @@ def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
             "infer",
             f"{method.name} walks on the dual, and {likelihood!r} has none",
             'method="newton"',
-            'Or use a bound with a dual, such as "tilted".',
+            'Or use a bound with a dual, such as "tilted".' if "tilted" in likelihood.bounds else "",
         )
     return method
 

@@ -266,7 +266,8 @@ class Point:
                 self.alpha, self.lam = w[:, None] * self.alpha, w[:, None] * self.lam
             self.S_alpha = owner.predictors.apply(self.alpha)
             self.quadratic = owner.predictors.quadratic(self.alpha, self.S_alpha)
-            value = 0.5 * self.quadratic - float(xp.sum(owner.mt * self.alpha)) + float(xp.sum(w * site.k))
+            # row by row: k and mt alpha of a large y cancel before anything is summed
+            value = 0.5 * self.quadratic + float(xp.sum(w * site.k - xp.sum(owner.mt * self.alpha, axis=1)))
             value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
         self.site = replace(site, tau=None, alpha=None, lam=None, k=None)  # not needed again: memory for the next point
         self.dual = np.inf

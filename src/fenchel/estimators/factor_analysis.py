@@ -41,9 +41,11 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Number of factors.
     likelihood : {"auto", "bernoulli", "poisson", "multinomial", "gaussian"}, or a list or dict of them by column
         "auto" goes by the dtype and the values: bool and 0/1 are bernoulli; text and categories bernoulli with two
-        levels, else multinomial; other whole numbers of an integer dtype poisson; all else gaussian.
+        levels, else multinomial; other whole numbers >= 0 of an integer dtype, or with holes (which make pandas turn
+        integers into floats), poisson; all else gaussian.
     bound : {"tilted", "log-sum", "exact"}
-        On the expectations of bernoulli columns. "log-sum" is the paper's, "exact" has no bound.
+        On the expectations of bernoulli columns. "log-sum" is the paper's, "exact" has no bound (beside a multinomial
+        column it means "tilted": the predictors of such a cell are correlated, and only the dual solves those).
     strength : "learned" or float >= 0
         Prior precision of every loading. Gaussian columns are in units of their standard deviation for it (with
         ``noise="shared"``, of their root mean square).

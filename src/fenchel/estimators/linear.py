@@ -8,6 +8,7 @@ over X, of which no copy is made. The variance of the intercept is not learned.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -26,6 +27,7 @@ from .base import weights_of
 from .classification import Classification
 from .counts import Counts
 
+_AWAY = 3.0  # intercept standard deviations by which the features' means may be off, in units of their own
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
 
 
@@ -57,6 +59,7 @@ class LinearModel:
             self._groups = np.append(self._groups, -1)
             self._start = np.append(self._start, float(self.intercept_variance) * self._scale() ** 2)
             self._design = with_ones(X)
+            self._warn_uncentred(X)
 
     def _has_intercept(self) -> bool:
         return bool(self.fit_intercept)
@@ -68,6 +71,24 @@ class LinearModel:
     def _scale(self) -> float:
         """Of eta: prior standard deviations are in units of it."""
         return 1.0
+
+    def _warn_uncentred(self, X: Any) -> None:
+        """The intercept's prior sits at x = 0: far from there it holds the slopes back."""
+        few = X[:: max(1, X.shape[0] // 1000)]
+        few = few.toarray() if sp.issparse(few) else np.asarray(few)
+        mean, sd = few.mean(axis=0), few.std(axis=0)
+        away = np.abs(mean) > _AWAY * float(self.intercept_variance) ** 0.5 * sd
+        away &= sd > 1e-12 * np.abs(mean)
+        if away.any():
+            d = int(np.argmax(away))
+            name = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])[d]
+            warnings.warn(
+                f"{type(self).__name__}: feature {name!r} has mean {mean[d]:.4g} and standard deviation {sd[d]:.2g}. "
+                "The prior of the intercept sits at 0, so far away that it holds the coefficient back; centre the "
+                "feature (StandardScaler), or raise intercept_variance.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _family_of(self, design: Any) -> WeightVariances:
         bounds = self.variance_bounds

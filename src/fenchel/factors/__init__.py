@@ -1,4 +1,4 @@
-"""Factor models of tables: ``model`` is the evidence and its gradient, ``learning`` maximises it, ``selection`` counts."""
+"""Factor models of tables: ``model`` is the evidence, ``learning`` maximises it, ``selection`` says how many."""
 
 from .selection import Selection, select_components
 

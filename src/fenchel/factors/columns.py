@@ -6,8 +6,8 @@
     gaussian      any real number                          mean
 
 "auto" decides by the dtype where there is one that says it (bool, category, text) and by the values elsewhere: whole
-numbers of an integer dtype are 0/1 or counts, and a Gaussian where one is negative; other numbers are a Gaussian unless
-they are all 0 or 1.
+numbers of an integer dtype (or with holes, which make pandas turn integers into floats) are 0/1 or counts, and a
+Gaussian where one is negative; other numbers are a Gaussian unless they are all 0 or 1.
 """
 
 from __future__ import annotations
@@ -271,7 +271,9 @@ def _guess(cells: Cells) -> str:
         return "auto-levels"
     if seen.dtype.kind == "b" or np.isin(seen, (0, 1)).all():
         return "bernoulli"
-    return "poisson" if seen.dtype.kind in "iu" and seen.min() >= 0 else "gaussian"
+    holes = bool(cells.missing.any())  # they make pandas turn integers into floats
+    whole = seen.dtype.kind in "iu" or (holes and bool((seen == np.floor(seen)).all()))
+    return "poisson" if whole and seen.min() >= 0 else "gaussian"
 
 
 def _levels(cells: Cells, where: str) -> tuple[Any, ...]:

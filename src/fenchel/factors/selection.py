@@ -1,9 +1,9 @@
 """How many factors: by the evidence of the whole table, and by cells that were hidden and then predicted.
 
 The evidence of a number of factors has the loadings integrated out (``curvature.py``); the bound at the learned
-loadings alone rises with every factor. It is an approximation, not a bound. Held-out cells need none: a share of the
-cells is hidden, the model learned without them, and -log2 p of each given the rest of its row is its cost in bits (of a
-real number, whose p is a density, it may be negative).
+loadings alone rises with every factor, for a given strength. It is an approximation, not a bound. Held-out cells need
+none: a share of the cells is hidden, the model learned without them, and -log2 p of each given the rest of its row is
+its cost in bits (of a real number, whose p is a density, it may be negative).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Selection:
     evidence : array (M,)
         log p of the whole table with the loadings integrated out, approximately, in nats.
     elbo : array (M,)
-        The evidence bound at the learned loadings: it rises with every factor.
+        The evidence bound at the learned loadings; at a fixed strength it rises with every factor.
     strength : array (M,)
     bits : array (M, n_repeats)
         Mean cost of a hidden cell. Empty with ``n_repeats=0``.
@@ -78,7 +78,7 @@ class Selection:
 
 def select_components(
     X: Any,
-    candidates: Sequence[int] = (1, 2, 3, 4, 5),
+    candidates: Sequence[int] | int = (1, 2, 3, 4, 5),
     *,
     likelihood: Any = "auto",
     bound: str = "tilted",
@@ -96,7 +96,7 @@ def select_components(
     Parameters
     ----------
     X : table as for ``ProbabilisticPCA``
-    candidates : numbers of factors
+    candidates : numbers of factors, or the largest
     likelihood, bound, strength, noise, n_init, tol, max_iter : as there
         The evidence needs a prior: ``strength`` above 0, or learned.
     hidden : float
@@ -120,7 +120,7 @@ def select_components(
     """
     from .model import FactorModel
 
-    sizes = np.array([int(k) for k in candidates])
+    sizes = np.array([int(k) for k in (range(1, candidates + 1) if isinstance(candidates, int) else candidates)])
     if sizes.size == 0:
         raise problem(_WHERE, "there are no candidates", "numbers of factors such as (1, 2, 3)")
     if not 0.0 < hidden < 1.0:

@@ -43,7 +43,7 @@ class Solution:
     gap : float
         elbo_upper - elbo, a sum of nonnegative terms.
     converged : bool
-        gap <= tol * max(1, |elbo|).
+        gap <= tol * max(1, |elbo|); for a likelihood that is not log-concave, that the distance from stationarity is.
     certificate : str
         "duality"; "strong-concavity" for the exact mode and others without a dual (for some rivals the gap is then to
         the best q of their family); "stationarity" where nothing bounds what another q could gain: the gap is infinite.
@@ -94,6 +94,8 @@ class Solution:
         n = self._rows["weight"].shape[0]
         rel = self.gap / max(1.0, abs(self.elbo))
         word = "converged" if self.converged else "NOT CONVERGED"
+        if self.converged and self.certificate == "stationarity":
+            word = "stationary"
         quantiles = np.quantile(mean, [0.0, 0.25, 0.5, 0.75, 1.0])
         spreads = np.quantile(sd, [0.0, 0.25, 0.5, 0.75, 1.0])
 
@@ -112,7 +114,12 @@ class Solution:
                 ),
                 line(
                     "log evidence",
-                    f"at least {self.elbo:.6f} (elbo); no Gaussian gives more than {self.elbo_upper:.6f}",
+                    f"at least {self.elbo:.6f} (elbo); "
+                    + (
+                        f"no Gaussian gives more than {self.elbo_upper:.6f}"
+                        if np.isfinite(self.elbo_upper)
+                        else "another stationary point may give more"
+                    ),
                 ),
                 line("observations", f"{n}, of which {self.n_observed} observed"),
                 line("solver", f"{self.method}, {self.n_iter} iterations, {self.trace['seconds'][-1]:.3f} s"),
