@@ -176,6 +176,9 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
 class BayesianLinearRegression(LinearModel, _Generic):
     """A generalised linear model with any likelihood and the posterior of its coefficients.
 
+    Nothing is centred or rescaled here: the intercept's prior sits at x = 0, and with ``prior="ridge"`` all features
+    share one variance. Features of different units, or far from zero, want a ``StandardScaler`` before this step.
+
     Parameters
     ----------
     prior : {"ridge", "ard"}
