@@ -20,12 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import number, numeric, positive, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..checks import number, numeric, positive, problem
+from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.functions import sigmoid
 from .base import Rows, flat
 from .bernoulli import LogitLikelihood
-from .poisson import exposed_counts
+from .poisson import ExposedMean, exposed_counts
 from .sites import Loss, Site
 
 _STIRLING = 20.0  # a size from which Stirling's series is exact to rounding
@@ -58,7 +58,7 @@ def _stirling_slope(x: Any) -> Any:
     return -0.5 / x - u * series
 
 
-class NegativeBinomial(LogitLikelihood):
+class NegativeBinomial(ExposedMean, LogitLikelihood):
     """Overdispersed counts with mean ``exposure * exp(eta)`` and variance ``mean + mean**2 / size``.
 
     Parameters
@@ -172,15 +172,6 @@ class NegativeBinomial(LogitLikelihood):
     # -- the likelihood itself ---------------------------------------------------------------------
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -rows["trials"][:, None] * self.derivatives(eta, rows)[0]
-
-    def _exposure_like(self, h: Array) -> Array:
-        exposure = 1.0 if self.exposure is None else self.exposure
-        return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
-
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        h, rho = flat(h), flat(rho)
-        with np.errstate(over="ignore"):  # a mean can be infinite
-            return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         # E[mu] + E[mu^2]/r + Var[mu], with E[mu^2] = E[mu]^2 e^rho

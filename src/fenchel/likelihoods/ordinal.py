@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, finite, labels, numeric, problem
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
-from .base import Likelihood, Rows, flat
+from .base import Rows, flat
+from .cumulative import Cumulative
 from .potentials import Softplus, tilted_logit_maximiser
 from .sites import Domain, Loss, Site
 
 
-class Ordinal(Likelihood):
+class Ordinal(Cumulative):
     """Ordered levels with known cutpoints.
 
     Parameters
@@ -46,29 +46,10 @@ class Ordinal(Likelihood):
     domain = Domain(lower=0.0, upper=1.0)
 
     def __init__(self, cutpoints: Any, bound: str = "log-sum") -> None:
-        choice(self.name, "bound", bound, self.bounds)
-        b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
-        if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
-            raise problem(
-                self.name,
-                f"cutpoints {b.tolist()} do not increase",
-                "K-1 increasing numbers for K levels",
-                "Sort them, and merge levels that share a cutpoint.",
-            )
-        self.cutpoints, self.bound = b, bound
-
-    @property
-    def n_levels(self) -> int:
-        return self.cutpoints.size + 1
+        super().__init__(cutpoints, bound)
 
     def relaxed(self) -> Ordinal:
         return self if self.convex else Ordinal(self.cutpoints, "tilted")
-
-    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        labels(self.name, "y", y, self.n_levels)
-        level = np.where(np.isnan(y), 0, y).astype(int)
-        edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
-        return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
 
     def signs(self, rows: Rows) -> Array:
         xp, one = namespace(rows["weight"]), 1.0 + 0.0 * rows["weight"]
@@ -128,9 +109,6 @@ class Ordinal(Likelihood):
         xp = namespace(rows["lo"])
         return -xp.log(-xp.expm1(rows["lo"] - rows["hi"]))
 
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
-
     def landmarks(self, rows: Rows) -> list[Array]:
         xp, shift = namespace(rows["lo"]), self._shift(rows)
         lo = xp.where(xp.isinf(shift[:, 1]), rows["hi"], rows["lo"])
@@ -155,38 +133,21 @@ class Ordinal(Likelihood):
         alpha, lam, hr, rr = (up + down for up, down in zip(*parts, strict=True))
         return Loss(value, alpha, lam, lam, hr, rr)
 
-    def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array]:
-        """-df/dhi and df/dlo apart from the constant: the two potentials' tau."""
+    def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        xp = namespace(h)
         if self.convex:
             tau = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows).tau
-            return tau[:, 0], tau[:, 1]
-        xp, out = namespace(h), []
-        for edge, sign in ((rows["hi"], 1.0), (rows["lo"], -1.0)):
-            live = xp.isfinite(edge)
-            m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, xp.zeros_like(edge))), rho[:, 0])[TAU, :]
-            out.append(xp.where(live, m, xp.zeros_like(m)))
-        return out[0], out[1]
-
-    @property
-    def theta(self) -> np.ndarray:
-        """First cutpoint, then the logs of the distances between neighbours."""
-        return np.concatenate([self.cutpoints[:1], np.log(np.diff(self.cutpoints))])
-
-    def with_theta(self, theta: np.ndarray) -> Ordinal:
-        steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
-        return Ordinal(np.cumsum(steps), self.bound)
-
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        upper, lower = (to_numpy(x) for x in self._pulls(h, rho, rows))
-        w = to_numpy(rows["weight"])
-        level = to_numpy(rows["level"]).astype(int)
+            upper, lower = tau[:, 0], tau[:, 1]
+        else:
+            ends = []
+            for edge, sign in ((rows["hi"], 1.0), (rows["lo"], -1.0)):
+                live = xp.isfinite(edge)
+                m = logistic_moments(sign * (h[:, 0] - xp.where(live, edge, xp.zeros_like(edge))), rho[:, 0])[TAU, :]
+                ends.append(xp.where(live, m, xp.zeros_like(m)))
+            upper, lower = ends
         distance = to_numpy(rows["hi"]) - to_numpy(rows["lo"])
-        pull = np.where(np.isfinite(distance), 1.0 / np.expm1(np.minimum(distance, 700.0)), 0.0)
-        cut = np.zeros(self.n_levels + 1)  # d(-f)/db: hi enters as softplus(eta - hi), lo as softplus(lo - eta)
-        np.add.at(cut, level + 1, w * (upper + pull))
-        np.add.at(cut, level, -w * (lower + pull))
-        tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
-        return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
+        both = np.where(np.isfinite(distance), 1.0 / np.expm1(np.minimum(distance, 700.0)), 0.0)  # of the constant
+        return to_numpy(upper) + both, to_numpy(lower) + both
 
     def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
         from ..linalg.quadrature import expect
@@ -205,16 +166,6 @@ class Ordinal(Likelihood):
 
         p = xp.stack([probability(lo, hi) for lo, hi in pairwise(edges)], axis=1)
         return p / xp.sum(p, axis=1, keepdims=True)
-
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        """The mean level."""
-        p = self.predictive_probabilities(h, rho)
-        return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
-
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        p = self.predictive_probabilities(h, rho)
-        xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
-        return xp.sum(p * level**2, axis=1) - xp.sum(p * level, axis=1) ** 2
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Ordinal, np.ndarray]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, finite, labels, numeric, problem
-from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..linalg.arrays import Array, namespace, special, to_numpy
 from .base import Rows, flat, slice_rows
+from .cumulative import Cumulative
 from .ordinal import Ordinal
 from .probit import FAR, ProbitLikelihood, expect_near, mills, mills_defect
 
@@ -116,7 +116,7 @@ def _by_width(a: Array, b: Array, narrow: Array) -> tuple[Array, ...]:
     return psi, lean - c, 1.0 - (bend - lean * lean), xp.exp(tilt) * scale, xp.exp(-tilt) * scale
 
 
-class OrdinalProbit(ProbitLikelihood):
+class OrdinalProbit(Cumulative, ProbitLikelihood):
     """Ordered levels with a normal latent scale and learnable cutpoints.
 
     Parameters
@@ -135,32 +135,10 @@ class OrdinalProbit(ProbitLikelihood):
     """
 
     def __init__(self, cutpoints: Any, bound: str = "exact") -> None:
-        choice(self.name, "bound", bound, self.bounds)
-        b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
-        if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
-            raise problem(
-                self.name,
-                f"cutpoints {b.tolist()} do not increase",
-                "K-1 increasing numbers for K levels",
-                "Sort them, and merge levels that share a cutpoint.",
-            )
-        self.cutpoints, self.bound = b, bound
-
-    @property
-    def n_levels(self) -> int:
-        return int(self.cutpoints.size) + 1
+        super().__init__(cutpoints, bound)
 
     def relaxed(self) -> Ordinal:
         return Ordinal(self.cutpoints, "tilted")
-
-    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        labels(self.name, "y", y, self.n_levels)
-        level = np.where(np.isnan(y), 0, y).astype(int)
-        edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
-        return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
 
     def landmarks(self, rows: Rows) -> list[Array]:
         xp, lo, hi = namespace(rows["lo"]), rows["lo"], rows["hi"]
@@ -170,16 +148,7 @@ class OrdinalProbit(ProbitLikelihood):
         psi, first, second, _, _ = interval(rows["lo"][:, None] - eta, rows["hi"][:, None] - eta)
         return psi, first, second
 
-    @property
-    def theta(self) -> np.ndarray:
-        """First cutpoint, then the logs of the distances between neighbours."""
-        return np.concatenate([self.cutpoints[:1], np.log(np.diff(self.cutpoints))])
-
-    def with_theta(self, theta: np.ndarray) -> OrdinalProbit:
-        steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
-        return OrdinalProbit(np.cumsum(steps), self.bound)
-
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+    def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         xp = namespace(h)
 
         def pulls(eta: Array, index: Any) -> Array:
@@ -187,12 +156,7 @@ class OrdinalProbit(ProbitLikelihood):
             return xp.stack(interval(own["lo"][:, None] - eta, own["hi"][:, None] - eta)[3:])
 
         lower, upper = to_numpy(expect_near(pulls, h[:, 0], rho[:, 0], self.landmarks(rows)))
-        w, level = to_numpy(rows["weight"]), to_numpy(rows["level"]).astype(int)
-        cut = np.zeros(self.n_levels + 1)  # d(-f)/db, the two open ends included
-        np.add.at(cut, level + 1, w * upper)
-        np.add.at(cut, level, -w * lower)
-        tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
-        return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
+        return upper, lower
 
     def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
         h, rho = flat(h), flat(rho)
@@ -208,16 +172,6 @@ class OrdinalProbit(ProbitLikelihood):
             [xp.exp(self.predictive_log_density(k * one, h, rho)) for k in range(self.n_levels)],
             axis=1,
         )
-
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        """The mean level."""
-        p = self.predictive_probabilities(h, rho)
-        return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
-
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        p = self.predictive_probabilities(h, rho)
-        xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
-        return xp.sum(p * (level - xp.sum(p * level, axis=1, keepdims=True)) ** 2, axis=1)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[OrdinalProbit, np.ndarray]:

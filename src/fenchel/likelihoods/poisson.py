@@ -43,7 +43,23 @@ def exposed_counts(where: str, y: np.ndarray, exposure: Any, integer: bool = Tru
     }
 
 
-class Poisson(ExponentialLikelihood):
+class ExposedMean:
+    """A mean exposure * e^eta, averaged over eta."""
+
+    name: str
+    exposure: Any
+
+    def _exposure_like(self, h: Array) -> Array:
+        exposure = 1.0 if self.exposure is None else self.exposure
+        return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        h, rho = flat(h), flat(rho)
+        with np.errstate(over="ignore"):  # a mean can be infinite
+            return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
+
+
+class Poisson(ExposedMean, ExponentialLikelihood):
     """Counts with rate ``exposure * exp(eta)``.
 
     Parameters
@@ -90,15 +106,6 @@ class Poisson(ExponentialLikelihood):
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [self.start(rows, 1.0)[:, 0]]
-
-    def _exposure_like(self, h: Array) -> Array:
-        exposure = 1.0 if self.exposure is None else self.exposure
-        return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
-
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        h, rho = flat(h), flat(rho)
-        with np.errstate(over="ignore"):  # a mean can be infinite
-            return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         mean, rho = self.predictive_mean(h, rho), flat(rho)

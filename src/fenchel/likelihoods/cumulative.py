@@ -1,0 +1,73 @@
+"""Ordered levels 0, ..., K-1 between increasing cutpoints: what the cumulative logit and probit share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Self
+
+import numpy as np
+
+from ..checks import choice, finite, labels, numeric, problem
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from .base import Likelihood, Rows
+
+
+class Cumulative(Likelihood):
+    """Level k lies between cutpoints k-1 and k; the first has no lower end, the last no upper one."""
+
+    def __init__(self, cutpoints: Any, bound: str) -> None:
+        choice(self.name, "bound", bound, self.bounds)
+        b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
+        if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
+            raise problem(
+                self.name,
+                f"cutpoints {b.tolist()} do not increase",
+                "K-1 increasing numbers for K levels",
+                "Sort them, and merge levels that share a cutpoint.",
+            )
+        self.cutpoints, self.bound = b, bound
+
+    @property
+    def n_levels(self) -> int:
+        return int(self.cutpoints.size) + 1
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        labels(self.name, "y", y, self.n_levels)
+        level = np.where(np.isnan(y), 0, y).astype(int)
+        edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
+        return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    @property
+    def theta(self) -> np.ndarray:
+        """First cutpoint, then the logs of the distances between neighbours."""
+        return np.concatenate([self.cutpoints[:1], np.log(np.diff(self.cutpoints))])
+
+    def with_theta(self, theta: np.ndarray) -> Self:
+        steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
+        return type(self)(np.cumsum(steps), self.bound)
+
+    @abstractmethod
+    def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """-df/dhi and df/dlo of each observation (N,), 0 at an open end."""
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        upper, lower = self._pulls(h, rho, rows)
+        w, level = to_numpy(rows["weight"]), to_numpy(rows["level"]).astype(int)
+        cut = np.zeros(self.n_levels + 1)  # d(-f)/db, the two open ends included
+        np.add.at(cut, level + 1, w * upper)
+        np.add.at(cut, level, -w * lower)
+        tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
+        return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
+
+    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        """The mean level."""
+        p = self.predictive_probabilities(h, rho)
+        return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
+
+    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+        p = self.predictive_probabilities(h, rho)
+        xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
+        return xp.sum(p * (level - xp.sum(p * level, axis=1, keepdims=True)) ** 2, axis=1)
