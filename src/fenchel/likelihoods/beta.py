@@ -25,11 +25,11 @@ import numpy as np
 from ..checks import choice, first_value, number, numeric, positive, problem
 from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
+from ..linalg.grouped import Integrand, expect_between, in_groups
 from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
 from ..linalg.quadrature import expect
 from .base import Likelihood, Rows, flat, slice_rows
 from .gaussian import Gaussian
-from .probit import Integrand, expect_between, in_groups
 from .sites import Loss
 
 _LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first

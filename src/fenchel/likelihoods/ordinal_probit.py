@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from ..linalg.arrays import Array, namespace, special, to_numpy
+from ..linalg.grouped import expect_near
 from .base import Rows, flat, slice_rows
 from .cumulative import Cumulative
 from .ordinal import Ordinal
-from .probit import FAR, ProbitLikelihood, expect_near, mills, mills_defect
+from .probit import FAR, ProbitLikelihood, mills, mills_defect
 
 _HALF_LOG = 0.5 * float(np.log(2.0 * np.pi))
 _NARROW = 0.05  # of width * max(1, |centre|), up to which the series in the width serves

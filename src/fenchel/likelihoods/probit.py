@@ -12,14 +12,13 @@ singularity within 2.8 of the real line, so a trapezoidal rule that follows the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from ..checks import choice, labels
-from ..linalg.arrays import Array, is_numpy, namespace, special
-from ..linalg.quadrature import expect
+from ..linalg.arrays import Array, namespace, special
+from ..linalg.grouped import expect_near
 from .base import Likelihood, Rows, flat, slice_rows
 from .bernoulli import BernoulliLogit
 from .sites import Loss
@@ -27,13 +26,6 @@ from .sites import Loss
 FAR = 20.0  # from here on Mills' ratio comes from its asymptotic series
 _ROOT = float(np.sqrt(2.0))
 _HALF = float(np.sqrt(np.pi / 2.0))
-# of the trapezoidal rule: variance up to which, spacing in standard deviations, reach in them
-_FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0), (4.0, 0.25, 9.0), (16.0, 0.125, 9.0))
-_REACH, _NODES, _OFFSETS = 9.0, 24, (-40.0, -8.0, 0.0, 8.0, 40.0)  # of the panels
-_POINT = 1e-150  # a standard deviation below this is a point
-_ROWS = 1024  # rows at a time
-
-Integrand = Callable[[Array, Any], Array]  # (nodes (n, M), which rows they belong to) -> (..., n, M)
 
 
 def mills(t: Array) -> Array:
@@ -58,62 +50,6 @@ def hazard(t: Array) -> tuple[Array, Array]:
     series = distant / (1.0 - defect)
     direct = 1.0 / mills(xp.where(far, xp.zeros_like(t), t))
     return xp.where(far, series, direct), xp.where(far, series * defect, direct - t)
-
-
-def in_groups(n: int, groups: Iterable[tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]]) -> np.ndarray:
-    """(..., n) from rules for groups of rows: each rule(index) returns (..., len(index)). numpy only."""
-    out = np.empty(n)
-    for where, rule in groups:
-        mine = np.flatnonzero(where)
-        for i in range(0, mine.size, _ROWS):
-            index = mine[i : i + _ROWS]
-            part = rule(index)
-            if part.ndim != out.ndim:
-                out = np.empty((*part.shape[:-1], n))
-            out[..., index] = part
-    return out
-
-
-def expect_between(g: Integrand, h: np.ndarray, rho: np.ndarray, cuts: Iterable[np.ndarray]) -> np.ndarray:
-    """E[g(eta)] by Gauss-Legendre on every panel between the cuts (N,); a panel of no width costs nothing."""
-    x, w = np.polynomial.legendre.leggauss(_NODES)
-    sd = np.maximum(np.sqrt(rho), _POINT)
-    ends = [np.full_like(h, end) for end in (-_REACH, 0.0, _REACH)]
-    edges = np.stack([*ends, *(np.clip((cut - h) / sd, -_REACH, _REACH) for cut in cuts)], axis=1)
-    edges.sort(axis=1)
-    half = np.diff(edges, axis=1) / 2
-    row, panel = np.nonzero(half)
-    half = half[row, panel][:, None]
-    z = edges[row, panel][:, None] + half * (1.0 + x)
-    weight = half * w * np.exp(-0.5 * z * z)
-    first = np.searchsorted(row, np.arange(h.size))
-    mass = np.add.reduceat(weight.sum(axis=-1), first)
-    sums = np.add.reduceat(
-        np.einsum("...ij,ij->...i", g(h[row, None] + sd[row, None] * z, row), weight), first, axis=-1
-    )
-    return sums / mass
-
-
-def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array]) -> Array:
-    """E[g(eta)] under N(h, rho) for a g analytic within 2.8 of the real line; g(eta, index) returns (..., n, M)."""
-    if not is_numpy(h):
-        return expect(g, h, rho, kinks)
-
-    def followed(spacing: float, reach: float) -> Callable[[np.ndarray], np.ndarray]:
-        z = np.arange(-reach, reach + spacing / 2, spacing)
-        weight = np.exp(-0.5 * z * z)
-        weight /= weight.sum()
-        return lambda index: g(h[index, None] + np.sqrt(rho[index, None]) * z, index) @ weight
-
-    def panels(index: np.ndarray) -> np.ndarray:
-        cuts = [kink[index] + offset for kink in kinks for offset in _OFFSETS]
-        return expect_between(lambda eta, part: g(eta, index[part]), h[index], rho[index], cuts)
-
-    groups, lower = [], -np.inf
-    for upper, spacing, reach in _FOLLOWED:
-        groups.append(((rho > lower) & (rho <= upper), followed(spacing, reach)))
-        lower = upper
-    return in_groups(h.shape[0], [*groups, (~(rho <= lower), panels)])
 
 
 class ProbitLikelihood(Likelihood):
