@@ -144,3 +144,49 @@ def test_a_fit_that_failed_has_an_upper_bound():
     assert not sol.converged
     assert not np.isnan([sol.elbo, sol.elbo_upper, sol.gap]).any()
     assert sol.elbo_upper >= sol.elbo
+
+
+@pytest.mark.parametrize("scale", [1.5e-10, 1.0, 1e8])
+@pytest.mark.parametrize("bound", ["log-sum", "exact"])
+def test_isolated_nodes_are_held_at_zero_exactly(scale, bound):
+    """The constraint of a component of one node pins it; an observation there has eta = offset, whatever it says."""
+    n = 6
+    edges = np.zeros((n, n))
+    edges[0, 1] = edges[1, 0] = edges[1, 2] = edges[2, 1] = 1.0
+    Q = sp.csc_array(scale * (np.diag(edges.sum(axis=1)) - edges) + np.eye(n))
+    Q.setdiag(scale * edges.sum(axis=1))  # the zeros of isolated nodes are stored
+    W = np.vstack([np.eye(n), np.eye(n)[[4]]])
+    y = np.array([1.0, 0.0, 3.0, 2.0, 900.0, 0.0, 5.0])
+    prior = SparsePrecision(Q, design=sp.csr_array(W), constraints="sum-to-zero", offset=0.3)
+    sol = fenchel.infer(NegativeBinomial(2.0, bound=bound), prior, y, weights=[1, 1, 1, 1, 1e3, 1, 1])
+    assert sol.converged, sol.status
+    np.testing.assert_array_equal(np.asarray(sol.posterior.latent_mean)[3:], 0.0)
+    np.testing.assert_array_equal(np.asarray(sol.posterior.latent_variance)[3:], 0.0)
+    np.testing.assert_array_equal(sol.posterior.variance[3:], 0.0)
+    np.testing.assert_array_equal(sol.posterior.mean[3:], 0.3)
+    np.testing.assert_array_equal(sol.posterior.sample(3, rng=0)[:, 3:], 0.3)
+    assert np.all(sol.posterior.variance[:3] > 0.0)
+
+
+@pytest.mark.parametrize(
+    ("h", "rho"), [(-50.0, 100.0), (-200.0, 900.0), (-1043254.66, 2.56962922e10), (-7.7e9, 7.8e17)]
+)
+def test_the_probit_far_from_its_target_at_enormous_variances(h, rho):
+    """All of E[psi] lies beyond nine standard deviations there."""
+    from fenchel.likelihoods import BernoulliProbit
+
+    likelihood = BernoulliProbit()
+    rows = likelihood.prepare(np.array([0.0]))
+    got = likelihood.loss(np.array([[h]]), np.array([[rho]]), rows).value[0]
+    with mpmath.workdps(40):
+        mean, sd = mpmath.mpf(h), mpmath.sqrt(mpmath.mpf(rho))
+        psi = lambda x: (
+            -mpmath.log(mpmath.erfc(x / mpmath.sqrt(2)) / 2) if x < 1e3 else x * x / 2 + mpmath.log(x) + 0.9189385
+        )
+        g = lambda z: psi(mean + sd * z) * mpmath.exp(-z * z / 2) / mpmath.sqrt(2 * mpmath.pi)
+        kink = -mean / sd
+        cuts = sorted(
+            {mpmath.mpf(-30), *(kink + d / sd for d in (-40, -8, 0, 8, 40, 400)), *(kink + d for d in (1, 3, 8, 20))}
+        )
+        exact = float(mpmath.quad(g, [c for c in cuts if c >= -30]))
+    assert abs(got - exact) <= 1e-8 * abs(exact)

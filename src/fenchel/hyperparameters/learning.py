@@ -290,7 +290,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
     first, likelihood = evidence.split(theta)
     projected = np.clip(theta + gradient, lower, upper) - theta
     slope = float(np.abs(projected).max(initial=0.0))
-    converged = success and solution.converged
+    converged = success and solution.optimal
     status = (
         f"{'converged' if converged else 'not converged'}: largest projected slope {slope:.1e}; {message.lower()}; "
         f"inner fit: {solution.status}"

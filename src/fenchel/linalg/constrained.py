@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from .sparse import SparseCholesky
 
@@ -34,6 +35,10 @@ class ConstrainedCholesky:
 
     def __init__(self, base: SparseCholesky, U: np.ndarray, K: np.ndarray, n_constraints: int) -> None:
         self.base, self.U, self.n = base, U, base.n
+        self._C = U[:, U.shape[1] - n_constraints :]
+        alone = np.count_nonzero(self._C, axis=0) == 1
+        self._pinned = np.flatnonzero(self._C[:, alone].any(axis=1))  # held at 0 by a constraint of their own
+        self._project = np.linalg.inv(self._C.T @ self._C)
         self.G = base.solve(U)
         self._UG = U.T @ self.G
         M = np.linalg.inv(np.diag(1.0 / K) + self._UG)
@@ -59,36 +64,61 @@ class ConstrainedCholesky:
     def _correct(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         return x - self.G @ (self.H @ (self.G.T @ b))
 
+    def _projected(self, x: np.ndarray) -> np.ndarray:
+        """x without its part along the constraints, on which V vanishes: there A_b^-1 is large and only cancels."""
+        x = x - self._C @ (self._project @ (self._C.T @ x))
+        x[self._pinned] = 0.0
+        return x
+
     def solve(self, b: Any) -> np.ndarray:
         """V b."""
-        b = np.asarray(b, dtype=np.float64)
-        return self._correct(self.base.solve(b), b)
+        b = self._projected(np.asarray(b, dtype=np.float64))
+        return self._projected(self._correct(self.base.solve(b), b))
 
-    def correction(self, W: Any) -> np.ndarray:
-        """diag(W G H G' W')."""
+    def row_variances(self, W: Any, T: Any) -> np.ndarray:
+        """diag(W V W'), T the map from the rows' weights to the entries of W' diag(.) W on the pattern."""
+        if self._pinned.size:  # entry by entry, where those that are 0 can be
+            return T.T @ self.inverse_data()
         WG = W @ self.G
-        return np.sum((WG @ self.H) * WG, axis=1)
+        return T.T @ self.base.inverse_data() - np.sum((WG @ self.H) * WG, axis=1)
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag V."""
-        return self.base.inverse_diagonal() - np.sum((self.G @ self.H) * self.G, axis=1)
+        out = self.base.inverse_diagonal() - np.sum((self.G @ self.H) * self.G, axis=1)
+        out[self._pinned] = 0.0
+        return out
 
     def inverse_data(self) -> np.ndarray:
         """V on the pattern, in the order of ``SparseCholesky.inverse_data``."""
         S = self.base.symbolic
         columns = np.repeat(np.arange(S.n), np.diff(S.indptr))
-        return self.base.inverse_data() - np.sum((self.G @ self.H)[S.indices] * self.G[columns], axis=1)
+        out = self.base.inverse_data() - np.sum((self.G @ self.H)[S.indices] * self.G[columns], axis=1)
+        if self._pinned.size:
+            held = np.isin(np.arange(S.n), self._pinned)
+            out[held[S.indices] | held[columns]] = 0.0
+        return out
 
     def sample(self, noise: Any) -> np.ndarray:
         """Draws with covariance V from standard normal noise (n, k), by conditioning draws of the base."""
         x = self.base.sample(noise)
         columns = x.reshape(self.n, -1)
-        inverse = np.linalg.inv(self._UG)
-        values, vectors = np.linalg.eigh((inverse + inverse.T) / 2 - self.H)
+        U, G, UG, H = self._independent()
+        inverse = np.linalg.inv(UG)
+        values, vectors = np.linalg.eigh((inverse + inverse.T) / 2 - H)
         values = np.where(values > 1e-12 * np.abs(values).max(), values, 0.0)  # what the constraints fix does not move
         root = vectors * np.sqrt(values)
         # the part of x outside span(G) is right already and independent of U'x, whose own randomness, made standard
         # normal by its Cholesky factor, redraws the part inside
-        seen = self.U.T @ columns
-        fresh = np.linalg.solve(np.linalg.cholesky((self._UG + self._UG.T) / 2), seen)
-        return (columns - self.G @ (inverse @ seen) + self.G @ (root @ fresh)).reshape(x.shape)
+        seen = U.T @ columns
+        fresh = np.linalg.solve(np.linalg.cholesky((UG + UG.T) / 2), seen)
+        return self._projected(columns - G @ (inverse @ seen) + G @ (root @ fresh)).reshape(x.shape)
+
+    def _independent(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """U, G, U'G and H with columns of U that say the same (a pinned node's own and its constraint's) only once."""
+        _, R, order = scipy.linalg.qr(self.U, mode="economic", pivoting=True)
+        size = np.abs(np.diag(R))
+        keep = np.sort(order[: int((size > 1e-10 * size[0]).sum())])
+        if keep.size == self.U.shape[1]:
+            return self.U, self.G, self._UG, self.H
+        T = np.linalg.lstsq(self.U[:, keep], self.U, rcond=None)[0]
+        return self.U[:, keep], self.G[:, keep], self._UG[np.ix_(keep, keep)], T @ self.H @ T.T

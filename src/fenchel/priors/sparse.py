@@ -264,6 +264,7 @@ class SparseFactor(BlockFactor):
         """(Vt o Vt) v = -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
         out = []
         for lam, x, rho in zip(*(self.blocks.split(u) for u in (self.lam, v, self.variance)), strict=True):
+            x = np.where(rho > 0.0, x, 0.0)  # a row that constraints hold fast neither moves nor is moved
             scale = float(np.abs(x * rho).max())
             if scale == 0.0:
                 out.append(0.0 * x)

@@ -46,7 +46,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
     try:
         free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale)
         return free, free.hold(solid(Q))
-    except NotPositiveDefinite:
+    except (NotPositiveDefinite, np.linalg.LinAlgError):
         nodes = scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]]  # where C tells the constraints apart
         held = Constraint(C, nodes, scale, scale)
         base = Q.copy()
@@ -173,7 +173,7 @@ class Pattern:
     def diagonal(self, factor: SparseCholesky | ConstrainedCholesky) -> np.ndarray:
         """diag(W V W') from the selected inverse."""
         if isinstance(factor, ConstrainedCholesky):
-            return self.T.T @ factor.base.inverse_data() - factor.correction(self.W)
+            return factor.row_variances(self.W, self.T)
         return self.T.T @ factor.inverse_data()
 
 

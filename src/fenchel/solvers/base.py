@@ -124,7 +124,7 @@ class Stopping:
         self.trace.append(row)
         asked = self.callback(row) if self.callback is not None else None
         if self.reached(point):
-            return f"converged: {point.measure} {relative(point):.1e} <= {self.tol:.1e}"
+            return self.verdict(point)
         if asked:
             return f"stopped by the callback at {point.measure} {relative(point):.1e}"
         if iteration >= self.max_iter:
@@ -133,6 +133,10 @@ class Stopping:
                 f"> {self.tol:.1e}; raise max_iter"
             )
         return None
+
+    def verdict(self, point: Iterate) -> str | None:
+        """The sentence of a run that has converged, or None."""
+        return f"converged: {point.measure} {relative(point):.1e} <= {self.tol:.1e}" if self.reached(point) else None
 
     def stagnated(self, point: Iterate) -> str:
         """The sentence of a run that nothing improves any more."""

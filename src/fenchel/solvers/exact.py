@@ -56,8 +56,9 @@ class CoupledNewton(Solver):
         better = self.natural(problem, here)  # h anew from the sites: where alpha's last digit moves it, h is no start
         outcome = self.climb(problem, here if better is None else better[0], n, stopping)
         if isinstance(outcome.point, PrimalPoint) and not outcome.converged:
-            outcome.point.ceiling = point.dual
-            outcome.status = stopping.stagnated(outcome.point)
+            outcome.point.ceiling = point.dual + point.rounding
+            outcome.converged = stopping.reached(outcome.point)
+            outcome.status = stopping.verdict(outcome.point) or stopping.stagnated(outcome.point)
         return outcome
 
     # -- where to begin ----------------------------------------------------------------------------
@@ -106,12 +107,13 @@ class CoupledNewton(Solver):
                 break
             before = point.shortfall
             accuracy = min(0.1, max(1e-9, 0.1 * relative(point) ** 0.5))
-            newton = coupled_direction(point.factor, point.system(accuracy, economical=slow < 2))
+            newton = newton_step(point, accuracy, economical=slow < 2)
             # Newton sees nothing left to gain twice running, and still the certificate is wide: rounding fills it
-            flat = flat + 1 if newton.slope <= _LITTLE * stopping.tol * max(1.0, abs(point.elbo)) else 0
-            found = self.search(problem, point, newton) if flat < 2 else None
-            if found is None and flat < 2:
-                found = self.natural(problem, point)
+            little = newton is not None and newton.slope <= _LITTLE * stopping.tol * max(1.0, abs(point.elbo))
+            flat, found = flat + 1 if little else 0, None
+            if flat < 2:
+                found = None if newton is None else self.search(problem, point, newton)
+                found = self.natural(problem, point) if found is None else found
             if found is None:
                 point, more = self.settled(problem, point)
                 n += more
@@ -168,19 +170,24 @@ class CoupledNewton(Solver):
 
         Rounding of P, and of residuals under a wide prior, hides the last digits; the decrement keeps them.
         """
-
-        def step_from(here: PrimalPoint) -> Step:
-            return coupled_direction(here.factor, here.system(_CAREFUL, economical=False))
-
-        step, n = step_from(point), 0
-        while n < _SETTLING:
+        step, n = newton_step(point, _CAREFUL, economical=False), 0
+        while step is not None and n < _SETTLING:
             trial = moved(problem, point, step, 1.0, problem.predictors.weights_of(step.dbeta))
-            ahead = step_from(trial) if np.isfinite(trial.elbo) else None
+            ahead = newton_step(trial, _CAREFUL, economical=False) if np.isfinite(trial.elbo) else None
             if ahead is None or not 0.0 <= ahead.slope < 0.5 * step.slope:
                 break
             point, step, n = trial, ahead, n + 1
-        point.settle(step)
+        if step is not None:
+            point.settle(step)
         return point, n
+
+
+def newton_step(point: PrimalPoint, accuracy: float, economical: bool) -> Step | None:
+    """Newton's step from here; None where rounding defeats it, at a point too far out."""
+    try:
+        return coupled_direction(point.factor, point.system(accuracy, economical))
+    except NotPositiveDefinite:
+        return None
 
 
 def moved(problem: Problem, point: PrimalPoint, step: Step, t: float, pulled: list[Array] | None) -> PrimalPoint:
