@@ -59,7 +59,7 @@ class LinearModel:
         self._groups = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D)
         self._start = np.broadcast_to(v, (D,)) * self._scale() ** 2
         names, centre = self._columns(), bool(self.fit_intercept)
-        self.feature_mean_, self.feature_scale_ = centres_and_units(
+        self.feature_mean_, self._rest, self.feature_scale_ = centres_and_units(
             name, X, weights, names, centre, bool(self.standardize)
         )
         self._design = self._standardized(X)
@@ -72,7 +72,7 @@ class LinearModel:
         return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))  # type: ignore[attr-defined]
 
     def _standardized(self, X: Any) -> Standardized:
-        return Standardized(X, self.feature_mean_, self.feature_scale_, self._has_intercept())
+        return Standardized(X, self.feature_mean_, self.feature_scale_, self._has_intercept(), self._rest)
 
     def _has_intercept(self) -> bool:
         return bool(self.fit_intercept)

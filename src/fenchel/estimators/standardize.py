@@ -15,14 +15,14 @@ _REACH = {True: (1e-150, 1e150), False: (1e-60, 1e60)}  # squares of a coefficie
 
 def centres_and_units(
     where: str, X: Any, weights: np.ndarray | None, names: Sequence[str], centre: bool, scale: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """The shift and the unit (D,) of each column.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The shift (D,) of each column, what rounding took from it, and its unit.
 
     The shift is the weighted mean, the unit the standard deviation about it; without centring 0 and the root mean
     square. A constant column has no standard deviation: its own size stands in, and 1 for zeros. Without scaling every
     unit is 1.
     """
-    mean, sd, constant = column_moments(X, weights)
+    mean, sd, rest, constant = column_moments(X, weights)
     size = np.where(constant, np.abs(mean), sd) if centre else np.hypot(mean, sd)
     size = np.where(size > 0.0, size, 1.0)
     low, high = _REACH[scale]
@@ -32,4 +32,5 @@ def centres_and_units(
         word = "standard deviation" if centre and not constant[d] else "size"
         advice = "Give it in another unit" + ("." if scale else ", or leave standardize=True.")
         raise problem(where, f"column {names[d]!r} of X has {word} {size[d]:.3g}", f"{low:g} to {high:g}", advice)
-    return mean if centre else np.zeros_like(mean), size if scale else np.ones_like(size)
+    unit = size if scale else np.ones_like(size)
+    return (mean, rest, unit) if centre else (np.zeros_like(mean), np.zeros_like(mean), unit)

@@ -15,10 +15,20 @@ from .standardized import is_sparse
 
 
 class Moments(NamedTuple):
-    """Of D columns: mean, standard deviation about it, and whether a column is constant up to rounding."""
+    """Of D columns.
+
+    Attributes
+    ----------
+    mean, sd : array (D,)
+    rest : array (D,)
+        What rounding took from the mean: all of its digits, where a column is 1e10 standard deviations from zero.
+    constant : array (D,) of bool
+        Whether a column is one number, up to rounding.
+    """
 
     mean: np.ndarray
     sd: np.ndarray
+    rest: np.ndarray
     constant: np.ndarray
 
 
@@ -38,11 +48,14 @@ def _unit(low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.ldexp(1.0, np.clip(np.frexp(size)[1], -1000, 1000) * (size > 0.0))
 
 
-def _finished(mean: np.ndarray, square: np.ndarray, low: np.ndarray, high: np.ndarray, unit: np.ndarray) -> Moments:
-    sd = np.sqrt(square)
-    constant = (low == high) | (sd <= 4.0 * np.finfo(float).eps * np.abs(mean))
-    mean, sd = np.where(low == high, low / unit, mean) * unit, np.where(low == high, 0.0, sd) * unit
-    return Moments(mean, sd, constant)
+def _finished(
+    mean: np.ndarray, rest: np.ndarray, square: np.ndarray, low: np.ndarray, high: np.ndarray, unit: np.ndarray
+) -> Moments:
+    one, sd = low == high, np.sqrt(np.maximum(square - rest**2, 0.0))
+    constant = one | (sd <= 4.0 * np.finfo(float).eps * np.abs(mean))
+    return Moments(
+        np.where(one, low, mean * unit), np.where(one, 0.0, sd * unit), np.where(one, 0.0, rest * unit), constant
+    )
 
 
 def _dense(X: np.ndarray, w: np.ndarray) -> Moments:
@@ -56,7 +69,7 @@ def _dense(X: np.ndarray, w: np.ndarray) -> Moments:
         parts = [(X[i:j].min(axis=0), X[i:j].max(axis=0)) for i, j in blocks(start, stop)]
         return np.min([p[0] for p in parts], axis=0), np.max([p[1] for p in parts], axis=0)
 
-    ranges = [r for r in on_every_core(n, width, range_of) if r is not None]
+    ranges = on_every_core(n, width, range_of)
     low, high = np.min([r[0] for r in ranges], axis=0), np.max([r[1] for r in ranges], axis=0)
     unit = _unit(low, high)
 
@@ -64,12 +77,17 @@ def _dense(X: np.ndarray, w: np.ndarray) -> Moments:
         """Of the departures from the middle, whose mean loses no digits."""
         return sum((w[i:j] @ (X[i:j] / unit - middle) for i, j in blocks(start, stop)), np.zeros(width))
 
-    def squares(start: int, stop: int) -> np.ndarray:
-        return sum((w[i:j] @ (X[i:j] / unit - mean) ** 2 for i, j in blocks(start, stop)), np.zeros(width))
+    def powers(start: int, stop: int) -> np.ndarray:
+        total = np.zeros((2, width))
+        for i, j in blocks(start, stop):
+            away = X[i:j] / unit - mean
+            total += w[i:j] @ away, w[i:j] @ np.square(away, out=away)
+        return total
 
     middle = 0.5 * (low / unit) + 0.5 * (high / unit)
     mean = middle + np.sum(on_every_core(n, width, sums), axis=0)
-    return _finished(mean, np.sum(on_every_core(n, width, squares), axis=0), low, high, unit)
+    rest, square = np.sum(on_every_core(n, width, powers), axis=0)
+    return _finished(mean, rest, square, low, high, unit)
 
 
 def _sparse(X: Any, w: np.ndarray) -> Moments:
@@ -82,8 +100,10 @@ def _sparse(X: Any, w: np.ndarray) -> Moments:
     low, high = (np.asarray(x.toarray(), dtype=np.float64).ravel() for x in (X.min(axis=0), X.max(axis=0)))
     unit, each, column, D = _unit(low, high), np.repeat(w, np.diff(X.indptr)), X.indices, X.shape[1]
     x = X.data / unit[column]
-    stored = np.bincount(column, weights=each, minlength=D)
+    full = np.bincount(column, minlength=D) == X.shape[0]
+    zeros = np.where(full, 0.0, np.maximum(1.0 - np.bincount(column, weights=each, minlength=D), 0.0))
     mean = np.bincount(column, weights=each * x, minlength=D)
-    square = np.bincount(column, weights=each * (x - mean[column]) ** 2, minlength=D)
-    square += np.maximum(1.0 - stored, 0.0) * (np.bincount(column, minlength=D) < X.shape[0]) * mean**2
-    return _finished(mean, square, low, high, unit)
+    away = x - mean[column]
+    rest = np.bincount(column, weights=each * away, minlength=D) - zeros * mean
+    square = np.bincount(column, weights=each * away**2, minlength=D) + zeros * mean**2
+    return _finished(mean, rest, square, low, high, unit)

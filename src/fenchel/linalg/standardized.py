@@ -42,23 +42,25 @@ class Standardized:
     shift, scale : array (D,) or float
     ones : bool
         Whether a column of ones follows.
+    rest : array (D,) or float
+        What rounding took from the shift.
     """
 
     ndim = 2
 
-    def __init__(self, X: Any, shift: Any = 0.0, scale: Any = 1.0, ones: bool = True) -> None:
+    def __init__(self, X: Any, shift: Any = 0.0, scale: Any = 1.0, ones: bool = True, rest: Any = 0.0) -> None:
         D = X.shape[1]
-        shift, scale = (np.broadcast_to(np.asarray(x, dtype=np.float64), (D,)) for x in (shift, scale))
+        shift, scale, rest = (np.broadcast_to(np.asarray(x, dtype=np.float64), (D,)) for x in (shift, scale, rest))
         self.shape, self.ones = (X.shape[0], D + ones), ones
         far = np.abs(shift) > _FAR * scale
         odd = far | (scale > _HUGE) | (scale < 1.0 / _HUGE)
         if odd.any() and is_sparse(X):
             first = np.where(odd, scale, 1.0)
             X = _shifted(X, np.where(far, shift, 0.0), first)
-            shift, scale = np.where(far, 0.0, shift) / first, scale / first
+            shift, rest, scale = np.where(far, 0.0, shift) / first, rest / first, scale / first
         elif odd.any():
-            X, shift, scale = Shifted(X, shift, scale), np.zeros(D), np.ones(D)
-        self.X, self.shift, self.inverse = X, shift, 1.0 / scale
+            X, shift, rest, scale = Shifted(X, shift, scale), np.zeros(D), rest / scale, np.ones(D)
+        self.X, self.shift, self.inverse = X, shift + rest, 1.0 / scale
 
     def __getitem__(self, rows: Any) -> Standardized:
         out = copy.copy(self)
