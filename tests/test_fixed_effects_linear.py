@@ -64,11 +64,11 @@ def fitted(case, X, **options):
         return model.fit(X, y[: X.shape[0]], **{key: value[: X.shape[0]] for key, value in extra.items()})
 
 
-def assert_same_fit(one, other, scale, vague):
+def assert_same_fit(one, other, scale, error):
     """``other`` saw the columns shift + scale x: elbo, coefficients and covariance are those of ``one``."""
     sd = one.coef_std_
     assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-9, abs=1e-9)
-    np.testing.assert_allclose(other.coef_ * scale / sd, one.coef_ / sd, atol=1e-4 if vague else 1e-6, rtol=1e-6)
+    np.testing.assert_allclose(other.coef_ * scale / sd, one.coef_ / sd, atol=error)
     np.testing.assert_allclose(other.coef_std_ * scale, sd, rtol=1e-6)
     cov, size = one.coef_cov_, sd[..., :, None] * sd[..., None, :]
     size = size[0] if size.ndim > cov.ndim else size
@@ -94,11 +94,12 @@ def test_any_affine_change_of_the_columns(case, change):
     one, other = fitted(case, held, **options), fitted(case, sp.csr_array(table) if sparse else table, **options)
     assert one.converged_
     assert other.converged_
-    assert_same_fit(one, other, scale, variance > 1e6)
+    error = 1e-5 if case[1] == "three" else 1e-6  # in standard deviations; a softmax has no site of its own a row
+    assert_same_fit(one, other, scale, error)
     h, rho = one.latent_mean_and_variance(held[::-9])
     for X in (table[::-9], sp.csr_array(table[::-9])):
         h2, rho2 = other.latent_mean_and_variance(X)
-        np.testing.assert_allclose((h2 - h) / np.sqrt(rho), 0.0, atol=1e-4 if variance > 1e6 else 1e-6)
+        np.testing.assert_allclose((h2 - h) / np.sqrt(rho), 0.0, atol=10 * error)
         np.testing.assert_allclose(rho2, rho, rtol=1e-6)
 
 
