@@ -83,7 +83,8 @@ class Posterior:
                 return self._all.latent_shift(alpha)
             index = asarray_index(self._active, alpha)
             alpha, mt = (namespace(x).take(x, index, axis=0) for x in (alpha, mt))
-        return self._all.columns(seen.latent_shift(alpha, mt - self._site_mean))
+        parts = seen.latent_shift(alpha, mt - self._site_mean)
+        return parts[0] if len(parts) == 1 else namespace(alpha).stack(parts, axis=1)
 
     @cached_property
     def latent_variance(self) -> Array:
