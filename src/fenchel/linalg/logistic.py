@@ -10,9 +10,9 @@ closed expectation,
     softplus(x) = R_c(x) + (a remainder of order e^-|x|),   R_c(x) = x Phi(x/c) + c phi(x/c),   E[R_c(eta)] = R_b(h)
 
 with b^2 = c^2 + rho, so one matrix of normal densities times one table of remainders gives everything. A variance below
-1e-3 needs no nodes at all: three terms of the Taylor series, whose coefficients are polynomials in sigma. One below 0.02
-needs the seven nodes of Gauss and Hermite. Rows so far in a tail that their mass lies beyond the table are left to panel
-quadrature.
+1e-3 needs no nodes at all: three terms of the Taylor series, whose coefficients are polynomials in sigma. One below
+0.02 needs the seven nodes of Gauss and Hermite. Rows so far in a tail that their mass lies beyond the table are left to
+panel quadrature.
 """
 
 from __future__ import annotations
