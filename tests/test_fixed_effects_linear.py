@@ -175,7 +175,7 @@ def test_columns_that_say_nothing(sparse):
         np.testing.assert_allclose(np.ravel(full.coef_)[:3], np.ravel(few.coef_), atol=1e-8)
 
 
-@pytest.mark.parametrize("size", [1e-140, 1e-60, 1e60, 1e140])
+@pytest.mark.parametrize("size", [1e-150, 1e-60, 1e60, 1e150])
 def test_huge_and_tiny_columns(size):
     plain = BayesianPoissonRegression().fit(BASE, TARGETS["poisson"])
     for table in (size * BASE, sp.csr_array(size * BASE), 3.0 * size + size * BASE):
@@ -188,7 +188,7 @@ def test_huge_and_tiny_columns(size):
 def test_a_column_out_of_reach_is_named():
     frame = pd.DataFrame(BASE, columns=["age", "mass", "year"])
     frame["mass"] *= 1e200
-    with pytest.raises(ValueError, match=r"column 'mass' of X has standard deviation .*; expected 1e-150 to 1e\+150"):
+    with pytest.raises(ValueError, match=r"column 'mass' of X has standard deviation .*; expected 1e-152 to 1e\+152"):
         BayesianPoissonRegression().fit(frame, TARGETS["poisson"])
     with pytest.raises(ValueError, match=r"column 'x1' of X has .*Give it in another unit, or leave standardize=True"):
         BayesianLogisticRegression(standardize=False).fit(BASE * [1.0, 1e100, 1.0], TARGETS["bernoulli"])

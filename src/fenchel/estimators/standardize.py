@@ -10,7 +10,7 @@ import numpy as np
 from ..checks import problem
 from ..linalg.moments import column_moments
 
-_REACH = {True: (1e-150, 1e150), False: (1e-60, 1e60)}  # squares of a coefficient, or of a column, stay in range
+_REACH = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # squares of a coefficient, or of a column, stay in range
 
 
 def centres_and_units(
