@@ -56,7 +56,8 @@ def test_the_fit_is_infers_fit():
     h, rho = sol.posterior.predict(cross=kernel(new, X), variance=kernel.diag(new))
     np.testing.assert_allclose(model.predict_proba(new)[:, 1], BernoulliLogit().predictive_mean(h, rho), atol=1e-6)
     np.testing.assert_allclose(model.latent_mean_and_variance(new)[0], h, atol=1e-6)
-    np.testing.assert_allclose(model.decision_function(new), h, atol=1e-6)
+    p = model.predict_proba(new)[:, 1]
+    np.testing.assert_allclose(model.decision_function(new), np.log(p / (1 - p)), atol=1e-9)
     assert model.kernel_.theta == pytest.approx(kernel.theta)
 
 

@@ -155,7 +155,7 @@ def test_planted_cutpoints_are_recovered(name):
     X, rng = rows(1500, 3)
     y, _ = drawn(name, X @ W, rng)
     model = BayesianLinearRegression(likelihood=name).fit(X, y)
-    assert model.intercept_ == 0.0  # the cutpoints are the intercept
+    assert model.intercept_ == pytest.approx(-X.mean(axis=0) @ model.coef_)  # eta is 0 at the mean of X
     np.testing.assert_allclose(model.coef_, 2 * W, atol=0.2)
     np.testing.assert_allclose(model.likelihood_.cutpoints, [-1.5, 0.0, 2.0], atol=0.25)
     np.testing.assert_array_equal(model.classes_, [1, 2, 3, 4])
@@ -202,12 +202,14 @@ def test_a_linear_gaussian_model_is_a_multivariate_normal():
     model = BayesianLinearRegression(intercept_variance=9.0, tol=1e-14).fit(X, y)
     s2, v = np.var(y), model.likelihood_.variance
     assert model.scale_ == pytest.approx(np.sqrt(s2))
-    C = s2 * (model.variance_ * X @ X.T + 9.0) + v * np.eye(40)
+    Z, sd = X - X.mean(axis=0), X.std(axis=0)
+    C = s2 * (model.variance_ * (Z / sd) @ (Z / sd).T + 9.0) + v * np.eye(40)
     assert model.elbo_ == pytest.approx(st.multivariate_normal(np.full(40, y.mean()), C).logpdf(y), abs=1e-8)
-    A = np.column_stack([X, np.ones(40)])
-    P = np.diag(1 / (s2 * np.array([model.variance_, model.variance_, 9.0])))
+    A, K = np.column_stack([Z, np.ones(40)]), np.eye(3)
+    P = np.diag(1 / (s2 * np.append(model.variance_ / sd**2, 9.0)))
     V = np.linalg.inv(P + A.T @ A / v)
-    m = V @ (P @ [0, 0, y.mean()] + A.T @ y / v)
+    K[2, :2] = -X.mean(axis=0)  # eta at x = 0
+    V, m = K @ V @ K.T, K @ V @ (P @ [0, 0, y.mean()] + A.T @ y / v)
     np.testing.assert_allclose([*model.coef_, model.intercept_], m, atol=1e-8)
     np.testing.assert_allclose([*model.coef_std_, model.intercept_std_], np.sqrt(np.diag(V)), rtol=1e-7)
 

@@ -55,12 +55,16 @@ def test_scikit_learns_own_checks(estimator):
 # -- against what is known -----------------------------------------------------------------------------
 @pytest.mark.parametrize("bound", ["best", "tilted"])
 @pytest.mark.parametrize("intercept", [True, False])
-def test_the_fit_is_infers_fit(intercept, bound):
+@pytest.mark.parametrize("standardize", [True, False])
+def test_the_fit_is_infers_fit(intercept, bound, standardize):
     X, y = binary()
+    X = X * [1.0, 3.0, 0.2] + [2.0, -1.0, 0.0]
     fixed = {"learn_variance": False, "fit_intercept": intercept, "tol": 1e-14, "bound": bound}
-    model = BayesianLogisticRegression(variance=0.7, intercept_variance=9.0, **fixed).fit(X, y)
-    W = np.column_stack([X, np.ones(len(X))]) if intercept else X
-    v = np.array([0.7, 0.7, 0.7, 9.0][: W.shape[1]])
+    model = BayesianLogisticRegression(variance=0.7, intercept_variance=9.0, standardize=standardize, **fixed).fit(X, y)
+    centre = X.mean(axis=0) if intercept else np.zeros(3)
+    unit = np.sqrt(((X - centre) ** 2).mean(axis=0)) if standardize else np.ones(3)
+    W = np.column_stack([X - centre, np.ones(len(X))]) if intercept else X
+    v = np.append(0.7 / unit**2, 9.0)[: W.shape[1]]
     sol = fenchel.infer(BernoulliLogit("exact" if bound == "best" else bound), Features(W, v), y, tol=1e-14)
     assert model.elbo_ == pytest.approx(sol.elbo, abs=1e-9)
     lam, alpha = np.asarray(sol.lam)[:, 0], np.asarray(sol.alpha)[:, 0]
@@ -69,15 +73,18 @@ def test_the_fit_is_infers_fit(intercept, bound):
     np.testing.assert_allclose(model.coef_[0], m[:3], atol=1e-6)
     np.testing.assert_allclose(model.coef_std_[0], np.sqrt(np.diag(V))[:3], rtol=1e-6)
     np.testing.assert_allclose(model.coef_cov_, V[:3, :3], atol=1e-7)
-    np.testing.assert_allclose(model.intercept_[0], m[3] if intercept else 0.0, atol=1e-6)
-    np.testing.assert_allclose(model.intercept_std_[0], np.sqrt(V[3, 3]) if intercept else 0.0, atol=1e-6)
+    zero = np.append(-centre, 1.0)[: W.shape[1]]  # eta at x = 0
+    np.testing.assert_allclose(model.intercept_[0], zero @ m, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_std_[0], np.sqrt(zero @ V @ zero), atol=1e-6)
     new = np.random.default_rng(1).normal(size=(5, 3))
-    Wn = np.column_stack([new, np.ones(5)])[:, : W.shape[1]]
+    Wn = np.column_stack([new - centre, np.ones(5)])[:, : W.shape[1]]
     h, rho = model.latent_mean_and_variance(new)
     np.testing.assert_allclose(h, Wn @ m, atol=1e-6)
+    np.testing.assert_allclose(h, new @ model.coef_[0] + model.intercept_[0], atol=1e-9)
     np.testing.assert_allclose(rho, np.sum((Wn @ V) * Wn, axis=1), rtol=1e-6)
-    np.testing.assert_allclose(model.decision_function(new), h)
-    np.testing.assert_allclose(model.predict_proba(new)[:, 1], BernoulliLogit().predictive_mean(h, rho), atol=1e-9)
+    p = BernoulliLogit().predictive_mean(h, rho)
+    np.testing.assert_allclose(model.predict_proba(new)[:, 1], p, atol=1e-9)
+    np.testing.assert_allclose(model.decision_function(new), np.log(p / (1 - p)), atol=1e-9)
 
 
 @pytest.mark.parametrize("bound", ["best", "tilted"])
@@ -116,7 +123,8 @@ def test_more_features_than_rows():
     X = rng.normal(size=(20, 40))
     y = (X[:, 0] > 0).astype(int)
     v, new = 0.5, rng.normal(size=(3, 40))
-    model = BayesianLogisticRegression(variance=v, learn_variance=False, fit_intercept=False).fit(X, y)
+    kept = {"learn_variance": False, "fit_intercept": False, "standardize": False}
+    model = BayesianLogisticRegression(variance=v, **kept).fit(X, y)
     lam = np.asarray(model.solution_.lam)[:, 0]
     V = np.linalg.inv(np.eye(40) / v + X.T @ (lam[:, None] * X))
     np.testing.assert_allclose(model.coef_cov_, V, atol=1e-9)
@@ -328,8 +336,9 @@ def test_counts_with_exposure():
     assert isinstance(model.intercept_, float)
     assert np.abs((model.coef_ - 0.5 * W3) / model.coef_std_).max() < 3.5
     assert abs((model.intercept_ - 0.3) / model.intercept_std_) < 3.5
-    W = np.column_stack([X, np.ones(2000)])
-    sol = fenchel.infer(Poisson(exposure), Features(W, np.r_[np.full(3, model.variance_), 100.0]), y, tol=1e-12)
+    W = np.column_stack([X - X.mean(axis=0), np.ones(2000)])
+    v, mean = np.append(model.variance_ / X.var(axis=0), 100.0), np.r_[0, 0, 0, np.log(y.sum() / exposure.sum())]
+    sol = fenchel.infer(Poisson(exposure), Features(W, v, mean), y, tol=1e-12)
     assert np.abs((model.coef_ - sol.posterior.latent_mean[:3]) / model.coef_std_).max() < 1e-3
     np.testing.assert_allclose(model.predict(X[:9], exposure[:9]), exposure[:9] * model.predict(X[:9]))
     h, rho = model.latent_mean_and_variance(X[:9])
@@ -401,13 +410,3 @@ def test_no_copy_of_many_rows():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.0 * X.nbytes
-
-
-def test_a_feature_far_from_zero_is_warned_about():
-    rng = np.random.default_rng(3)
-    year = rng.uniform(1990, 2020, (200, 1))
-    y = (0.3 * (year[:, 0] - 2005) + rng.logistic(size=200) > 0).astype(int)
-    with pytest.warns(UserWarning, match="centre the"):
-        BayesianLogisticRegression(learn_variance=False).fit(year, y)
-    BayesianLogisticRegression(learn_variance=False).fit(year - 2005, y)  # and not here
-    BayesianLogisticRegression(learn_variance=False, fit_intercept=False).fit(year, y)

@@ -9,6 +9,7 @@ from conftest import CONVEX_CASES
 import fenchel
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.linalg import rows
+from fenchel.linalg.standardized import Standardized
 from fenchel.priors import Features, SparsePrecision
 from fenchel.priors.weightspace import OwnFactor, Woodbury
 from fenchel.problem import Problem
@@ -37,7 +38,7 @@ def test_passes(blocks, kind):
     given = {
         "dense": X,
         "columns first": np.asfortranarray(X),
-        "ones": rows.WithOnes(X[:, :-1]),
+        "ones": Standardized(X[:, :-1]),
         "sparse": sp.csr_array(X),
     }[kind]
     u, a, w, Q = rng.normal(size=9), rng.normal(size=101), rng.random(101), rng.normal(size=(9, 9))
@@ -75,10 +76,10 @@ def test_a_fit_in_blocks_is_the_same_fit(blocks, likelihood):
     y[5] = np.nan
     W = np.column_stack([X, np.ones(60)])
     plain = fenchel.infer(likelihood, Features(W, [1.0, 2.0, 3.0, 9.0]), y, tol=1e-12)
-    ones = fenchel.infer(likelihood, Features(rows.WithOnes(X), [1.0, 2.0, 3.0, 9.0]), y, tol=1e-12)
+    ones = fenchel.infer(likelihood, Features(Standardized(X), [1.0, 2.0, 3.0, 9.0]), y, tol=1e-12)
     assert ones.elbo == pytest.approx(plain.elbo, abs=1e-9)
     np.testing.assert_allclose(ones.posterior.variance, plain.posterior.variance, rtol=1e-6)
-    wide = fenchel.infer(likelihood, Features(rows.WithOnes(X[:6]), 1.0), y[:6])  # in the space of the rows
+    wide = fenchel.infer(likelihood, Features(Standardized(X[:6]), 1.0), y[:6])  # in the space of the rows
     assert wide.elbo == pytest.approx(fenchel.infer(likelihood, Features(W[:6], 1.0), y[:6]).elbo, abs=1e-9)
 
 

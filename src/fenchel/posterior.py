@@ -6,6 +6,7 @@ m = mu - Sigma W' alpha (eq:mstar),    V = (Sigma^-1 + W' Lam W)^-1 (eq:Vstar)
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -30,10 +31,10 @@ class Posterior:
         factor: Factor,
         sites: tuple[Array, Array],
         marginals: tuple[Array, Array],
-        weights: list[Array] | None = None,
+        weights: Callable[[], list[Array] | None] | None = None,
     ) -> None:
         self._all, self._active, self._factor = everyone, active, factor
-        self._weights = weights  # of alpha, where they are known more exactly than alpha itself
+        self._find_weights = weights
         self._alpha, self._lam = sites  # of all observations (N, C)
         self._active_marginals = marginals  # h, rho of the active ones
 
@@ -54,6 +55,14 @@ class Posterior:
         out[self._active] = to_numpy(rho)
         out[rest] = to_numpy(self._all.restrict(rest).variance_of(self._factor))
         return full, asarray(out, full)
+
+    @cached_property
+    def _weights(self) -> list[Array] | None:
+        """The weights of alpha, where they are known more exactly than alpha itself."""
+        return None if self._find_weights is None else self._find_weights()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_weights": self._weights, "_find_weights": None}  # a callable does not travel
 
     @property
     def mean(self) -> Array:

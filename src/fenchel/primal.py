@@ -180,8 +180,14 @@ class PrimalPoint:
         """q(z) at this point, for all observations."""
         owner = self.problem
         sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
-        weights = owner.full_weights(self.weights)
-        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho), weights)
+        return Posterior(
+            owner.all_predictors,
+            owner.active,
+            self.factor,
+            sites,
+            (self.h, self.rho),
+            lambda: owner.full_weights(self.weights),
+        )
 
 
 def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:

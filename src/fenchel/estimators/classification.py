@@ -72,11 +72,12 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Two classes: the latent mean (M,), above 0 for the second. More: log probabilities (M, K)."""
-        check_is_fitted(self)
-        if self.classes_.size == 2:
-            return self._predictors(X)[0]
-        return self.predict_log_proba(X)
+        """Two classes: the log odds (M,) of the second, ordered as ``predict_proba``. More: log probabilities (M, K).
+
+        For the latent mean, whose order is another where the posterior is less sure, see ``latent_mean_and_variance``.
+        """
+        log_p = self.predict_log_proba(X)
+        return log_p[:, 1] - log_p[:, 0] if self.classes_.size == 2 else log_p
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles of the class probabilities themselves: (M, Q) for the second of two classes, (M, K, Q).

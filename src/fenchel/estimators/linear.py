@@ -1,33 +1,35 @@
-"""Bayesian generalised linear models: eta = X w + b, w_d ~ N(0, v_{g(d)}), b ~ N(0, intercept_variance).
+"""Bayesian generalised linear models: eta = sum_d w_d (x_d - mean_d) / sd_d + b, w_d ~ N(0, v_{g(d)}).
 
     "ridge"   one v for all coefficients        "ard"   one v for each: those that do not matter go to zero
 
-The work is done with L x L matrices, L = features + 1, so that rows may be millions: a Newton iteration is a few passes
-over X, of which no copy is made. The variance of the intercept is not learned.
+Columns are centred and scaled inside, so that a fit does not depend on their units and the prior of the intercept b is
+one at the middle of the data; coefficients are reported for X as it is. The work is done with L x L matrices, L =
+features + 1, so that rows may be millions: a Newton iteration is a few passes over X, of which no copy is made. The
+variance of the intercept is not learned.
 """
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import choice, numeric, positive, problem
 from ..hyperparameters import Family, WeightVariances, learn
 from ..likelihoods import Poisson
 from ..likelihoods.base import Likelihood
+from ..linalg import rows as passes
 from ..linalg.dense import semidefinite_root
-from ..linalg.rows import WithOnes
+from ..linalg.standardized import Standardized
 from ..solvers.thinned import SHARE, is_enough, sample
 from .base import weights_of
 from .classification import Classification
 from .counts import Counts
+from .responses import overall_level
+from .standardize import centres_and_units
 
-_AWAY = 3.0  # intercept standard deviations by which the features' means may be off, in units of their own
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
 
 
@@ -39,10 +41,13 @@ class LinearModel:
     learn_variance: bool
     fit_intercept: bool
     intercept_variance: float
+    standardize: bool
+    feature_mean_: np.ndarray
+    feature_scale_: np.ndarray
     variance_bounds: tuple[float, float]
 
-    def _begin(self, X: Any) -> None:
-        """Keep the design: X and a column of ones."""
+    def _begin(self, X: Any, weights: np.ndarray | None) -> None:
+        """Keep the design: the columns of X about their means, in units of their standard deviations, and ones."""
         name = type(self).__name__
         choice(name, "prior", self.prior, ("ridge", "ard"))
         D = X.shape[1]
@@ -53,42 +58,32 @@ class LinearModel:
             raise problem(name, 'prior = "ridge" has one variance', "a number", 'Use prior="ard" for one a feature.')
         self._groups = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D)
         self._start = np.broadcast_to(v, (D,)) * self._scale() ** 2
-        self._design = X
+        names, centre = self._columns(), bool(self.fit_intercept)
+        self.feature_mean_, self._rest, self.feature_scale_ = centres_and_units(
+            name, X, weights, names, centre, bool(self.standardize)
+        )
+        self._design = self._standardized(X)
         if self._has_intercept():
             positive(name, "intercept_variance", self.intercept_variance)
             self._groups = np.append(self._groups, -1)
             self._start = np.append(self._start, float(self.intercept_variance) * self._scale() ** 2)
-            self._design = with_ones(X)
-            self._warn_uncentred(X)
+
+    def _columns(self) -> list[str]:
+        return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))  # type: ignore[attr-defined]
+
+    def _standardized(self, X: Any) -> Standardized:
+        return Standardized(X, self.feature_mean_, self.feature_scale_, self._has_intercept(), self._rest)
 
     def _has_intercept(self) -> bool:
         return bool(self.fit_intercept)
 
     def _mean(self) -> float:
-        """The prior mean of the intercept."""
+        """The prior mean of the intercept at the mean of X."""
         return 0.0
 
     def _scale(self) -> float:
         """Of eta: prior standard deviations are in units of it."""
         return 1.0
-
-    def _warn_uncentred(self, X: Any) -> None:
-        """The intercept's prior sits at x = 0: far from there it holds the slopes back."""
-        few = X[:: max(1, X.shape[0] // 1000)]
-        few = few.toarray() if sp.issparse(few) else np.asarray(few)
-        mean, sd = few.mean(axis=0), few.std(axis=0)
-        away = np.abs(mean) > _AWAY * float(self.intercept_variance) ** 0.5 * sd
-        away &= sd > 1e-12 * np.abs(mean)
-        if away.any():
-            d = int(np.argmax(away))
-            name = getattr(self, "feature_names_in_", [f"x{i}" for i in range(X.shape[1])])[d]
-            warnings.warn(
-                f"{type(self).__name__}: feature {name!r} has mean {mean[d]:.4g} and standard deviation {sd[d]:.2g}. "
-                "The prior of the intercept sits at 0, so far away that it holds the coefficient back; centre the "
-                "feature (StandardScaler), or raise intercept_variance.",
-                UserWarning,
-                stacklevel=4,
-            )
 
     def _family_of(self, design: Any) -> WeightVariances:
         bounds = self.variance_bounds
@@ -131,45 +126,53 @@ class LinearModel:
     def _finish(self) -> None:
         """Coefficients and what prediction needs; X and the fit are not asked again."""
         posterior, D, L = self.solution_.posterior, self.n_features_in_, self._design.shape[1]  # type: ignore[attr-defined]
-        mean = np.reshape(np.asarray(posterior.latent_mean), (L, -1)).T
-        std = np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1))).T
-        self.coef_, self.coef_std_ = mean[:, :D], std[:, :D]
-        none = np.zeros((mean.shape[0], 1 - (L - D)))
-        self.intercept_: Any = np.append(mean[:, D:], none, axis=1)[:, 0]
-        self.intercept_std_: Any = np.append(std[:, D:], none, axis=1)[:, 0]
-        family, theta = self._family_of(self._design), self.theta_  # type: ignore[attr-defined]
-        v = family.variances_at(theta[: family.n_groups])[:D] / self._scale() ** 2
-        self.variance_ = float(v[0]) if self.prior == "ridge" else v
-        names = getattr(self, "feature_names_in_", [f"x{d}" for d in range(D)])
-        words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in names]
-        self.theta_names_[: family.n_groups] = words[: family.n_groups]  # type: ignore[attr-defined]
+        mean = np.reshape(np.asarray(posterior.latent_mean), (L, -1))
+        std = np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1)))
+        self._weights_mean, unit = mean, self.feature_scale_
+        self.coef_, self.coef_std_ = mean[:D].T / unit, std[:D].T / unit
         self._roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
         if self._design.shape[0] >= L:
             V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
             self._roots = [semidefinite_root(block) for block in V]
+        self.intercept_: Any = np.zeros(mean.shape[1])
+        self.intercept_std_: Any = np.zeros(mean.shape[1])
+        if self.fit_intercept:  # eta at x = 0
+            h, rho = (np.reshape(x, (1, -1))[0] for x in self._eta(np.zeros((1, D))))
+            self.intercept_, self.intercept_std_ = h, np.sqrt(rho)
+        family, theta = self._family_of(self._design), self.theta_  # type: ignore[attr-defined]
+        v = family.variances_at(theta[: family.n_groups])[:D] / self._scale() ** 2
+        self.variance_ = float(v[0]) if self.prior == "ridge" else v
+        words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in self._columns()]
+        self.theta_names_[: family.n_groups] = words[: family.n_groups]  # type: ignore[attr-defined]
 
     @property
     def coef_cov_(self) -> np.ndarray:
         """Posterior covariance of the coefficients: (D, D), or (K, D, D) for the K classes, independent under q."""
         check_is_fitted(self, "coef_")
-        D = self.coef_.shape[-1]
+        D, unit = self.coef_.shape[-1], self.feature_scale_
         if self._roots is not None:
             V = np.stack([T[:D] @ T[:D].T for T in self._roots])
         else:
             full = np.asarray(self.solution_.posterior.latent_covariance())  # type: ignore[attr-defined]
             V = np.reshape(full, (-1, *full.shape[-2:]))[:, :D, :D]
+        V = V / unit[:, None] / unit
         return V[0] if V.shape[0] == 1 else V
 
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+        return self._eta(validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr"))
+
+    def _eta(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of eta: (M,), or (M, K)."""
         if self._roots is None:
-            design = with_ones(X) if self._has_intercept() else X
-            design = design.toarray() if isinstance(design, WithOnes) else design
-            h, rho = self.solution_.posterior.predict(design=design)  # type: ignore[attr-defined]
-            return np.asarray(h), np.asarray(rho)
-        h = X @ np.atleast_2d(self.coef_).T + self.intercept_
-        rho = np.stack([_variance(X, T) for T in self._roots], axis=1)
+            step = max(1, _CHUNK // X.shape[1])
+            chunks = [self._standardized(X[i : i + step]).toarray() for i in range(0, X.shape[0], step)]
+            parts = [self.solution_.posterior.predict(design=chunk) for chunk in chunks]  # type: ignore[attr-defined]
+            h, rho = (np.concatenate([np.asarray(x) for x in column]) for column in zip(*parts, strict=True))
+            return h, rho
+        design = self._standardized(X)
+        h = np.stack([passes.times(design, m) for m in self._weights_mean.T], axis=1)
+        rho = np.stack([passes.row_squares(design, T) for T in self._roots], axis=1)
         return (h[:, 0], rho[:, 0]) if h.shape[1] == 1 else (h, rho)
 
     def __sklearn_tags__(self) -> Any:
@@ -179,43 +182,30 @@ class LinearModel:
         return tags
 
 
-def with_ones(X: Any) -> Any:
-    """[X, 1]: a view of X, or CSR for a sparse one."""
-    if sp.issparse(X):
-        return sp.hstack([sp.csr_array(X), sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
-    return WithOnes(X)
-
-
-def _variance(X: Any, T: np.ndarray) -> np.ndarray:
-    """diag([X, 1] T T' [X, 1]') a chunk of rows at a time."""
-    D, out = X.shape[1], np.empty(X.shape[0])
-    step = max(1, _CHUNK // T.shape[1])
-    for i in range(0, out.size, step):
-        half = X[i : i + step] @ T[:D] + T[D:].sum(axis=0)
-        out[i : i + step] = np.einsum("ij,ij->i", half, half)
-    return out
-
-
 class BayesianLogisticRegression(LinearModel, Classification):
     """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
 
     The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
     of rows with hundreds of features are fine.
 
-    The variance is that of a coefficient, on the scale of X: nothing is rescaled here. Features of different units want
-    a ``StandardScaler`` before this step, as in the example, or ``prior="ard"``.
+    Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
+    coefficients are for X as it is. A constant column has a coefficient of 0 with the standard deviation of its prior.
 
     Parameters
     ----------
     prior : {"ridge", "ard"}
         One variance for all coefficients, or one for each feature (automatic relevance determination).
     variance : float or array (D,)
-        Prior variance of the coefficients, or where learning starts. It is C of ``sklearn.linear_model``.
+        Prior variance of the coefficients of standardised columns, or where learning starts: that of coefficient d is
+        ``variance / feature_scale_[d] ** 2``. It is C of ``sklearn.linear_model`` after a ``StandardScaler``.
     learn_variance : bool
         Maximise the evidence over it, or keep it.
     fit_intercept : bool
+        Without one nothing is centred: eta is 0 at x = 0.
     intercept_variance : float
-        Prior variance of the intercept; never learned.
+        Prior variance, about 0, of eta at the mean of X; never learned.
+    standardize : bool
+        Whether variances are those of standardised columns, or those of coefficients on the scale of X.
     bound : {"best", "exact", "tilted", "log-sum"}
         "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
         "log-sum" is the paper's bound.
@@ -230,9 +220,13 @@ class BayesianLogisticRegression(LinearModel, Classification):
     coef_, coef_std_ : arrays (1, D), or (K, D) for K > 2 classes
         Posterior mean and standard deviation.
     intercept_, intercept_std_ : arrays (1,) or (K,)
+        Of eta at x = 0.
     coef_cov_ : array (D, D) or (K, D, D)
     variance_ : float or array (D,)
-        As learned.
+        As learned, in the sense of ``variance``.
+    feature_mean_, feature_scale_ : arrays (D,)
+        Weighted mean and standard deviation of each column, 0 and the root mean square without an intercept. The size
+        of a constant column stands in for its standard deviation, 1 for that of zeros.
     classes_, n_classes_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
         ``solution_`` holds X itself, not a copy.
@@ -240,12 +234,10 @@ class BayesianLogisticRegression(LinearModel, Classification):
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
     >>> from fenchel.estimators import BayesianLogisticRegression
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = make_pipeline(StandardScaler(), BayesianLogisticRegression()).fit(X, y)
-    >>> model[-1].converged_, model[-1].coef_.shape, bool((model.predict(X) == y).mean() > 0.97)
+    >>> model = BayesianLogisticRegression().fit(X, y)
+    >>> model.converged_, model.coef_.shape, bool((model.predict(X) == y).mean() > 0.97)
     (True, (1, 30), True)
     """
 
@@ -257,6 +249,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
         learn_variance: bool = True,
         fit_intercept: bool = True,
         intercept_variance: float = 100.0,
+        standardize: bool = True,
         bound: str = "best",
         variance_bounds: tuple[float, float] = (1e-6, 1e6),
         tol: float = 1e-10,
@@ -266,6 +259,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
         self.learn_variance = learn_variance
         self.fit_intercept = fit_intercept
         self.intercept_variance = intercept_variance
+        self.standardize = standardize
         self.bound = bound
         self.variance_bounds = variance_bounds
         self.tol = tol
@@ -285,8 +279,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
         """
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C")
         encoded = self._encode(y)
-        self._begin(X)
         weights = weights_of(sample_weight, X)
+        self._begin(X, weights)
         self._begin_learning(encoded, weights)
         self._learn(encoded, weights, self.learn_variance)
         self._finish()
@@ -298,8 +292,8 @@ class BayesianPoissonRegression(LinearModel, Counts):
 
     Parameters
     ----------
-    prior, variance, learn_variance, fit_intercept, intercept_variance, variance_bounds, tol
-        As in ``BayesianLogisticRegression``; again the variance is on the scale of X.
+    prior, variance, learn_variance, fit_intercept, intercept_variance, standardize, variance_bounds, tol
+        As in ``BayesianLogisticRegression``; the prior of eta at the mean of X is about ``mean_``.
 
     Attributes
     ----------
@@ -307,7 +301,9 @@ class BayesianPoissonRegression(LinearModel, Counts):
         Posterior mean and standard deviation.
     intercept_, intercept_std_ : float
     coef_cov_ : array (D, D)
-    variance_, n_features_in_, feature_names_in_
+    mean_ : float
+        The logarithm of the overall rate, sum y / sum exposure; 0 without an intercept.
+    variance_, feature_mean_, feature_scale_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : as in ``BayesianLogisticRegression``
 
     Examples
@@ -330,6 +326,7 @@ class BayesianPoissonRegression(LinearModel, Counts):
         learn_variance: bool = True,
         fit_intercept: bool = True,
         intercept_variance: float = 100.0,
+        standardize: bool = True,
         variance_bounds: tuple[float, float] = (1e-6, 1e6),
         tol: float = 1e-10,
     ) -> None:
@@ -338,8 +335,12 @@ class BayesianPoissonRegression(LinearModel, Counts):
         self.learn_variance = learn_variance
         self.fit_intercept = fit_intercept
         self.intercept_variance = intercept_variance
+        self.standardize = standardize
         self.variance_bounds = variance_bounds
         self.tol = tol
+
+    def _mean(self) -> float:
+        return self.mean_
 
     def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
         E = self._poisson.exposure
@@ -360,8 +361,9 @@ class BayesianPoissonRegression(LinearModel, Counts):
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         self._poisson: Poisson = self._counts(y, exposure)
-        self._begin(X)
         weights = weights_of(sample_weight, X)
+        self.mean_ = overall_level(self._poisson, y, weights) if self.fit_intercept else 0.0
+        self._begin(X, weights)
         self._begin_learning(y, weights)
         self._learn(y, weights, self.learn_variance)
         self._finish()

@@ -1,6 +1,6 @@
 """Regression with any likelihood: y ~ p(y | eta), eta a Gaussian process or X w + b.
 
-    eta = mean + f(x), f ~ GP(0, kernel)              eta = X w + b, w_d ~ N(0, v), b ~ N(mean, ...)
+    eta = mean + f(x), f ~ GP(0, kernel)              eta = X w + b, w_d ~ N(0, v / sd(x_d)^2)
 
 ``likelihood`` is a name or a Likelihood; its own parameters (a noise variance, a shape, cutpoints) are learned by the
 evidence together with the prior's. The mean is the link of the overall mean of y, so that the prior speaks about
@@ -176,8 +176,8 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
 class BayesianLinearRegression(LinearModel, _Generic):
     """A generalised linear model with any likelihood and the posterior of its coefficients.
 
-    Nothing is centred or rescaled here: the intercept's prior sits at x = 0, and with ``prior="ridge"`` all features
-    share one variance. Features of different units, or far from zero, want a ``StandardScaler`` before this step.
+    Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
+    coefficients are for X as it is. A constant column has a coefficient of 0 with the standard deviation of its prior.
 
     Parameters
     ----------
@@ -188,13 +188,17 @@ class BayesianLinearRegression(LinearModel, _Generic):
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     variance : float or array (D,)
-        Prior variance of the coefficients, or where learning starts, on the scale of X; in units of ``scale_ ** 2``.
+        Prior variance of the coefficients of standardised columns, or where learning starts, in units of
+        ``scale_ ** 2``: that of coefficient d is ``variance * (scale_ / feature_scale_[d]) ** 2``.
     learn_variance, learn_likelihood : bool
         Maximise the evidence over the variance, over the likelihood's own parameters, or keep them.
     fit_intercept : bool
-        Ordered levels have cutpoints in its place.
+        Without one nothing is centred: eta is 0 at x = 0. Ordered levels have cutpoints in its place, those of eta = 0
+        at the mean of X.
     intercept_variance : float
-        Prior variance of the intercept about ``mean_``, in units of ``scale_ ** 2``; never learned.
+        Prior variance, about ``mean_``, of eta at the mean of X, in units of ``scale_ ** 2``; never learned.
+    standardize : bool
+        Whether variances are those of standardised columns, or those of coefficients on the scale of X.
     variance_bounds : pair of float
         Where a learned variance may lie, in the same units.
     tol : float
@@ -205,13 +209,16 @@ class BayesianLinearRegression(LinearModel, _Generic):
     coef_, coef_std_ : arrays (D,)
         Posterior mean and standard deviation.
     intercept_, intercept_std_ : float
+        Of eta at x = 0.
     coef_cov_ : array (D, D)
     variance_ : float or array (D,)
         As learned, in units of ``scale_ ** 2``.
     scale_ : float
         The standard deviation of y where eta is on its scale, 1 elsewhere.
     mean_ : float
-        The prior mean of the intercept: the link of the overall mean of y; 0 without one.
+        The prior mean of eta at the mean of X: the link of the overall mean of y; 0 without an intercept.
+    feature_mean_, feature_scale_ : arrays (D,)
+        As in ``BayesianLogisticRegression``.
     likelihood_, classes_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, theta_names_, converged_ : see ``LatentGaussianEstimator``
 
@@ -240,6 +247,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         learn_likelihood: bool = True,
         fit_intercept: bool = True,
         intercept_variance: float = 100.0,
+        standardize: bool = True,
         variance_bounds: tuple[float, float] = (1e-6, 1e6),
         tol: float = 1e-10,
     ) -> None:
@@ -251,6 +259,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         self.learn_likelihood = learn_likelihood
         self.fit_intercept = fit_intercept
         self.intercept_variance = intercept_variance
+        self.standardize = standardize
         self.variance_bounds = variance_bounds
         self.tol = tol
 
@@ -295,7 +304,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
         self.scale_, self._own = self._response.scale, self._response.likelihood.theta
         self.mean_ = self._response.level if self._has_intercept() else 0.0
-        self._begin(X)
+        self._begin(X, weights)
         own = self._learns_likelihood()
         if not self.learn_variance and own:
             self._groups = np.full_like(self._groups, -1)

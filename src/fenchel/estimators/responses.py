@@ -243,6 +243,11 @@ def _encoded(where: str, name: str, y: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 # -- the level and the scale of eta ----------------------------------------------------------------------
+def overall_level(likelihood: Likelihood, y: np.ndarray, weights: np.ndarray | None) -> float:
+    """The link of the overall mean of y."""
+    return _level(likelihood, np.nan_to_num(y), np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights))
+
+
 def _level(likelihood: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
     name, n = kind(likelihood), y.shape[0]
     rows = {key: getattr(likelihood, key) for key in likelihood.row_parameters}

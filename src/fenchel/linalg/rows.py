@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .arrays import Array, asarray, is_numpy, namespace
+from .arrays import Array, asarray, namespace
+from .standardized import Shifted, Standardized, is_sparse
 
 _CACHE = 1 << 16  # entries of a block: it and a copy of it stay in the second-level cache
 _FEWEST = 256  # rows of a block: fewer do not repay the call
@@ -25,27 +26,9 @@ _ELEMENTWISE = 8192  # rows of a block for elementwise work
 _LARGE = 1 << 22  # entries of a block where the library has its own ways
 _SMALL = 1 << 12  # entries up to which BLAS keeps to one thread by itself
 _PARALLEL = 1 << 20  # entries from which threads are worth starting
+_CANCELS = 1e-6  # of the squares added up: a form below this has lost too many digits to the cross terms
 
 T = TypeVar("T")
-
-
-def is_sparse(X: Any) -> bool:
-    return hasattr(X, "tocsr")
-
-
-class WithOnes:
-    """[X, 1] of a numpy X (N, L - 1), without a copy of it: a linear model with an intercept."""
-
-    ndim = 2
-
-    def __init__(self, X: np.ndarray) -> None:
-        self.X, self.shape = X, (X.shape[0], X.shape[1] + 1)
-
-    def __getitem__(self, rows: Any) -> WithOnes:
-        return WithOnes(self.X[rows])
-
-    def toarray(self) -> np.ndarray:
-        return np.concatenate([self.X, np.ones((self.shape[0], 1))], axis=1)
 
 
 def block_rows(width: int) -> int:
@@ -97,7 +80,7 @@ def in_blocks(n: int, one: Callable[[slice], tuple[Any, ...]]) -> tuple[Any, ...
 
 
 def _rowwise(
-    X: np.ndarray, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int | None = None
+    X: np.ndarray | Shifted, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int | None = None
 ) -> np.ndarray:
     """A vector (N,) that ``one(block, scratch, out)`` fills block by block; scratch is as wide as X unless told."""
     n, width = X.shape[0], X.shape[1] if width is None else width
@@ -113,20 +96,29 @@ def _rowwise(
     return out
 
 
+def _host(X: Any) -> bool:
+    """Whether X gives blocks of rows as numpy arrays."""
+    return isinstance(X, np.ndarray | Shifted)
+
+
 def times(X: Any, u: Array) -> Array:
     """X u for u (L,) or (L, M)."""
-    if isinstance(X, WithOnes):
-        return times(X.X, u[:-1]) + u[-1]
-    if not is_numpy(X) or u.ndim != 1:
+    if isinstance(X, Standardized):
+        top, last = X.into(u)
+        return times(X.X, top) + last
+    if isinstance(X, Shifted) and u.ndim != 1:
+        step = block_rows(X.shape[1])
+        return np.concatenate([X[i : i + step] @ u for i in range(0, X.shape[0], step)])
+    if not _host(X) or u.ndim != 1:
         return X @ u
     return _rowwise(X, lambda block, scratch, out: np.matmul(block, u, out=out))
 
 
 def adjoint(X: Any, a: Array) -> Array:
     """X' a for a (N,)."""
-    if isinstance(X, WithOnes):
-        return np.append(adjoint(X.X, a), a.sum())
-    if not is_numpy(X):
+    if isinstance(X, Standardized):
+        return X.back(np.append(adjoint(X.X, a), a.sum()))
+    if not _host(X):
         return X.T @ a
     n, width = X.shape
     step = block_rows(width)
@@ -143,29 +135,78 @@ def adjoint(X: Any, a: Array) -> Array:
 
 
 def gram(X: Any, weight: Array) -> Array:
-    """X' diag(weight) X as a full L x L matrix; X dense, scipy sparse or WithOnes. Weights may be negative."""
+    """X' diag(weight) X as a full L x L matrix; X dense, scipy sparse or Standardized. Weights may be negative."""
+    if isinstance(X, Standardized):
+        return X.back(X.back(_bordered(X.X, weight)).T)
     if is_sparse(X):
-        return (X.T @ scaled_rows(X, weight)).toarray()
-    if not isinstance(X, np.ndarray | WithOnes):
+        return _pairs(X, weight)[:-1, :-1]
+    if not _host(X):
         return namespace(X).matrix_transpose(X) @ (X * asarray(weight, X)[:, None])
+    return _bordered(X, weight)[:-1, :-1]
+
+
+def _bordered(X: Any, weight: np.ndarray) -> np.ndarray:
+    """[X, 1]' diag(weight) [X, 1]."""
+    n, D = X.shape
+    if is_sparse(X):
+        return _pairs(X, weight)
     if (weight < 0.0).any():  # X' diag(w) X is that of the positive weights less that of the others
-        return gram(X, np.maximum(weight, 0.0)) - gram(X, np.maximum(-weight, 0.0))
-    values, (n, width) = X.X if isinstance(X, WithOnes) else X, X.shape
-    D, step, root = values.shape[1], block_rows(width), np.sqrt(weight)
+        return _bordered(X, np.maximum(weight, 0.0)) - _bordered(X, np.maximum(-weight, 0.0))
+    step, root = block_rows(D), np.sqrt(weight)
 
     def stretch(start: int, stop: int) -> np.ndarray:
-        total = np.zeros((width, width))
+        total = np.zeros((D + 1, D + 1))
         scratch = np.empty((min(step, stop - start), D))
         for i in range(start, stop, step):
             j = min(stop, i + step)
-            block = np.multiply(values[i:j], root[i:j, None], out=scratch[: j - i])
+            block = np.multiply(X[i:j], root[i:j, None], out=scratch[: j - i])
             total[:D, :D] += block.T @ block  # a matrix by itself is half the work
-            total[D:, :D] += root[i:j] @ block
-        total[:D, D:], total[D:, D:] = total[D:, :D].T, weight[start:stop].sum()
+            total[D, :D] += root[i:j] @ block
+        total[:D, D], total[D, D] = total[D, :D], weight[start:stop].sum()
         return total
 
-    parts = on_every_core(n, width, stretch)
+    parts = on_every_core(n, D, stretch)
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+
+
+def _pairs(X: Any, weight: np.ndarray) -> np.ndarray:
+    """[X, 1]' diag(weight) [X, 1] of a sparse X."""
+    from ._rows import pairs
+
+    (n, D), X, weight = X.shape, canonical(X), np.ascontiguousarray(weight, dtype=np.float64)
+
+    def stretch(start: int, stop: int) -> np.ndarray:
+        total = np.zeros((D + 1, D + 1))
+        pairs(X.indptr, X.indices, X.data, weight, start, stop, total)
+        return total
+
+    G = np.sum(on_every_core(n, _per_row(X) ** 2, stretch), axis=0)
+    return G + G.T - np.diag(np.diag(G))
+
+
+def _forms(X: Any, Q: np.ndarray) -> tuple[np.ndarray, float]:
+    """[x, 1]' Q [x, 1] of every row of a sparse X, and the least relative to the squares in it."""
+    from ._rows import forms
+
+    out, X, Q = np.empty(X.shape[0]), canonical(X), np.ascontiguousarray(0.5 * (Q + Q.T))
+
+    def stretch(start: int, stop: int) -> float:
+        return float(forms(X.indptr, X.indices, X.data, Q, start, stop, out))
+
+    return out, min(on_every_core(out.size, _per_row(X) ** 2, stretch))
+
+
+def _per_row(X: Any) -> int:
+    return 1 + X.nnz // max(1, X.shape[0])
+
+
+def canonical(X: Any) -> Any:
+    """X in CSR with every entry in one piece."""
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def scaled_rows(X: Any, weight: np.ndarray) -> Any:
@@ -177,22 +218,24 @@ def scaled_rows(X: Any, weight: np.ndarray) -> Any:
 
 def row_squares(X: Any, U: Array) -> Array:
     """rowsum((X U)^2)."""
+    last = None
+    if isinstance(X, Standardized):
+        U, last = X.into(U)
+        X = X.X
     if is_sparse(X):
-        return _blocks(X.tocsr(), lambda part: _squares(part @ U))
-    if not isinstance(X, np.ndarray | WithOnes):
+        return _sparse_squares(X, U, np.zeros(U.shape[1]) if last is None else last)
+    if not _host(X):
         return _blocks(X, lambda part: namespace(U).sum((part @ U) ** 2, axis=1))
-    values = X if isinstance(X, np.ndarray) else X.X
-    parts, D = _columns(U), values.shape[1]
+    parts = _columns(U)
 
     def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
         for i, j, part in parts:
-            np.matmul(block[:, : part.shape[0]], part[:D], out=scratch[:, i:j])
-        for last in U[D:]:
-            i = int(np.flatnonzero(last)[0]) if last.any() else 0
-            scratch[:, i:] += last[i:]
+            np.matmul(block[:, : part.shape[0]], part, out=scratch[:, i:j])
+        if last is not None:
+            scratch += last
         np.einsum("ij,ij->i", scratch, scratch, out=out)
 
-    return _rowwise(values, one, U.shape[1])
+    return _rowwise(X, one, U.shape[1])
 
 
 def _columns(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
@@ -204,13 +247,26 @@ def _columns(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     return [(i, j, np.ascontiguousarray(U[:j, i:j])) for i, j in pairwise(edges)]
 
 
+def _sparse_squares(X: Any, U: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """rowsum((X U + 1 last')^2), by x' U U' x where that is less work and nothing cancels in it."""
+    if _per_row(X) < U.shape[1] and X.nnz > _PARALLEL:
+        V = np.vstack([U, last])
+        out, least = _forms(X, V @ V.T)
+        if least > _CANCELS:
+            return out
+    return _blocks(X.tocsr(), lambda part: _squares(part @ U + last))
+
+
 def row_products(X: Any, Q: Array) -> Array:
     """rowsum((X Q) o X)."""
-    if isinstance(X, WithOnes):
+    if isinstance(X, Standardized):
+        Q = np.vstack(X.into(np.vstack(X.into(Q)).T))  # K Q K', transposed: the answer is the same
+        if is_sparse(X.X):
+            return _forms(X.X, Q)[0]
         return row_products(X.X, Q[:-1, :-1]) + times(X.X, Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1]
     if is_sparse(X):
-        return _blocks(X.tocsr(), lambda part: np.asarray(part.multiply(part @ Q).sum(axis=1)).ravel())
-    if not is_numpy(X):
+        return _forms(X, np.pad(Q, ((0, 1), (0, 1))))[0]
+    if not _host(X):
         return _blocks(X, lambda part: namespace(part).sum((part @ Q) * part, axis=1))
 
     def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
@@ -222,11 +278,14 @@ def row_products(X: Any, Q: Array) -> Array:
 
 def row_norms(X: Any, v: Array) -> Array:
     """rowsum(X^2 v)."""
-    if isinstance(X, WithOnes):
-        return row_norms(X.X, v[:-1]) + v[-1]
+    if isinstance(X, Standardized):
+        D, m = X.shift.size, X.shift
+        each = X.inverse**2 * v[:D]
+        out = row_norms(X.X, each) - 2.0 * times(X.X, m * each)
+        return np.maximum(out + m @ (m * each), 0.0) + v[D:].sum()  # a square that rounding took below 0
     if is_sparse(X):
         return np.asarray(X.multiply(X) @ v)
-    if not is_numpy(X):
+    if not _host(X):
         return (X * X) @ v
     return _rowwise(X, lambda block, scratch, out: np.matmul(np.multiply(block, block, out=scratch), v, out=out))
 

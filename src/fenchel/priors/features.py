@@ -13,9 +13,9 @@ import numpy as np
 
 from ..checks import numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.standardized import is_sparse
 from .base import Prior
 from .dense import checked_covariance
-from .latents import is_sparse
 from .setup import bind_latents, checked_design, checked_mean
 
 

@@ -18,12 +18,9 @@ import numpy as np
 from ..linalg import rows as row_passes
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index, semidefinite_root, solve_lower
+from ..linalg.standardized import Standardized, is_sparse
 
 Rows = Any
-
-
-def is_sparse(W: Any) -> bool:
-    return hasattr(W, "tocsr")
 
 
 def is_index(W: Any) -> bool:
@@ -47,7 +44,7 @@ class Latents:
         """Fewer rows of W."""
         if W is None:
             return keep
-        if is_index(W) or is_sparse(W) or isinstance(W, np.ndarray | row_passes.WithOnes):
+        if is_index(W) or is_sparse(W) or isinstance(W, np.ndarray | Standardized):
             return W[keep]
         return namespace(W).take(W, asarray_index(keep, W), axis=0)
 

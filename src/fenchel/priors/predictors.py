@@ -14,8 +14,9 @@ import numpy as np
 from ..checks import finite, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index
+from ..linalg.standardized import is_sparse
 from .base import Factor, NewRows, NewtonSystem, Predictors
-from .latents import Latents, is_sparse
+from .latents import Latents
 
 
 class Blocks:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..checks import finite, numeric, problem
 from ..linalg.arrays import Array, asarray, is_numpy
-from ..linalg.rows import WithOnes
-from .latents import Latents, is_sparse
+from ..linalg.standardized import Standardized, is_sparse
+from .latents import Latents
 from .predictors import Blocks
 from .rowspace import RowPredictors
 from .weightspace import WeightPredictors
@@ -20,8 +20,8 @@ def checked_design(where: str, design: Any, like: Array, n_latents: int | None) 
     """W as a float64 array beside ``like``, or as scipy CSR; None stays None."""
     if design is None:
         return None
-    if isinstance(design, WithOnes):
-        finite(where, "design", design.X)
+    if isinstance(design, Standardized):
+        finite(where, "design", design.entries)
         W: Any = design
     elif is_sparse(design):
         import scipy.sparse as sp
@@ -106,7 +106,7 @@ def bind_latents(
     # N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) in weight space
     width = L * (n_blocks if shape[2] else 1)
     space = WeightPredictors if 2 * width <= rows else RowPredictors
-    if isinstance(design, WithOnes) and space is RowPredictors:
+    if isinstance(design, Standardized) and space is RowPredictors:
         design = design.toarray()
     default = float(mean) if mean.ndim == 0 else None
     return space(blocks, latents, [design] * n_blocks, asarray(placed, like), default)

@@ -14,7 +14,8 @@ import numpy as np
 from ..linalg import rows
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import asarray_index
-from .latents import Latents, is_index, is_sparse
+from ..linalg.standardized import Standardized, is_sparse
+from .latents import Latents, is_index
 
 
 class Tall:
@@ -33,7 +34,7 @@ class Tall:
     def take(self, keep: np.ndarray) -> Tall:
         """Fewer rows."""
         W = self.W
-        plain = is_sparse(W) or isinstance(W, np.ndarray | rows.WithOnes)
+        plain = is_sparse(W) or isinstance(W, np.ndarray | Standardized)
         return Tall(W[keep] if plain else namespace(W).take(W, asarray_index(keep, W), axis=0), self.scale)
 
     def _scaled(self, u: Array) -> Array:
@@ -81,7 +82,7 @@ class Tall:
     def summed(self, weight: Array, n: int) -> Array:
         """diag(weight) X with the rows of each of n observations added up (n, L)."""
         xp = namespace(weight)
-        if isinstance(self.W, rows.WithOnes):
+        if isinstance(self.W, Standardized):
             return Tall(self.W.toarray(), self.scale).summed(weight, n)
         Z = rows.scaled_rows(self.W, weight).toarray() if is_sparse(self.W) else self.W * weight[:, None]
         Z = xp.sum(xp.reshape(Z, (n, -1, self.shape[1])), axis=1)

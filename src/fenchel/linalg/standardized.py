@@ -1,0 +1,110 @@
+"""A design with its columns centred and scaled, and a column of ones: [(X - 1 shift') diag(1/scale), 1] without a copy.
+
+    Z = [X, 1] K,    K = [diag(1/scale)  0]      Z u = [X, 1] (K u),    Z' a = K' [X, 1]' a
+                         [-shift'/scale  1]      Z' diag(w) Z = K' ([X, 1]' diag(w) [X, 1]) K
+
+so that one pass over X does it, dense or sparse. It loses (shift/scale)^2 units in the last place. A column that is far
+from zero is therefore shifted before it is multiplied: a block of rows at a time where X is dense, in a copy where it
+is sparse (only a column that is nearly full can be far from zero).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+
+_FAR = 100.0  # standard deviations from zero up to which K is applied after the products: four digits
+_HUGE = 1e60  # beyond this, and below its reciprocal, entries are scaled before they are multiplied
+
+
+class Shifted:
+    """(X - 1 shift') diag(1/scale) of a numpy X: a block of rows is made when it is asked for."""
+
+    ndim = 2
+
+    def __init__(self, X: np.ndarray, shift: np.ndarray, scale: np.ndarray) -> None:
+        self.X, self.shift, self.scale, self.shape = X, shift, scale, X.shape
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        out = np.subtract(self.X[rows], self.shift)
+        out /= self.scale
+        return out
+
+
+class Standardized:
+    """[(X - 1 shift') diag(1/scale), 1], or without the ones.
+
+    Parameters
+    ----------
+    X : array (N, D) or scipy sparse
+    shift, scale : array (D,) or float
+    ones : bool
+        Whether a column of ones follows.
+    rest : array (D,) or float
+        What rounding took from the shift.
+    """
+
+    ndim = 2
+
+    def __init__(self, X: Any, shift: Any = 0.0, scale: Any = 1.0, ones: bool = True, rest: Any = 0.0) -> None:
+        D = X.shape[1]
+        shift, scale, rest = (np.broadcast_to(np.asarray(x, dtype=np.float64), (D,)) for x in (shift, scale, rest))
+        self.shape, self.ones = (X.shape[0], D + ones), ones
+        far = np.abs(shift) > _FAR * scale
+        odd = far | (scale > _HUGE) | (scale < 1.0 / _HUGE)
+        if odd.any() and is_sparse(X):
+            first = np.where(odd, scale, 1.0)
+            X = _shifted(X, np.where(far, shift, 0.0), first)
+            shift, rest, scale = np.where(far, 0.0, shift) / first, rest / first, scale / first
+        elif odd.any():
+            X, shift, rest, scale = Shifted(X, shift, scale), np.zeros(D), rest / scale, np.ones(D)
+        self.X, self.shift, self.inverse = X, shift + rest, 1.0 / scale
+
+    def __getitem__(self, rows: Any) -> Standardized:
+        out = copy.copy(self)
+        out.X = self.X[rows]
+        out.shape = (out.X.shape[0], self.shape[1])
+        return out
+
+    @property
+    def entries(self) -> np.ndarray:
+        """What X holds."""
+        return self.X.data if is_sparse(self.X) else self.X.X if isinstance(self.X, Shifted) else self.X
+
+    def toarray(self) -> np.ndarray:
+        X = self.X.toarray() if is_sparse(self.X) else self.X[:]
+        out = np.empty(self.shape)
+        np.subtract(X, self.shift, out=out[:, : self.shift.size])
+        out[:, : self.shift.size] *= self.inverse
+        out[:, self.shift.size :] = 1.0
+        return out
+
+    def into(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """K u for u (L,) or (L, M): the rows of X's columns, and the last row."""
+        D = self.shift.size
+        top = (self.inverse if u.ndim == 1 else self.inverse[:, None]) * u[:D]
+        return top, u[D:].sum(axis=0) - self.shift @ top
+
+    def back(self, r: np.ndarray) -> np.ndarray:
+        """K' r for r (D + 1,) or (D + 1, M)."""
+        D = self.shift.size
+        inverse, shift = (self.inverse, self.shift) if r.ndim == 1 else (self.inverse[:, None], self.shift[:, None])
+        return np.concatenate([inverse * (r[:D] - shift * r[D]), r[D : self.shape[1]]])
+
+
+def is_sparse(X: Any) -> bool:
+    return hasattr(X, "tocsr")
+
+
+def _shifted(X: Any, shift: np.ndarray, scale: np.ndarray) -> Any:
+    """(X - 1 shift') diag(1/scale) in CSR, where few shifts are not 0."""
+    import scipy.sparse as sp
+
+    n, columns = X.shape[0], np.flatnonzero(shift)
+    place = np.tile(columns, n), columns.size * np.arange(n + 1)
+    out = sp.csr_array(X) - sp.csr_array((np.tile(shift[columns], n), *place), shape=X.shape)
+    out = sp.csr_array(out)
+    out.data /= scale[out.indices]
+    return out
