@@ -15,13 +15,16 @@ import scipy.sparse as sp
 from sklearn.utils import check_array, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ..checks import choice, finite, first_value, numeric, positive, problem
+from ..checks import choice, first, first_value, numeric, positive, problem
+from ..gmrf.columns import Columns
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from .base import weights_of
+from .covariates import Covariate
+from .covariates import read as read_covariate
 from .effects import Effect, joined, read
-from .responses import NOISE, ORDERED, Response, at_rows, kind, read_response
+from .responses import ORDERED, Response, at_rows, kind, read_response
 from .tables import EffectTables
 from .targets import Regression
 
@@ -170,14 +173,22 @@ class GMRFRegressor(EffectTables, Regression):
         y = _target(name, X, y)
         weights = weights_of(sample_weight, X)
         response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, noise = self._responds(response), kind(response.likelihood) in NOISE
-        self._scale, self._intercept = response.scale, bool(self.intercept) and kind(response.likelihood) not in ORDERED
-        self._offset = response.level if noise and self._intercept else 0.0
+        y, ordered = self._responds(response), kind(response.likelihood) in ORDERED
+        self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
+        self._offset, self._shift = response.level if self._intercept else 0.0, 0.0
         self._effects = self._read(X)
         self._covariates = self._fixed_columns(X)
-        self._codes, self._columns = self._rows(X)
+        self._codes, self._fixed = self._rows(X)
+        seen = _weight_seen(response.likelihood, y, weights)
+        self._columns = Columns.of(name, self._fixed, self.coef_names_, seen, bool(self.intercept) or ordered)
+        for sentence in self._columns.complaints():
+            warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
         self._counts = [np.bincount(c[~np.isnan(y)], minlength=len(e.levels)) for e, c in self._parts()]
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
+        if ordered and self._fixed.shape[1]:  # learned where the covariates are at their means, stated at x = 0
+            self._shift = float(self._columns.centre @ self.coef_)
+            own = self.likelihood_.theta
+            self.likelihood_ = self.likelihood_.with_theta(np.r_[own[0] + self._shift, own[1:]])
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
@@ -186,17 +197,19 @@ class GMRFRegressor(EffectTables, Regression):
         model = {
             "intercept": self._intercept,
             "fixed_variance": float(self.fixed_variance) * self._scale**2,
+            "columns": self._columns,
             "offset": self._offset,
             "priors": self._checked_priors(),
         }
-        fixed = self._columns if self._columns.shape[1] else None
-        return self._response.likelihood, joined(self._effects, self._codes, fixed, model)
+        if not (self._effects or self._intercept or self._fixed.shape[1]):
+            raise problem(type(self).__name__, "nothing is left to fit", "an effect, a covariate or an intercept")
+        return self._response.likelihood, joined(self._effects, self._codes, self._fixed, model)
 
     def _checked_priors(self) -> Any:
         if isinstance(self.priors, Mapping):
-            unknown = [key for key in self.priors if key not in self.effects]
+            unknown = [key for key in self.priors if key not in self.levels_]
             if unknown:
-                raise problem(type(self).__name__, f"priors name {unknown[0]!r}", f"one of {list(self.effects)}")
+                raise problem(type(self).__name__, f"priors name {unknown[0]!r}", f"one of {list(self.levels_)}")
         else:
             choice(type(self).__name__, "priors", self.priors, ("pc", None), "Or give a dict, {effect: priors}.")
         return self.priors
@@ -206,18 +219,27 @@ class GMRFRegressor(EffectTables, Regression):
 
     # -- reading X ---------------------------------------------------------------------------------
     def _frame(self, X: Any, reset: bool) -> Any:
-        """X with columns by name (a frame) or by number (an array); scikit-learn checks names and numbers of them."""
+        """X with columns by name (a frame) or by number (an array), which is checked to have fit's number of them.
+
+        Of a frame only the columns that the model uses are looked at, in any order.
+        """
+        if np.ma.is_masked(X):
+            got = f"X{first(np.ma.getmaskarray(X))} is masked"
+            raise problem(type(self).__name__, got, "values", "Only y may be unobserved; drop the row.")
         if getattr(getattr(X, "dtype", None), "names", None):  # a structured array
             import pandas as pd
 
             X = pd.DataFrame.from_records(X)
         if not hasattr(X, "columns"):
             X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset or not hasattr(X, "columns"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
         return X
 
     def _column(self, X: Any, name: Any) -> Any:
-        known = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1]))
+        known = _names(X)
+        if known.count(name) > 1:
+            raise problem(type(self).__name__, f"X has {known.count(name)} columns {name!r}", "each name once")
         if name not in known:
             names = ", ".join(repr(k) for k in known[:8]) + (", ..." if len(known) > 8 else "")
             advice = "" if hasattr(X, "columns") else "The columns of an array are numbers; a pandas frame has names."
@@ -225,46 +247,33 @@ class GMRFRegressor(EffectTables, Regression):
         return X[name] if hasattr(X, "columns") else X[:, name]
 
     def _read(self, X: Any) -> list[Effect]:
-        where = type(self).__name__
-        if not isinstance(self.effects, Mapping) or not self.effects:
+        where, effects = type(self).__name__, {} if self.effects is None else self.effects
+        if not isinstance(effects, Mapping):
             example = 'a dict such as {"district": ("bym2", adjacency), "year": "rw2"}'
-            advice = "With covariates alone use BayesianPoissonRegression or BayesianLogisticRegression."
-            raise problem(where, f"effects = {self.effects!r}", example, advice)
+            raise problem(where, f"effects = {effects!r}", example, "None leaves fixed effects alone.")
         levels = {} if self.levels is None else self.levels
-        if not isinstance(levels, Mapping) or any(key not in self.effects for key in levels):
+        if not isinstance(levels, Mapping) or any(key not in effects for key in levels):
             got = f"levels of {list(levels) if isinstance(levels, Mapping) else type(levels).__name__}"
-            raise problem(where, got, f"a dict whose keys are among {list(self.effects)}")
-        items = self.effects.items()
+            raise problem(where, got, f"a dict whose keys are among {list(effects)}")
+        items = effects.items()
         out = [read(where, n, spec, self._column(X, n), levels.get(n), self._scale) for n, spec in items]
         self.levels_ = {effect.name: effect.levels for effect in out}
         return out
 
-    def _fixed_columns(self, X: Any) -> list[Any]:
-        taken = [*self.effects, *(c for c in (self.exposure, self.trials, self.event) if c is not None)]
-        if self.fixed is None:
-            return []
-        if isinstance(self.fixed, str):
-            choice(type(self).__name__, "fixed", self.fixed, ("rest", None), "Or list the columns: fixed=[...].")
-            known = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1]))
-            return [name for name in known if name not in taken]
-        return list(self.fixed)
+    def _fixed_columns(self, X: Any) -> list[Covariate]:
+        where, taken = type(self).__name__, [*self.levels_, self.exposure, self.trials, self.event]
+        names = [] if self.fixed is None else self.fixed
+        if isinstance(names, str):
+            choice(where, "fixed", names, ("rest", None), "Or list the columns: fixed=[...].")
+            names = [n for n in _names(X) if n not in taken and not _is_geometry(X, n)]
+        return [read_covariate(where, name, self._column(X, name)) for name in names]
 
-    def _rows(self, X: Any) -> tuple[list[np.ndarray], np.ndarray]:
-        """The node of each row in each effect, and the columns of the fixed effects (N, p)."""
-        codes = [effect.codes(self._column(X, effect.name)) for effect in self._effects]
-        columns = [self._numbers(X, name) for name in self._covariates]
-        for effect, code in zip(self._effects, codes, strict=True):
-            columns += list(effect.free()[1][code].T)
-        return codes, np.stack(columns, axis=1) if columns else np.zeros((X.shape[0], 0))
-
-    def _numbers(self, X: Any, name: Any) -> np.ndarray:
-        where, column = type(self).__name__, self._column(X, name)
-        advice = f'Make it an effect, {{{name!r}: "iid"}}, encode it, or name the covariates in fixed=[...].'
-        try:
-            values = np.asarray(column, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise problem(where, f"the covariate {name!r} is not numbers", "a number in every row", advice) from None
-        return finite(where, f"X[{name!r}]", values, "Fill in missing covariates first.")
+    def _rows(self, X: Any, new: bool = False) -> tuple[list[np.ndarray], np.ndarray]:
+        """The node of each row in each effect, and the columns of the fixed effects (N, p) as they come."""
+        codes = [effect.codes(self._column(X, effect.name), new) for effect in self._effects]
+        columns = [covariate.columns(self._column(X, covariate.name)) for covariate in self._covariates]
+        columns += [effect.free()[1][code] for effect, code in zip(self._effects, codes, strict=True)]
+        return codes, np.hstack([np.zeros((X.shape[0], 0)), *columns])
 
     def _given(self, X: Any, what: str, value: Any) -> np.ndarray | None:
         """Exposure, trials or event (N,): the argument, the column the constructor names, or None."""
@@ -298,11 +307,15 @@ class GMRFRegressor(EffectTables, Regression):
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        codes, columns = self._rows(self._frame(X, reset=False))
+        codes, columns = self._rows(self._frame(X, reset=False), new=True)
         blocks = [effect.design(code) for effect, code in zip(self._effects, codes, strict=True)]
         ones = np.ones((columns.shape[0], int(self._intercept)))
-        design = sp.hstack([*blocks, sp.csr_array(np.hstack([ones, columns]))], format="csr")
-        return self.solution_.posterior.predict(design=design, offset=self._offset)
+        tail = np.hstack([ones, self._columns.standardise(columns)])
+        design = sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
+        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset + self._shift)
+        for (effect, theta), code in zip(self._thetas(), codes, strict=True):
+            rho = rho + effect.unseen(code, theta)
+        return h, rho
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         h, rho = self._predictors(X)
@@ -327,10 +340,30 @@ class GMRFRegressor(EffectTables, Regression):
         return tags
 
 
+def _names(X: Any) -> list[Any]:
+    return list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1]))
+
+
+def _is_geometry(X: Any, name: Any) -> bool:
+    """Whether a column holds the outlines of a geopandas frame, which are no covariate."""
+    return str(getattr(X, "dtypes", {}).get(name, "")) == "geometry" if hasattr(X, "iloc") else False
+
+
+def _weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarray:
+    """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+    out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
+    for key in ("exposure", "trials"):
+        given = getattr(likelihood, key, None)
+        out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
+    return out
+
+
 def _target(where: str, X: Any, y: Any) -> np.ndarray:
-    """y (N,), NaN where unobserved."""
+    """y (N,), NaN where unobserved: missing or masked."""
     if y is None:
         raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
+    if np.ma.isMaskedArray(y):
+        y = np.ma.filled(y.astype(np.float64), np.nan)
     if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSU":
         y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
     out = numeric(where, "y", column_or_1d(y, warn=True))
