@@ -17,6 +17,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as kept
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 from .. import gmrf
-from ..checks import numeric, problem
+from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior, independent
 from ..priors.sparse import SparsePrecision
@@ -70,8 +71,25 @@ class Effect:
         self.spread = 1.0
         if self.kind in ("rw1", "rw2", "seasonal", "icar", "bym", "generic"):
             unit = self._make({}) if self.kind != "bym" else gmrf.icar(self.given)
-            prior = SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
+            prior = self._checked(unit)
             self.spread = float(np.exp(np.log(prior.factor.inverse_diagonal()).mean()))
+
+    def _checked(self, unit: MarkovField) -> SparsePrecision:
+        try:
+            return SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
+        except Refusal as error:
+            if self.kind != "generic":
+                raise
+            option = "constraints" in self.options
+            advice = (
+                "A row of constraints for each flat direction: a level in each part that hangs together, a slope."
+                if option
+                else f'For an intrinsic one: ("generic", R, {{"constraints": "sum-to-zero"}}), or rows (k, {len(self.levels)}).'
+            )
+            got = f"the structure of {self.name!r} is singular{' beside its constraints' if option else ''}"
+            if "not positive definite" not in str(error):
+                raise
+            raise problem(self.where, got, "a proper one, or constraints that fix what is flat", advice) from None
 
     def _make(self, options: Mapping[str, Any]) -> MarkovField:
         first = [self.given] if self.kind in ON_GRAPHS or self.kind == "generic" else [len(self.levels)]
@@ -226,6 +244,8 @@ def read(where: str, name: Any, spec: Any, column: Any, levels: Any, scale: floa
     if (given is None) != (needs is None):
         got = f'effects[{name!r}] = ("{kind}", {_brief(given)})' if needs is None else f'effects[{name!r}] = "{kind}"'
         raise problem(where, got, f'"{kind}" alone' if needs is None else f'("{kind}", {needs})')
+    if kind == "seasonal" and not (isinstance(given, Integral) and given >= 2):
+        raise problem(where, f'effects[{name!r}] = ("seasonal", {_brief(given)})', '("seasonal", a period >= 2)')
     chosen = None if levels is None else listed(where, name, levels)
     if kind in ON_GRAPHS or kind == "generic":
         asked = chosen
