@@ -72,7 +72,7 @@ class Effect:
         if self.kind in ("rw1", "rw2", "seasonal", "icar", "bym", "generic"):
             unit = self._make({}) if self.kind != "bym" else gmrf.icar(self.given)
             prior = self._checked(unit)
-            self.spread = float(np.exp(np.log(prior.factor.inverse_diagonal()).mean()))
+            self.spread = _typical(prior.factor.inverse_diagonal())
 
     def _checked(self, unit: MarkovField) -> SparsePrecision:
         try:
@@ -80,15 +80,13 @@ class Effect:
         except Refusal as error:
             if self.kind != "generic":
                 raise
-            option = "constraints" in self.options
-            advice = (
-                "A row of constraints for each flat direction: a level in each part that hangs together, a slope."
-                if option
-                else f'For an intrinsic one: ("generic", R, {{"constraints": "sum-to-zero"}}), or rows (k, {len(self.levels)}).'
-            )
-            got = f"the structure of {self.name!r} is singular{' beside its constraints' if option else ''}"
             if "not positive definite" not in str(error):
                 raise
+            held = "constraints" in self.options
+            got = f"the structure of {self.name!r} is singular{' beside its constraints' if held else ''}"
+            advice = 'For an intrinsic one: ("generic", R, {"constraints": "sum-to-zero"}), or rows of your own.'
+            if held:
+                advice = "One row for each flat direction: the level of every part that hangs together, a slope."
             raise problem(self.where, got, "a proper one, or constraints that fix what is flat", advice) from None
 
     def _make(self, options: Mapping[str, Any]) -> MarkovField:
@@ -219,7 +217,13 @@ class Effect:
             out.append((_word(name), float(inverse(t))))
         prior = made.at(theta)
         variance = prior.bind(prior.n_rows, 1, False).variance
-        return [*out, ("typical sd", float(np.exp(0.5 * np.log(variance).mean())))]
+        return [*out, ("typical sd", _typical(variance) ** 0.5)]
+
+
+def _typical(variance: np.ndarray) -> float:
+    """The geometric mean of the variances of the levels that can move."""
+    moving = variance > 1e-12 * variance.max()
+    return float(np.exp(np.log(variance[moving]).mean()))
 
 
 def _word(name: str) -> str:

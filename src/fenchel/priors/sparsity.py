@@ -43,7 +43,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
     try:
         free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale)
         return free, free.hold(solid(Q))
-    except NotPositiveDefinite:
+    except (NotPositiveDefinite, np.linalg.LinAlgError):
         nodes = _telling(C)
         held = Constraint(C, nodes, scale, scale)
         base = Q.copy()
