@@ -67,7 +67,7 @@ def read(where: str, name: Any, column: Any) -> Covariate:
     return Covariate(where, name, levels)
 
 
-_MISSING = "Fill in missing covariates first."
+_MISSING = "Fill in missing covariates first: NaN and inf have no place in X."
 
 
 def is_factor(where: str, name: Any, column: Any) -> bool:

@@ -24,9 +24,11 @@ from .base import weights_of
 from .covariates import Covariate
 from .covariates import read as read_covariate
 from .effects import Effect, joined, read
-from .responses import ORDERED, Response, at_rows, kind, read_response
+from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
 from .tables import EffectTables
 from .targets import Regression
+
+POSITIVE = (*RATIOS["relative_risk"], *DURATIONS, "Gamma")  # likelihoods of targets that are never negative
 
 
 class GMRFRegressor(EffectTables, Regression):
@@ -34,12 +36,14 @@ class GMRFRegressor(EffectTables, Regression):
 
     Parameters
     ----------
-    effects : dict
-        Column of X -> the field over its values:
+    effects : dict, optional
+        Column of X -> the field over its values (None: fixed effects alone):
         ``"iid"``, ``"rw1"``, ``"rw2"``, ``"ar1"``, ``("seasonal", period)`` for groups and times;
         ``("icar" | "bym" | "bym2" | "leroux", graph)`` for regions, the graph a scipy sparse or dense adjacency matrix,
         a pandas frame of it (its index names the regions), {region: neighbours}, a networkx graph or libpysal weights;
-        ``("generic", structure)``. A third entry holds starting values: ``("bym2", graph, {"precision": 4.0})``.
+        ``("generic", structure)``. A last entry holds starting values: ``("bym2", graph, {"precision": 4.0})``,
+        ``("iid", {"precision": 4.0})``, and the constraints of a structure that is singular,
+        ``("generic", structure, {"constraints": "sum-to-zero"})``, or rows (k, levels).
         A second-order walk brings its linear trend along, a seasonal effect its season, unless ``{"trend": False}``.
     likelihood : str or Likelihood
         "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
@@ -47,7 +51,10 @@ class GMRFRegressor(EffectTables, Regression):
         (durations, which may be censored), "gaussian", "laplace", "logistic", "student-t" (noise about eta). Its own
         parameters are learned with the rest.
     fixed : "rest", None or list of columns
-        Covariates: by default every column that is nothing else.
+        Covariates: by default every column that is nothing else (nor the geometry of a geopandas frame). Numbers, in
+        any unit and from any origin, and booleans are taken as they are; categories and text are factors, each level
+        but the first (of the categories in their order, of the words sorted) compared with it: ``smoker[yes]``. Dates
+        and numbers written as text are refused.
     levels : dict, optional
         Column -> its levels in order. Needed for regions that the graph does not name (their default is 0, 1, ...), and
         to reach times or groups beyond the data. Default in time: every step from the first to the last.
@@ -56,8 +63,10 @@ class GMRFRegressor(EffectTables, Regression):
     intercept : bool
         Ordered levels have cutpoints in its place.
     fixed_variance : float
-        Prior variance of the intercept and of each coefficient, on the scale of the data as they come. For noise about
-        eta it is in units of the variance of y, and the intercept's prior is about the mean of y.
+        Prior variance of what one standard deviation of a covariate does, and of the intercept at the mean of the
+        covariates about the overall level of y (the link of its mean); means and standard deviations are those of the
+        observed rows. For noise about eta it is in units of the variance of y. Without an intercept nothing is centred,
+        and it is the root mean square of a covariate that counts.
     learn : bool
         Learn the hyperparameters by the evidence, or keep the starting values.
     priors : "pc", None or dict
@@ -81,9 +90,11 @@ class GMRFRegressor(EffectTables, Regression):
     ----------
     effects_ : dict of pandas frames
         Of each effect, by level: mean, sd, lower, upper (95 %), n (observations), and for counts, proportions, amounts
-        and durations the relative risk (odds, mean, hazard ratio), its interval and the probability that it is above 1.
-    fixed_effects_ : pandas frame, the same for the intercept and the coefficients
-    coef_, coef_std_, coef_names_, intercept_
+        and durations the relative risk (odds, mean, hazard ratio): ``relative_risk`` its posterior mean, ``rr_median``
+        its median, ``rr_lower`` and ``rr_upper`` its interval, ``p_above_1`` the probability that it is above 1.
+    fixed_effects_ : pandas frame
+        The same for the intercept, where every covariate is 0, and for the coefficients, per unit of each covariate.
+    coef_, coef_std_, coef_cov_, coef_names_, intercept_, intercept_std_
     hyperparameters_ : pandas frame
         Precisions, shares, correlations, the typical sd of each effect they amount to; the likelihood's parameters.
     levels_ : dict of lists
@@ -158,7 +169,7 @@ class GMRFRegressor(EffectTables, Regression):
         ----------
         X : pandas frame (N, D), or an array whose columns are named 0, 1, ...
         y : array (N,)
-            NaN where unobserved: such rows are predicted like any other.
+            NaN, or masked, where unobserved: such rows are predicted like any other.
         exposure : array (N,), optional
             Of counts: expected counts, person-years: y ~ Poisson(exposure * exp(eta)). 0 means unobserved.
         trials : array (N,)
@@ -327,7 +338,9 @@ class GMRFRegressor(EffectTables, Regression):
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:
         """The mean of y (M,), the posterior's uncertainty integrated out: a count, a number of successes, a value.
 
-        Without exposure it is a rate, without trials a probability. Regions and times without data are predicted too.
+        Without exposure it is a rate, without trials a probability. Regions and times without data are predicted too,
+        and a group of an "iid" effect that fit has not seen: from the population, with mean 0 and the effect's
+        variance. Of a frame only the columns that the model uses are needed, in any order.
         """
         return np.asarray(self._mean_of(self._moments(X, exposure=exposure, trials=trials), with_std=False))
 
@@ -337,6 +350,8 @@ class GMRFRegressor(EffectTables, Regression):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = True
+        name = NAMES.get(self.likelihood) if isinstance(self.likelihood, str) else kind(self.likelihood)
+        tags.target_tags.positive_only = name in POSITIVE
         return tags
 
 
