@@ -33,6 +33,8 @@ class Columns:
     centre, scale : arrays (p,)
         Mean and standard deviation over the rows that count; 0 and the root mean square where there is no level to take
         the mean up. A column that does not vary has scale 1, and its coefficient keeps its prior.
+    rest : array (p,)
+        What the mean is beyond ``centre``, the double next to it: a column may lie far from 0 and hardly vary.
     constant : tuple of int
         The columns that do not vary over the rows that count.
     dependent : tuple of (int, tuple of int)
@@ -42,6 +44,7 @@ class Columns:
     names: tuple[str, ...]
     centre: np.ndarray
     scale: np.ndarray
+    rest: np.ndarray
     constant: tuple[int, ...] = ()
     dependent: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
@@ -52,14 +55,15 @@ class Columns:
         w = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)
         seen = w > 0.0
         X, w = X[seen], w[seen] / w.max(initial=0.0) if seen.any() else w[seen]
-        centre, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        centre, scale, beyond = np.zeros(X.shape[1]), np.ones(X.shape[1]), np.zeros(X.shape[1])
         Z, noise, constant = np.zeros(X.shape), np.zeros(X.shape[1]), []
         for j in range(X.shape[1]) if X.shape[0] else []:
             unit = 2.0 ** np.frexp(np.abs(X[:, j]).max())[1] if X[:, j].any() else 1.0  # squares stay within doubles
             x = X[:, j] / unit
             middle = float(np.average(x, weights=w)) if centred else 0.0
             middle += float(np.average(x - middle, weights=w)) if centred else 0.0
-            sd = float(np.sqrt(np.average((x - middle) ** 2, weights=w)))
+            rest = float(np.average(x - middle, weights=w)) if centred else 0.0
+            sd = float(np.sqrt(np.average((x - middle - rest) ** 2, weights=w)))
             if sd <= 8.0 * _EPS * float(np.abs(x).max()):
                 constant.append(j)
                 centre[j] = X[0, j] if centred else 0.0
@@ -67,20 +71,20 @@ class Columns:
             if sd * unit < _SMALLEST:
                 got = f"the column {names[j]!r} has standard deviation {sd * unit:.1e}"
                 raise problem(where, got, "numbers far from the end of double precision", "Give it in a larger unit.")
-            centre[j], scale[j] = middle * unit, sd * unit
-            Z[:, j], noise[j] = (x - middle) / sd, _EPS * float(np.abs(x).max()) / sd
+            centre[j], scale[j], beyond[j] = middle * unit, sd * unit, rest * unit
+            Z[:, j], noise[j] = (x - middle - rest) / sd, _EPS * float(np.abs(x).max()) / sd
         live = [j for j in range(X.shape[1]) if j not in constant]
         dependent = _dependent(np.sqrt(w)[:, None] * Z, live, noise)
-        return cls(tuple(str(name) for name in names), centre, scale, tuple(constant), dependent)
+        return cls(tuple(str(name) for name in names), centre, scale, beyond, tuple(constant), dependent)
 
     def standardise(self, X: np.ndarray) -> np.ndarray:
         """(x - centre) / scale of new rows (M, p)."""
-        return (X - self.centre) / self.scale
+        return (X - self.centre - self.rest) / self.scale
 
     def to_user(self, intercept: bool) -> np.ndarray:
         """T with (b, beta) = T (c, gamma); without the first row and column where there is no intercept."""
         T = np.diag(np.r_[1.0, 1.0 / self.scale])
-        T[0, 1:] = -self.centre / self.scale
+        T[0, 1:] = -self.centre / self.scale - self.rest / self.scale
         return T if intercept else T[1:, 1:]
 
     def fixed_effects(self, solution: Solution, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
