@@ -451,6 +451,12 @@ def test_crossed_groups_rare_levels_and_exposures_of_zero():
     assert model.converged_
     assert list(model.effects_["b"].index) == ["x", "y", "z"]
     assert model.effects_["b"]["n"]["z"] == 0
+    with pytest.raises(ValueError, match="leave no row; expected at least one observed row"):
+        GMRFRegressor({"a": "iid"}).fit(X, 0 * y, exposure=0 * E)
+    with pytest.raises(ValueError, match=r"the effect 'a' has 1 level; expected at least 3 for \"rw2\""):
+        GMRFRegressor({"a": "rw2"}).fit(X.assign(a=1), y)
+    with pytest.raises(ValueError, match="X has the column 'a' twice; expected each name once"):
+        GMRFRegressor({"a": "iid"}).fit(X[["a", "a"]], y)
     own = pd.DataFrame({"g": np.arange(40)})  # one row a group: overdispersion
     assert GMRFRegressor({"g": "iid"}).fit(own, rng.poisson(5, 40)).converged_
 

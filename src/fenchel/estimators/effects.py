@@ -17,7 +17,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as kept
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -248,7 +247,7 @@ def read(where: str, name: Any, spec: Any, column: Any, levels: Any, scale: floa
     if (given is None) != (needs is None):
         got = f'effects[{name!r}] = ("{kind}", {_brief(given)})' if needs is None else f'effects[{name!r}] = "{kind}"'
         raise problem(where, got, f'"{kind}" alone' if needs is None else f'("{kind}", {needs})')
-    if kind == "seasonal" and not (isinstance(given, Integral) and given >= 2):
+    if kind == "seasonal" and not (isinstance(given, (int, np.integer)) and given >= 2):
         raise problem(where, f'effects[{name!r}] = ("seasonal", {_brief(given)})', '("seasonal", a period >= 2)')
     chosen = None if levels is None else listed(where, name, levels)
     if kind in ON_GRAPHS or kind == "generic":
@@ -265,6 +264,11 @@ def read(where: str, name: Any, spec: Any, column: Any, levels: Any, scale: floa
             raise problem(where, got, "one level a row")
     elif chosen is None:
         chosen = inferred(where, name, column, kind in IN_TIME)
+    least = {"rw1": 2, "ar1": 2, "rw2": 3, "seasonal": int(given or 0) + 1 if kind == "seasonal" else 0}.get(kind, 1)
+    if len(chosen) < least:
+        got = f"the effect {name!r} has {len(chosen)} {'level' if len(chosen) == 1 else 'levels'}"
+        advice = f"levels={{{name!r}: ...}} names more times than the data have."
+        raise problem(where, got, f'at least {least} for "{kind}"', advice)
     return Effect(where, name, kind, given, options, chosen, scale, trend)
 
 

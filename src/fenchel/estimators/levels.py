@@ -71,7 +71,7 @@ def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None) -> tup
             if hasattr(graph, attribute):
                 own = list(getattr(graph, attribute))
                 break
-        shape = np.shape(graph) if own is None else ()
+        shape: tuple[int, ...] = np.shape(graph) if own is None else ()
         if levels is None and len(shape) == 2 and shape[1] == 2 != shape[0]:
             advice = f"levels={{{name!r}: range(n)}} says how many there are, and what they are called."
             raise problem(where, f"the graph of {name!r} is a list of {shape[0]} edges", "its nodes as well", advice)

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import choice, first, first_value, numeric, positive, problem
+from ..checks import choice, first_value, numeric, positive, problem
 from ..gmrf.columns import Columns
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
@@ -24,6 +24,7 @@ from .base import weights_of
 from .covariates import Covariate
 from .covariates import read as read_covariate
 from .effects import Effect, joined, read
+from .frames import as_frame, column_of, is_geometry, names_of, target_of, weight_seen
 from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
 from .tables import EffectTables
 from .targets import Regression
@@ -181,7 +182,7 @@ class GMRFRegressor(EffectTables, Regression):
         """
         name = type(self).__name__
         X = self._frame(X, reset=True)
-        y = _target(name, X, y)
+        y = target_of(name, X, y)
         weights = weights_of(sample_weight, X)
         response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
         y, ordered = self._responds(response), kind(response.likelihood) in ORDERED
@@ -190,7 +191,9 @@ class GMRFRegressor(EffectTables, Regression):
         self._effects = self._read(X)
         self._covariates = self._fixed_columns(X)
         self._codes, self._fixed = self._rows(X)
-        seen = _weight_seen(response.likelihood, y, weights)
+        seen = weight_seen(response.likelihood, y, weights)
+        if not seen.any():
+            raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
         self._columns = Columns.of(name, self._fixed, self.coef_names_, seen, bool(self.intercept) or ordered)
         for sentence in self._columns.complaints():
             warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
@@ -234,13 +237,7 @@ class GMRFRegressor(EffectTables, Regression):
 
         Of a frame only the columns that the model uses are looked at, in any order.
         """
-        if np.ma.is_masked(X):
-            got = f"X{first(np.ma.getmaskarray(X))} is masked"
-            raise problem(type(self).__name__, got, "values", "Only y may be unobserved; drop the row.")
-        if getattr(getattr(X, "dtype", None), "names", None):  # a structured array
-            import pandas as pd
-
-            X = pd.DataFrame.from_records(X)
+        X = as_frame(type(self).__name__, X, reset)
         if not hasattr(X, "columns"):
             X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
         if reset or not hasattr(X, "columns"):
@@ -248,14 +245,7 @@ class GMRFRegressor(EffectTables, Regression):
         return X
 
     def _column(self, X: Any, name: Any) -> Any:
-        known = _names(X)
-        if known.count(name) > 1:
-            raise problem(type(self).__name__, f"X has {known.count(name)} columns {name!r}", "each name once")
-        if name not in known:
-            names = ", ".join(repr(k) for k in known[:8]) + (", ..." if len(known) > 8 else "")
-            advice = "" if hasattr(X, "columns") else "The columns of an array are numbers; a pandas frame has names."
-            raise problem(type(self).__name__, f"X has no column {name!r}", f"one of {names}", advice)
-        return X[name] if hasattr(X, "columns") else X[:, name]
+        return column_of(type(self).__name__, X, name)
 
     def _read(self, X: Any) -> list[Effect]:
         where, effects = type(self).__name__, {} if self.effects is None else self.effects
@@ -276,7 +266,7 @@ class GMRFRegressor(EffectTables, Regression):
         names = [] if self.fixed is None else self.fixed
         if isinstance(names, str):
             choice(where, "fixed", names, ("rest", None), "Or list the columns: fixed=[...].")
-            names = [n for n in _names(X) if n not in taken and not _is_geometry(X, n)]
+            names = [n for n in names_of(X) if n not in taken and not is_geometry(X, n)]
         return [read_covariate(where, name, self._column(X, name)) for name in names]
 
     def _rows(self, X: Any, new: bool = False) -> tuple[list[np.ndarray], np.ndarray]:
@@ -345,7 +335,7 @@ class GMRFRegressor(EffectTables, Regression):
         return np.asarray(self._mean_of(self._moments(X, exposure=exposure, trials=trials), with_std=False))
 
     def _scored(self, y: Any, n: int) -> np.ndarray:
-        return _target(type(self).__name__, np.empty(n), y)
+        return target_of(type(self).__name__, np.empty(n), y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -353,36 +343,3 @@ class GMRFRegressor(EffectTables, Regression):
         name = NAMES.get(self.likelihood) if isinstance(self.likelihood, str) else kind(self.likelihood)
         tags.target_tags.positive_only = name in POSITIVE
         return tags
-
-
-def _names(X: Any) -> list[Any]:
-    return list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1]))
-
-
-def _is_geometry(X: Any, name: Any) -> bool:
-    """Whether a column holds the outlines of a geopandas frame, which are no covariate."""
-    return str(getattr(X, "dtypes", {}).get(name, "")) == "geometry" if hasattr(X, "iloc") else False
-
-
-def _weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarray:
-    """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
-    out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
-    for key in ("exposure", "trials"):
-        given = getattr(likelihood, key, None)
-        out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
-    return out
-
-
-def _target(where: str, X: Any, y: Any) -> np.ndarray:
-    """y (N,), NaN where unobserved: missing or masked."""
-    if y is None:
-        raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
-    if np.ma.isMaskedArray(y):
-        y = np.ma.filled(y.astype(np.float64), np.nan)
-    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSU":
-        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
-    out = numeric(where, "y", column_or_1d(y, warn=True))
-    check_consistent_length(X, out)
-    if np.isnan(out).all():
-        raise problem(where, "every y is NaN", "at least one observed row")
-    return out
