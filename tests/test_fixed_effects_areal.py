@@ -209,6 +209,14 @@ def test_columns_that_say_nothing_are_named_and_leave_the_rest_alone():
             assert (model.coef_[2], model.coef_std_[2]) == pytest.approx((0.0, 10.0))
         else:
             assert model.coef_std_[0] > 1.0  # as wide as the prior
+    with pytest.warns(UserWarning, match="the factor 's' has one level, so it has no coefficient"):
+        GMRFRegressor({"g": "iid"}, learn=False).fit(frame(u).assign(s="only"), y)
+    wide = np.random.default_rng(0).normal(size=(5, 12))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        GMRFRegressor(learn=False).fit(wide, [1, 2, 3, 4, 5])
+    assert len(seen) == 4
+    assert str(seen[-1].message) == "GMRFRegressor: 5 more columns are combinations of others and the level."
     with pytest.warns(UserWarning, match="stack: the column 'c' is 7 in every observed row"):
         gmrf.stack([], fixed=pd.DataFrame({"c": np.full(5, 7.0)}))
 

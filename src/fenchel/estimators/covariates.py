@@ -35,6 +35,11 @@ class Covariate:
         """Of its columns: ``age``, or ``smoker[yes]`` for each level but the reference."""
         return [str(self.name)] if self.levels is None else [f"{self.name}[{level}]" for level in self.levels[1:]]
 
+    @property
+    def single(self) -> bool:
+        """A factor of one level, which is its reference."""
+        return self.levels is not None and len(self.levels) < 2
+
     def columns(self, column: Any) -> np.ndarray:
         """(N, 1), or 0 and 1 (N, levels - 1)."""
         if self.levels is None:

@@ -195,7 +195,10 @@ class GMRFRegressor(EffectTables, Regression):
         if not seen.any():
             raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
         self._columns = Columns.of(name, self._fixed, self.coef_names_, seen, bool(self.intercept) or ordered)
-        for sentence in self._columns.complaints():
+        single = [
+            f"the factor {c.name!r} has one level, so it has no coefficient" for c in self._covariates if c.single
+        ]
+        for sentence in [*single, *self._columns.complaints()]:
             warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
         self._counts = [np.bincount(c[~np.isnan(y)], minlength=len(e.levels)) for e, c in self._parts()]
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)

@@ -20,6 +20,7 @@ from ..solvers.solution import Solution
 
 _EPS = float(np.finfo(np.float64).eps)
 _DEPENDENT = 1e-9  # a column whose remainder beside the others is below this share of it says nothing of its own
+_FEW = 3  # dependent columns that are named
 _SMALLEST = 1e-290  # standard deviations below this leave a coefficient no room in doubles
 
 
@@ -103,12 +104,14 @@ class Columns:
         for j in self.constant:
             same = f"{self.centre[j]:.10g} in every observed row, so its coefficient keeps its prior: leave it out"
             out.append(f"the column {self.names[j]!r} is {same}")
-        for j, others in self.dependent:
-            beside = ", ".join(repr(self.names[k]) for k in others)
+        for j, others in self.dependent[:_FEW]:
+            beside = ", ".join(repr(self.names[k]) for k in others[:6]) + (", ..." if len(others) > 6 else "")
             out.append(
                 f"the column {self.names[j]!r} is a linear combination of {beside} and the level, so only their sum is "
                 "known and each coefficient is as wide as its prior: leave one of them out"
             )
+        if len(self.dependent) > _FEW:
+            out.append(f"{len(self.dependent) - _FEW} more columns are combinations of others and the level")
         return out
 
 

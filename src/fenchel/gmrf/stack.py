@@ -183,7 +183,8 @@ def _design(i: int, field: MarkovField, where: Any) -> sp.csr_array:
             bad = (values < 0) | (values >= nodes) | (values != np.floor(values))
             if values.ndim != 1 or bad.any():
                 got = f"effects[{i}] names node {values[bad][0]:g}" if values.ndim == 1 else f"shape {values.shape}"
-                raise problem("stack", got, f"integers 0, ..., {nodes - 1}, one an observation")
+                advice = "Subtract 1 from ids that start at 1." if values.ndim == 1 and values[bad][0] == nodes else ""
+                raise problem("stack", got, f"integers 0, ..., {nodes - 1}, one an observation", advice)
             return own[values.astype(int)]
     if outer.shape[1] != nodes:
         raise problem("stack", f"effects[{i}] has shape {outer.shape}", f"(N, {nodes}): one column a node")
