@@ -74,7 +74,7 @@ LIKELIHOODS = ["poisson", "binomial", "bernoulli", "gaussian"]
 
 # -- scikit-learn's checks: what does not apply, and why -------------------------------------------------
 REGIONS = {
-    "check_sample_weight_equivalence_on_dense_data": "the data are interpolated, and 1e-9 is asked of a zero: by rounding",
+    "check_sample_weight_equivalence_on_dense_data": "the data are interpolated; rounding decides at 1e-9",
 }
 TIME = "its X is one column of increasing times, or the returns; the check's is a random matrix"
 SERIES = dict.fromkeys(
