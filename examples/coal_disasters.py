@@ -32,8 +32,7 @@ def learn(field, likelihood, y):
 def main(picture=None):
     coal = load_coal()
     n = coal.year.size
-    trend = (coal.year - coal.year.mean()) / 10
-    field = gmrf.stack([(gmrf.rw2(n, precision=100.0), np.arange(n))], fixed=trend)
+    field = gmrf.stack([(gmrf.rw2(n, precision=100.0), np.arange(n))], fixed=coal.year)
     sol, theta = learn(field, Poisson(), coal.count)
     print(sol.summary())
     print(f"\n  precision of the walk e^{theta[0]:.2f}; leave-one-out elpd {sol.loo().elpd:.1f}")

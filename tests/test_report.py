@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 import fenchel
@@ -72,7 +72,7 @@ def test_table_text_aligns_numbers_right_and_keys_left():
 
 def test_map_draws_enclaves_last():
     ax = plot_map([[INSIDE], [SQUARE]], [2.0, 0.5], ratio=True)
-    (shapes,) = (c for c in ax.collections if isinstance(c, PolyCollection))
+    (shapes,) = (c for c in ax.collections if isinstance(c, PathCollection))
     assert list(shapes.get_array()) == [0.5, 2.0]
     assert [len(path.vertices) for path in shapes.get_paths()] == [5, 5]
     low, high = shapes.norm.vmin, shapes.norm.vmax

@@ -5,6 +5,7 @@
     ("icar" | "bym" | "bym2" | "leroux", graph)               over the nodes of a graph
     ("generic", structure)                                    over the rows of a structure matrix
     (kind, graph or None, {"precision": 4.0, "phi": 0.5})     with the builder's own starting values
+    ("iid", {"precision": 4.0})                               the same where there is no graph
 
 A random walk of second order is held free of a slope, a seasonal effect of what repeats exactly: both come back as
 fixed effects (``Effect.free``), so that a trend or a season in the data is never lost.
@@ -23,11 +24,11 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 from .. import gmrf
-from ..checks import problem
+from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior, independent
 from ..priors.sparse import SparsePrecision
-from .levels import graph_of, inferred, listed, present, shown, values
+from .levels import counted_from_one, graph_of, inferred, listed, present, shown, values
 
 ON_GRAPHS = {"icar": gmrf.icar, "bym": gmrf.bym, "bym2": gmrf.bym2, "leroux": gmrf.leroux}
 IN_TIME = {"rw1": gmrf.rw1, "rw2": gmrf.rw2, "ar1": gmrf.ar1, "seasonal": gmrf.seasonal}
@@ -69,8 +70,23 @@ class Effect:
         self.spread = 1.0
         if self.kind in ("rw1", "rw2", "seasonal", "icar", "bym", "generic"):
             unit = self._make({}) if self.kind != "bym" else gmrf.icar(self.given)
-            prior = SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
-            self.spread = float(np.exp(np.log(prior.factor.inverse_diagonal()).mean()))
+            prior = self._checked(unit)
+            self.spread = _typical(prior.factor.inverse_diagonal())
+
+    def _checked(self, unit: MarkovField) -> SparsePrecision:
+        try:
+            return SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
+        except Refusal as error:
+            if self.kind != "generic":
+                raise
+            if "not positive definite" not in str(error):
+                raise
+            held = "constraints" in self.options
+            got = f"the structure of {self.name!r} is singular{' beside its constraints' if held else ''}"
+            advice = 'For an intrinsic one: ("generic", R, {"constraints": "sum-to-zero"}), or rows of your own.'
+            if held:
+                advice = "One row for each flat direction: the level of every part that hangs together, a slope."
+            raise problem(self.where, got, "a proper one, or constraints that fix what is flat", advice) from None
 
     def _make(self, options: Mapping[str, Any]) -> MarkovField:
         first = [self.given] if self.kind in ON_GRAPHS or self.kind == "generic" else [len(self.levels)]
@@ -108,16 +124,22 @@ class Effect:
         return float(np.log(spread / self.scale**2))
 
     # -- rows --------------------------------------------------------------------------------------
-    def codes(self, column: Any) -> np.ndarray:
-        """The node of each row (N,)."""
+    def codes(self, column: Any, new: bool = False) -> np.ndarray:
+        """The node of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent."""
         found = values(column)
         out = np.empty(len(found), dtype=np.int64)
         for i, value in enumerate(found):
             code = self.place.get(value)
             if code is None:
-                raise self._unknown(i, value)
+                if not (new and self.kind == "iid" and present(value)):
+                    raise self._unknown(i, value)
+                code = -1
             out[i] = code
         return out
+
+    def unseen(self, codes: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """The variance (N,) that rows of groups without a latent have: the population's."""
+        return np.where(codes < 0, np.exp(-theta[0]), 0.0) if self.kind == "iid" else np.zeros(codes.size)
 
     def _unknown(self, row: int, value: Any) -> ValueError:
         got = f"X[{row}, {self.name!r}] = {value!r}"
@@ -146,8 +168,8 @@ class Effect:
 
     def design(self, codes: np.ndarray) -> sp.csr_array:
         """Rows over the field's own latents: (u, v) for the sum of a structured and an independent part."""
-        n, ones = len(self.levels), np.ones(codes.size)
-        one = sp.csr_array((ones, codes, np.arange(codes.size + 1)), shape=(codes.size, n))
+        n, known = len(self.levels), codes >= 0
+        one = sp.csr_array((np.ones(known.sum()), (np.flatnonzero(known), codes[known])), shape=(codes.size, n))
         return sp.hstack([one, one], format="csr") if self.kind in ("bym", "bym2") else one
 
     # -- hyperparameters ---------------------------------------------------------------------------
@@ -194,7 +216,13 @@ class Effect:
             out.append((_word(name), float(inverse(t))))
         prior = made.at(theta)
         variance = prior.bind(prior.n_rows, 1, False).variance
-        return [*out, ("typical sd", float(np.exp(0.5 * np.log(variance).mean())))]
+        return [*out, ("typical sd", _typical(variance) ** 0.5)]
+
+
+def _typical(variance: np.ndarray) -> float:
+    """The geometric mean of the variances of the levels that can move."""
+    moving = variance > 1e-12 * variance.max()
+    return float(np.exp(np.log(variance[moving]).mean()))
 
 
 def _word(name: str) -> str:
@@ -210,25 +238,47 @@ def read(where: str, name: Any, spec: Any, column: Any, levels: Any, scale: floa
         example = '"rw1", ("bym2", adjacency) or ("bym2", adjacency, {"precision": 4.0})'
         got, kinds = f"effects[{name!r}] = {_brief(spec)} is not known", ", ".join(BUILDERS)
         raise problem(where, got, example, f"Kinds: {kinds}.")
+    needs = "a graph" if kind in ON_GRAPHS else {"seasonal": "a period", "generic": "a structure matrix"}.get(kind)
+    if needs is None and len(parts) == 2 and isinstance(parts[1], Mapping):  # ("iid", {"precision": 4.0})
+        parts = (kind, None, parts[1])
     given, options = parts[1] if len(parts) > 1 else None, dict(parts[2]) if len(parts) == 3 else {}
     trend = bool(options.pop("trend", True))
     _check_options(where, name, kind, options)
-    needs = "a graph" if kind in ON_GRAPHS else {"seasonal": "a period", "generic": "a structure matrix"}.get(kind)
     if (given is None) != (needs is None):
         got = f'effects[{name!r}] = ("{kind}", {_brief(given)})' if needs is None else f'effects[{name!r}] = "{kind}"'
         raise problem(where, got, f'"{kind}" alone' if needs is None else f'("{kind}", {needs})')
+    if kind == "seasonal" and not (isinstance(given, (int, np.integer)) and given >= 2):
+        raise problem(where, f'effects[{name!r}] = ("seasonal", {_brief(given)})', '("seasonal", a period >= 2)')
     chosen = None if levels is None else listed(where, name, levels)
-    if kind in ON_GRAPHS:
-        given, chosen = graph_of(where, name, given, chosen)
-    elif kind == "generic":
-        given = sp.csc_array(given)
-        chosen = list(range(given.shape[0])) if chosen is None else chosen
+    if kind in ON_GRAPHS or kind == "generic":
+        asked = chosen
+        if kind == "generic":
+            given = _structure(where, name, given)
+            chosen = list(range(given.shape[0])) if chosen is None else chosen
+        else:
+            given, chosen = graph_of(where, name, given, chosen)
+        if asked is None and chosen == list(range(given.shape[0])):  # such names say nothing
+            counted_from_one(where, name, column, given.shape[0])
         if len(chosen) != given.shape[0]:
             got = f"levels[{name!r}] has {len(chosen)} entries and the structure {given.shape[0]} rows"
             raise problem(where, got, "one level a row")
     elif chosen is None:
         chosen = inferred(where, name, column, kind in IN_TIME)
+    least = {"rw1": 2, "ar1": 2, "rw2": 3, "seasonal": int(given or 0) + 1 if kind == "seasonal" else 0}.get(kind, 1)
+    if len(chosen) < least:
+        got = f"the effect {name!r} has {len(chosen)} {'level' if len(chosen) == 1 else 'levels'}"
+        advice = f"levels={{{name!r}: ...}} names more times than the data have."
+        raise problem(where, got, f'at least {least} for "{kind}"', advice)
     return Effect(where, name, kind, given, options, chosen, scale, trend)
+
+
+def _structure(where: str, name: Any, given: Any) -> sp.csc_array:
+    """A structure matrix as it is, or the sentence that says why it is none."""
+    if not hasattr(given, "tocsc"):
+        given = numeric(where, f"the structure of {name!r}", given)
+    if len(given.shape) != 2 or given.shape[0] != given.shape[1]:
+        raise problem(where, f"the structure of {name!r} has shape {given.shape}", "(n, n)")
+    return sp.csc_array(given)
 
 
 def _check_options(where: str, name: Any, kind: str, options: Mapping[str, Any]) -> None:
@@ -247,12 +297,16 @@ def _brief(value: Any) -> str:
 def joined(effects: Sequence[Effect], codes: Sequence[np.ndarray], fixed: Any, model: Mapping[str, Any]) -> OffsetField:
     """All effects and the fixed ones as one family.
 
-    ``model`` holds intercept, fixed_variance, offset and priors: "pc", None or {effect: priors}.
+    ``model`` holds intercept, fixed_variance, columns (centres and scales of ``fixed``), offset and priors: "pc", None
+    or {effect: priors}.
     """
     fields = [effect.build() for effect in effects]
-    both = gmrf.stack(list(zip(fields, codes, strict=True)), fixed, model["intercept"], model["fixed_variance"])
+    variance, columns = model["fixed_variance"], model["columns"]
+    parts = list(zip(fields, codes, strict=True))
+    both = gmrf.stack(parts, fixed, model["intercept"], variance, columns=columns)
     names = [f"{effect.name}: {name}" for effect, made in zip(effects, fields, strict=True) for name in made.names]
-    bounds = np.concatenate([effect.bounds(made) for effect, made in zip(effects, fields, strict=True)])
+    each = [effect.bounds(made) for effect, made in zip(effects, fields, strict=True)]
+    bounds = np.concatenate([np.zeros((0, 2)), *each])
     priors, chosen, at = {}, model["priors"], 0
     for effect, made in zip(effects, fields, strict=True):
         if chosen is not None:

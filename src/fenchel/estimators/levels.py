@@ -5,6 +5,7 @@ A level is any hashable value; 3 and 3.0 are the same one. Their order is that o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,6 +71,10 @@ def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None) -> tup
             if hasattr(graph, attribute):
                 own = list(getattr(graph, attribute))
                 break
+        shape: tuple[int, ...] = np.shape(graph) if own is None else ()
+        if levels is None and len(shape) == 2 and shape[1] == 2 != shape[0]:
+            advice = f"levels={{{name!r}: range(n)}} says how many there are, and what they are called."
+            raise problem(where, f"the graph of {name!r} is a list of {shape[0]} edges", "its nodes as well", advice)
         A = as_adjacency(graph, None if levels is None else len(levels))
     n = A.shape[0]
     if levels is not None and own is not None and set(levels) == set(own):  # the same names in another order
@@ -77,6 +82,19 @@ def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None) -> tup
     if levels is not None and len(levels) != n:
         raise problem(where, f"levels[{name!r}] has {len(levels)} entries and the graph {n} nodes", "one name a node")
     return A, levels if levels is not None else own if own is not None else list(range(n))
+
+
+def counted_from_one(where: str, name: Any, column: Any, n: int) -> None:
+    """Refuse ids of an unnamed graph that may be 1, ..., n as well as 0, ..., n-1; warn where that is less likely."""
+    found = {v for v in values(column) if isinstance(v, (int, float)) and not isinstance(v, bool) and present(v)}
+    if not found or min(found) < 1 or max(found) > n:  # 0 is among them; or a value that is unknown in any case
+        return
+    ways = f"levels={{{name!r}: range({n})}} or range(1, {n + 1})"
+    what = f"the nodes of {name!r} have no names, and its ids are {min(found):g} to {max(found):g} without a 0"
+    if min(found) == 1:
+        raise problem(where, what, f"ids that say whether {n} nodes are counted from 0 or from 1", f"Say it: {ways}.")
+    message = f"{where}: {what}: they are taken as counted from 0. To say how they are counted, {ways}."
+    warnings.warn(message, UserWarning, stacklevel=2)
 
 
 # -- time and labels -------------------------------------------------------------------------------------

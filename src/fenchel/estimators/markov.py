@@ -12,18 +12,24 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import choice, finite, first_value, numeric, positive, problem
+from ..checks import choice, first_value, numeric, positive, problem
+from ..gmrf.columns import Columns
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from .base import weights_of
+from .covariates import Covariate
+from .covariates import read as read_covariate
 from .effects import Effect, joined, read
-from .responses import NOISE, ORDERED, Response, at_rows, kind, read_response
+from .frames import as_frame, column_of, is_geometry, names_of, target_of, weight_seen
+from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
 from .tables import EffectTables
 from .targets import Regression
+
+POSITIVE = (*RATIOS["relative_risk"], *DURATIONS, "Gamma")  # likelihoods of targets that are never negative
 
 
 class GMRFRegressor(EffectTables, Regression):
@@ -31,12 +37,14 @@ class GMRFRegressor(EffectTables, Regression):
 
     Parameters
     ----------
-    effects : dict
-        Column of X -> the field over its values:
+    effects : dict, optional
+        Column of X -> the field over its values (None: fixed effects alone):
         ``"iid"``, ``"rw1"``, ``"rw2"``, ``"ar1"``, ``("seasonal", period)`` for groups and times;
         ``("icar" | "bym" | "bym2" | "leroux", graph)`` for regions, the graph a scipy sparse or dense adjacency matrix,
         a pandas frame of it (its index names the regions), {region: neighbours}, a networkx graph or libpysal weights;
-        ``("generic", structure)``. A third entry holds starting values: ``("bym2", graph, {"precision": 4.0})``.
+        ``("generic", structure)``. A last entry holds starting values: ``("bym2", graph, {"precision": 4.0})``,
+        ``("iid", {"precision": 4.0})``, and the constraints of a structure that is singular,
+        ``("generic", structure, {"constraints": "sum-to-zero"})``, or rows (k, levels).
         A second-order walk brings its linear trend along, a seasonal effect its season, unless ``{"trend": False}``.
     likelihood : str or Likelihood
         "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
@@ -44,7 +52,10 @@ class GMRFRegressor(EffectTables, Regression):
         (durations, which may be censored), "gaussian", "laplace", "logistic", "student-t" (noise about eta). Its own
         parameters are learned with the rest.
     fixed : "rest", None or list of columns
-        Covariates: by default every column that is nothing else.
+        Covariates: by default every column that is nothing else (nor the geometry of a geopandas frame). Numbers, in
+        any unit and from any origin, and booleans are taken as they are; categories and text are factors, each level
+        but the first (of the categories in their order, of the words sorted) compared with it: ``smoker[yes]``. Dates
+        and numbers written as text are refused.
     levels : dict, optional
         Column -> its levels in order. Needed for regions that the graph does not name (their default is 0, 1, ...), and
         to reach times or groups beyond the data. Default in time: every step from the first to the last.
@@ -53,8 +64,10 @@ class GMRFRegressor(EffectTables, Regression):
     intercept : bool
         Ordered levels have cutpoints in its place.
     fixed_variance : float
-        Prior variance of the intercept and of each coefficient, on the scale of the data as they come. For noise about
-        eta it is in units of the variance of y, and the intercept's prior is about the mean of y.
+        Prior variance of what one standard deviation of a covariate does, and of the intercept at the mean of the
+        covariates about the overall level of y (the link of its mean); means and standard deviations are those of the
+        observed rows. For noise about eta it is in units of the variance of y. Without an intercept nothing is centred,
+        and it is the root mean square of a covariate that counts.
     learn : bool
         Learn the hyperparameters by the evidence, or keep the starting values.
     priors : "pc", None or dict
@@ -78,9 +91,11 @@ class GMRFRegressor(EffectTables, Regression):
     ----------
     effects_ : dict of pandas frames
         Of each effect, by level: mean, sd, lower, upper (95 %), n (observations), and for counts, proportions, amounts
-        and durations the relative risk (odds, mean, hazard ratio), its interval and the probability that it is above 1.
-    fixed_effects_ : pandas frame, the same for the intercept and the coefficients
-    coef_, coef_std_, coef_names_, intercept_
+        and durations the relative risk (odds, mean, hazard ratio): ``relative_risk`` its posterior mean, ``rr_median``
+        its median, ``rr_lower`` and ``rr_upper`` its interval, ``p_above_1`` the probability that it is above 1.
+    fixed_effects_ : pandas frame
+        The same for the intercept, where every covariate is 0, and for the coefficients, per unit of each covariate.
+    coef_, coef_std_, coef_cov_, coef_names_, intercept_, intercept_std_
     hyperparameters_ : pandas frame
         Precisions, shares, correlations, the typical sd of each effect they amount to; the likelihood's parameters.
     levels_ : dict of lists
@@ -155,7 +170,7 @@ class GMRFRegressor(EffectTables, Regression):
         ----------
         X : pandas frame (N, D), or an array whose columns are named 0, 1, ...
         y : array (N,)
-            NaN where unobserved: such rows are predicted like any other.
+            NaN, or masked, where unobserved: such rows are predicted like any other.
         exposure : array (N,), optional
             Of counts: expected counts, person-years: y ~ Poisson(exposure * exp(eta)). 0 means unobserved.
         trials : array (N,)
@@ -167,17 +182,30 @@ class GMRFRegressor(EffectTables, Regression):
         """
         name = type(self).__name__
         X = self._frame(X, reset=True)
-        y = _target(name, X, y)
+        y = target_of(name, X, y)
         weights = weights_of(sample_weight, X)
         response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, noise = self._responds(response), kind(response.likelihood) in NOISE
-        self._scale, self._intercept = response.scale, bool(self.intercept) and kind(response.likelihood) not in ORDERED
-        self._offset = response.level if noise and self._intercept else 0.0
+        y, ordered = self._responds(response), kind(response.likelihood) in ORDERED
+        self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
+        self._offset, self._shift = response.level if self._intercept else 0.0, 0.0
         self._effects = self._read(X)
         self._covariates = self._fixed_columns(X)
-        self._codes, self._columns = self._rows(X)
+        self._codes, self._fixed = self._rows(X)
+        seen = weight_seen(response.likelihood, y, weights)
+        if not seen.any():
+            raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
+        self._columns = Columns.of(name, self._fixed, self.coef_names_, seen, bool(self.intercept) or ordered)
+        single = [
+            f"the factor {c.name!r} has one level, so it has no coefficient" for c in self._covariates if c.single
+        ]
+        for sentence in [*single, *self._columns.complaints()]:
+            warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
         self._counts = [np.bincount(c[~np.isnan(y)], minlength=len(e.levels)) for e, c in self._parts()]
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
+        if ordered and self._fixed.shape[1]:  # learned where the covariates are at their means, stated at x = 0
+            self._shift = float(self._columns.centre @ self.coef_)
+            own = self.likelihood_.theta
+            self.likelihood_ = self.likelihood_.with_theta(np.r_[own[0] + self._shift, own[1:]])
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
@@ -186,17 +214,19 @@ class GMRFRegressor(EffectTables, Regression):
         model = {
             "intercept": self._intercept,
             "fixed_variance": float(self.fixed_variance) * self._scale**2,
+            "columns": self._columns,
             "offset": self._offset,
             "priors": self._checked_priors(),
         }
-        fixed = self._columns if self._columns.shape[1] else None
-        return self._response.likelihood, joined(self._effects, self._codes, fixed, model)
+        if not (self._effects or self._intercept or self._fixed.shape[1]):
+            raise problem(type(self).__name__, "nothing is left to fit", "an effect, a covariate or an intercept")
+        return self._response.likelihood, joined(self._effects, self._codes, self._fixed, model)
 
     def _checked_priors(self) -> Any:
         if isinstance(self.priors, Mapping):
-            unknown = [key for key in self.priors if key not in self.effects]
+            unknown = [key for key in self.priors if key not in self.levels_]
             if unknown:
-                raise problem(type(self).__name__, f"priors name {unknown[0]!r}", f"one of {list(self.effects)}")
+                raise problem(type(self).__name__, f"priors name {unknown[0]!r}", f"one of {list(self.levels_)}")
         else:
             choice(type(self).__name__, "priors", self.priors, ("pc", None), "Or give a dict, {effect: priors}.")
         return self.priors
@@ -206,65 +236,48 @@ class GMRFRegressor(EffectTables, Regression):
 
     # -- reading X ---------------------------------------------------------------------------------
     def _frame(self, X: Any, reset: bool) -> Any:
-        """X with columns by name (a frame) or by number (an array); scikit-learn checks names and numbers of them."""
-        if getattr(getattr(X, "dtype", None), "names", None):  # a structured array
-            import pandas as pd
+        """X with columns by name (a frame) or by number (an array), which is checked to have fit's number of them.
 
-            X = pd.DataFrame.from_records(X)
+        Of a frame only the columns that the model uses are looked at, in any order.
+        """
+        X = as_frame(type(self).__name__, X, reset)
         if not hasattr(X, "columns"):
             X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset or not hasattr(X, "columns"):
+            validate_data(self, X, reset=reset, skip_check_array=True)
         return X
 
     def _column(self, X: Any, name: Any) -> Any:
-        known = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1]))
-        if name not in known:
-            names = ", ".join(repr(k) for k in known[:8]) + (", ..." if len(known) > 8 else "")
-            advice = "" if hasattr(X, "columns") else "The columns of an array are numbers; a pandas frame has names."
-            raise problem(type(self).__name__, f"X has no column {name!r}", f"one of {names}", advice)
-        return X[name] if hasattr(X, "columns") else X[:, name]
+        return column_of(type(self).__name__, X, name)
 
     def _read(self, X: Any) -> list[Effect]:
-        where = type(self).__name__
-        if not isinstance(self.effects, Mapping) or not self.effects:
+        where, effects = type(self).__name__, {} if self.effects is None else self.effects
+        if not isinstance(effects, Mapping):
             example = 'a dict such as {"district": ("bym2", adjacency), "year": "rw2"}'
-            advice = "With covariates alone use BayesianPoissonRegression or BayesianLogisticRegression."
-            raise problem(where, f"effects = {self.effects!r}", example, advice)
+            raise problem(where, f"effects = {effects!r}", example, "None leaves fixed effects alone.")
         levels = {} if self.levels is None else self.levels
-        if not isinstance(levels, Mapping) or any(key not in self.effects for key in levels):
+        if not isinstance(levels, Mapping) or any(key not in effects for key in levels):
             got = f"levels of {list(levels) if isinstance(levels, Mapping) else type(levels).__name__}"
-            raise problem(where, got, f"a dict whose keys are among {list(self.effects)}")
-        items = self.effects.items()
+            raise problem(where, got, f"a dict whose keys are among {list(effects)}")
+        items = effects.items()
         out = [read(where, n, spec, self._column(X, n), levels.get(n), self._scale) for n, spec in items]
         self.levels_ = {effect.name: effect.levels for effect in out}
         return out
 
-    def _fixed_columns(self, X: Any) -> list[Any]:
-        taken = [*self.effects, *(c for c in (self.exposure, self.trials, self.event) if c is not None)]
-        if self.fixed is None:
-            return []
-        if isinstance(self.fixed, str):
-            choice(type(self).__name__, "fixed", self.fixed, ("rest", None), "Or list the columns: fixed=[...].")
-            known = list(X.columns) if hasattr(X, "columns") else list(range(X.shape[1]))
-            return [name for name in known if name not in taken]
-        return list(self.fixed)
+    def _fixed_columns(self, X: Any) -> list[Covariate]:
+        where, taken = type(self).__name__, [*self.levels_, self.exposure, self.trials, self.event]
+        names = [] if self.fixed is None else self.fixed
+        if isinstance(names, str):
+            choice(where, "fixed", names, ("rest", None), "Or list the columns: fixed=[...].")
+            names = [n for n in names_of(X) if n not in taken and not is_geometry(X, n)]
+        return [read_covariate(where, name, self._column(X, name)) for name in names]
 
-    def _rows(self, X: Any) -> tuple[list[np.ndarray], np.ndarray]:
-        """The node of each row in each effect, and the columns of the fixed effects (N, p)."""
-        codes = [effect.codes(self._column(X, effect.name)) for effect in self._effects]
-        columns = [self._numbers(X, name) for name in self._covariates]
-        for effect, code in zip(self._effects, codes, strict=True):
-            columns += list(effect.free()[1][code].T)
-        return codes, np.stack(columns, axis=1) if columns else np.zeros((X.shape[0], 0))
-
-    def _numbers(self, X: Any, name: Any) -> np.ndarray:
-        where, column = type(self).__name__, self._column(X, name)
-        advice = f'Make it an effect, {{{name!r}: "iid"}}, encode it, or name the covariates in fixed=[...].'
-        try:
-            values = np.asarray(column, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise problem(where, f"the covariate {name!r} is not numbers", "a number in every row", advice) from None
-        return finite(where, f"X[{name!r}]", values, "Fill in missing covariates first.")
+    def _rows(self, X: Any, new: bool = False) -> tuple[list[np.ndarray], np.ndarray]:
+        """The node of each row in each effect, and the columns of the fixed effects (N, p) as they come."""
+        codes = [effect.codes(self._column(X, effect.name), new) for effect in self._effects]
+        columns = [covariate.columns(self._column(X, covariate.name)) for covariate in self._covariates]
+        columns += [effect.free()[1][code] for effect, code in zip(self._effects, codes, strict=True)]
+        return codes, np.hstack([np.zeros((X.shape[0], 0)), *columns])
 
     def _given(self, X: Any, what: str, value: Any) -> np.ndarray | None:
         """Exposure, trials or event (N,): the argument, the column the constructor names, or None."""
@@ -298,11 +311,15 @@ class GMRFRegressor(EffectTables, Regression):
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        codes, columns = self._rows(self._frame(X, reset=False))
+        codes, columns = self._rows(self._frame(X, reset=False), new=True)
         blocks = [effect.design(code) for effect, code in zip(self._effects, codes, strict=True)]
         ones = np.ones((columns.shape[0], int(self._intercept)))
-        design = sp.hstack([*blocks, sp.csr_array(np.hstack([ones, columns]))], format="csr")
-        return self.solution_.posterior.predict(design=design, offset=self._offset)
+        tail = np.hstack([ones, self._columns.standardise(columns)])
+        design = sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
+        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset + self._shift)
+        for (effect, theta), code in zip(self._thetas(), codes, strict=True):
+            rho = rho + effect.unseen(code, theta)
+        return h, rho
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         h, rho = self._predictors(X)
@@ -314,27 +331,18 @@ class GMRFRegressor(EffectTables, Regression):
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:
         """The mean of y (M,), the posterior's uncertainty integrated out: a count, a number of successes, a value.
 
-        Without exposure it is a rate, without trials a probability. Regions and times without data are predicted too.
+        Without exposure it is a rate, without trials a probability. Regions and times without data are predicted too,
+        and a group of an "iid" effect that fit has not seen: from the population, with mean 0 and the effect's
+        variance. Of a frame only the columns that the model uses are needed, in any order.
         """
         return np.asarray(self._mean_of(self._moments(X, exposure=exposure, trials=trials), with_std=False))
 
     def _scored(self, y: Any, n: int) -> np.ndarray:
-        return _target(type(self).__name__, np.empty(n), y)
+        return target_of(type(self).__name__, np.empty(n), y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = True
+        name = NAMES.get(self.likelihood) if isinstance(self.likelihood, str) else kind(self.likelihood)
+        tags.target_tags.positive_only = name in POSITIVE
         return tags
-
-
-def _target(where: str, X: Any, y: Any) -> np.ndarray:
-    """y (N,), NaN where unobserved."""
-    if y is None:
-        raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
-    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSU":
-        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
-    out = numeric(where, "y", column_or_1d(y, warn=True))
-    check_consistent_length(X, out)
-    if np.isnan(out).all():
-        raise problem(where, "every y is NaN", "at least one observed row")
-    return out

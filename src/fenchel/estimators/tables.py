@@ -10,8 +10,10 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem
+from ..gmrf.columns import Columns
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
+from .covariates import Covariate
 from .effects import Effect
 from .responses import ratio, readable
 
@@ -24,7 +26,8 @@ class EffectTables:
     theta_: np.ndarray
     levels_: dict[Any, list[Any]]
     _effects: list[Effect]
-    _covariates: list[Any]
+    _covariates: list[Covariate]
+    _columns: Columns
     _counts: list[np.ndarray]
     _offset: float
     _intercept: bool
@@ -35,11 +38,12 @@ class EffectTables:
         if name not in self.levels_:
             raise problem(type(self).__name__, f"there is no effect {name!r}", f"one of {list(self.levels_)}")
         at, every = list(self.levels_).index(name), np.arange(len(self.levels_[name]))
-        fields, tail = [], [np.zeros((every.size, int(self._intercept) + len(self._covariates)))]
+        fields, trends = [], [np.zeros((every.size, sum(len(c.names) for c in self._covariates)))]
         for i, effect in enumerate(self._effects):
             mine, width = i == at, effect.design(every[:0]).shape[1]
             fields.append(effect.design(every) if mine else sp.csr_array((every.size, width)))
-            tail.append(effect.free()[1] if mine else np.zeros((every.size, len(effect.free()[0]))))
+            trends.append(effect.free()[1] if mine else np.zeros((every.size, len(effect.free()[0]))))
+        tail = [np.zeros((every.size, int(self._intercept))), np.hstack(trends) / self._columns.scale]
         design = sp.hstack([*fields, sp.csr_array(np.hstack(tail))], format="csr")
         moments = self.solution_.posterior.predict(design=design)
         return table((name, self.levels_[name]), moments, ratio(self.likelihood_), level, self._counts[at])
@@ -51,41 +55,57 @@ class EffectTables:
         return {name: self.effect_table(name) for name in self.levels_}
 
     def _tail(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of the fixed effects, the intercept first."""
+        """Mean and covariance of the fixed effects on the user's scale, the intercept first."""
         check_is_fitted(self)
-        posterior = self.solution_.posterior
-        first = posterior.latent_mean.shape[0] - int(self._intercept) - len(self.coef_names_)
-        mean, variance = np.array(posterior.latent_mean[first:]), posterior.latent_variance[first:]
+        mean, covariance = self._columns.fixed_effects(self.solution_, self._intercept)
         if self._intercept:
             mean[0] += self._offset
-        return mean, np.asarray(variance)
+        return mean, covariance
 
     @property
     def coef_names_(self) -> list[str]:
-        """What the coefficients belong to: covariates, then the trends and seasons of the effects."""
-        check_is_fitted(self)
-        return [str(name) for name in self._covariates] + [word for e in self._effects for word in e.free()[0]]
+        """What the coefficients belong to: covariates, ``smoker[yes]`` for a level of one, then trends and seasons."""
+        if not hasattr(self, "_covariates"):
+            check_is_fitted(self)
+        return [name for c in self._covariates for name in c.names] + [w for e in self._effects for w in e.free()[0]]
 
     @property
     def coef_(self) -> np.ndarray:
-        """The posterior means of the coefficients (p,)."""
+        """The posterior means of the coefficients (p,), per unit of each column."""
         return self._tail()[0][int(self._intercept) :]
 
     @property
     def coef_std_(self) -> np.ndarray:
         """Their posterior standard deviations (p,)."""
-        return np.sqrt(self._tail()[1][int(self._intercept) :])
+        return np.sqrt(np.diag(self.coef_cov_))
+
+    @property
+    def coef_cov_(self) -> np.ndarray:
+        """Their posterior covariance (p, p)."""
+        own = int(self._intercept)
+        return self._tail()[1][own:, own:]
 
     @property
     def intercept_(self) -> float:
-        """The posterior mean of the intercept."""
+        """The posterior mean of the intercept, where every covariate is 0; 0 without one."""
         return float(self._tail()[0][0]) if self._intercept else 0.0
 
     @property
+    def intercept_std_(self) -> float:
+        """Its posterior standard deviation; 0 without one."""
+        return float(np.sqrt(self._tail()[1][0, 0])) if self._intercept else 0.0
+
+    @property
     def fixed_effects_(self) -> Any:
-        """The intercept and the coefficients as a pandas frame."""
+        """The intercept (where every covariate is 0) and the coefficients (per unit) as a pandas frame."""
         names = (["intercept"] if self._intercept else []) + self.coef_names_
-        return table((None, names), self._tail(), ratio(self.likelihood_), 0.95)
+        mean, covariance = self._tail()
+        return table((None, names), (mean, np.diag(covariance)), ratio(self.likelihood_), 0.95)
+
+    def _thetas(self) -> list[tuple[Effect, np.ndarray]]:
+        """Each effect with its own part of theta."""
+        cuts = np.cumsum([effect.build().theta.size for effect in self._effects]).astype(int)
+        return list(zip(self._effects, np.split(self.theta_, cuts)[:-1], strict=True)) if self._effects else []
 
     @property
     def hyperparameters_(self) -> Any:
@@ -93,11 +113,7 @@ class EffectTables:
         check_is_fitted(self)
         import pandas as pd
 
-        rows, at = [], 0
-        for effect in self._effects:
-            size = effect.build().theta.size
-            rows += [(effect.name, *row) for row in effect.readable(self.theta_[at : at + size])]
-            at += size
+        rows = [(effect.name, *row) for effect, theta in self._thetas() for row in effect.readable(theta)]
         rows += readable(self.likelihood_)
         return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
 
@@ -105,7 +121,8 @@ class EffectTables:
 def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | None, level: float, n: Any = None) -> Any:
     """Mean, sd and interval, one row an entry of ``rows`` (name of the index, its values).
 
-    Where exp(effect) has a name, ``word``, also its posterior mean, its interval and its probability to exceed 1.
+    Where exp(effect) has a name, ``word``: "relative_risk" is its posterior mean, "rr_median" its median exp(mean);
+    then its interval and its probability to exceed 1.
     """
     import pandas as pd
 
@@ -119,7 +136,7 @@ def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | Non
         above = ndtr(np.where(mean == 0.0, 0.0, mean / sd))
         if word is not None:
             short = "".join(part[0] for part in word.split("_"))
-            columns[word] = np.exp(mean + variance / 2)
+            columns[word], columns[f"{short}_median"] = np.exp(mean + variance / 2), np.exp(mean)
             columns[f"{short}_lower"], columns[f"{short}_upper"] = np.exp(mean - reach), np.exp(mean + reach)
             columns["p_above_1"] = above
         else:

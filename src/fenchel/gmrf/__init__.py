@@ -13,10 +13,11 @@ from .base import MarkovField
 from .graphs import as_adjacency
 from .series import ar1, generic, iid, rw1, rw2, seasonal
 from .space import bym, bym2, icar, lattice, leroux, matern
-from .stack import stack
+from .stack import StackedField, stack
 
 __all__ = [
     "MarkovField",
+    "StackedField",
     "ar1",
     "as_adjacency",
     "bym",

@@ -1,36 +1,103 @@
-"""Effects added up: eta = intercept + X beta + u[region] + w[time] as one sparse W and one block precision."""
+"""Effects added up: eta = intercept + X beta + u[region] + w[time] as one sparse W and one block precision.
+
+The columns of X enter centred and scaled (``columns.py``): the latents behind the fields are c and gamma, and
+``fixed_effects`` gives the intercept and beta on the user's scale.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import finite, numeric, problem
+from ..checks import finite, numeric, problem, vector
+from ..priors.sparsity import checked_constraints
+from ..solvers.solution import Solution
 from .base import MarkovField
+from .columns import Columns
+
+
+class StackedField(MarkovField):
+    """A sum of fields and fixed effects; what ``stack`` returns.
+
+    Attributes
+    ----------
+    columns : Columns
+        Centres and scales of the fixed effects.
+    intercept : bool
+    """
+
+    columns: Columns
+    intercept: bool
+    parts: list[MarkovField]
+
+    def fixed_effects(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and covariance of (intercept, coefficients) on the scale of the columns as they came.
+
+        The intercept is that of x = 0. An offset or a mean given to ``at`` is not part of it.
+        """
+        return self.columns.fixed_effects(solution, self.intercept)
+
+    def rows(self, where: Sequence[Any], fixed: Any = None) -> sp.csr_array:
+        """The design at new rows, for ``posterior.predict(design=...)``: an index or a design for each field, and X."""
+        if len(where) != len(self.parts):
+            raise problem("stack", f"rows of {len(where)} effects", f"{len(self.parts)}: one an effect")
+        blocks = [_design(i, field, at) for i, (field, at) in enumerate(zip(self.parts, where, strict=True))]
+        N = blocks[0].shape[0] if blocks else np.shape(fixed)[0]
+        X = np.zeros((N, 0)) if fixed is None else _checked(fixed, N)
+        if X.shape != (N, len(self.columns.names)):
+            raise problem("stack", f"fixed has shape {X.shape}", f"({N}, {len(self.columns.names)})")
+        tail = [np.ones((N, int(self.intercept))), self.columns.standardise(X)]
+        return sp.hstack([*blocks, sp.csr_array(np.hstack(tail))], format="csr")
 
 
 def stack(
-    effects: Sequence[tuple[MarkovField, Any]], fixed: Any = None, intercept: bool = True, fixed_variance: float = 100.0
-) -> MarkovField:
+    effects: Sequence[tuple[MarkovField, Any]],
+    fixed: Any = None,
+    intercept: bool = True,
+    fixed_variance: float = 100.0,
+    weights: Any = None,
+    columns: Columns | None = None,
+) -> StackedField:
     """The sum of several fields, each seen through an index or a design, and of fixed effects.
 
     Parameters
     ----------
     effects : sequence of (field, where)
         ``where``: integers (N,), the node each observation belongs to; or a design (N, nodes), dense or scipy sparse.
-    fixed : array (N, p), optional
-        Covariates X.
+    fixed : array (N, p) or pandas frame, optional
+        Covariates X, in any units and from any origin: they are centred and scaled inside.
     intercept : bool
     fixed_variance : float
-        Prior variance of the intercept and the coefficients: always proper, wide by default.
+        Prior variance of the intercept at the mean of the covariates, and of what one standard deviation of a covariate
+        does: always proper, wide by default. Without an intercept nothing is centred, and it is the root mean square of
+        a column that counts.
+    weights : array (N,), optional
+        Of the rows in those means and standard deviations; 0 for rows that will be unobserved.
+    columns : Columns, optional
+        Centres and scales to use instead of those of ``fixed``.
 
     Returns
     -------
-    MarkovField
-        Latents in order: each field's, then the intercept, then the coefficients. theta is the fields', in order.
+    StackedField
+        Latents in order: each field's, then the intercept at the mean of the covariates, then the coefficients per
+        standard deviation; ``fixed_effects(solution)`` has them on the scale of X, ``rows`` makes designs for new
+        rows. theta is the fields', in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fenchel
+    >>> from fenchel import gmrf
+    >>> year = np.arange(1960, 1991)
+    >>> field = gmrf.stack([(gmrf.iid(31, precision=100.0), year - 1960)], fixed=year[:, None])
+    >>> sol = fenchel.infer(fenchel.Poisson(), field.at(offset=np.log(10.0)), np.round(np.linspace(4.0, 16.0, 31)))
+    >>> mean, covariance = field.fixed_effects(sol)  # the intercept at year 0, and the slope a year
+    >>> bool(0.03 < mean[1] < 0.05)
+    True
     """
     parts = [(field, _design(i, field, where)) for i, (field, where) in enumerate(effects)]
     sizes = {W.shape[0] for _, W in parts} | (set() if fixed is None else {np.shape(fixed)[0]})
@@ -44,25 +111,33 @@ def stack(
             "A flat prior is improper: use 100 or 1e4.",
         )
     N = sizes.pop()
-    columns = [np.ones((N, 1))] if intercept else []
-    if fixed is not None:
-        columns.append(finite("stack", "fixed", numeric("stack", "fixed", fixed)).reshape(N, -1))
-    X = np.hstack(columns) if columns else np.zeros((N, 0))
-    p = X.shape[1]
-    W = sp.hstack([*(W for _, W in parts), sp.csr_array(X)] if p else [W for _, W in parts], format="csr")
+    X = np.zeros((N, 0)) if fixed is None else _checked(fixed, N)
+    names = list(getattr(fixed, "columns", [f"fixed[:, {j}]" for j in range(X.shape[1])]))
+    w = None if weights is None else vector("stack", "weights", weights, N)
+    if columns is None:
+        columns = Columns.of("stack", X, names, w, intercept)
+        for sentence in columns.complaints():
+            warnings.warn(f"stack: {sentence}.", UserWarning, stacklevel=2)
+    tail = np.hstack([np.ones((N, int(intercept))), columns.standardise(X)])
+    p = tail.shape[1]
+    W = sp.hstack([*(W for _, W in parts), sp.csr_array(tail)] if p else [W for _, W in parts], format="csr")
     widths = [field.n_latents for field, _ in parts]
-    starts = np.concatenate([[0], np.cumsum(widths)])
+    starts = np.concatenate([[0], np.cumsum(widths)]).astype(int)
     total = int(starts[-1]) + p
     rows = []
     for (field, _), a in zip(parts, starts[:-1], strict=True):
         if field.constraints is not None:
-            C = np.atleast_2d(field.constraints)
+            C = field.constraints
+            C = checked_constraints(field.build(field.theta)[0], C) if isinstance(C, str) else np.atleast_2d(C)
             rows.append(np.hstack([np.zeros((C.shape[0], a)), C, np.zeros((C.shape[0], total - a - C.shape[1]))]))
     sizes_theta = [field.theta.size for field, _ in parts]
     cuts = np.cumsum(sizes_theta)[:-1]
 
+    def split(theta: np.ndarray) -> list[tuple[MarkovField, np.ndarray]]:
+        return list(zip([field for field, _ in parts], np.split(theta, cuts), strict=True)) if parts else []
+
     def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        made = [field.build(t) for (field, _), t in zip(parts, np.split(theta, cuts), strict=True)]
+        made = [field.build(t) for field, t in split(theta)]
         tail = [sp.eye_array(p) / fixed_variance] if p else []
         Q = sp.block_diag([*(q for q, _ in made), *tail], format="csc")
         derivatives = []
@@ -74,19 +149,24 @@ def stack(
         return Q, derivatives
 
     def log_prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        pieces = [field.log_prior(t) for (field, _), t in zip(parts, np.split(theta, cuts), strict=True)]
-        return sum(value for value, _ in pieces), np.concatenate([slope for _, slope in pieces])
+        pieces = [field.log_prior(t) for field, t in split(theta)]
+        return sum(value for value, _ in pieces), np.concatenate([np.zeros(0), *(slope for _, slope in pieces)])
 
-    names = [f"{name} [{i}]" for i, (field, _) in enumerate(parts) for name in field.names]
-    return MarkovField(
+    out = StackedField(
         build,
-        np.concatenate([field.theta for field, _ in parts]),
-        names,
-        np.concatenate([field.bounds for field, _ in parts]),
+        np.concatenate([np.zeros(0), *(field.theta for field, _ in parts)]),
+        [f"{name} [{i}]" for i, (field, _) in enumerate(parts) for name in field.names],
+        np.concatenate([np.zeros((0, 2)), *(field.bounds for field, _ in parts)]),
         design=W,
         constraints=np.vstack(rows) if rows else None,
         log_prior=log_prior,
     )
+    out.columns, out.intercept, out.parts = columns, bool(intercept), [field for field, _ in parts]
+    return out
+
+
+def _checked(fixed: Any, N: int) -> np.ndarray:
+    return finite("stack", "fixed", numeric("stack", "fixed", fixed)).reshape(N, -1)
 
 
 def _design(i: int, field: MarkovField, where: Any) -> sp.csr_array:
@@ -103,7 +183,8 @@ def _design(i: int, field: MarkovField, where: Any) -> sp.csr_array:
             bad = (values < 0) | (values >= nodes) | (values != np.floor(values))
             if values.ndim != 1 or bad.any():
                 got = f"effects[{i}] names node {values[bad][0]:g}" if values.ndim == 1 else f"shape {values.shape}"
-                raise problem("stack", got, f"integers 0, ..., {nodes - 1}, one an observation")
+                advice = "Subtract 1 from ids that start at 1." if values.ndim == 1 and values[bad][0] == nodes else ""
+                raise problem("stack", got, f"integers 0, ..., {nodes - 1}, one an observation", advice)
             return own[values.astype(int)]
     if outer.shape[1] != nodes:
         raise problem("stack", f"effects[{i}] has shape {outer.shape}", f"(N, {nodes}): one column a node")

@@ -243,8 +243,10 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
             good = False
             if best is None:
                 raise
-        if not good:
-            assert best is not None
+        if not good and best is None:
+            got = f"at the start the evidence is {value} and its largest slope {np.abs(gradient).max(initial=0.0):.1e}"
+            raise problem("learn", got, "finite numbers", f"The fit there: {evidence.solution.status}.")
+        if not good and best is not None:
             away = theta - best[1]
             steep = 10.0 * (1.0 + float(np.abs(best[2]).sum())) / max(float(np.linalg.norm(away)), 1e-12)
             return scale * (-best[0] + 0.5 * steep * float(away @ away)), scale * steep * away

@@ -279,9 +279,11 @@ def symmetric_csc(A: Any) -> Any:
     columns = np.repeat(np.arange(out.shape[0]), np.diff(out.indptr))
     stored = np.zeros(out.shape[0], dtype=bool)
     stored[columns[out.indices == columns]] = True
-    if not stored.all():
-        row = int(np.flatnonzero(~stored)[0])
-        raise NotPositiveDefinite(f"row {row} has no diagonal entry")
+    if not stored.all():  # a node without neighbours, say: its pivot is zero unless a constraint holds it
+        empty = np.flatnonzero(~stored)
+        places = np.r_[out.indices, empty], np.r_[columns, empty]
+        out = sp.csc_array((np.r_[out.data, np.zeros(empty.size)], places), shape=out.shape)
+        out.sort_indices()
     mirror = out.T.tocsc()
     mirror.sort_indices()
     same = np.array_equal(mirror.indptr, out.indptr) and np.array_equal(mirror.indices, out.indices)

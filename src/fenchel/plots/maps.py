@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from ..checks import problem, vector
 from ..linalg.arrays import to_numpy
 from .base import new_figure
+from .outlines import districts, signed_area
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ _RATIO_TICKS = ((0.5, 0.67, 0.8, 1, 1.25, 1.5, 2), (0.1, 0.2, 0.33, 0.5, 1, 2, 3
 
 
 def plot_map(
-    polygons: Sequence[Sequence[Any]],
+    polygons: Any,
     values: Any,
     ax: Axes | None = None,
     *,
@@ -32,10 +32,11 @@ def plot_map(
 
     Parameters
     ----------
-    polygons : N lists of arrays (vertices, 2)
+    polygons : N lists of arrays (vertices, 2), GeoSeries, GeoDataFrame, or GeoJSON (a dict or the path of a file)
         The outlines of each district. They are drawn in decreasing area, so that enclaves stay visible.
     values : array (N,)
-        NaN is drawn grey.
+        One a district, in their order; a pandas Series with the labels of a GeoSeries in another order is sorted into
+        theirs. NaN is drawn grey.
     ax : Axes, optional
     label, title : str
         Of the colour bar, and of the map.
@@ -58,26 +59,28 @@ def plot_map(
     >>> ax = plot_map([[square], [square + [1, 0]]], [0.8, 1.3], label="relative risk", ratio=True)
     >>> ax.figure.savefig("map.png")  # doctest: +SKIP
     """
-    numbers = vector("plot_map", "values", to_numpy(values))
-    if numbers.shape[0] != len(polygons):
-        raise problem("plot_map", f"{len(polygons)} districts meet {numbers.shape[0]} values", "one value a district")
+    shapes_of = districts(polygons)
+    numbers = vector("plot_map", "values", to_numpy(_in_order(polygons, values)))
+    if numbers.shape[0] != len(shapes_of):
+        raise problem("plot_map", f"{len(shapes_of)} districts meet {numbers.shape[0]} values", "one value a district")
     finite = numbers[np.isfinite(numbers)]
     if finite.size == 0 or (ratio and (finite <= 0).any()):
         raise problem("plot_map", "the values cannot be coloured", "numbers, and numbers above 0 when ratio=True")
     ax = new_figure(4.4, 6.1).subplots() if ax is None else ax
     from matplotlib import colormaps
-    from matplotlib.collections import PolyCollection
+    from matplotlib.collections import PathCollection
     from matplotlib.colors import LogNorm, Normalize
+    from matplotlib.path import Path
 
     if limits is None:
         reach = max(float(np.exp(np.abs(np.log(finite)).max())), 1.05) if ratio else 0.0
         limits = (1 / reach, reach) if ratio else (float(finite.min()), float(finite.max()))
-    rings = [(np.asarray(ring, dtype=np.float64), value) for d, value in zip(polygons, numbers) for ring in d]
-    rings.sort(key=lambda pair: -_area(pair[0]))
+    pieces = [(polygon, value) for d, value in zip(shapes_of, numbers, strict=True) for polygon in d]
+    pieces.sort(key=lambda pair: -abs(signed_area(pair[0][0])))
     colours = colormaps[cmap or ("RdBu_r" if ratio else "viridis")].with_extremes(bad="#bbbbbb")
-    shapes = PolyCollection(
-        [ring for ring, _ in rings],
-        array=np.ma.masked_invalid([value for _, value in rings]),
+    shapes = PathCollection(
+        [Path.make_compound_path(*(Path(ring) for ring in _turned(polygon))) for polygon, _ in pieces],
+        array=np.ma.masked_invalid([value for _, value in pieces]),
         cmap=colours,
         norm=LogNorm(*limits) if ratio else Normalize(*limits),
         edgecolors="#555555",
@@ -101,7 +104,20 @@ def plot_map(
     return ax
 
 
-def _area(ring: np.ndarray) -> float:
-    """Of a closed outline, by the shoelace formula."""
-    x, y = ring[:, 0], ring[:, 1]
-    return 0.5 * abs(float(x @ np.roll(y, -1) - y @ np.roll(x, -1)))
+def _turned(polygon: list[np.ndarray]) -> list[np.ndarray]:
+    """Closed rings, the outline counter-clockwise and its holes clockwise: that is what leaves a hole unpainted."""
+    closed = [ring if (ring[0] == ring[-1]).all() else np.vstack([ring, ring[:1]]) for ring in polygon]
+    return [ring if (signed_area(ring) > 0) == (i == 0) else ring[::-1] for i, ring in enumerate(closed)]
+
+
+def _in_order(polygons: Any, values: Any) -> Any:
+    """Values with the districts' own labels in another order, sorted into theirs."""
+    labels, own = getattr(polygons, "index", None), getattr(values, "index", None)
+    if labels is None or own is None or callable(labels) or callable(own) or list(labels) == list(own):
+        return values
+    if own.is_unique and labels.is_unique and set(labels) == set(own):
+        return values.reindex(labels)
+    if len(set(labels) & set(own)):
+        got = "the labels of the values are not those of the districts"
+        raise problem("plot_map", got, "the same labels, or none", "values.to_numpy() takes them in their order.")
+    return values

@@ -47,7 +47,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
         free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale)
         return free, free.hold(solid(Q))
     except (NotPositiveDefinite, np.linalg.LinAlgError):
-        nodes = scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]]  # where C tells the constraints apart
+        nodes = _telling(C)
         held = Constraint(C, nodes, scale, scale)
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
@@ -58,6 +58,13 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
         if not factor.proper or is_singular(Q, factor, factor.base.smallest_pivot):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
         return held, factor
+
+
+def _telling(C: np.ndarray) -> np.ndarray:
+    """A node for each constraint, such that C there tells them apart."""
+    if ((C != 0.0).sum(axis=0) <= 1).all():  # the heaviest node of each
+        return np.abs(C).argmax(axis=1)
+    return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
 
 
 def solid(Q: Any) -> SparseCholesky:
@@ -94,7 +101,8 @@ def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
         dense = constraints.toarray() if hasattr(constraints, "toarray") else constraints
         C = np.atleast_2d(finite("SparsePrecision", "constraints", numeric("SparsePrecision", "constraints", dense)))
     length = np.sqrt((C**2).sum(axis=1, keepdims=True))
-    if C.ndim != 2 or C.shape[1] != L or (length == 0.0).any() or np.linalg.matrix_rank(C) < C.shape[0]:
+    apart = ((C != 0.0).sum(axis=0) <= 1).all()  # rows that share no latent are independent: no need to compute a rank
+    if C.ndim != 2 or C.shape[1] != L or (length == 0.0).any() or not (apart or np.linalg.matrix_rank(C) == len(C)):
         raise problem(
             "SparsePrecision", f"constraints of shape {C.shape}", f"(k, {L}), its rows independent of each other"
         )

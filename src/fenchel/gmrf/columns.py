@@ -1,0 +1,134 @@
+"""Columns of fixed effects, centred and scaled: z = (x - centre) / scale, so that x beta + b = z gamma + c with
+
+    beta = gamma / scale,    b = c - sum_j centre_j beta_j
+
+c is the level of eta where every column is at its mean, gamma_j what one standard deviation of a column does. A prior
+of c and gamma means the same whatever the units and the origin of the columns, and a wide one costs no digits: the
+columns of the design are near orthogonal to the intercept's and of length sqrt(N).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import finite, problem
+from ..solvers.solution import Solution
+
+_EPS = float(np.finfo(np.float64).eps)
+_DEPENDENT = 1e-9  # a column whose remainder beside the others is below this share of it says nothing of its own
+_FEW = 3  # dependent columns that are named
+_SMALLEST = 1e-290  # standard deviations below this leave a coefficient no room in doubles
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The centres and scales of p columns.
+
+    Attributes
+    ----------
+    names : tuple of str
+    centre, scale : arrays (p,)
+        Mean and standard deviation over the rows that count; 0 and the root mean square where there is no level to take
+        the mean up. A column that does not vary has scale 1, and its coefficient keeps its prior.
+    rest : array (p,)
+        What the mean is beyond ``centre``, the double next to it: a column may lie far from 0 and hardly vary.
+    constant : tuple of int
+        The columns that do not vary over the rows that count.
+    dependent : tuple of (int, tuple of int)
+        Columns that are combinations of earlier ones (and the level), with those.
+    """
+
+    names: tuple[str, ...]
+    centre: np.ndarray
+    scale: np.ndarray
+    rest: np.ndarray
+    constant: tuple[int, ...] = ()
+    dependent: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    @classmethod
+    def of(cls, where: str, X: np.ndarray, names: Sequence[str], weights: Any = None, centred: bool = True) -> Columns:
+        """Read off the rows of X (N, p) with weight above 0."""
+        finite(where, "fixed", X)
+        w = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)
+        seen = w > 0.0
+        X, w = X[seen], w[seen] / w.max(initial=0.0) if seen.any() else w[seen]
+        centre, scale, beyond = np.zeros(X.shape[1]), np.ones(X.shape[1]), np.zeros(X.shape[1])
+        Z, noise, constant = np.zeros(X.shape), np.zeros(X.shape[1]), []
+        for j in range(X.shape[1]) if X.shape[0] else []:
+            unit = 2.0 ** np.frexp(np.abs(X[:, j]).max())[1] if X[:, j].any() else 1.0  # squares stay within doubles
+            x = X[:, j] / unit
+            middle = float(np.average(x, weights=w)) if centred else 0.0
+            middle += float(np.average(x - middle, weights=w)) if centred else 0.0
+            rest = float(np.average(x - middle, weights=w)) if centred else 0.0
+            sd = float(np.sqrt(np.average((x - middle - rest) ** 2, weights=w)))
+            if sd <= 8.0 * _EPS * float(np.abs(x).max()):
+                constant.append(j)
+                centre[j] = X[0, j] if centred else 0.0
+                continue
+            if sd * unit < _SMALLEST:
+                got = f"the column {names[j]!r} has standard deviation {sd * unit:.1e}"
+                raise problem(where, got, "numbers far from the end of double precision", "Give it in a larger unit.")
+            centre[j], scale[j], beyond[j] = middle * unit, sd * unit, rest * unit
+            Z[:, j], noise[j] = (x - middle - rest) / sd, _EPS * float(np.abs(x).max()) / sd
+        live = [j for j in range(X.shape[1]) if j not in constant]
+        dependent = _dependent(np.sqrt(w)[:, None] * Z, live, noise)
+        return cls(tuple(str(name) for name in names), centre, scale, beyond, tuple(constant), dependent)
+
+    def standardise(self, X: np.ndarray) -> np.ndarray:
+        """(x - centre) / scale of new rows (M, p)."""
+        return (X - self.centre - self.rest) / self.scale
+
+    def to_user(self, intercept: bool) -> np.ndarray:
+        """T with (b, beta) = T (c, gamma); without the first row and column where there is no intercept."""
+        T = np.diag(np.r_[1.0, 1.0 / self.scale])
+        T[0, 1:] = -self.centre / self.scale - self.rest / self.scale
+        return T if intercept else T[1:, 1:]
+
+    def fixed_effects(self, solution: Solution, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of (b, beta), or of beta alone, from a fit whose last latents are (c, gamma)."""
+        T, posterior = self.to_user(intercept), solution.posterior
+        L, p = posterior.latent_mean.shape[0], T.shape[0]
+        right = np.zeros((L, p))
+        right[L - p :] = T.T
+        [part] = posterior._factor.parts  # type: ignore[attr-defined]
+        covariance = right.T @ part.solve(right)
+        return T @ posterior.latent_mean[L - p :], (covariance + covariance.T) / 2
+
+    def complaints(self) -> list[str]:
+        """What the data cannot tell, a sentence each."""
+        out = []
+        for j in self.constant:
+            same = f"{self.centre[j]:.10g} in every observed row, so its coefficient keeps its prior: leave it out"
+            out.append(f"the column {self.names[j]!r} is {same}")
+        for j, others in self.dependent[:_FEW]:
+            beside = ", ".join(repr(self.names[k]) for k in others[:6]) + (", ..." if len(others) > 6 else "")
+            out.append(
+                f"the column {self.names[j]!r} is a linear combination of {beside} and the level, so only their sum is "
+                "known and each coefficient is as wide as its prior: leave one of them out"
+            )
+        if len(self.dependent) > _FEW:
+            out.append(f"{len(self.dependent) - _FEW} more columns are combinations of others and the level")
+        return out
+
+
+def _dependent(Z: np.ndarray, live: list[int], noise: np.ndarray) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Each column against the span of those before it, twice orthogonalised; with whom it is shared."""
+    basis: np.ndarray = np.zeros((Z.shape[0], len(live)), order="F")
+    kept: list[int] = []
+    out: list[tuple[int, tuple[int, ...]]] = []
+    for j in live:
+        z, B = Z[:, j] / np.linalg.norm(Z[:, j]), basis[:, : len(kept)]
+        rest = z - B @ (B.T @ z)
+        rest -= B @ (B.T @ rest)
+        left = float(np.linalg.norm(rest))
+        if left > max(_DEPENDENT, 30.0 * float(noise[[*kept, j]].max())):
+            basis[:, len(kept)] = rest / left
+            kept.append(j)
+            continue
+        share = np.linalg.lstsq(Z[:, kept], Z[:, j], rcond=None)[0]
+        out.append((j, tuple(k for k, s in zip(kept, share, strict=True) if abs(s) > 1e-6)))
+    return tuple(out)

@@ -1,0 +1,62 @@
+"""The outlines of districts, however they come: rings of points, GeoJSON, or what geopandas and shapely hold.
+
+Everything that knows ``__geo_interface__`` (GeoSeries, GeoDataFrame, shapely's shapes) says it as GeoJSON, so that none
+of these libraries is needed here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from ..checks import problem
+
+District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
+
+
+def districts(given: Any) -> list[District]:
+    """One entry a district."""
+    if isinstance(given, (str, os.PathLike)):
+        with open(given, encoding="utf-8") as file:
+            given = json.load(file)
+    shapes = getattr(given, "geometry", given)  # of a GeoDataFrame, the active one
+    shapes = getattr(shapes, "__geo_interface__", shapes)
+    if isinstance(shapes, dict):
+        found = shapes.get("features") if shapes.get("type") == "FeatureCollection" else [shapes]
+        return [_of_feature(i, feature) for i, feature in enumerate(found or [])]
+    return [_of_feature(i, shape) for i, shape in enumerate(given)]
+
+
+def _of_feature(i: int, shape: Any) -> District:
+    shape = getattr(shape, "__geo_interface__", shape)
+    if isinstance(shape, dict):
+        return _of_geometry(i, shape.get("geometry") if shape.get("type") == "Feature" else shape)
+    return [] if shape is None else [[_ring(i, ring)] for ring in shape]
+
+
+def _of_geometry(i: int, geometry: Any) -> District:
+    kind = None if geometry is None else geometry.get("type")
+    if kind is None:  # a district without a shape
+        return []
+    if kind == "GeometryCollection":
+        return [polygon for part in geometry["geometries"] for polygon in _of_geometry(i, part)]
+    if kind not in ("Polygon", "MultiPolygon"):
+        raise problem("plot_map", f"the shape of district {i} is a {kind}", "a Polygon or MultiPolygon")
+    polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
+    return [[_ring(i, ring) for ring in polygon] for polygon in polygons if len(polygon)]
+
+
+def _ring(i: int, ring: Any) -> np.ndarray:
+    points = np.asarray(ring, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] < 2:
+        raise problem("plot_map", f"an outline of district {i} has shape {points.shape}", "(vertices, 2)")
+    return points[:, :2]  # a height is not drawn
+
+
+def signed_area(ring: np.ndarray) -> float:
+    """Of a closed outline, by the shoelace formula: positive if it runs counter-clockwise."""
+    x, y = ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]
+    return 0.5 * float(x @ np.roll(y, -1) - y @ np.roll(x, -1))
