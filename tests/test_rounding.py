@@ -55,7 +55,7 @@ def test_counts_of_any_size_under_a_wide_prior(size):
     sds = np.sqrt(np.diag(V))
     np.testing.assert_allclose((sol.posterior.latent_mean - w) / sds, 0.0, atol=1e-5 + np.sqrt(2 * sol.gap))
     np.testing.assert_allclose(sol.posterior.latent_variance, np.diag(V), rtol=1e-5)
-    np.testing.assert_allclose(sol.posterior.predict(design=X)[0], sol.posterior.mean, rtol=1e-13)
+    np.testing.assert_allclose(sol.posterior.predict(design=X)[0], X @ sol.posterior.latent_mean, rtol=1e-13)
 
 
 @pytest.mark.parametrize("variance", [1e-6, 1e-9, 1e-12])

@@ -374,9 +374,11 @@ class Point:
 
         X u = mt - h; at the optimum h as the sites have it, s = a_h h + lam' rho/2, which no sum over rows has rounded.
         """
-        owner, h, g = self.problem, self.h, self.g
-        plain = self.site.slack is None and self.s.shape == h.shape
-        if plain and float(namespace(g).max(namespace(g).abs(g))) < _NEAR:
+        owner, h, g, spread = self.problem, self.h, self.g, self.site.spread
+        xp = namespace(g)
+        if self.site.slack is not None and not bool(xp.any(self.site.slack > 0.0)):
+            g = g - (xp.sum(spread * g, axis=1) / xp.sum(spread, axis=1))[:, None]  # s is known up to this
+        if self.s.shape == h.shape and float(xp.max(xp.abs(g))) < _NEAR:
             h = h + owner.likelihood.signs(owner.rows) * g
         return owner.full_weights(self.factor.weights(self.alpha + self.lam * (owner.mt - h)))
 
