@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import choice, numeric, positive, problem
-from ..hyperparameters import Family, WeightVariances, learn
+from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..likelihoods import Poisson
 from ..likelihoods.base import Likelihood
 from ..linalg import rows as passes
@@ -111,11 +111,19 @@ class LinearModel:
         each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
         if (each > 0.0).any():
             family = self._family_of(self._design[keep])
+            family = family.shared() if family.n_groups else family
             own = self._learns_likelihood()
             found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=own, tol=1e-8)
             self._start = family.variances_at(found.theta[: family.theta.size])
             if own:
                 self._begin_at(found.likelihood.theta)
+
+    def _search(self, likelihood: Likelihood, family: Any, y: np.ndarray, **options: Any) -> Learned:
+        if self.prior == "ridge" or family.n_groups < 2:
+            return learn(likelihood, family, y, **options)
+        found = learn_relevance(likelihood, family, y, **options)
+        self.relevance_spread_ = found.width
+        return found
 
     def _learns_likelihood(self) -> bool:
         return False

@@ -2,12 +2,13 @@
 
 d elbo / d theta_g = sum over the weights l of group g of (dP/dSigma)_ll v_g
 
-One group is ridge regression with a learned strength; a group for each weight is automatic relevance determination. A
-weight in no group (-1) keeps its variance: an intercept.
+One group is ridge regression with a learned strength; a group for each weight is automatic relevance determination,
+for which ``relevance.py`` has the prior. A weight in no group (-1) keeps its variance: an intercept.
 """
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,33 @@ class WeightVariances(Family):
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+
+    def with_log_prior(self, log_prior: Any) -> WeightVariances:
+        """The same family with log p(theta); the design is shared."""
+        out = copy(self)
+        out._log_prior = log_prior
+        return out
+
+    def shared(self) -> WeightVariances:
+        """The same weights with one variance for all that are learned, starting at the middle of theirs; a flat prior."""
+        out, live = self.with_log_prior(None), self.groups >= 0
+        out.groups = np.where(live, 0, -1)
+        out.variance = np.where(live, np.exp(np.mean(self.theta)), self.variance)
+        out.n_groups, out._bounds = 1, self._bounds[:1]
+        return out
+
+    def information(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
+        """What y says of theta (n_theta, n_theta): the expected curvature of -log p(y) at the noise of the fit.
+
+        With G = I - v^-1/2 V v^-1/2, V the posterior covariance of the weights, it is the sum of G_lm^2 / 2 over the
+        weights l of one group and m of the other: 1/2 for a variance that y determines, 0 for one it says nothing of.
+        """
+        live, L = self.groups >= 0, self.groups.size
+        sd = np.sqrt(self.variances_at(theta)[live])
+        member = self.groups[live][:, None] == np.arange(self.n_groups)
+        V = np.reshape(to_numpy(solution.posterior.latent_covariance()), (-1, L, L))[:, live][:, :, live]
+        squares = sum((np.eye(sd.size) - C / sd / sd[:, None]) ** 2 for C in V)
+        return 0.5 * member.T @ squares @ member
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> WeightVariances:
