@@ -1,15 +1,13 @@
 """Automatic relevance determination: a variance for each weight, about a level and with a spread that are both learned.
 
-    theta_d = log v_d ~ N(level, width^2)       width -> 0 is ridge: one variance for all;  flat theta is width -> oo
+    theta_d = log v_d ~ N(level, width^2)       width -> 0 is ridge: one variance for all;  width -> oo is flat theta
+    log p(y | width) ~= elbo(theta) + sum_d log integral of exp(along_d(t)) N(t; level, width^2) dt    at the best theta
 
-    log p(y | width) ~= elbo(theta) - |theta - level|^2 / (2 width^2) - log det(I + width^2 F) / 2      at the best theta
-    F_gh = sum over l in g, m in h of G_lm^2 / 2,    G = I - v^-1/2 V v^-1/2        what the data say of theta
-
-Flat theta is the textbook's, and overfits: with a variance for each weight the evidence can be bought by a few weights
-that separate the training rows, and nothing is charged for having chosen them (100 rows, 30 features that all matter:
-9 nats gained, test log loss 0.77 where ridge has 0.57). Here theta is integrated out by Laplace's method, with the
-expected curvature F of the elbo (V is the posterior covariance, and F is positive semidefinite by Schur's product
-theorem), so that a width has to earn its choices. Then theta is the best one under the width that earned most.
+Flat theta is the textbook's, and overfits: a few weights that separate the training rows buy evidence, and nothing is
+charged for having chosen them among many (100 rows, 30 features that all matter: 9 nats gained, test log loss 0.77
+where ridge has 0.57). So theta has a prior, and its width has to earn its evidence, with each theta_d integrated out
+over ``along_d``, the change of log p(y) as it moves alone. Laplace's method would not do: log p(y) is flat towards
+small variances and falls towards large ones, which a parabola at the mode does not see, hundreds of times over.
 """
 
 from __future__ import annotations
@@ -18,14 +16,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ..likelihoods.base import Likelihood
 from .learning import Learned, learn
 from .weights import WeightVariances
 
-# Standard deviations of log v. At 0.25 ARD is ridge within a few per cent of any prediction; at 2 the weights' scales
-# lie within a factor of e^2 of the middle, 95 in 100. Beyond 2 Laplace's method flatters few rows with many features.
-WIDTHS = (0.25, 0.5, 1.0, 2.0)
+WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of log v: at 0.25 predictions are ridge's within a few thousandths of a nat
+_LOST = 3.0  # nats below the best so far: wider ones are not tried
+_REACH, _POINTS = 6.0, 97  # of the integrals, in widths
 
 
 @dataclass(frozen=True)
@@ -99,16 +98,19 @@ def learn_relevance(
         found = learn(likelihood, family.with_log_prior(Spread(width)), y, theta=theta, **options)
         tried[width] = width_evidence(family, found, width), found
         theta = found.theta
+        best = max(tried, key=lambda tried_width: tried[tried_width][0])
         n_evaluations, n_newton = n_evaluations + found.n_evaluations, n_newton + found.n_newton
-    best = max(tried, key=lambda width: tried[width][0])
+        if tried[width][0] < tried[best][0] - _LOST:
+            break
     out = Relevance(**vars(tried[best][1]), width=best, evidence={width: each for width, (each, _) in tried.items()})
     out.n_evaluations, out.n_newton = n_evaluations, n_newton
     return out
 
 
 def width_evidence(family: WeightVariances, found: Learned, width: float) -> float:
-    """log p(y | width), theta integrated out by Laplace's method about ``found``, the level kept at its best."""
-    first = found.theta[: family.n_groups]
-    away = first - first.mean()
-    A = np.eye(first.size) + width**2 * family.information(found.solution, first)
-    return float(found.solution.elbo - 0.5 * (away @ away) / width**2 - 0.5 * np.linalg.slogdet(A)[1])
+    """log p(y | width): each entry of theta integrated out about ``found``, the level kept at its best."""
+    theta = found.theta[: family.n_groups]
+    steps = np.linspace(-_REACH, _REACH, _POINTS)
+    log_weight = -0.5 * steps**2 - np.log(np.exp(-0.5 * steps**2).sum())
+    change = family.along(found.solution, theta, theta.mean() + width * steps)
+    return float(found.solution.elbo + np.sum(logsumexp(change + log_weight, axis=1)))
