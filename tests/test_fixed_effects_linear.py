@@ -64,11 +64,11 @@ def fitted(case, X, **options):
         return model.fit(X, y[: X.shape[0]], **{key: value[: X.shape[0]] for key, value in extra.items()})
 
 
-def assert_same_fit(one, other, scale, vague):
+def assert_same_fit(one, other, scale, error):
     """``other`` saw the columns shift + scale x: elbo, coefficients and covariance are those of ``one``."""
     sd = one.coef_std_
     assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-9, abs=1e-9)
-    np.testing.assert_allclose(other.coef_ * scale / sd, one.coef_ / sd, atol=1e-4 if vague else 1e-6, rtol=1e-6)
+    np.testing.assert_allclose(other.coef_ * scale / sd, one.coef_ / sd, atol=error)
     np.testing.assert_allclose(other.coef_std_ * scale, sd, rtol=1e-6)
     cov, size = one.coef_cov_, sd[..., :, None] * sd[..., None, :]
     size = size[0] if size.ndim > cov.ndim else size
@@ -94,11 +94,12 @@ def test_any_affine_change_of_the_columns(case, change):
     one, other = fitted(case, held, **options), fitted(case, sp.csr_array(table) if sparse else table, **options)
     assert one.converged_
     assert other.converged_
-    assert_same_fit(one, other, scale, variance > 1e6)
+    error = 1e-5 if case[1] == "three" else 1e-6  # in standard deviations; a softmax has no site of its own a row
+    assert_same_fit(one, other, scale, error)
     h, rho = one.latent_mean_and_variance(held[::-9])
     for X in (table[::-9], sp.csr_array(table[::-9])):
         h2, rho2 = other.latent_mean_and_variance(X)
-        np.testing.assert_allclose((h2 - h) / np.sqrt(rho), 0.0, atol=1e-4 if variance > 1e6 else 1e-6)
+        np.testing.assert_allclose((h2 - h) / np.sqrt(rho), 0.0, atol=10 * error)
         np.testing.assert_allclose(rho2, rho, rtol=1e-6)
 
 
@@ -242,3 +243,37 @@ def test_moments(size, away, seed, sparse, weighted):
         spread = max(abs(b - exact) for b in x) or Fraction(1)
         assert abs(Fraction(mean[d]) + Fraction(rest[d]) - exact) <= Fraction(1e-13) * spread
         assert float(sd[d] / float(spread)) == pytest.approx(float(square / spread**2) ** 0.5, rel=1e-9, abs=1e-12)
+
+
+def test_sparse_rows_in_any_form():
+    """Unsorted and repeated entries, empty rows, and rows long enough for the forms that visit pairs."""
+    rng = np.random.default_rng(6)
+    row, column = rng.integers(0, 40_000, 1_200_000), rng.integers(0, 30, 1_200_000)
+    order = np.argsort(row, kind="stable")
+    indptr = np.searchsorted(row[order], np.arange(40_001))
+    X = sp.csr_array((rng.normal(size=row.size), column[order], indptr), shape=(40_000, 30))
+    D, w, U = X.toarray(), rng.normal(size=40_000), np.triu(rng.normal(size=(31, 31)))
+    Z = np.column_stack([D - 0.5, np.ones(40_000)])
+    design = Standardized(X, 0.5)
+    for A, B, V in ((X, D, U[:30, :30]), (design, Z, U)):
+        np.testing.assert_allclose(rows.gram(A, w), B.T @ (w[:, None] * B), atol=1e-8)
+        np.testing.assert_allclose(rows.row_squares(A, V), ((B @ V) ** 2).sum(axis=1), rtol=1e-9)
+        np.testing.assert_allclose(rows.row_products(A, V), ((B @ V) * B).sum(axis=1), atol=1e-9)
+    flat = np.outer(np.ones(31), rng.normal(size=3))  # a row of ones less 30.5 of them: nearly nothing is left
+    flat[:30] *= -1.0
+    flat[30] *= 30.5 - 1e-7
+    ones = sp.csr_array(np.ones((40_000, 30)))
+    want = ((np.r_[np.full(30, 0.5), 1.0] @ flat) ** 2).sum()
+    np.testing.assert_allclose(rows.row_squares(Standardized(ones, 0.5), flat), want, rtol=1e-6)
+
+
+def test_learning_with_many_rows_starts_where_it_was():
+    """Few iterations for every variance tried, not those of a cold start: counted, and the answer is the cold one's."""
+    rng = np.random.default_rng(7)
+    X = sp.random_array((60_000, 20), density=0.2, rng=rng, format="csr")
+    y = (X @ rng.normal(size=20) + rng.logistic(size=60_000) > 0).astype(int)
+    model = BayesianLogisticRegression().fit(X, y)
+    assert model.converged_
+    assert model.n_iter_ <= 12
+    cold = BayesianLogisticRegression(variance=model.variance_, learn_variance=False).fit(X, y)
+    assert cold.elbo_ == pytest.approx(model.elbo_, abs=1e-4)

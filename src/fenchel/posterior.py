@@ -13,6 +13,7 @@ import numpy as np
 
 from .checks import problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.dense import asarray_index
 from .priors.base import Factor, NewRows, Predictors
 
 
@@ -30,10 +31,12 @@ class Posterior:
         factor: Factor,
         sites: tuple[Array, Array],
         marginals: tuple[Array, Array],
+        site_mean: Array | None = None,
     ) -> None:
         self._all, self._active, self._factor = everyone, active, factor
         self._alpha, self._lam = sites  # of all observations (N, C)
         self._active_marginals = marginals  # h, rho of the active ones
+        self._site_mean = marginals[0] if site_mean is None else site_mean  # h without the rounding of S alpha
 
     def _shaped(self, x: Array) -> Array:
         return x[..., 0] if self._all.n_predictors == 1 else x
@@ -65,7 +68,23 @@ class Posterior:
     @cached_property
     def latent_mean(self) -> Array:
         """E[z]: (L,), or (L, C) for independent predictors."""
-        return self._all.latent_mean() - self._all.latent_shift(self._alpha)
+        return self._all.latent_mean() - self._latent_shift()
+
+    def _latent_shift(self) -> Array:
+        """Sigma W' alpha; under a wide prior this sum over alpha is rounding, and h says more of it than alpha does."""
+        n, seen = self._all.n_observations, self._factor
+        if not hasattr(seen, "latent_shift"):
+            return self._all.latent_shift(self._alpha)
+        alpha, mt = self._alpha, self._all.mt
+        if self._active.size < n:
+            aside = np.ones(n, dtype=bool)
+            aside[self._active] = False
+            if np.any(to_numpy(alpha)[aside]):
+                return self._all.latent_shift(alpha)
+            index = asarray_index(self._active, alpha)
+            alpha, mt = (namespace(x).take(x, index, axis=0) for x in (alpha, mt))
+        parts = seen.latent_shift(alpha, mt - self._site_mean)
+        return parts[0] if len(parts) == 1 else namespace(alpha).stack(parts, axis=1)
 
     @cached_property
     def latent_variance(self) -> Array:

@@ -27,6 +27,7 @@ from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import NewtonSystem, Prior
 
+_NEAR = 1e-4  # slopes of the dual below which its sites and its mean differ by rounding and little else
 _MANY = 30_000  # observations from which the gap is bounded rather than computed: Newton squares what that costs
 
 
@@ -327,7 +328,14 @@ class Point:
         """q(z) at this point, for all observations."""
         owner = self.problem
         sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
-        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho))
+        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho), self._site_mean())
+
+    def _site_mean(self) -> Array:
+        """h as the sites have it, which no sum over the rows has rounded: s = a_h h + lam' rho/2 at the optimum."""
+        plain = self.site.slack is None and self.s.shape == self.h.shape
+        if not plain or not float(namespace(self.g).max(namespace(self.g).abs(self.g))) < _NEAR:
+            return self.h
+        return self.h + self.problem.likelihood.signs(self.problem.rows) * self.g
 
     def primal(self) -> float:
         """P from its own formula, as a check on ``elbo``."""

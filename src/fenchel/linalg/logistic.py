@@ -10,8 +10,9 @@ closed expectation,
     softplus(x) = R_c(x) + (a remainder of order e^-|x|),   R_c(x) = x Phi(x/c) + c phi(x/c),   E[R_c(eta)] = R_b(h)
 
 with b^2 = c^2 + rho, so one matrix of normal densities times one table of remainders gives everything. A variance below
-1e-3 needs no nodes at all: three terms of the Taylor series, whose coefficients are polynomials in sigma. Rows so far
-in a tail that their mass lies beyond the table are left to panel quadrature.
+1e-3 needs no nodes at all: three terms of the Taylor series, whose coefficients are polynomials in sigma. One below
+0.02 needs the seven nodes of Gauss and Hermite. Rows so far in a tail that their mass lies beyond the table are left to
+panel quadrature.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .functions import sigmoid
 from .quadrature import expect
 
 _SERIES = 1e-3  # a variance up to which the series serves
+_GAUSS, _NODES = 0.02, 7  # a variance up to which Gauss and Hermite's nodes serve: n! (rho / pi^2)^n = 7e-16
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
 _SPACING, _REACH, _KINK = 0.5, 38.0, 1.7  # of the nodes that stay; c of the smooth kink
 _CHUNK, _FEW = 4096, 256  # rows at a time, without nodes and with them: their functions stay in cache
@@ -43,7 +45,8 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     far = np.abs(h) - rho + 7.0 * sd > _REACH  # the mass of e^-|x| N(x; h, rho) leaves the table
     narrow = rho <= _SERIES
     _fill(out, narrow, lambda i: _by_series(h[i], rho[i]), _CHUNK)
-    lower = _SERIES
+    _fill(out, (rho > _SERIES) & (rho <= _GAUSS), lambda i: _by_gauss(h[i], sd[i]), _CHUNK)
+    lower = _GAUSS
     for upper, spacing, reach in _FOLLOWED:
         _fill(out, (rho > lower) & (rho <= upper), lambda i, s=spacing, r=reach: _by_following(h[i], sd[i], s, r))
         lower = upper
@@ -112,6 +115,21 @@ def _by_following(h: np.ndarray, sd: np.ndarray, spacing: float, reach: float) -
     weight = spacing / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * z * z)
     weight /= weight.sum()
     return np.stack([g @ weight for g in _all_of(h[:, None] + sd[:, None] * z)])
+
+
+def _by_gauss(h: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """One node after the other: there are few, and many rows."""
+    out = np.zeros((7, h.shape[0]))
+    for node, w in zip(*_hermite(), strict=True):
+        for total, g in zip(out, _all_of(h + node * sd), strict=True):
+            total += w * g
+    return out
+
+
+@cache
+def _hermite() -> tuple[np.ndarray, np.ndarray]:
+    z, weight = np.polynomial.hermite_e.hermegauss(_NODES)
+    return z, weight / weight.sum()
 
 
 @cache

@@ -26,6 +26,7 @@ _ELEMENTWISE = 8192  # rows of a block for elementwise work
 _LARGE = 1 << 22  # entries of a block where the library has its own ways
 _SMALL = 1 << 12  # entries up to which BLAS keeps to one thread by itself
 _PARALLEL = 1 << 20  # entries from which threads are worth starting
+_CANCELS = 1e-6  # of the squares added up: a form below this has lost too many digits to the cross terms
 
 T = TypeVar("T")
 
@@ -138,7 +139,7 @@ def gram(X: Any, weight: Array) -> Array:
     if isinstance(X, Standardized):
         return X.back(X.back(_bordered(X.X, weight)).T)
     if is_sparse(X):
-        return _sparse_gram(X, weight)
+        return _pairs(X, weight)[:-1, :-1]
     if not _host(X):
         return namespace(X).matrix_transpose(X) @ (X * asarray(weight, X)[:, None])
     return _bordered(X, weight)[:-1, :-1]
@@ -148,8 +149,7 @@ def _bordered(X: Any, weight: np.ndarray) -> np.ndarray:
     """[X, 1]' diag(weight) [X, 1]."""
     n, D = X.shape
     if is_sparse(X):
-        edge = np.append(X.T @ weight, weight.sum())
-        return np.block([[_sparse_gram(X, weight), edge[:-1, None]], [edge]])
+        return _pairs(X, weight)
     if (weight < 0.0).any():  # X' diag(w) X is that of the positive weights less that of the others
         return _bordered(X, np.maximum(weight, 0.0)) - _bordered(X, np.maximum(-weight, 0.0))
     step, root = block_rows(D), np.sqrt(weight)
@@ -169,8 +169,44 @@ def _bordered(X: Any, weight: np.ndarray) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
-def _sparse_gram(X: Any, weight: np.ndarray) -> np.ndarray:
-    return (X.T @ scaled_rows(X, weight)).toarray()
+def _pairs(X: Any, weight: np.ndarray) -> np.ndarray:
+    """[X, 1]' diag(weight) [X, 1] of a sparse X."""
+    from ._rows import pairs
+
+    (n, D), X, weight = X.shape, canonical(X), np.ascontiguousarray(weight, dtype=np.float64)
+
+    def stretch(start: int, stop: int) -> np.ndarray:
+        total = np.zeros((D + 1, D + 1))
+        pairs(X.indptr, X.indices, X.data, weight, start, stop, total)
+        return total
+
+    G = np.sum(on_every_core(n, _per_row(X) ** 2, stretch), axis=0)
+    return G + G.T - np.diag(np.diag(G))
+
+
+def _forms(X: Any, Q: np.ndarray) -> tuple[np.ndarray, float]:
+    """[x, 1]' Q [x, 1] of every row of a sparse X, and the least relative to the squares in it."""
+    from ._rows import forms
+
+    out, X, Q = np.empty(X.shape[0]), canonical(X), np.ascontiguousarray(0.5 * (Q + Q.T))
+
+    def stretch(start: int, stop: int) -> float:
+        return float(forms(X.indptr, X.indices, X.data, Q, start, stop, out))
+
+    return out, min(on_every_core(out.size, _per_row(X) ** 2, stretch))
+
+
+def _per_row(X: Any) -> int:
+    return 1 + X.nnz // max(1, X.shape[0])
+
+
+def canonical(X: Any) -> Any:
+    """X in CSR with every entry in one piece."""
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def scaled_rows(X: Any, weight: np.ndarray) -> Any:
@@ -187,7 +223,7 @@ def row_squares(X: Any, U: Array) -> Array:
         U, last = X.into(U)
         X = X.X
     if is_sparse(X):
-        return _blocks(X.tocsr(), lambda part: _squares(part @ U if last is None else part @ U + last))
+        return _sparse_squares(X, U, np.zeros(U.shape[1]) if last is None else last)
     if not _host(X):
         return _blocks(X, lambda part: namespace(U).sum((part @ U) ** 2, axis=1))
     parts = _columns(U)
@@ -211,13 +247,25 @@ def _columns(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     return [(i, j, np.ascontiguousarray(U[:j, i:j])) for i, j in pairwise(edges)]
 
 
+def _sparse_squares(X: Any, U: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """rowsum((X U + 1 last')^2), by x' U U' x where that is less work and nothing cancels in it."""
+    if _per_row(X) < U.shape[1] and X.nnz > _PARALLEL:
+        V = np.vstack([U, last])
+        out, least = _forms(X, V @ V.T)
+        if least > _CANCELS:
+            return out
+    return _blocks(X.tocsr(), lambda part: _squares(part @ U + last))
+
+
 def row_products(X: Any, Q: Array) -> Array:
     """rowsum((X Q) o X)."""
     if isinstance(X, Standardized):
         Q = np.vstack(X.into(np.vstack(X.into(Q)).T))  # K Q K', transposed: the answer is the same
+        if is_sparse(X.X):
+            return _forms(X.X, Q)[0]
         return row_products(X.X, Q[:-1, :-1]) + times(X.X, Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1]
     if is_sparse(X):
-        return _blocks(X.tocsr(), lambda part: np.asarray(part.multiply(part @ Q).sum(axis=1)).ravel())
+        return _forms(X, np.pad(Q, ((0, 1), (0, 1))))[0]
     if not _host(X):
         return _blocks(X, lambda part: namespace(part).sum((part @ Q) * part, axis=1))
 

@@ -230,6 +230,12 @@ class WeightsFactor(BlockFactor):
             out.append(0.5 * (a[:, None] * a[None, :] - (WLW - half @ half.T)))
         return out
 
+    def latent_shift(self, alpha: Array, S_alpha: Array) -> list[Array]:
+        """Sigma W' alpha = R u, u = X' alpha, by A u = X' (alpha + Lam X u), which a wide prior does not cancel."""
+        rhs = self.blocks.split(alpha + self.lam * S_alpha)
+        whole = zip(self.parts, self.predictors.latents, rhs, strict=True)
+        return [z.color(part.solve(part.X.adjoint(r))[:, None])[:, 0] for part, z, r in whole]
+
     def latent_variance(self) -> Array:
         out = []
         for part, z in zip(self.parts, self.predictors.latents, strict=True):

@@ -15,6 +15,7 @@ import numpy as np
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..primal import PrimalPoint, from_marginals
+from ..priors.base import Factor
 from ..priors.coupled import Step, coupled_direction
 from ..problem import Problem
 from .base import Outcome, Solver, Stopping, relative
@@ -49,13 +50,40 @@ class CoupledNewton(Solver):
         """The first point, the iterations it took, and a note if the user's start was not worth having."""
         if start is None:
             return (*self.default(problem, stopping), "")
-        point = from_marginals(problem, start, stopping.tol)
+        point = self.stepped(problem, start, stopping)
+        n = int(point is not None)
+        if point is None:
+            point = from_marginals(problem, start, stopping.tol)
         if point.shortfall < _WORTH * problem.active.size:
-            return point, 0, ""
+            return point, n, ""
         other, n = self.default(problem, stopping)
         if point.elbo >= other.elbo:
             return point, n, ""
         return other, n, "the start was worse than the default, which was taken instead"
+
+    def stepped(self, problem: Problem, start: Array, stopping: Stopping) -> PrimalPoint | None:
+        """A whole natural gradient step from marginals (h, log rho), where the latents are few weights; else None.
+
+        The slopes at h are no start there: many rows multiply what they miss of X' beta, and h is lost. The step solves
+        for the weights, and is Newton's but for O(rho).
+        """
+        if not hasattr(problem.predictors, "n_weights"):
+            return None
+        h = start[:, :1]
+        loss = problem.loss(h, namespace(start).exp(start[:, 1:]))
+        lam = loss.lam[:, None]
+        try:
+            factor = problem.predictors.at(lam)
+        except NotPositiveDefinite:
+            return None
+        point = self.with_slopes(problem, lam * h - loss.alpha[:, None], lam, factor, stopping.tol)
+        return point if np.isfinite(point.elbo) else None
+
+    @staticmethod
+    def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float) -> PrimalPoint:
+        """The point with the natural parameters (b, lam) of its sites: beta = lam m - b."""
+        mean = problem.mt + factor.apply(b - lam * problem.mt)
+        return PrimalPoint(problem, lam * mean - b, lam, enough, factor)
 
     def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
         """The dual's optimum, to one percent; without a dual, the prior."""
@@ -138,8 +166,7 @@ class CoupledNewton(Solver):
             except NotPositiveDefinite:
                 t /= 2
                 continue
-            mean = problem.mt + factor.apply(b - lam * problem.mt)
-            trial = PrimalPoint(problem, lam * mean - b, lam, point.enough, factor)
+            trial = self.with_slopes(problem, b, lam, factor, point.enough)
             if trial.elbo > point.elbo + _ROUNDING * abs(point.elbo):
                 return trial, t
             del trial, factor
