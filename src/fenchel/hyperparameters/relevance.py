@@ -22,7 +22,7 @@ from ..likelihoods.base import Likelihood
 from .learning import Learned, learn
 from .weights import WeightVariances
 
-WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v: at 0.25 predictions are ridge's within a few thousandths of a nat
+WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v; at 0.25 the fit is nearly ridge's
 _LOST = 3.0  # nats below the best so far: wider ones are not tried
 _REACH, _POINTS = 6.0, 97  # of the integrals, in widths
 
