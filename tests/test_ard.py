@@ -84,6 +84,18 @@ def test_numbers_and_counts():
     assert ard.score(X_new, y_new) > ridge.score(X_new, y_new) + 0.05
 
 
+def test_noise_survives_more_features_than_rows():
+    """Free variances explain 80 rows by 150 features without any noise, which is 1."""
+    rng = np.random.default_rng(1001)
+    X = rng.normal(size=(1080, 150))
+    y = X[:, :4].sum(axis=1) + rng.normal(size=1080)
+    model = BayesianLinearRegression("ard").fit(X[:80], y[:80])
+    assert model.converged_
+    assert 0.5 < model.likelihood_.variance < 2.0
+    assert np.exp(model.theta_[-1]) == pytest.approx(model.likelihood_.variance)
+    assert np.mean((model.predict(X[80:]) - y[80:]) ** 2) < 1.5
+
+
 def test_awkward_tables():
     X, y = load_iris(return_X_y=True)  # several classes share a feature's variance
     wide = np.column_stack([X, np.ones(150), np.random.default_rng(0).normal(size=(150, 5))])  # one is constant

@@ -183,7 +183,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
     ----------
     prior : {"ridge", "ard"}
         One variance for all coefficients, or one for each feature, for when few of many may matter (automatic relevance
-        determination; see ``BayesianLogisticRegression``).
+        determination; see ``BayesianLogisticRegression``). The likelihood's own parameters are then those of "ridge".
     likelihood : str or Likelihood
         As in ``GaussianProcessRegressor``.
     bound : str

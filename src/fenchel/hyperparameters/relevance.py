@@ -69,6 +69,7 @@ def learn_relevance(
     """Learn a variance for each group of weights; weights should be of standardised columns, or of one unit.
 
     It starts at ridge's optimum and lets the variances apart width by width, so that each search begins near its end.
+    The likelihood's own parameters are ridge's: with fewer rows than weights, free variances would take all noise away.
 
     Parameters
     ----------
@@ -91,7 +92,8 @@ def learn_relevance(
     (True, 0)
     """
     ridge = learn(likelihood, family.shared(), y, **options)
-    theta = np.concatenate([np.full(family.n_groups, ridge.theta[0]), ridge.theta[1:]])
+    theta, own, likelihood = np.full(family.n_groups, ridge.theta[0]), ridge.theta[1:], ridge.likelihood
+    options["learn_likelihood"] = False
     n_evaluations, n_newton = ridge.n_evaluations, ridge.n_newton
     tried: dict[float, tuple[float, Learned]] = {}
     for width in widths:
@@ -104,6 +106,9 @@ def learn_relevance(
             break
     out = Relevance(**vars(tried[best][1]), width=best, evidence={width: each for width, (each, _) in tried.items()})
     out.n_evaluations, out.n_newton = n_evaluations, n_newton
+    if own.size:
+        out.theta = np.append(out.theta, own)
+        out.gradient = np.append(out.gradient, out.solution.likelihood_gradient())
     return out
 
 
