@@ -1,7 +1,7 @@
 """What raises the odds of diabetes: logistic regression with the whole posterior of its coefficients.
 
 Seen: each coefficient with its 95 % interval, in log odds for one standard deviation of the measurement. "ridge" learns
-one prior variance for all; "ard" learns one for each and draws those that do not matter to zero.
+one prior variance for all; "ard" one for each, as far apart as the evidence warrants: with these seven, hardly.
 
     python examples/logistic_coefficients.py [picture.png]
 """

@@ -68,10 +68,11 @@ class LatentGaussianEstimator(BaseEstimator):
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._y_train, self._weights = y, weights
         likelihood, family = self._model()
-        options = {"weights": weights, "tol": self._inner_tol()}
+        options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
         if learned:
             rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)) if n_restarts else None
-            found = learn(likelihood, family, y, n_restarts=n_restarts, rng=rng, learn_likelihood=own, **options)
+            options |= {"n_restarts": n_restarts, "rng": rng, "learn_likelihood": own}
+            found = self._search(likelihood, family, y, **options)
         else:
             evidence = Evidence(likelihood, family, y, own=False, **options)
             sol = evidence.fit(evidence.start)
@@ -80,6 +81,10 @@ class LatentGaussianEstimator(BaseEstimator):
                 evidence.start, likelihood, prior, sol, sol.elbo, np.zeros(0), sol.optimal, sol.status, 1, sol.n_iter
             )
         self._keep(found, family)
+
+    def _search(self, likelihood: Likelihood, family: Any, y: np.ndarray, **options: Any) -> Learned:
+        """How hyperparameters are learned."""
+        return learn(likelihood, family, y, **options)
 
     def _inner_tol(self) -> float:
         return float(getattr(self, "tol", 1e-10))

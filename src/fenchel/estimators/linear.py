@@ -1,6 +1,6 @@
 """Bayesian generalised linear models: eta = sum_d w_d (x_d - mean_d) / sd_d + b, w_d ~ N(0, v_{g(d)}).
 
-    "ridge"   one v for all coefficients        "ard"   one v for each: those that do not matter go to zero
+    "ridge"   one v for all coefficients        "ard"   one v for each, as far apart as the evidence warrants
 
 Columns are centred and scaled inside, so that a fit does not depend on their units and the prior of the intercept b is
 one at the middle of the data; coefficients are reported for X as it is. The work is done with L x L matrices, L =
@@ -17,7 +17,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import choice, numeric, positive, problem
-from ..hyperparameters import Family, WeightVariances, learn
+from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..likelihoods import Poisson
 from ..likelihoods.base import Likelihood
 from ..linalg import rows as passes
@@ -111,11 +111,19 @@ class LinearModel:
         each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
         if (each > 0.0).any():
             family = self._family_of(self._design[keep])
+            family = family.shared() if family.n_groups else family
             own = self._learns_likelihood()
             found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=own, tol=1e-8)
             self._start = family.variances_at(found.theta[: family.theta.size])
             if own:
                 self._begin_at(found.likelihood.theta)
+
+    def _search(self, likelihood: Likelihood, family: Any, y: np.ndarray, **options: Any) -> Learned:
+        if self.prior == "ridge" or family.n_groups < 2:
+            return learn(likelihood, family, y, **options)
+        found = learn_relevance(likelihood, family, y, **options)
+        self.relevance_spread_ = found.width
+        return found
 
     def _learns_likelihood(self) -> bool:
         return False
@@ -194,7 +202,10 @@ class BayesianLogisticRegression(LinearModel, Classification):
     Parameters
     ----------
     prior : {"ridge", "ard"}
-        One variance for all coefficients, or one for each feature (automatic relevance determination).
+        One variance for all coefficients, or one for each feature (automatic relevance determination). "ard" is for
+        tables in which few of many features may matter, rows fewer than features included: log variances are normal
+        about a common level, and the width of that normal is learned too. Where few features matter it is wide and the
+        others go to zero; where all do it is narrow, and the fit is ridge's. It costs about ten times ridge.
     variance : float or array (D,)
         Prior variance of the coefficients of standardised columns, or where learning starts: that of coefficient d is
         ``variance / feature_scale_[d] ** 2``. It is C of ``sklearn.linear_model`` after a ``StandardScaler``.
@@ -224,6 +235,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
     coef_cov_ : array (D, D) or (K, D, D)
     variance_ : float or array (D,)
         As learned, in the sense of ``variance``.
+    relevance_spread_ : float
+        prior="ard", learned: the standard deviation of the log variances, from 0.25 (all features alike) to 4.
     feature_mean_, feature_scale_ : arrays (D,)
         Weighted mean and standard deviation of each column, 0 and the root mean square without an intercept. The size
         of a constant column stands in for its standard deviation, 1 for that of zeros.

@@ -182,7 +182,8 @@ class BayesianLinearRegression(LinearModel, _Generic):
     Parameters
     ----------
     prior : {"ridge", "ard"}
-        One variance for all coefficients, or one for each feature (automatic relevance determination).
+        One variance for all coefficients, or one for each feature, for when few of many may matter (automatic relevance
+        determination; see ``BayesianLogisticRegression``). The likelihood's own parameters are then those of "ridge".
     likelihood : str or Likelihood
         As in ``GaussianProcessRegressor``.
     bound : str
@@ -213,6 +214,8 @@ class BayesianLinearRegression(LinearModel, _Generic):
     coef_cov_ : array (D, D)
     variance_ : float or array (D,)
         As learned, in units of ``scale_ ** 2``.
+    relevance_spread_ : float
+        prior="ard", learned: the standard deviation of the log variances.
     scale_ : float
         The standard deviation of y where eta is on its scale, 1 elsewhere.
     mean_ : float

@@ -5,6 +5,7 @@ from .grid import Grid, grid
 from .kernel import KernelCovariance
 from .learning import Evidence, Learned, learn
 from .priors import Normal, PCPrecision, PCRange, PCVariance, independent
+from .relevance import Relevance, learn_relevance
 from .scaled import ScaledCovariance
 from .weights import WeightVariances
 
@@ -18,9 +19,11 @@ __all__ = [
     "PCPrecision",
     "PCRange",
     "PCVariance",
+    "Relevance",
     "ScaledCovariance",
     "WeightVariances",
     "grid",
     "independent",
     "learn",
+    "learn_relevance",
 ]
