@@ -12,6 +12,7 @@ import numpy as np
 from ..checks import finite, numeric, problem
 from ..kernels import contract, evaluate
 from ..linalg.arrays import to_numpy
+from ..linalg.threads import FEW, one_thread
 from ..priors.dense import DenseCovariance
 from ..solvers.solution import Solution
 from .base import Family
@@ -48,7 +49,8 @@ class KernelCovariance(Family):
         self.kernel, self.X = kernel, X
         self.mean, self.design, self.offset = mean, design, offset
         self._log_prior = log_prior
-        self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, its covariance
+        self._known: tuple[np.ndarray, np.ndarray] | None = None  # the last theta and its covariance
+        self._scratch: Any = None  # the kernel there: one copy that every theta is set on, where a clone costs a fit
 
     @property
     def theta(self) -> np.ndarray:
@@ -71,19 +73,24 @@ class KernelCovariance(Family):
         return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
 
     def at(self, theta: np.ndarray) -> DenseCovariance:
-        kernel = self.kernel_at(theta)
-        K = evaluate(kernel, self.X)
-        self._known = (np.array(theta, dtype=np.float64), kernel, K)
+        theta = np.array(theta, dtype=np.float64)
+        if self._scratch is None:
+            self._scratch = self.kernel_at(theta)
+        else:
+            self._scratch.theta = theta
+        K = evaluate(self._scratch, self.X)
+        self._known = (theta, K)
         return DenseCovariance.trusted(K, self.mean, self.design, self.offset)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
-        blocks = solution.posterior.gradient_covariance()
-        G = to_numpy(blocks.pop(0))
-        while blocks:
-            G = G + to_numpy(blocks.pop(0))
-        if self._known is not None and np.array_equal(self._known[0], theta):
-            return contract(self._known[1], self.X, G, self._known[2])
-        return contract(self.kernel_at(theta), self.X, G)
+        with one_thread(self.X.shape[0] <= FEW):
+            blocks = solution.posterior.gradient_covariance()
+            G = to_numpy(blocks.pop(0))
+            while blocks:
+                G = G + to_numpy(blocks.pop(0))
+            if self._known is not None and np.array_equal(self._known[0], theta):
+                return contract(self._scratch, self.X, G, self._known[1])
+            return contract(self.kernel_at(theta), self.X, G)
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))

@@ -138,6 +138,7 @@ class Predictors(ABC):
     mt: Array  # (N, C)  W mu + offset
     extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
     correlated: bool = False  # whether the predictors of one observation are, a priori
+    small: bool = False  # whether its matrices are so small that BLAS does better on one thread
 
     @property
     @abstractmethod
