@@ -55,6 +55,10 @@ class LatentGaussianEstimator(BaseEstimator):
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of eta at new X: (M,) or (M, C)."""
 
+    def _latent_mean(self, X: Any) -> np.ndarray:
+        """The mean alone, for predictions that need no variance."""
+        return self._predictors(X)[0]
+
     # -- fitting -----------------------------------------------------------------------------------
     def _learn(
         self,
@@ -68,7 +72,7 @@ class LatentGaussianEstimator(BaseEstimator):
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._y_train, self._weights = y, weights
         likelihood, family = self._model()
-        options = {"weights": weights, "tol": self._inner_tol()}
+        options = {"weights": weights, "tol": self._inner_tol(), "progress": bool(getattr(self, "progress", False))}
         if learned:
             rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)) if n_restarts else None
             found = learn(likelihood, family, y, n_restarts=n_restarts, rng=rng, learn_likelihood=own, **options)

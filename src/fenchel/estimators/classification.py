@@ -68,14 +68,14 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """The most probable class (M,)."""
         check_is_fitted(self)
         if self.classes_.size == 2:  # the mean of a logistic is above 1/2 where the mean of its argument is above 0
-            return self.classes_[(self._predictors(X)[0] > 0.0).astype(int)]
+            return self.classes_[(self._latent_mean(X) > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Two classes: the latent mean (M,), above 0 for the second. More: log probabilities (M, K)."""
         check_is_fitted(self)
         if self.classes_.size == 2:
-            return self._predictors(X)[0]
+            return self._latent_mean(X)
         return self.predict_log_proba(X)
 
     def predict_quantiles(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,13 @@ from ..checks import choice
 from ..hyperparameters import Family, KernelCovariance
 from ..kernels import diagonal, evaluate
 from ..likelihoods.base import Likelihood
+from ..posterior import Posterior
 from .base import weights_of
 from .classification import Classification
 from .counts import Counts
+from .large import announce
+
+_BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
 
 
 class GaussianProcess:
@@ -38,6 +43,8 @@ class GaussianProcess:
         self.X_train_ = np.array(X) if self.copy_X_train else X  # type: ignore[attr-defined]
         warm = self.warm_start and hasattr(self, "kernel_")  # type: ignore[attr-defined]
         self._kernel_start = clone(self.kernel_) if warm else self._start_kernel()
+        n_theta = self._kernel_start.n_dims if self.optimizer is not None else 0
+        announce(type(self).__name__, X.shape[0], max(2, getattr(self, "n_classes_", 2)), n_theta)
 
     def _finish(self) -> None:
         n = self._kernel_start.n_dims
@@ -54,12 +61,30 @@ class GaussianProcess:
         return KernelCovariance(self._kernel_start, self.X_train_, mean=self._mean())
 
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        def one(X: np.ndarray) -> tuple[Any, ...]:
+            prior = np.maximum(diagonal(self.kernel_, X), 0.0)
+            return self._posterior.predict(cross=evaluate(self.kernel_, X, self.X_train_), variance=prior)
+
+        h, rho = self._in_blocks(X, one)
+        return h, rho
+
+    def _latent_mean(self, X: Any) -> np.ndarray:
+        def one(X: np.ndarray) -> tuple[Any, ...]:
+            return (self._posterior.predict_mean(cross=evaluate(self.kernel_, X, self.X_train_)),)
+
+        return self._in_blocks(X, one)[0]
+
+    @property
+    def _posterior(self) -> Posterior:
+        return self.solution_.posterior  # type: ignore[attr-defined]
+
+    def _in_blocks(self, X: Any, one: Callable[[np.ndarray], tuple[Any, ...]]) -> list[np.ndarray]:
+        """``one`` of blocks of new rows, so that no covariance with the training rows is ever whole."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        posterior = self.solution_.posterior  # type: ignore[attr-defined]
-        cross = evaluate(self.kernel_, X, self.X_train_)
-        h, rho = posterior.predict(cross=cross, variance=np.maximum(diagonal(self.kernel_, X), 0.0))
-        return np.asarray(h), np.asarray(rho)
+        step = max(1, _BLOCK // self.X_train_.shape[0])
+        parts = [one(X[i : i + step]) for i in range(0, X.shape[0], step)]
+        return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -92,6 +117,8 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         Relative duality gap of every fit.
     random_state : int, RandomState or None
         Of the restarts.
+    progress : bool
+        Draw a live line while fitting.
 
     Attributes
     ----------
@@ -120,6 +147,7 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         copy_X_train: bool = True,
         tol: float = 1e-10,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.optimizer = optimizer
@@ -129,6 +157,7 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         self.copy_X_train = copy_X_train
         self.tol = tol
         self.random_state = random_state
+        self.progress = progress
 
     def _model(self) -> tuple[Likelihood, Family]:
         return self._class_likelihood(self.bound), self._family()
@@ -157,7 +186,7 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
 
     Parameters
     ----------
-    kernel, optimizer, n_restarts_optimizer, warm_start, copy_X_train, tol, random_state
+    kernel, optimizer, n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress
         As in ``GaussianProcessClassifier``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.
@@ -189,6 +218,7 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
         copy_X_train: bool = True,
         tol: float = 1e-10,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.optimizer = optimizer
@@ -198,6 +228,7 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
         self.copy_X_train = copy_X_train
         self.tol = tol
         self.random_state = random_state
+        self.progress = progress
 
     def _mean(self) -> float:
         return self.mean_

@@ -46,7 +46,8 @@ class _Generic(Regression):
         exposure, trials : float or array (M,), optional
             Default: 1.
         """
-        return self._mean_of(self._moments(X, exposure=exposure, trials=trials), return_std)
+        moments = self._moments if return_std else self._moments_for_mean
+        return self._mean_of(moments(X, exposure=exposure, trials=trials), return_std)
 
 
 class GaussianProcessRegressor(GaussianProcess, _Generic):
@@ -73,7 +74,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         Learn the kernel and the likelihood's own parameters by the evidence, or keep them.
     learn_likelihood : bool
         Whether the likelihood's own parameters are learned too.
-    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state
+    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress
         As in ``GaussianProcessClassifier``.
 
     Attributes
@@ -112,6 +113,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         copy_X_train: bool = True,
         tol: float = 1e-10,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
@@ -124,6 +126,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         self.copy_X_train = copy_X_train
         self.tol = tol
         self.random_state = random_state
+        self.progress = progress
 
     def _mean(self) -> float:
         return self.mean_

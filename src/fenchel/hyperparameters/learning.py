@@ -78,9 +78,11 @@ class Evidence:
         tol: float = 1e-10,
         max_iter: int = 200,
         own: bool = True,
+        progress: bool = False,
     ) -> None:
         self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
-        self.tol, self.max_iter = tol, max_iter
+        self.tol, self.max_iter, self.progress = tol, max_iter, progress
+        self.on_iteration: Callable[[dict[str, float]], Any] | None = None  # hears the iterations of every fit
         self.n_family = family.theta.size
         self.start = np.concatenate([family.theta, likelihood.theta if own else np.zeros(0)])
         own_bounds = self.start[self.n_family :, None] + np.array([[-_LIKELIHOOD_REACH, _LIKELIHOOD_REACH]])
@@ -120,8 +122,9 @@ class Evidence:
         if self.slope is not None and self.last is not None:
             scale = max(1.0, abs(self.last.elbo))
             tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
-        prior, rest = self.family.at(first), {"weights": self.weights}
-        self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, self.predicted(theta), **rest)
+        prior, rest = self.family.at(first), {"weights": self.weights, "callback": self.on_iteration}
+        start, seen = self.predicted(theta), self.progress
+        self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, start, seen, **rest)
         self.n_evaluations += 1
         self.n_newton += self.solution.n_iter
         if np.isfinite(self.solution.elbo):
@@ -211,7 +214,15 @@ def learn(
         if not np.isfinite(evidence.bounds).all():
             raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")
         starts += list(np.random.default_rng(rng).uniform(lower, upper, size=(n_restarts, lower.size)))
-    with reporting(progress, f"learning {first.size} hyperparameters", callback) as report:
+    with reporting(progress, f"learning {first.size} hyperparameters", None) as draw:
+
+        def report(row: dict[str, float]) -> None:
+            for listener in (draw, callback):
+                if listener is not None:
+                    listener(row)
+
+        if draw is not None:  # a fit of many rows takes minutes: its iterations show too, numbered by the evaluation
+            evidence.on_iteration = lambda row: draw({**row, "iteration": evidence.n_evaluations + 1.0})
         ends = [_climb(evidence, starts[0], max_iter, gtol, report)]
         for start in starts[1:]:
             with suppress(Refusal):  # a random start beyond double precision is none

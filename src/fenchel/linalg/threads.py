@@ -56,3 +56,5 @@ def _set(counts: list[int]) -> None:
     for library, count in zip(libraries().lib_controllers, counts, strict=True):
         if library.get_num_threads() != count:
             library.set_num_threads(count)
+        # threadpoolctl lets the first thread alone set it until told otherwise; the last out may be another
+        getattr(library, "clear_controlling_thread", lambda: None)()

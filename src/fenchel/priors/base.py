@@ -186,8 +186,8 @@ class Predictors(ABC):
         """mu: (L,) or (L, C)."""
 
     @abstractmethod
-    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
-        """Mean and variance (M, C) of W* z + offset* at new rows."""
+    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array | None]:
+        """Mean and variance (M, C) of W* z + offset* at new rows; None for a variance that was not wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,7 @@ class NewRows:
     variance: Any = None  # (M,) or (M, C): Var(eta*) a priori; needed with cross
     mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross
     offset: Any = 0.0
+    mean_only: bool = False  # no variance is wanted, and none is computed
 
 
 class Prior(ABC):

@@ -143,7 +143,7 @@ class BatchedPredictors(Predictors):
     def latent_mean(self) -> Array:
         return np.zeros(self.R * self.W.shape[1])
 
-    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array | None]:
         raise _refusal("predict")
 
 

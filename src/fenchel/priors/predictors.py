@@ -187,22 +187,24 @@ class LatentPredictors(Predictors):
         return Blocks(keep.size, self.blocks.groups), designs, offset, flat
 
     # -- prediction --------------------------------------------------------------------------------
-    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array | None]:
         rows, m = self.new_rows(new)
         means = []
         for z, row, a in zip(self.latents, rows, self.adjoints(alpha), strict=True):
             latent_mean = z.mean - z.covariance_times(a)  # eq:mstar
             means.append(z.multiply(row, latent_mean) if new.design is not None else -(row @ a))
-        spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
+        spread = None
+        if not new.mean_only:
+            spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
         return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread)
 
-    def assemble(self, new: NewRows, mean: Array, spread: Array) -> tuple[Array, Array]:
+    def assemble(self, new: NewRows, mean: Array, spread: Array | None) -> tuple[Array, Array | None]:
         """Mean and variance (M, C) from W* m and its variance, or from what the latents say and how much they know."""
         m = mean.shape[0]
         mean = mean + self._per_row("offset", new.offset, m)
         if new.design is not None:
             return mean, spread
-        if new.variance is None:
+        if new.variance is None and not new.mean_only:
             raise problem(
                 "posterior.predict", "variance is missing", "the prior variance of each new predictor with cross"
             )
@@ -214,6 +216,9 @@ class LatentPredictors(Predictors):
                 "the prior mean at the new points, because the prior's own mean is a vector",
                 "Pass mean=....",
             )
+        mean = mean + self._per_row("mean", given, m)
+        if spread is None:
+            return mean, None
         prior = self._per_row("variance", new.variance, m)
         left = prior - spread
         xp = namespace(left)
@@ -224,7 +229,7 @@ class LatentPredictors(Predictors):
                 "variance = Var(eta*) and cross = Cov(eta*, z) of one prior",
                 "Check that both come from the kernel of the fit.",
             )
-        return mean + self._per_row("mean", given, m), xp.where(left > 0.0, left, xp.zeros_like(left))
+        return mean, xp.where(left > 0.0, left, xp.zeros_like(left))
 
     def _per_row(self, name: str, value: Any, m: int) -> Array:
         """A number, (M,) or (M, C) as (M, C) on the prior's device."""
