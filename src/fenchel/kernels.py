@@ -127,15 +127,13 @@ def _product_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
 def _product_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     parts: list[Matrix] = []
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
-        if one.n_dims == 0:
-            parts.append(np.zeros(0))
-            continue
         c, own = _factor(other), _factor(one)
         if own is not None:  # d/dlog c of c K2 is c K2
-            parts.append(np.array([_inner(G, evaluate(k, X) if K is None else K)]))
+            free = _free(one, "constant_value")
+            parts.append(np.array([_inner(G, evaluate(k, X) if K is None else K)]) if free else np.zeros(0))
         elif c is not None:  # both G and K are off by c, in opposite directions: their product, which counts, is not
             parts.append(c * contract(one, X, G) if K is None else _scaled(one, X, G, K, c))
-        else:
+        elif one.n_dims:
             weighted = evaluate(other, X)
             weighted *= G
             parts.append(contract(one, X, weighted))

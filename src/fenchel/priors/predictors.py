@@ -27,6 +27,8 @@ class Blocks:
 
     def split(self, x: Array) -> list[Array]:
         """(N, C) -> one flat (R,) for each block."""
+        if self.n_predictors == 1:
+            return [x[:, 0]]
         xp = namespace(x)
         if len(self.groups) == 1 and x.shape[1] == self.n_predictors:
             return [xp.reshape(x, (-1,))]
@@ -34,6 +36,8 @@ class Blocks:
 
     def join(self, parts: Sequence[Array]) -> Array:
         """One flat (R,) a block -> (N, C)."""
+        if self.n_predictors == 1:
+            return parts[0][:, None]
         xp = namespace(parts[0])
         if len(self.groups) == 1:
             return xp.reshape(parts[0], (-1, self.n_predictors))
