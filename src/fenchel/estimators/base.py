@@ -101,10 +101,11 @@ class LatentGaussianEstimator(BaseEstimator):
                 stacklevel=3,
             )
         if found.held:
-            each = ", ".join(f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in found.held)
+            named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in found.held]
+            each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
             warnings.warn(
-                f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides it, "
-                "not the data. Widen the bound, or read the model as one with that value given.",
+                f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides, "
+                "not the data. Widen it, or read the model as one with that value given.",
                 ConvergenceWarning,
                 stacklevel=3,
             )

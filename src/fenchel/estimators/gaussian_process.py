@@ -45,15 +45,17 @@ class GaussianProcess:
             self._kernel_start = self._default_kernel(y, weights)
 
     def _default_kernel(self, y: np.ndarray, weights: Any) -> Any:
-        rows = few_rows(y.shape[0])
-        likelihood = some_rows(self._likelihood(), rows)
-        w = None if weights is None else weights[rows]
+        likelihood = self._likelihood()
+        own = [getattr(likelihood, key) for key in likelihood.row_parameters]
+        columns = [value for value in own if np.ndim(value) == 1]
+        rows, w = few_rows(np.column_stack([self.X_train_, y, *columns]), weights)
+        X, few = self.X_train_[rows], some_rows(likelihood, rows)
 
         def evidence(kernel: Any) -> float:
-            family = self._family(kernel, self.X_train_[rows])
-            return Evidence(likelihood, family, y[rows], weights=w, tol=_ROUGH, own=False).fit(family.theta).elbo
+            family = self._family(kernel, X)
+            return Evidence(few, family, y[rows], weights=w, tol=_ROUGH, own=False).fit(family.theta).elbo
 
-        return best_kernel(default_kernels(self.X_train_, self._scale() ** 2), evidence)
+        return best_kernel(default_kernels(X, self._scale() ** 2), evidence)
 
     def _finish(self) -> None:
         n = self._kernel_start.n_dims

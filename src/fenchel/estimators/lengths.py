@@ -24,9 +24,16 @@ _SHORTEST, _LONGEST = 1e-3, 1e3  # bounds of the length, about the typical dista
 _ALIKE = 1.01  # columns whose standard deviations differ by less have one scale
 
 
-def few_rows(n: int) -> np.ndarray:
-    """The rows that are looked at, evenly through the table (a multiple of a period would see one phase alone)."""
-    return np.unique(np.linspace(0, n - 1, min(n, _ROWS)).round().astype(int))
+def few_rows(table: np.ndarray, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows are looked at, and their weights: evenly through the different rows of ``table``, sorted.
+
+    A row seen twice counts as one of weight 2, and one of weight 0 not at all: the order of rows does not matter.
+    """
+    w = np.ones(table.shape[0]) if weights is None else weights
+    seen = np.flatnonzero(w > 0.0)
+    _, place, which = np.unique(table[seen], axis=0, return_index=True, return_inverse=True)
+    few = np.unique(np.linspace(0, place.size - 1, min(place.size, _ROWS)).round().astype(int))
+    return seen[place[few]], np.bincount(which.ravel(), weights=w[seen])[few]
 
 
 def typical_distance(X: np.ndarray) -> float:
@@ -45,10 +52,9 @@ def typical_distance(X: np.ndarray) -> float:
 
 
 def default_kernels(X: np.ndarray, variance: float) -> list[Any]:
-    """A constant times an RBF, from each start worth trying, by what a few rows of X (N, D) say."""
+    """A constant times an RBF, from each start worth trying, by what a few rows X say."""
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-    few = few_rows(X.shape[0])
     sd = X.std(axis=0)
     moves = sd > 1e-12 * np.abs(X).max(axis=0, initial=0.0)
     metrics: list[Any] = [None]
@@ -56,7 +62,7 @@ def default_kernels(X: np.ndarray, variance: float) -> list[Any]:
         metrics.append(np.where(moves, sd, 1.0))
     out = []
     for units in metrics:
-        typical = typical_distance(X[few] if units is None else X[few] / units)
+        typical = typical_distance(X if units is None else X / units)
         bounds = (_SHORTEST * typical, _LONGEST * typical)
         for share in _SHARES:
             length = share * typical
