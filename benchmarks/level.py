@@ -60,7 +60,11 @@ def problems() -> list[tuple[str, object, tuple[np.ndarray, ...]]]:
         ("Digits, 10", classifier, split(*load_digits(return_X_y=True), 150)),
         ("Counts with a bump", GaussianProcessPoissonRegressor(), split(*counted(), 150)),
         ("Diabetes, Gaussian", GaussianProcessRegressor(), split(*load_diabetes(return_X_y=True), 200)),
-        ("Diabetes, mean 0", GaussianProcessRegressor(1e4 * RBF(3.0), mean=0.0), split(*load_diabetes(return_X_y=True), 200)),
+        (
+            "Diabetes, mean 0",
+            GaussianProcessRegressor(1e4 * RBF(3.0), mean=0.0),
+            split(*load_diabetes(return_X_y=True), 200),
+        ),
     ]
 
 

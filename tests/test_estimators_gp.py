@@ -136,7 +136,7 @@ def test_weights_mean_repetition():
     np.testing.assert_allclose(weighted.predict_proba(X), twice.predict_proba(X), atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:.* bound, and the evidence still rises:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*the evidence still rises beyond:sklearn.exceptions.ConvergenceWarning")
 def test_awkward_data():
     X, y = binary(30)
     with pytest.raises(ValueError, match="Input X contains NaN"):
@@ -186,7 +186,7 @@ def test_frames_pipelines_searches_and_pickles():
     assert cross_val_score(pipe, X, y, cv=3, scoring="accuracy").mean() > 0.6
 
 
-@pytest.mark.filterwarnings("ignore:.* bound, and the evidence still rises:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*the evidence still rises beyond:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("bound", ["tilted", "best"])
 def test_learning_many_lengths_makes_no_tensor(bound):
     import tracemalloc
@@ -202,7 +202,7 @@ def test_learning_many_lengths_makes_no_tensor(bound):
     assert peak < 12 * 8 * n * n  # twenty derivatives would be twenty more
 
 
-@pytest.mark.filterwarnings("ignore:.* bound, and the evidence still rises:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*the evidence still rises beyond:sklearn.exceptions.ConvergenceWarning")
 def test_warm_start_begins_at_the_last_kernel():
     X, y = binary(60)
     model = GaussianProcessClassifier(KERNEL, warm_start=True).fit(X[:50], y[:50])

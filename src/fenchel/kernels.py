@@ -95,7 +95,9 @@ def is_covariance(kernel: Any, n_features: int) -> bool:
         return bool(kernel.constant_value >= 0.0)
     if name == "WhiteKernel":
         return bool(kernel.noise_level >= 0.0)
-    return name in ("RBF", "ScaledRBF", "Matern", "RationalQuadratic", "DotProduct") or (name == "ExpSineSquared" and n_features == 1)
+    return name in ("RBF", "ScaledRBF", "Matern", "RationalQuadratic", "DotProduct") or (
+        name == "ExpSineSquared" and n_features == 1
+    )
 
 
 class _Node:

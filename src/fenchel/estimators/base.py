@@ -144,7 +144,12 @@ class LatentGaussianEstimator(BaseEstimator):
         family = self._model()[1]
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
-            self.likelihood_, family, self._y_train, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
+            self.likelihood_,
+            family,
+            self._y_train,
+            weights=self._weights,
+            tol=1e-17,
+            own=theta.size > family.theta.size,
         )
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"

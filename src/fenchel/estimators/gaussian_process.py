@@ -80,7 +80,9 @@ class GaussianProcess:
         return self._likelihood(), self._family(self._kernel_start, self.X_train_)
 
     def _family(self, kernel: Any, X: np.ndarray) -> Family:
-        mean = np.broadcast_to(self._mean(), (X.shape[0], np.size(self._mean())))  # as an offset, classes share a matrix
+        mean = np.broadcast_to(
+            self._mean(), (X.shape[0], np.size(self._mean()))
+        )  # as an offset, classes share a matrix
         return KernelCovariance(kernel, X, offset=mean, level=self._level)
 
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:

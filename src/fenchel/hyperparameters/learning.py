@@ -27,6 +27,7 @@ from .base import Family
 _FTOL = 1e-15  # the slope ends a search, not slow progress: that one is all rounding
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _AT = 1e-4  # nearer to a bound than this, theta is at it
+_NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _ROUNDS = 6  # searches in a row, each from where the last gave up
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
@@ -97,6 +98,7 @@ class Evidence:
         self.bounds = np.concatenate([family.bounds.reshape(-1, 2), self._own_bounds()])
         self.last: Solution | None = None
         self.slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
+        self.limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
         self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
         self.n_evaluations = self.n_newton = 0
 
@@ -144,10 +146,16 @@ class Evidence:
         first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
         return first, self.likelihood.with_theta(own) if own.size else self.likelihood
 
+    def reachable(self, theta: np.ndarray) -> float:
+        """``tol``, or near a point where rounding ended a fit before it, what that one reached: not asked for again."""
+        if self.limit is None or np.abs(self.limit[0] - theta).max(initial=0.0) > _NEAR:
+            return self.tol
+        return max(self.tol, self.limit[1])
+
     def fit(self, theta: np.ndarray) -> Solution:
         """The inner fit at theta."""
         first, likelihood = self.split(theta)
-        tol = self.tol
+        tol = self.reachable(theta)
         if self.slope is not None and self.last is not None:
             scale = max(1.0, abs(self.last.elbo))
             tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
@@ -155,6 +163,8 @@ class Evidence:
         self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, self.predicted(theta), **rest)
         self.n_evaluations += 1
         self.n_newton += self.solution.n_iter
+        if not self.solution.converged and np.isfinite(self.solution.gap):
+            self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
         if np.isfinite(self.solution.elbo):
             self.last = self.solution
             self.path = [*self.path[-theta.size :], (np.array(theta, dtype=np.float64), to_numpy(self.solution.s))]
@@ -262,7 +272,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
     began = time.perf_counter()
     best: tuple[float, np.ndarray, np.ndarray, Solution] | None = None
     evidence.begin(None)
-    evidence.slope, scale = 0.0, 1.0
+    evidence.slope, evidence.limit, scale = 0.0, None, 1.0
 
     def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
@@ -297,13 +307,13 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         return -scale * value, -scale * gradient
 
     def certify() -> None:
-        """Refit the best point exactly, unless it is: what is returned is certified, and its slope no estimate."""
+        """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
         nonlocal best
         evidence.slope = None
         assert best is not None
         _, theta, _, solution = best
-        allowed = evidence.tol * max(1.0, abs(solution.elbo))
-        if solution.tol > evidence.tol if np.isinf(solution.gap) else solution.gap > allowed:
+        tol = evidence.reachable(theta)
+        if solution.tol > tol if np.isinf(solution.gap) else solution.gap > tol * max(1.0, abs(solution.elbo)):
             evidence.begin(solution)
             best = None
             negative(theta)
@@ -323,8 +333,8 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         if evidence.rising(theta, slope) <= gtol or (exact and risen <= _NOTHING * abs(before)):
             break  # flat; or not even exact fits rise any more
         before = -best[0]
-    if rounds == 0:
-        certify()
+    evidence.limit = None  # what is returned was asked for all of tol
+    certify()
     assert best is not None
     value, theta, gradient, solution = best
     first, likelihood = evidence.split(theta)

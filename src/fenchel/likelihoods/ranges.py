@@ -27,7 +27,8 @@ def log_noise_variance(y: np.ndarray, start: float, robust: bool = False) -> tup
     """
     seen = y[np.isfinite(y)]
     largest = float(np.abs(seen).max(initial=0.0))
-    rounding = (np.finfo(np.float64).eps * largest) ** 2
+    typical = float(np.median(np.abs(seen))) if robust and seen.size else largest
+    rounding = (np.finfo(np.float64).eps * typical) ** 2
     with np.errstate(over="ignore"):
         spread = float(np.var(seen)) if seen.size else 0.0
         if robust and seen.size:
