@@ -340,9 +340,9 @@ def test_a_wide_level_costs_no_digits():
     K, r, ones = WAVE(x) + 0.01 * np.eye(60), y - y.mean(), np.ones(60)
     solved = np.linalg.solve(K, np.column_stack([r, ones]))
     for v in (1e1, 1e3, 1e5):  # the level taken out by Sherman and Morrison: no matrix holds v
-        model = GaussianProcessRegressor(WAVE, Gaussian(0.01), optimizer=None, intercept_variance=v / np.var(y)).fit(
-            x, y
-        )
+        model = GaussianProcessRegressor(WAVE, Gaussian(0.01), optimizer=None, intercept_variance=v / np.var(y))
+        with said():  # at 1e5 the rounding that is allowed for may exceed tol
+            model.fit(x, y)
         inner = 1.0 + v * ones @ solved[:, 1]
         exact = multivariate_normal(np.zeros(60), K).logpdf(r) - 0.5 * np.log(inner)
         exact += 0.5 * v * (ones @ solved[:, 0]) ** 2 / inner
@@ -376,10 +376,10 @@ def test_an_indefinite_kernel_is_refused_at_both_doors():
     y = (X[:, 0] > 0).astype(int)
     kernel = 1.0 * ExpSineSquared(3.0, 5.0)
     assert np.linalg.eigvalsh(kernel(X))[0] < -0.05
-    with pytest.raises(ValueError, match="is not positive semidefinite: its smallest eigenvalue is -0.1"):
+    with pytest.raises(ValueError, match=r"is not positive semidefinite: its smallest eigenvalue is -0\.1"):
         DenseCovariance(kernel(X))
     for options in ({"optimizer": None}, {}):
-        with pytest.raises(ValueError, match="is not positive semidefinite: its smallest eigenvalue is -0.1"):
+        with pytest.raises(ValueError, match=r"is not positive semidefinite: its smallest eigenvalue is -0\.1"):
             GaussianProcessClassifier(kernel, **options).fit(X, y)
     with pytest.raises(ValueError, match="not positive semidefinite"):
         GaussianProcessClassifier(PairwiseKernel(metric="sigmoid"), optimizer=None).fit(X, y)

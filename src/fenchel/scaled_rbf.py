@@ -1,4 +1,6 @@
-"""One length for columns of different scales: k(x, x') = exp(-1/2 sum_d (x_d - x'_d)^2 / (l u_d)^2), u given, l learned.
+"""One length for columns of different scales: the units u are given, l is learned.
+
+    k(x, x') = exp(-1/2 sum_d (x_d - x'_d)^2 / (l u_d)^2)
 
 It is what ``RBF`` does after a ``StandardScaler``, with the scaling inside the kernel, where new rows meet it too.
 """

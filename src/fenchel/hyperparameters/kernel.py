@@ -87,9 +87,12 @@ class KernelCovariance(Family):
         if self._known is None or not np.array_equal(self._known[0], theta):
             kernel = self.kernel_at(theta)
             K = evaluate(kernel, self.X)
-            if not is_covariance(kernel, self.X.shape[1]):
+            known = is_covariance(kernel, self.X.shape[1])
+            if not known:
                 checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
-            Sigma = K + self.level if self.level else K
+            Sigma = (
+                np.add(K, self.level, out=K if known else None) if self.level else K
+            )  # a user's kernel may keep its K
             self._known = (np.array(theta, dtype=np.float64), kernel, Sigma)
         return DenseCovariance.trusted(self._known[2], self.mean, self.design, self.offset)
 

@@ -266,7 +266,7 @@ class Likelihood(ABC):
 
         A likelihood that knows nothing better stays within e^10 of where it stands.
         """
-        return self.theta[:, None] + np.array([[-10.0, 10.0]])
+        return np.asarray(self.theta[:, None] + np.array([[-10.0, 10.0]]))
 
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
         """dpsi/dtheta at eta (N, M): (n_theta, N, M). Needed by the exact mode of a likelihood with parameters."""
