@@ -40,6 +40,8 @@ class LatentGaussianEstimator(BaseEstimator):
     theta_ : array
         The learned hyperparameters, on the scale of logs; ``theta_names_`` names them.
     converged_ : bool
+    at_bounds_ : dict
+        The hyperparameters that learning left at a bound, by name: "lower" or "upper".
     likelihood_ : Likelihood
     """
 
@@ -94,6 +96,7 @@ class LatentGaussianEstimator(BaseEstimator):
         self.theta_names_ = [*family.names, *own]
         self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
         self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged
+        self._at_bounds = found.at_bounds
         if not found.converged:
             warnings.warn(
                 f"{type(self).__name__} did not converge: {found.status}. The evidence and the posterior are those of "
@@ -101,6 +104,21 @@ class LatentGaussianEstimator(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        if found.held:
+            named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in found.held]
+            each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
+            warnings.warn(
+                f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides, "
+                "not the data. Widen it, or read the model as one with that value given.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def at_bounds_(self) -> dict[str, str]:
+        """The hyperparameters that learning left at a bound, by name: "lower" or "upper"."""
+        check_is_fitted(self, "theta_names_")
+        return {self.theta_names_[i]: side for i, side in self._at_bounds.items()}
 
     # -- the evidence ------------------------------------------------------------------------------
     @property
@@ -116,7 +134,8 @@ class LatentGaussianEstimator(BaseEstimator):
         Parameters
         ----------
         theta : array, optional
-            Default: the learned ones.
+            The kernel's (or other prior's) alone, the likelihood's own parameters then being the learned ones; or all,
+            as in ``theta_``. Default: the learned ones.
         eval_gradient : bool
         clone_kernel : bool
             Ignored: nothing is ever overwritten.
@@ -126,10 +145,15 @@ class LatentGaussianEstimator(BaseEstimator):
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None")
             return self.elbo_
-        likelihood, family = self._model()
+        family = self._model()[1]
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
-            likelihood, family, self._y_train, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
+            self.likelihood_,
+            family,
+            self._y_train,
+            weights=self._weights,
+            tol=1e-17,
+            own=theta.size > family.theta.size,
         )
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"
