@@ -1,6 +1,8 @@
 """Estimators against scikit-learn's: time to learn, test log loss, several classes, a million rows, memory.
 
     python benchmarks/estimators.py            everything, about ten minutes on two cores
+    python benchmarks/estimators.py small      learning from 50 to 400 rows, on one BLAS thread and on two: a minute
+    python benchmarks/estimators.py predict    labels and probabilities of 100,000 new rows, with the peak of memory
     python benchmarks/estimators.py --quick    small sets, one repeat
 
 Every comparison has the same kernel, the same starting point and bounds, and no restarts; times are medians in one run.
@@ -22,6 +24,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier as Laplace
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.metrics import accuracy_score, log_loss
 from sklearn.multiclass import OneVsRestClassifier
+from threadpoolctl import threadpool_limits
 
 import fenchel
 from fenchel.datasets import load_glass, load_pima
@@ -124,15 +127,72 @@ def memory(n: int, d: int = 20) -> None:
     print(f"\nARD, {d} length scales, {n} rows: peak {peak / (8 * n * n):.1f} N^2 doubles (limit 12), {seconds:.0f} s")
 
 
+def small(repeats: int, sizes: tuple[int, ...] = (50, 100, 140, 200, 230, 400)) -> None:
+    """Learning from few rows: turns taken in one run, medians, and the median of the turns' ratios."""
+    columns = f"{'rows':>6}{'threads':>9}{'exact s':>10}{'tilted s':>10}{'scikit-learn s':>16}{'ratio':>8}{'tilted':>8}"
+    cancer = load_breast_cancer(return_X_y=True)
+    for name, split in (("Synthetic", synthetic), ("Breast cancer", lambda n: parts(*cancer, n))):
+        print(f"\n{name}, learning two hyperparameters\n{columns}")
+        for n in sizes:
+            X, y = split(n)[:2]
+            start = kernel(X)
+            makers = (
+                lambda start=start: GaussianProcessClassifier(start, bound="exact"),
+                lambda start=start: GaussianProcessClassifier(start, bound="tilted"),
+                lambda start=start: Laplace(start),
+            )
+            for threads in (1, 2):
+                with threadpool_limits(threads, user_api="blas"):
+                    turns = np.array([[timed(make, X, y, 1)[1] for make in makers] for _ in range(repeats)])
+                exact, tilted, theirs = np.median(turns, axis=0)
+                ratio, other = np.median(turns[:, :2] / turns[:, 2:], axis=0)
+                print(
+                    f"{n:>6}{threads:>9}{exact:>10.4f}{tilted:>10.4f}{theirs:>16.4f}{ratio:>8.2f}{other:>8.2f}",
+                    flush=True,
+                )
+
+
+def prediction(n: int, m: int) -> None:
+    """Labels, whose sign of the mean suffices, and probabilities, which need variances, of m new rows."""
+    X, y = synthetic(n)[:2]
+    new = np.random.default_rng(1).normal(size=(m, X.shape[1]))
+    print(f"\n{m} new rows, {n} to learn from (one covariance of theirs: {8 * m * n / 2**30:.2f} GiB)")
+    print(f"  {'':<28}{'fenchel s':>11}{'scikit-learn s':>16}{'ratio':>8}{'peak MiB':>10}{'theirs':>10}")
+    both = [make(kernel(X), optimizer=None).fit(X, y) for make in (GaussianProcessClassifier, Laplace)]
+    for method in ("predict", "predict_proba"):
+        seconds, peaks = [], []
+        for model in both:
+            turns = []
+            for _ in range(3):
+                began = time.perf_counter()
+                getattr(model, method)(new)
+                turns.append(time.perf_counter() - began)
+            tracemalloc.start()
+            getattr(model, method)(new)
+            peaks.append(tracemalloc.get_traced_memory()[1] / 2**20)
+            tracemalloc.stop()
+            seconds.append(float(np.median(turns)))
+        print(f"  {method:<28}{seconds[0]:>11.2f}{seconds[1]:>16.2f}{seconds[0] / seconds[1]:>8.2f}", end="")
+        print(f"{peaks[0]:>10.0f}{peaks[1]:>10.0f}", flush=True)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", nargs="?", choices=("all", "small", "predict"), default="all")
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    asked = parser.parse_args()
+    quick = asked.quick
     print(
         f"fenchel {fenchel.__version__}, scikit-learn {sklearn.__version__}, numpy {np.__version__}, "
         f"scipy {scipy.__version__}"
     )
     repeats = 1 if quick else 5
+    if asked.part in ("all", "small"):
+        small(1 if quick else 9, (50, 100) if quick else (50, 100, 140, 200, 230, 400))
+    if asked.part in ("all", "predict"):
+        prediction(200 if quick else 2000, 2000 if quick else 100_000)
+    if asked.part != "all":
+        return
     binary("Pima", pima(), repeats)
     binary("Breast cancer", parts(*load_breast_cancer(return_X_y=True), 455), repeats)
     binary("Synthetic", synthetic(300 if quick else 2000), 1)

@@ -8,6 +8,7 @@ from typing import Any
 
 from .checks import choice, problem
 from .likelihoods.base import Likelihood
+from .linalg.threads import one_thread
 from .priors.base import Prior
 from .problem import Problem
 from .solvers.base import Callback, Solver, Stopping
@@ -88,7 +89,8 @@ def infer(
     task = Problem(likelihood, prior, y, weights)
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)
-        outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
+        with one_thread(task.predictors.small):
+            outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
     return Solution(task, outcome, solver.name, tol)
 
 

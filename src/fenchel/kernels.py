@@ -63,6 +63,43 @@ def contract(kernel: Any, X: Matrix, G: Matrix, K: Matrix | None = None) -> Matr
     return np.asarray(_node(kernel).slope(kernel, X, G, K), dtype=np.float64)
 
 
+def refuse_compound(kernel: Any) -> None:
+    """scikit-learn's list of kernels, one for each of its one-against-the-rest classifiers, is no kernel itself."""
+    if type(kernel).__name__ == "CompoundKernel":
+        raise problem(
+            "kernels",
+            "a CompoundKernel was given: several kernels, one for each of several classifiers",
+            "one kernel",
+            "All classes share it. For a kernel each, put this estimator into a OneVsRestClassifier.",
+        )
+
+
+def is_covariance(kernel: Any, n_features: int) -> bool:
+    """Whether the kernel is positive semidefinite at any inputs, by what is known of it; False says only "not known".
+
+    A periodic kernel of distances is a covariance on the line alone; pairwise and foreign kernels may be anything.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF, ExpSineSquared
+    >>> from fenchel.kernels import is_covariance
+    >>> is_covariance(2.0 * RBF(1.0), 3), is_covariance(ExpSineSquared(), 1), is_covariance(ExpSineSquared(), 2)
+    (True, True, False)
+    """
+    name = type(kernel).__name__ if type(kernel) in _table() else ""
+    if name in ("Sum", "Product"):
+        return is_covariance(kernel.k1, n_features) and is_covariance(kernel.k2, n_features)
+    if name == "Exponentiation":  # whole powers are products
+        return kernel.exponent > 0 and float(kernel.exponent).is_integer() and is_covariance(kernel.kernel, n_features)
+    if name == "ConstantKernel":
+        return bool(kernel.constant_value >= 0.0)
+    if name == "WhiteKernel":
+        return bool(kernel.noise_level >= 0.0)
+    return name in ("RBF", "ScaledRBF", "Matern", "RationalQuadratic", "DotProduct") or (
+        name == "ExpSineSquared" and n_features == 1
+    )
+
+
 class _Node:
     """How one kind of kernel is evaluated and contracted."""
 
@@ -127,15 +164,13 @@ def _product_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
 def _product_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     parts: list[Matrix] = []
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
-        if one.n_dims == 0:
-            parts.append(np.zeros(0))
-            continue
         c, own = _factor(other), _factor(one)
         if own is not None:  # d/dlog c of c K2 is c K2
-            parts.append(np.array([_inner(G, evaluate(k, X) if K is None else K)]))
+            free = _free(one, "constant_value")
+            parts.append(np.array([_inner(G, evaluate(k, X) if K is None else K)]) if free else np.zeros(0))
         elif c is not None:  # both G and K are off by c, in opposite directions: their product, which counts, is not
             parts.append(c * contract(one, X, G) if K is None else _scaled(one, X, G, K, c))
-        else:
+        elif one.n_dims:
             weighted = evaluate(other, X)
             weighted *= G
             parts.append(contract(one, X, weighted))
@@ -144,7 +179,7 @@ def _product_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
 
 def _scaled(kernel: Any, X: Matrix, G: Matrix, K: Matrix, c: float) -> Matrix:
     """contract(kernel, X, c G) from K = c kernel(X)."""
-    if type(kernel).__name__ == "RBF":  # which reads K only through G o K
+    if type(kernel).__name__ in ("RBF", "ScaledRBF"):  # which reads K only through G o K
         return contract(kernel, X, G, K)
     return c * contract(kernel, X, G)
 
@@ -202,14 +237,18 @@ def _squared(X: Matrix, Y: Matrix | None, length: Any) -> Matrix:
 def _lengths_slope(k: Any, X: Matrix, H: Matrix) -> Matrix:
     """sum_ij H_ij (x_id - x_jd)^2 / l_d^2 for each length scale, or summed when there is one. H is used up."""
     np.fill_diagonal(H, 0.0)  # it counts for nothing, and for much rounding when lengths are short
-    scaled = np.asarray(X, dtype=np.float64) / k.length_scale
+    scaled = np.asarray(X, dtype=np.float64) / _length(k)
     scaled = scaled - scaled.mean(axis=0)
     each = 2.0 * (H.sum(axis=1) @ scaled**2 - np.einsum("id,id->d", scaled, H @ scaled))
     return each if k.anisotropic else np.array([each.sum()])
 
 
+def _length(k: Any) -> Any:
+    return k.length_scale * np.asarray(getattr(k, "units", 1.0))
+
+
 def _rbf_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
-    K = _squared(X, Y, k.length_scale)
+    K = _squared(X, Y, _length(k))
     K *= -0.5
     return np.asarray(np.exp(K, out=K))
 
@@ -290,6 +329,8 @@ def _table() -> dict[type, _Node]:
     if _KNOWN is None:
         from sklearn.gaussian_process import kernels as sk
 
+        from .scaled_rbf import ScaledRBF
+
         _KNOWN = {
             sk.Sum: _Node(_sum_value, _sum_slope),
             sk.Product: _Node(_product_value, _product_slope),
@@ -298,6 +339,7 @@ def _table() -> dict[type, _Node]:
             sk.WhiteKernel: _Node(_white_value, _white_slope),
             sk.DotProduct: _Node(_dot_value, _dot_slope),
             sk.RBF: _Node(_rbf_value, _rbf_slope),
+            ScaledRBF: _Node(_rbf_value, _rbf_slope),
             sk.Matern: _Node(_matern_value, _matern_slope),
             sk.RationalQuadratic: _Node(_rational_value, _rational_slope),
             sk.ExpSineSquared: _Node(_periodic_value, _periodic_slope),

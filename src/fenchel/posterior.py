@@ -5,7 +5,6 @@ m = mu - Sigma W' alpha (eq:mstar),    V = (Sigma^-1 + W' Lam W)^-1 (eq:Vstar)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from .checks import problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.memory import physical_memory as _physical_memory
 from .priors.base import Factor, NewRows, Predictors
 
 
@@ -122,6 +122,11 @@ class Posterior:
         m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
         return self._shaped(m), self._shaped(v)
 
+    def predict_mean(self, *, design: Any = None, cross: Any = None, mean: Any = None, offset: Any = 0.0) -> Array:
+        """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
+        new = NewRows(design, cross, None, mean, offset, mean_only=True)
+        return self._shaped(self._all.predict(self._factor, self._alpha, new, self._weights)[0])
+
     def covariance(self) -> Array:
         """Cov[eta] of the observations: (N, N), or (C, N, N) for independent and (N*C, N*C) for correlated predictors.
 
@@ -196,11 +201,3 @@ class Posterior:
     def gradient_mean(self) -> list[Array]:
         """dP/dmu of each block (L,): -W' alpha."""
         return [-a for a in self._all.adjoints(self._alpha)]
-
-
-def _physical_memory() -> float:
-    """Bytes of memory in this machine; a guess where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):
-        return 8.0 * 2**30

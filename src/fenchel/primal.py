@@ -191,7 +191,20 @@ class PrimalPoint:
 
 
 def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
-    """The point whose sites take their slopes at s = (h, log rho)."""
+    """The point whose sites take their slopes at s = (h, log rho), and its mean where they then put it.
+
+    The sites' parabolas give beta = alpha+ + lam+ (h - s_h), which holds h near s_h even where S has grown since s was
+    found; beta = alpha+ alone would be thrown off by S times the change.
+    """
+    predictors, h = owner.predictors, s[:, :1]
     with np.errstate(all="ignore"):
-        loss = owner.loss(s[:, :1], namespace(s).exp(s[:, 1:]))
-    return PrimalPoint(owner, loss.alpha[:, None], loss.lam[:, None], enough)
+        loss = owner.loss(h, namespace(s).exp(s[:, 1:]))
+        alpha, lam = loss.alpha[:, None], loss.lam[:, None]
+        try:
+            factor = predictors.at(lam) if bool(namespace(lam).all(namespace(lam).isfinite(lam))) else None
+        except NotPositiveDefinite:
+            factor = None
+        if factor is not None:
+            off = owner.mt - predictors.apply(alpha) - h
+            alpha = alpha + lam * (off - factor.apply(lam * off))  # (I + Lam S)^-1 lam off
+    return PrimalPoint(owner, alpha, lam, enough, factor)

@@ -40,6 +40,8 @@ class LatentGaussianEstimator(BaseEstimator):
     theta_ : array
         The learned hyperparameters, on the scale of logs; ``theta_names_`` names them.
     converged_ : bool
+    at_bounds_ : dict
+        The hyperparameters that learning left at a bound, by name: "lower" or "upper".
     likelihood_ : Likelihood
     """
 
@@ -55,6 +57,10 @@ class LatentGaussianEstimator(BaseEstimator):
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of eta at new X: (M,) or (M, C)."""
 
+    def _latent_mean(self, X: Any) -> np.ndarray:
+        """The mean alone, for predictions that need no variance."""
+        return self._predictors(X)[0]
+
     # -- fitting -----------------------------------------------------------------------------------
     def _learn(
         self,
@@ -69,6 +75,7 @@ class LatentGaussianEstimator(BaseEstimator):
         self._y_train, self._weights = y, weights
         likelihood, family = self._model()
         options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
+        options["progress"] = bool(getattr(self, "progress", False))
         if learned:
             rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)) if n_restarts else None
             options |= {"n_restarts": n_restarts, "rng": rng, "learn_likelihood": own}
@@ -95,6 +102,7 @@ class LatentGaussianEstimator(BaseEstimator):
         self.theta_names_ = [*family.names, *own]
         self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
         self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged
+        self._at_bounds = found.at_bounds
         if not found.converged:
             warnings.warn(
                 f"{type(self).__name__} did not converge: {found.status}. The evidence and the posterior are those of "
@@ -102,6 +110,21 @@ class LatentGaussianEstimator(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
+        if found.held:
+            named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in found.held]
+            each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
+            warnings.warn(
+                f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides, "
+                "not the data. Widen it, or read the model as one with that value given.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    @property
+    def at_bounds_(self) -> dict[str, str]:
+        """The hyperparameters that learning left at a bound, by name: "lower" or "upper"."""
+        check_is_fitted(self, "theta_names_")
+        return {self.theta_names_[i]: side for i, side in self._at_bounds.items()}
 
     # -- the evidence ------------------------------------------------------------------------------
     @property
@@ -117,7 +140,8 @@ class LatentGaussianEstimator(BaseEstimator):
         Parameters
         ----------
         theta : array, optional
-            Default: the learned ones.
+            The kernel's (or other prior's) alone, the likelihood's own parameters then being the learned ones; or all,
+            as in ``theta_``. Default: the learned ones.
         eval_gradient : bool
         clone_kernel : bool
             Ignored: nothing is ever overwritten.
@@ -127,10 +151,15 @@ class LatentGaussianEstimator(BaseEstimator):
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None")
             return self.elbo_
-        likelihood, family = self._model()
+        family = self._model()[1]
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
-            likelihood, family, self._y_train, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
+            self.likelihood_,
+            family,
+            self._y_train,
+            weights=self._weights,
+            tol=1e-17,
+            own=theta.size > family.theta.size,
         )
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"

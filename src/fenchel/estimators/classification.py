@@ -52,6 +52,11 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             )
         return MultinomialLogit(int(self.classes_.size), reference=None, bound="tilted" if bound == "best" else bound)
 
+    def _levels(self, encoded: np.ndarray, weights: Any) -> Any:
+        """Log odds of the second of two classes; or log shares (K,), centred. Half a row is added to each class."""
+        share = np.log(np.bincount(encoded.astype(int), weights=weights, minlength=self.n_classes_) + 0.5)
+        return float(share[1] - share[0]) if share.size == 2 else share - share.mean()
+
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""
         check_is_fitted(self)
@@ -68,7 +73,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """The most probable class (M,)."""
         check_is_fitted(self)
         if self.classes_.size == 2:  # the mean of a logistic is above 1/2 where the mean of its argument is above 0
-            return self.classes_[(self._predictors(X)[0] > 0.0).astype(int)]
+            return self.classes_[(self._latent_mean(X) > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def decision_function(self, X: Any) -> np.ndarray:

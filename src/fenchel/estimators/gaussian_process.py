@@ -2,64 +2,127 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import choice
-from ..hyperparameters import Family, KernelCovariance
+from ..checks import choice, positive
+from ..hyperparameters import Evidence, Family, KernelCovariance
 from ..kernels import diagonal, evaluate
 from ..likelihoods.base import Likelihood
+from ..posterior import Posterior
 from .base import weights_of
 from .classification import Classification
 from .counts import Counts
+from .large import announce
+from .lengths import best_kernel, default_kernels, few_rows
+from .responses import some_rows
+
+_ROUGH = 1e-3  # relative gap of the fits that choose where the default kernel starts
+_BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
 
 
 class GaussianProcess:
-    """The kernel's side of an estimator."""
+    """The kernel's side of an estimator: eta = mean + level + f(x), level ~ N(0, v), f ~ GP(0, kernel)."""
 
     kernel: Any
     kernel_: Any
     optimizer: str | None
+    fit_intercept: bool
+    intercept_variance: float
 
-    def _start_kernel(self) -> Any:
+    def _begin(self, X: np.ndarray, y: np.ndarray, weights: Any) -> None:
         """A kernel that is ours alone: the user's is never changed."""
         choice(type(self).__name__, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None))
-        if self.kernel is not None:
-            return clone(self.kernel)
-        from sklearn.gaussian_process.kernels import RBF, ConstantKernel
-
-        v = self._scale() ** 2
-        return ConstantKernel(v, (1e-3 * v, 1e4 * v)) * RBF(1.0, (1e-2, 1e3))
-
-    def _begin(self, X: np.ndarray) -> None:
+        v = float(positive(type(self).__name__, "intercept_variance", np.float64(self.intercept_variance)))
+        self._level = v * self._scale() ** 2 if self._has_intercept() else 0.0  # the constant's prior variance
         self.X_train_ = np.array(X) if self.copy_X_train else X  # type: ignore[attr-defined]
-        warm = self.warm_start and hasattr(self, "kernel_")  # type: ignore[attr-defined]
-        self._kernel_start = clone(self.kernel_) if warm else self._start_kernel()
+        if self.warm_start and hasattr(self, "kernel_"):  # type: ignore[attr-defined]
+            self._kernel_start = clone(self.kernel_)
+        elif self.kernel is not None:
+            self._kernel_start = clone(self.kernel)
+        else:
+            self._kernel_start = self._default_kernel(y, weights)
+        n_theta = self._kernel_start.n_dims if self.optimizer is not None else 0
+        announce(type(self).__name__, X.shape[0], max(2, getattr(self, "n_classes_", 2)), n_theta)
+
+    def _default_kernel(self, y: np.ndarray, weights: Any) -> Any:
+        likelihood = self._likelihood()
+        own = [getattr(likelihood, key) for key in likelihood.row_parameters]
+        columns = [value for value in own if np.ndim(value) == 1]
+        rows, w = few_rows(np.column_stack([self.X_train_, y, *columns]), weights)
+        X, few = self.X_train_[rows], some_rows(likelihood, rows)
+
+        def evidence(kernel: Any) -> float:
+            family = self._family(kernel, X)
+            return Evidence(few, family, y[rows], weights=w, tol=_ROUGH, own=False).fit(family.theta).elbo
+
+        return best_kernel(default_kernels(X, self._scale() ** 2), evidence)
 
     def _finish(self) -> None:
         n = self._kernel_start.n_dims
         self.kernel_ = self._kernel_start.clone_with_theta(self.theta_[:n])  # type: ignore[attr-defined]
 
-    def _mean(self) -> float:
+    @abstractmethod
+    def _likelihood(self) -> Likelihood:
+        """Of the training data."""
+
+    def _mean(self) -> Any:
+        """The prior mean of eta: a number, or one for each class (K,)."""
         return 0.0
 
     def _scale(self) -> float:
         """Of the latent function, where the kernel is ours to choose."""
         return 1.0
 
-    def _family(self) -> Family:
-        return KernelCovariance(self._kernel_start, self.X_train_, mean=self._mean())
+    def _has_intercept(self) -> bool:
+        return bool(self.fit_intercept)
+
+    def _model(self) -> tuple[Likelihood, Family]:
+        return self._likelihood(), self._family(self._kernel_start, self.X_train_)
+
+    def _family(self, kernel: Any, X: np.ndarray) -> Family:
+        # the mean as an offset: classes share a matrix
+        return KernelCovariance(kernel, X, offset=self._mean_at(X), level=self._level)
 
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        def one(X: np.ndarray) -> tuple[Any, ...]:
+            prior = np.maximum(diagonal(self.kernel_, X), 0.0) + self._level
+            return self._posterior.predict(cross=self._cross(X), variance=prior, offset=self._mean_at(X))
+
+        h, rho = self._in_blocks(X, one)
+        return h, rho
+
+    def _latent_mean(self, X: Any) -> np.ndarray:
+        def one(X: np.ndarray) -> tuple[Any, ...]:
+            return (self._posterior.predict_mean(cross=self._cross(X), offset=self._mean_at(X)),)
+
+        return self._in_blocks(X, one)[0]
+
+    def _cross(self, X: np.ndarray) -> np.ndarray:
+        """Covariance of new rows with the training rows (M, N)."""
+        out = evaluate(self.kernel_, X, self.X_train_)
+        return out + self._level if self._level else out
+
+    def _mean_at(self, X: np.ndarray) -> np.ndarray:
+        """The prior mean of eta at X, (M, 1) or (M, K)."""
+        return np.broadcast_to(self._mean(), (X.shape[0], np.size(self._mean())))
+
+    @property
+    def _posterior(self) -> Posterior:
+        return self.solution_.posterior  # type: ignore[attr-defined]
+
+    def _in_blocks(self, X: Any, one: Callable[[np.ndarray], tuple[Any, ...]]) -> list[np.ndarray]:
+        """``one`` of blocks of new rows, so that no covariance with the training rows is ever whole."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        posterior = self.solution_.posterior  # type: ignore[attr-defined]
-        cross = evaluate(self.kernel_, X, self.X_train_)
-        h, rho = posterior.predict(cross=cross, variance=np.maximum(diagonal(self.kernel_, X), 0.0))
-        return np.asarray(h), np.asarray(rho)
+        step = max(1, _BLOCK // self.X_train_.shape[0])
+        parts = [one(X[i : i + step]) for i in range(0, X.shape[0], step)]
+        return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -77,11 +140,18 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
     Parameters
     ----------
     kernel : kernel of sklearn.gaussian_process.kernels, optional
-        Default: ``1.0 * RBF(1.0)`` with both parameters learned (scikit-learn's own default learns nothing).
+        Default: a constant times an RBF, both parameters learned (scikit-learn's own default learns nothing). Its
+        length starts at a share of the typical distance between rows, and where columns differ in scale each may be
+        divided by its standard deviation (``ScaledRBF``): a few rows' evidence decides.
     optimizer : "fmin_l_bfgs_b" or None
         Learn the kernel's free hyperparameters by the evidence, or keep them.
     n_restarts_optimizer : int
         Further starts within the kernel's bounds.
+    fit_intercept : bool
+        Add a constant to the latent function, integrated out: a priori N(mean_, intercept_variance), one a class for
+        several. Without it a kernel that falls to 0 far from the data predicts even odds there.
+    intercept_variance : float
+        Never learned; wide on the scale of log odds.
     bound : {"best", "exact", "tilted", "log-sum"}
         "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
         "log-sum" is the paper's bound.
@@ -92,10 +162,14 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         Relative duality gap of every fit.
     random_state : int, RandomState or None
         Of the restarts.
+    progress : bool
+        Draw a live line while fitting.
 
     Attributes
     ----------
     kernel_ : the kernel with its learned hyperparameters
+    mean_ : float or array (K,)
+        The prior mean: with an intercept the log odds of all rows, or the logs of the classes' shares; 0 without one.
     classes_, n_classes_, X_train_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
 
@@ -115,23 +189,32 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         *,
         optimizer: str | None = "fmin_l_bfgs_b",
         n_restarts_optimizer: int = 0,
+        fit_intercept: bool = True,
+        intercept_variance: float = 10.0,
         bound: str = "best",
         warm_start: bool = False,
         copy_X_train: bool = True,
         tol: float = 1e-10,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.fit_intercept = fit_intercept
+        self.intercept_variance = intercept_variance
         self.bound = bound
         self.warm_start = warm_start
         self.copy_X_train = copy_X_train
         self.tol = tol
         self.random_state = random_state
+        self.progress = progress
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._class_likelihood(self.bound), self._family()
+    def _mean(self) -> Any:
+        return self.mean_
+
+    def _likelihood(self) -> Likelihood:
+        return self._class_likelihood(self.bound)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GaussianProcessClassifier:
         """Fit, and learn the kernel.
@@ -145,8 +228,9 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         """
         X, y = validate_data(self, X, y, dtype=np.float64)
         encoded = self._encode(y)
-        self._begin(X)
         weights = weights_of(sample_weight, X)
+        self.mean_ = self._levels(encoded, weights) if self._has_intercept() else 0.0
+        self._begin(X, encoded, weights)
         self._learn(encoded, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state)
         self._finish()
         return self
@@ -157,8 +241,9 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
 
     Parameters
     ----------
-    kernel, optimizer, n_restarts_optimizer, warm_start, copy_X_train, tol, random_state
-        As in ``GaussianProcessClassifier``.
+    kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
+    random_state, progress
+        As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.
 
@@ -184,26 +269,32 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
         *,
         optimizer: str | None = "fmin_l_bfgs_b",
         n_restarts_optimizer: int = 0,
+        fit_intercept: bool = True,
+        intercept_variance: float = 10.0,
         mean: str | float = "rate",
         warm_start: bool = False,
         copy_X_train: bool = True,
         tol: float = 1e-10,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.optimizer = optimizer
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.fit_intercept = fit_intercept
+        self.intercept_variance = intercept_variance
         self.mean = mean
         self.warm_start = warm_start
         self.copy_X_train = copy_X_train
         self.tol = tol
         self.random_state = random_state
+        self.progress = progress
 
     def _mean(self) -> float:
         return self.mean_
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._poisson, self._family()
+    def _likelihood(self) -> Likelihood:
+        return self._poisson
 
     def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> GaussianProcessPoissonRegressor:
         """Fit, and learn the kernel.
@@ -222,7 +313,7 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
         self._poisson = self._counts(y, exposure)
         weights = weights_of(sample_weight, X)
         self.mean_ = overall_log_rate(y, self._poisson.exposure, weights) if self.mean == "rate" else float(self.mean)
-        self._begin(X)
+        self._begin(X, y, weights)
         self._learn(y, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state)
         self._finish()
         return self

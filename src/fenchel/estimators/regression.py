@@ -16,7 +16,6 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from ..checks import choice, numeric
-from ..hyperparameters import Family
 from ..likelihoods.base import Likelihood
 from .base import weights_of
 from .gaussian_process import GaussianProcess
@@ -46,7 +45,8 @@ class _Generic(Regression):
         exposure, trials : float or array (M,), optional
             Default: 1.
         """
-        return self._mean_of(self._moments(X, exposure=exposure, trials=trials), return_std)
+        moments = self._moments if return_std else self._moments_for_mean
+        return self._mean_of(moments(X, exposure=exposure, trials=trials), return_std)
 
 
 class GaussianProcessRegressor(GaussianProcess, _Generic):
@@ -58,7 +58,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
     Parameters
     ----------
     kernel : kernel of sklearn.gaussian_process.kernels, optional
-        Of the latent function, on the scale of eta. Default: a constant times ``RBF(1.0)``, both learned.
+        Of the latent function, on the scale of eta. Default: as in ``GaussianProcessClassifier``.
     likelihood : str or Likelihood
         "gaussian", "laplace", "logistic", "student-t" (noise about eta; four degrees of freedom), "poisson",
         "negative-binomial", "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations,
@@ -73,7 +73,12 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         Learn the kernel and the likelihood's own parameters by the evidence, or keep them.
     learn_likelihood : bool
         Whether the likelihood's own parameters are learned too.
-    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state
+    fit_intercept : bool
+        Add a constant to the latent function, integrated out: a priori N(mean_, intercept_variance). Ordered levels
+        have cutpoints in its place.
+    intercept_variance : float
+        In units of the variance of y where eta is on its scale; never learned.
+    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress
         As in ``GaussianProcessClassifier``.
 
     Attributes
@@ -108,10 +113,13 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         optimizer: str | None = "fmin_l_bfgs_b",
         learn_likelihood: bool = True,
         n_restarts_optimizer: int = 0,
+        fit_intercept: bool = True,
+        intercept_variance: float = 10.0,
         warm_start: bool = False,
         copy_X_train: bool = True,
         tol: float = 1e-10,
         random_state: Any = None,
+        progress: bool = False,
     ) -> None:
         self.kernel = kernel
         self.likelihood = likelihood
@@ -120,10 +128,13 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         self.optimizer = optimizer
         self.learn_likelihood = learn_likelihood
         self.n_restarts_optimizer = n_restarts_optimizer
+        self.fit_intercept = fit_intercept
+        self.intercept_variance = intercept_variance
         self.warm_start = warm_start
         self.copy_X_train = copy_X_train
         self.tol = tol
         self.random_state = random_state
+        self.progress = progress
 
     def _mean(self) -> float:
         return self.mean_
@@ -131,8 +142,11 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
     def _scale(self) -> float:
         return self._response.scale
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._response.likelihood, self._family()
+    def _has_intercept(self) -> bool:
+        return bool(self.fit_intercept) and kind(self._response.likelihood) not in ORDERED
+
+    def _likelihood(self) -> Likelihood:
+        return self._response.likelihood
 
     def fit(
         self,
@@ -166,7 +180,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         if isinstance(self.mean, str):
             choice(type(self).__name__, "mean", self.mean, ("link",), "Or a number.")
         self.mean_ = self._response.level if isinstance(self.mean, str) else float(self.mean)
-        self._begin(X)
+        self._begin(X, y, weights)
         learned, own = self.optimizer is not None, self.learn_likelihood
         self._learn(y, weights, learned, self.n_restarts_optimizer, self.random_state, own)
         self._finish()

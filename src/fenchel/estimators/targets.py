@@ -22,7 +22,7 @@ from ..likelihoods.base import Likelihood
 from .base import LatentGaussianEstimator, levels_of
 from .predictive import draws, mean_quantiles
 from .predictive import quantiles as quantiles_of
-from .responses import DURATIONS, LABELS, NAMES, Response, at_rows, encoded, kind
+from .responses import DURATIONS, LABELS, NAMES, NOISE, Response, at_rows, encoded, kind
 
 
 def _has(method: str, what: str, kinds: tuple[str, ...]) -> Callable[[Any], bool]:
@@ -58,6 +58,14 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         check_is_fitted(self)
         h, rho = self._predictors(X)
         return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, rho
+
+    def _moments_for_mean(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
+        """The same where the mean of y alone is wanted: under noise about eta it is eta's, whatever the variance."""
+        check_is_fitted(self)
+        if kind(self.likelihood_) not in NOISE:
+            return self._moments(X, **rows)
+        h = self._latent_mean(X)
+        return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, np.zeros_like(h)
 
     def _labels(self, levels: np.ndarray) -> np.ndarray:
         return levels if self._response.classes is None else self.classes_[levels.astype(int)]

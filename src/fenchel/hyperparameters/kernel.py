@@ -1,4 +1,4 @@
-"""A Gaussian process: Sigma = kernel(X), a scikit-learn kernel, with its hyperparameters.
+"""A Gaussian process: Sigma = kernel(X) + level 11', a scikit-learn kernel, with its hyperparameters.
 
 d elbo / d theta = sum_ij G_ij dK_ij/dtheta,   G = dP/dSigma summed over the predictors, contracted (see kernels.py)
 """
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..kernels import contract, evaluate
+from ..kernels import contract, evaluate, is_covariance, refuse_compound
 from ..linalg.arrays import to_numpy
-from ..priors.dense import DenseCovariance
+from ..linalg.threads import FEW, one_thread
+from ..priors.dense import DenseCovariance, checked_covariance
 from ..solvers.solution import Solution
 from .base import Family
 
@@ -26,6 +27,9 @@ class KernelCovariance(Family):
         Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
     X : array (L, D)
     mean, design, offset : as in ``DenseCovariance``
+    level : float
+        Prior variance of a constant added to the function: it is integrated out with the function itself. New points
+        share it: add it to their covariance with the latents, and to their own variance.
     log_prior : callable, optional
         theta -> (log density, gradient); see ``hyperparameters.priors``.
 
@@ -40,15 +44,26 @@ class KernelCovariance(Family):
     """
 
     def __init__(
-        self, kernel: Any, X: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, log_prior: Any = None
+        self,
+        kernel: Any,
+        X: Any,
+        mean: Any = 0.0,
+        design: Any = None,
+        offset: Any = 0.0,
+        log_prior: Any = None,
+        level: float = 0.0,
     ) -> None:
+        refuse_compound(kernel)
         X = finite("KernelCovariance", "X", numeric("KernelCovariance", "X", X))
         if X.ndim != 2:
             raise problem("KernelCovariance", f"X has shape {X.shape}", "(L, D)", "Use x[:, None] for one input.")
         self.kernel, self.X = kernel, X
         self.mean, self.design, self.offset = mean, design, offset
-        self._log_prior = log_prior
-        self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, its covariance
+        if not 0.0 <= level < np.inf:
+            raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
+        self.level, self._log_prior = float(level), log_prior
+        self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, Sigma
+        self._scratch: Any = None  # one copy of the kernel that every theta is set on, where a clone costs a fit
 
     @property
     def theta(self) -> np.ndarray:
@@ -71,19 +86,32 @@ class KernelCovariance(Family):
         return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
 
     def at(self, theta: np.ndarray) -> DenseCovariance:
-        kernel = self.kernel_at(theta)
-        K = evaluate(kernel, self.X)
-        self._known = (np.array(theta, dtype=np.float64), kernel, K)
-        return DenseCovariance.trusted(K, self.mean, self.design, self.offset)
+        theta = np.array(theta, dtype=np.float64)
+        if self._known is None or not np.array_equal(self._known[0], theta):
+            if self._scratch is None:
+                self._scratch = self.kernel_at(theta)
+            else:
+                self._scratch.theta = theta
+            kernel = self._scratch
+            K = evaluate(kernel, self.X)
+            known = is_covariance(kernel, self.X.shape[1])
+            if not known:
+                checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
+            # a user's kernel may keep its K
+            Sigma = np.add(K, self.level, out=K if known else None) if self.level else K
+            self._known = (theta, kernel, Sigma)
+        return DenseCovariance.trusted(self._known[2], self.mean, self.design, self.offset)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
-        blocks = solution.posterior.gradient_covariance()
-        G = to_numpy(blocks.pop(0))
-        while blocks:
-            G = G + to_numpy(blocks.pop(0))
-        if self._known is not None and np.array_equal(self._known[0], theta):
-            return contract(self._known[1], self.X, G, self._known[2])
-        return contract(self.kernel_at(theta), self.X, G)
+        with one_thread(self.X.shape[0] <= FEW):
+            blocks = solution.posterior.gradient_covariance()
+            G = to_numpy(blocks.pop(0))
+            while blocks:
+                G = G + to_numpy(blocks.pop(0))
+            if self._known is not None and np.array_equal(self._known[0], theta):
+                Sigma = self._known[2]
+                return contract(self._known[1], self.X, G, Sigma - self.level if self.level else Sigma)
+            return contract(self.kernel_at(theta), self.X, G)
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))

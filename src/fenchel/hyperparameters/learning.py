@@ -24,10 +24,15 @@ from ..solvers.progress import reporting
 from ..solvers.solution import Solution
 from .base import Family
 
-_FTOL = 2.2e-9  # relative progress below which a search ends: scipy's own, and scikit-learn's
+_FTOL = 1e-15  # the slope ends a search, not slow progress: that one is all rounding
+_NOTHING = 1e-12  # of |elbo|: a rise that is rounding
+_AT = 1e-4  # nearer to a bound than this, theta is at it
+_NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
+_ROUNDS = 6  # searches in a row, each from where the last gave up
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
-_LIKELIHOOD_REACH = 10.0  # a likelihood's own parameters stay within this of where they start
+_DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
+_HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 
 
 @dataclass
@@ -44,12 +49,17 @@ class Learned:
     gradient : array
         Of the objective at theta.
     converged : bool
-        The search ended at a point where no allowed direction rises any more, and the fit there is certified.
+        No slope within the bounds exceeds ``gtol``, and the fit there is certified to ``tol``, or, where double
+        precision ends before, to a gap that moves no slope by ``gtol``; the status says which.
     status : str
     n_evaluations, n_newton : int
         Inner fits, and their iterations in all.
     restarts : list of (theta, objective)
         Where each start ended, the best first.
+    at_bounds : dict of int to str
+        The entries of theta that ended at a bound, "lower" or "upper".
+    held : tuple of int
+        Those of them where the objective still rises beyond the bound: the bound decides them, not the data.
     """
 
     theta: np.ndarray
@@ -63,6 +73,8 @@ class Learned:
     n_evaluations: int
     n_newton: int
     restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
+    at_bounds: dict[int, str] = field(default_factory=dict)
+    held: tuple[int, ...] = ()
 
 
 class Evidence:
@@ -78,17 +90,40 @@ class Evidence:
         tol: float = 1e-10,
         max_iter: int = 200,
         own: bool = True,
+        progress: bool = False,
     ) -> None:
         self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
-        self.tol, self.max_iter = tol, max_iter
+        self.tol, self.max_iter, self.progress = tol, max_iter, progress
+        self.on_iteration: Callable[[dict[str, float]], Any] | None = None  # hears the iterations of every fit
         self.n_family = family.theta.size
         self.start = np.concatenate([family.theta, likelihood.theta if own else np.zeros(0)])
-        own_bounds = self.start[self.n_family :, None] + np.array([[-_LIKELIHOOD_REACH, _LIKELIHOOD_REACH]])
-        self.bounds = np.concatenate([family.bounds.reshape(-1, 2), own_bounds.reshape(-1, 2)])
+        self.bounds = np.concatenate([family.bounds.reshape(-1, 2), self._own_bounds()])
         self.last: Solution | None = None
         self.slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
+        self.limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
         self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
         self.n_evaluations = self.n_newton = 0
+
+    def _own_bounds(self) -> np.ndarray:
+        """Of the likelihood's own parameters: as it reads them off the data, with where they start inside."""
+        own = self.start[self.n_family :]
+        if own.size == 0:
+            return np.zeros((0, 2))
+        seen = self.likelihood.prepare(self.y, self.weights)["weight"] > 0.0
+        bounds = self.likelihood.theta_bounds(np.where(seen, np.asarray(self.y, dtype=np.float64), np.nan))
+        return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
+
+    def rising(self, theta: np.ndarray, gradient: np.ndarray) -> float:
+        """The largest slope within the bounds."""
+        return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
+
+    def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
+        """Which entries are at a bound, and which of them would go on beyond it. Equal bounds are no choice."""
+        out: dict[int, str] = {}
+        for i, (low, high) in enumerate(self.bounds):
+            if high - low > _AT and not low + _AT < theta[i] < high - _AT:
+                out[i] = "lower" if theta[i] <= low + _AT else "upper"
+        return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)
 
     def begin(self, solution: Solution | None) -> None:
         """Forget the path; the next fit starts at ``solution``, or cold."""
@@ -113,17 +148,26 @@ class Evidence:
         first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
         return first, self.likelihood.with_theta(own) if own.size else self.likelihood
 
+    def reachable(self, theta: np.ndarray) -> float:
+        """``tol``, or near a point where rounding ended a fit before it, what that one reached: not asked for again."""
+        if self.limit is None or np.abs(self.limit[0] - theta).max(initial=0.0) > _NEAR:
+            return self.tol
+        return max(self.tol, self.limit[1])
+
     def fit(self, theta: np.ndarray) -> Solution:
         """The inner fit at theta."""
         first, likelihood = self.split(theta)
-        tol = self.tol
+        tol = self.reachable(theta)
         if self.slope is not None and self.last is not None:
             scale = max(1.0, abs(self.last.elbo))
             tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
-        prior, rest = self.family.at(first), {"weights": self.weights}
-        self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, self.predicted(theta), **rest)
+        prior, rest = self.family.at(first), {"weights": self.weights, "callback": self.on_iteration}
+        start, seen = self.predicted(theta), self.progress
+        self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, start, seen, **rest)
         self.n_evaluations += 1
         self.n_newton += self.solution.n_iter
+        if not self.solution.optimal and np.isfinite(self.solution.gap):
+            self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
         if np.isfinite(self.solution.elbo):
             self.last = self.solution
             self.path = [*self.path[-theta.size :], (np.array(theta, dtype=np.float64), to_numpy(self.solution.s))]
@@ -138,8 +182,7 @@ class Evidence:
         if theta.size > self.n_family:
             gradient = np.concatenate([gradient, sol.likelihood_gradient()])
         if self.slope is not None:
-            inward = np.clip(theta + gradient, *self.bounds.T) - theta
-            self.slope = float(np.abs(inward).max(initial=0.0))
+            self.slope = self.rising(theta, gradient)
         return sol.elbo + value, gradient
 
 
@@ -170,7 +213,8 @@ def learn(
     learn_likelihood : bool
         Whether the likelihood's own parameters (a variance, cutpoints) are learned too.
     n_restarts : int
-        Further starts, drawn uniformly within the (finite) bounds with ``rng``.
+        Further starts, drawn uniformly within the (finite) bounds with ``rng``; the likelihood's own parameters within
+        a factor of e^10 of where they start.
     tol : float
         Relative gap of the inner fits.
     max_iter : int
@@ -210,8 +254,18 @@ def learn(
     if n_restarts:
         if not np.isfinite(evidence.bounds).all():
             raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")
-        starts += list(np.random.default_rng(rng).uniform(lower, upper, size=(n_restarts, lower.size)))
-    with reporting(progress, f"learning {first.size} hyperparameters", callback) as report:
+        reach = np.where(np.arange(first.size) < evidence.n_family, np.inf, _DRAWN)
+        low, high = np.maximum(lower, starts[0] - reach), np.minimum(upper, starts[0] + reach)
+        starts += list(np.random.default_rng(rng).uniform(low, high, size=(n_restarts, lower.size)))
+    with reporting(progress, f"learning {first.size} hyperparameters", None) as draw:
+
+        def report(row: dict[str, float]) -> None:
+            for listener in (draw, callback):
+                if listener is not None:
+                    listener(row)
+
+        if draw is not None:  # a fit of many rows takes minutes: its iterations show too, numbered by the evaluation
+            evidence.on_iteration = lambda row: draw({**row, "iteration": evidence.n_evaluations + 1.0})
         ends = [_climb(evidence, starts[0], max_iter, gtol, report)]
         for start in starts[1:]:
             with suppress(Refusal):  # a random start beyond double precision is none
@@ -227,10 +281,9 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
     import time
 
     began = time.perf_counter()
-    lower, upper = evidence.bounds.T
     best: tuple[float, np.ndarray, np.ndarray, Solution] | None = None
     evidence.begin(None)
-    evidence.slope, scale = 0.0, 1.0
+    evidence.slope, evidence.limit, scale = 0.0, None, 1.0
 
     def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
@@ -266,35 +319,53 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
             )
         return -scale * value, -scale * gradient
 
-    if start.size == 0:
-        negative(start)
-        message, success = "nothing to learn", True
-    else:
+    def certify() -> None:
+        """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
+        nonlocal best
+        evidence.slope = None
+        assert best is not None
+        _, theta, _, solution = best
+        tol = evidence.reachable(theta)
+        short = solution.gap - solution.rounding  # no fit gets below its rounding
+        if solution.tol > tol if np.isinf(solution.gap) else short > tol * max(1.0, abs(solution.elbo)):
+            evidence.begin(solution)
+            best = None
+            negative(theta)
+
+    theta, message, n_steps, rounds = start, "; nothing to learn", 0, 0
+    before, slope = negative(theta)
+    while start.size and rounds < _ROUNDS and n_steps < max_iter:
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
-        scale = 1.0 / max(1.0, float(np.linalg.norm(negative(start)[1])))
-        options = {"maxiter": max_iter, "gtol": scale * gtol, "ftol": _FTOL, "maxfun": 20 * max_iter}
-        found = minimize(negative, start, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
-        if found.status == 2 and best is not None:  # its search failed: where a loose fit's error is felt, fit exactly
-            evidence.slope = None
-            evidence.begin(best[3])
-            theta, best = best[1], None
-            found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
-        message, success = str(found.message), bool(found.success)
+        scale = 1.0 / max(1.0, float(np.linalg.norm(slope)))
+        options = {"maxiter": max_iter - n_steps, "gtol": scale * gtol, "ftol": _FTOL, "maxfun": 20 * max_iter}
+        found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
+        message, n_steps, rounds, scale = f"; {found.message.lower()}", n_steps + int(found.nit), rounds + 1, 1.0
+        exact = evidence.slope is None
+        certify()
+        assert best is not None
+        risen, theta, slope = before + best[0], best[1], best[2]
+        if evidence.rising(theta, slope) <= gtol or (exact and risen <= _NOTHING * abs(before)):
+            break  # flat; or not even exact fits rise any more
+        before = -best[0]
+    evidence.limit = None  # what is returned was asked for all of tol
+    certify()
     assert best is not None
     value, theta, gradient, solution = best
-    allowed = evidence.tol * max(1.0, abs(solution.elbo))
-    loose = solution.tol > evidence.tol if np.isinf(solution.gap) else solution.gap > allowed
-    if loose:  # what is returned is certified
-        evidence.slope = None
-        evidence.begin(solution)
-        value, gradient = evidence(theta)
-        solution = evidence.solution
     first, likelihood = evidence.split(theta)
-    projected = np.clip(theta + gradient, lower, upper) - theta
-    slope = float(np.abs(projected).max(initial=0.0))
-    converged = success and solution.optimal
-    status = (
-        f"{'converged' if converged else 'not converged'}: largest projected slope {slope:.1e}; {message.lower()}; "
+    slope_left = evidence.rising(theta, gradient)
+    rounded = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
+    converged = slope_left <= gtol and (solution.optimal or rounded)
+    out = Learned(theta, likelihood, evidence.family.at(first), solution, value, gradient, converged, "", 0, 0)
+    out.at_bounds, out.held = evidence.at_bounds(theta, gradient, gtol)
+    out.status = (
+        f"{'converged' if converged else 'not converged'}: largest projected slope {slope_left:.1e} "
+        f"{'<=' if slope_left <= gtol else '>'} {gtol:.1e}{message}; {_said(evidence, out.at_bounds)}"
         f"inner fit: {solution.status}"
     )
-    return Learned(theta, likelihood, evidence.family.at(first), solution, value, gradient, converged, status, 0, 0)
+    return out
+
+
+def _said(evidence: Evidence, at_bounds: dict[int, str]) -> str:
+    """The parameters at a bound, for the status."""
+    names = [*evidence.family.names, *(f"{evidence.likelihood.name}.theta[{i}]" for i in range(evidence.start.size))]
+    return "".join(f"{names[i]} is at its {side} bound; " for i, side in at_bounds.items())

@@ -265,6 +265,13 @@ class Likelihood(ABC):
         """The same likelihood with other parameters."""
         return self
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """Where theta may lie when it is learned from y (N,), NaN where unobserved: (n_theta, 2).
+
+        A likelihood that knows nothing better stays within e^10 of where it stands.
+        """
+        return np.asarray(self.theta[:, None] + np.array([[-10.0, 10.0]]))
+
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
         """dpsi/dtheta at eta (N, M): (n_theta, N, M). Needed by the exact mode of a likelihood with parameters."""
         raise NotImplementedError(f"{self.name} does not implement theta_slopes(); learning its parameters needs it.")

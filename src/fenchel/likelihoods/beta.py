@@ -227,6 +227,10 @@ class Beta(Likelihood):
     def with_theta(self, theta: np.ndarray) -> Beta:
         return Beta(float(np.exp(theta[0])), self.bound)
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """Up to where log Gamma(phi) has no digit left behind the sixth."""
+        return np.log([[1e-3, 1e8]])
+
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         """The inflections move with phi too, but psi'' = 0 there: the tangent of the slope is the slope's tangent."""
 

@@ -49,6 +49,10 @@ class Cumulative(Likelihood):
         steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
         return type(self)(np.cumsum(steps), self.bound)
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """Cutpoints grow with the latent function, whose standard deviation may reach a hundred."""
+        return np.array([[-1e3, 1e3], *(np.log([1e-8, 1e3]) for _ in self.cutpoints[1:])])
+
     @abstractmethod
     def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         """-df/dhi and df/dlo of each observation (N,), 0 at an open end."""

@@ -16,6 +16,7 @@ import numpy as np
 from ..checks import first_value, positive, problem, vector
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from .base import Rows, flat
+from .ranges import log_noise_variance
 from .scalar import ExponentialLikelihood
 
 
@@ -78,6 +79,11 @@ class Gamma(ExponentialLikelihood):
 
     def with_theta(self, theta: np.ndarray) -> Gamma:
         return Gamma(float(np.exp(theta[0])))
+
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """1/k is near the noise variance of log y."""
+        lower, _ = log_noise_variance(np.log(y), 1.0 / self.shape)
+        return np.array([[np.log(1e-4), -lower]])
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp, y, k = namespace(h), rows["y"], self.shape

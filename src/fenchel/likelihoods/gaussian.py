@@ -16,6 +16,7 @@ from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, flat
 from .potentials import Quadratic
+from .ranges import log_noise_variance
 from .sites import Domain, Loss, Site
 
 
@@ -90,6 +91,11 @@ class Gaussian(Likelihood):
 
     def with_theta(self, theta: np.ndarray) -> Gaussian:
         return Gaussian(float(np.exp(theta[0]))) if np.size(theta) else self
+
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        if np.ndim(self.variance) != 0:
+            return np.zeros((0, 2))
+        return np.array([log_noise_variance(y, float(self.variance))])
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         if np.ndim(self.variance) != 0:

@@ -242,6 +242,10 @@ class Mixed(Likelihood):
             i += n
         return Mixed(parts, self.which)
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        own = [part.theta_bounds(np.where(self.which == i, y, np.nan)) for i, part in enumerate(self.parts)]
+        return np.concatenate([bounds.reshape(-1, 2) for bounds in own])
+
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         out = [np.zeros(0)]
         for i, part in enumerate(self.parts):

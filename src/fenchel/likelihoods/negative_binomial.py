@@ -163,6 +163,10 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
     def with_theta(self, theta: np.ndarray) -> NegativeBinomial:
         return NegativeBinomial(float(np.exp(theta[0])), self.exposure, self.bound)
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """Up to where the largest count has a millionth more variance than a Poisson's."""
+        return np.log([[1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]])
+
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp, n, loss = namespace(h), rows["trials"], self.loss(h, rho, rows)
         softened = loss.value - rows["constant"] + rows["y"] * h[:, 0]  # Phi

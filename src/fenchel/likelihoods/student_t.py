@@ -126,6 +126,11 @@ class StudentT(NoiseLikelihood):
             out.df = 1.0 + float(np.exp(theta[0]))
         return out
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """nu from Cauchy's to where nothing tells it from a normal."""
+        nu = [np.log([1e-3, 1e6])] if self.learn_df else []
+        return np.array([*nu, *super().theta_bounds(y)])
+
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         scale = super().theta_gradient(h, rho, rows)
         if not self.learn_df:

@@ -28,6 +28,7 @@ import numpy as np
 from ..checks import choice, positive, vector
 from ..linalg.arrays import Array, namespace, to_numpy
 from .base import Likelihood, Rows, flat
+from .ranges import log_noise_variance
 from .sites import Loss
 
 _POINT = 1e-20  # a variance, relative to the squared distance from the kink, below which a normal is a point
@@ -107,6 +108,9 @@ class NoiseLikelihood(Likelihood):
         out = copy.copy(self)
         out.scale = float(np.exp(theta[-1]))
         return out
+
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        return np.array([log_noise_variance(y, self.scale**2, robust=True)]) / 2
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         loss, xp = self.loss(h, rho, rows), namespace(h)

@@ -19,6 +19,7 @@ import numpy as np
 from ..checks import first, first_value, number, numeric, positive, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
 from .base import Rows, flat
+from .ranges import log_noise_variance
 from .scalar import ExponentialLikelihood
 
 _RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
@@ -246,6 +247,12 @@ class Weibull(ProportionalHazards):
 
     def with_theta(self, theta: np.ndarray) -> Weibull:
         return Weibull(float(np.exp(theta[0])), self.event)
+
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """1/k^2 is near the noise variance of log t."""
+        with np.errstate(divide="ignore"):
+            lower, _ = log_noise_variance(np.log(y), self.shape**-2.0)
+        return np.array([[np.log(1e-4), -lower / 2]])
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp = namespace(h)

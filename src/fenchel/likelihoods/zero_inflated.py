@@ -136,6 +136,10 @@ class ZeroInflatedPoisson(Likelihood):
     def with_theta(self, theta: np.ndarray) -> ZeroInflatedPoisson:
         return ZeroInflatedPoisson(float(sigmoid(np.asarray(float(theta[0])))), self.exposure)
 
+    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
+        """pi and 1 - pi down to 1e-8."""
+        return np.log(1e8) * np.array([[-1.0, 1.0]])
+
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp, y, pi = namespace(h), rows["y"], self.probability
         with np.errstate(over="ignore"):

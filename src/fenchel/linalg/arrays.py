@@ -16,7 +16,7 @@ Namespace: TypeAlias = Any
 
 def namespace(x: Array) -> Namespace:
     """The array-API namespace ``x`` belongs to; numpy for lists, numbers and pandas objects."""
-    if isinstance(x, np.ndarray | float | int | list | tuple | np.generic):
+    if type(x) is np.ndarray or isinstance(x, np.ndarray | float | int | list | tuple | np.generic):
         return np
     if type(x).__module__.split(".")[0] in ("torch", "cupy", "jax", "jaxlib", "dask"):
         import array_api_compat

@@ -13,9 +13,12 @@ A C-ordered matrix is the transpose of what Fortran sees, so LAPACK is told "upp
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from .arrays import Array, is_numpy, namespace, to_numpy
+from .threads import one_thread
 
 
 class NotPositiveDefinite(ArithmeticError):
@@ -24,16 +27,25 @@ class NotPositiveDefinite(ArithmeticError):
 
 _LEAF = 2048  # where the recursions over halves hand over to the library
 _BLOCK = 32768  # entries an elementwise block may hold: it and its operands stay in cache
+_SMALL = 512  # rows up to which a whole matrix is in cache, and one call on all of it beats many on its triangle
+_ALONE = 800  # rows below which LAPACK's lauum is faster on one thread, 20 times beside another busy process
 
 
-def _row_blocks(n: int) -> list[tuple[int, int]]:
+@lru_cache(maxsize=64)
+def _row_blocks(n: int) -> tuple[tuple[int, int], ...]:
     """Row ranges (i0, i1) that cover the lower triangle in pieces of at most about _BLOCK entries."""
     out, i0 = [], 0
     while i0 < n:
         i1 = min(n, i0 + max(4, _BLOCK // max(i0 + 1, 256)))
         out.append((i0, i1))
         i0 = i1
-    return out
+    return tuple(out)
+
+
+@lru_cache(maxsize=8)
+def _lower(n: int) -> np.ndarray:
+    """True on and below the diagonal, for a small n."""
+    return np.tri(n, dtype=bool)
 
 
 def empty_square(n: int, like: Array) -> Array:
@@ -100,7 +112,8 @@ def inverse_from(Linv: Array) -> Array:
     if is_numpy(Linv):
         from scipy.linalg.lapack import dlauum
 
-        return dlauum(Linv.T, lower=0, overwrite_c=1)[0].T
+        with one_thread(Linv.shape[0] < _ALONE):
+            return dlauum(Linv.T, lower=0, overwrite_c=1)[0].T
     xp = namespace(Linv)
     out = xp.zeros_like(Linv)
     _gram_into(out, xp.tril(Linv), 0, Linv.shape[0])
@@ -178,6 +191,8 @@ def multiply_symmetric(A: Array, b: Array) -> Array:
 def symmetrised(A: Array) -> Array:
     """The full matrix of a lower triangle, as a new array."""
     if is_numpy(A):
+        if A.shape[0] <= _SMALL:
+            return np.where(_lower(A.shape[0]), A, A.T)
         out = np.array(A)
         for i0, i1 in _row_blocks(A.shape[0]):
             out[:i0, i0:i1] = out[i0:i1, :i0].T
@@ -195,6 +210,9 @@ def column_squares(T: Array) -> Array:
         xp = namespace(T)
         return xp.sum(xp.tril(T) ** 2, axis=0)
     n = T.shape[0]
+    if n <= _SMALL:
+        low = np.where(_lower(n), T, 0.0)
+        return np.einsum("ij,ij->j", low, low)
     out = np.zeros(n)
     for i0, i1 in _row_blocks(n):
         out[:i0] += np.einsum("ij,ij->j", T[i0:i1, :i0], T[i0:i1, :i0])
@@ -297,6 +315,9 @@ def multiply_hadamard(A: Array, B: Array, b: Array) -> Array:
     """(A o B) b for symmetric A and B valid in their lower triangles, without forming A o B."""
     if not is_numpy(A):
         return (symmetrised(A) * symmetrised(B)) @ b
+    if A.shape[0] <= _SMALL:
+        with np.errstate(all="ignore"):  # what stands above the diagonal may be anything, and is not read
+            return multiply_symmetric(A * B, b)
     from scipy.linalg.blas import dgemv
 
     out = np.zeros(A.shape[0])

@@ -57,7 +57,7 @@ def logistic_moments(h: Array, rho: Array) -> Array:
 
 
 def _fill(out: np.ndarray, where: np.ndarray, values: Callable[..., np.ndarray], step: int = _FEW) -> None:
-    index = np.flatnonzero(where)
+    index = where.nonzero()[0]
     for i in range(0, index.size, step):
         part = index[i : i + step]
         out[:, part] = values(part)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
-from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -19,6 +18,8 @@ import numpy as np
 
 from .arrays import Array, asarray, namespace
 from .standardized import Shifted, Standardized, is_sparse
+from .threads import libraries as _blas
+from .threads import one_thread
 
 _CACHE = 1 << 16  # entries of a block: it and a copy of it stay in the second-level cache
 _FEWEST = 256  # rows of a block: fewer do not repay the call
@@ -36,13 +37,6 @@ def block_rows(width: int) -> int:
     return max(_FEWEST, _CACHE // max(1, width))
 
 
-@cache
-def _blas() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="blas")
-
-
 def on_every_core(n: int, width: int, stretch: Callable[[int, int], T]) -> list[T]:
     """stretch(i, j) for stretches of rows that cover 0..n, in order: as many as BLAS may use threads."""
     if n * width < _SMALL:
@@ -51,7 +45,7 @@ def on_every_core(n: int, width: int, stretch: Callable[[int, int], T]) -> list[
 
     blas = _blas()
     cores = max((library["num_threads"] for library in blas.info()), default=1)
-    with blas.limit(limits=1):
+    with one_thread():
         if cores == 1 or n * width < _PARALLEL:
             return [stretch(0, n)]
         edges = [n * c // cores for c in range(cores + 1)]

@@ -152,6 +152,7 @@ class Predictors(ABC):
     extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
     has_weights: bool = False  # whether alpha' S alpha is computed as the norm of ``weights_of(alpha)``
     correlated: bool = False  # whether the predictors of one observation are, a priori
+    small: bool = False  # whether its matrices are so small that BLAS does better on one thread
 
     @property
     @abstractmethod
@@ -212,8 +213,8 @@ class Predictors(ABC):
     @abstractmethod
     def predict(
         self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
-    ) -> tuple[Array, Array]:
-        """Mean and variance (M, C) of W* z + offset* at new rows."""
+    ) -> tuple[Array, Array | None]:
+        """Mean and variance (M, C) of W* z + offset* at new rows; None for a variance that was not wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +226,7 @@ class NewRows:
     variance: Any = None  # (M,) or (M, C): Var(eta*) a priori; needed with cross
     mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross
     offset: Any = 0.0
+    mean_only: bool = False  # no variance is wanted, and none is computed
 
 
 class Prior(ABC):

@@ -146,7 +146,7 @@ class BatchedPredictors(Predictors):
 
     def predict(
         self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array | None]:
         raise _refusal("predict")
 
 

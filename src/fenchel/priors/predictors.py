@@ -28,6 +28,8 @@ class Blocks:
 
     def split(self, x: Array) -> list[Array]:
         """(N, C) -> one flat (R,) for each block."""
+        if self.n_predictors == 1:
+            return [x[:, 0]]
         xp = namespace(x)
         if len(self.groups) == 1 and x.shape[1] == self.n_predictors:
             return [xp.reshape(x, (-1,))]
@@ -35,6 +37,8 @@ class Blocks:
 
     def join(self, parts: Sequence[Array]) -> Array:
         """One flat (R,) a block -> (N, C)."""
+        if self.n_predictors == 1:
+            return parts[0][:, None]
         xp = namespace(parts[0])
         if len(self.groups) == 1:
             return xp.reshape(parts[0], (-1, self.n_predictors))
@@ -199,23 +203,25 @@ class LatentPredictors(Predictors):
     # -- prediction --------------------------------------------------------------------------------
     def predict(
         self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
-    ) -> tuple[Array, Array]:
+    ) -> tuple[Array, Array | None]:
         rows, m = self.new_rows(new)
         if new.design is not None:
             shifts = zip(self.latents, rows, self._shifts(alpha, weights), strict=True)
             means = [z.multiply(row, z.mean - shift) for z, row, shift in shifts]
         else:
             means = [-(row @ a) for row, a in zip(rows, self.adjoints(alpha), strict=True)]
-        spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
+        spread = None
+        if not new.mean_only:
+            spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
         return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread)
 
-    def assemble(self, new: NewRows, mean: Array, spread: Array) -> tuple[Array, Array]:
+    def assemble(self, new: NewRows, mean: Array, spread: Array | None) -> tuple[Array, Array | None]:
         """Mean and variance (M, C) from W* m and its variance, or from what the latents say and how much they know."""
         m = mean.shape[0]
         mean = mean + self._per_row("offset", new.offset, m)
         if new.design is not None:
             return mean, spread
-        if new.variance is None:
+        if new.variance is None and not new.mean_only:
             raise problem(
                 "posterior.predict", "variance is missing", "the prior variance of each new predictor with cross"
             )
@@ -227,6 +233,9 @@ class LatentPredictors(Predictors):
                 "the prior mean at the new points, because the prior's own mean is a vector",
                 "Pass mean=....",
             )
+        mean = mean + self._per_row("mean", given, m)
+        if spread is None:
+            return mean, None
         prior = self._per_row("variance", new.variance, m)
         left = prior - spread
         xp = namespace(left)
@@ -237,7 +246,7 @@ class LatentPredictors(Predictors):
                 "variance = Var(eta*) and cross = Cov(eta*, z) of one prior",
                 "Check that both come from the kernel of the fit.",
             )
-        return mean + self._per_row("mean", given, m), xp.where(left > 0.0, left, xp.zeros_like(left))
+        return mean, xp.where(left > 0.0, left, xp.zeros_like(left))
 
     def _per_row(self, name: str, value: Any, m: int) -> Array:
         """A number, (M,) or (M, C) as (M, C) on the prior's device."""

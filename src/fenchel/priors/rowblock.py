@@ -46,6 +46,7 @@ class RowFactor:
         self.matrix: Array | None = None
         self.holds = ""  # "L", "L^-1", "B^-1" or "Vt": B^-1 as PosteriorProducts keeps it
         self._products: PosteriorProducts | None = None
+        self._marginals: tuple[Array, Array] | None = None
         self._factorise()
         self.log_det = dense.log_det(self.matrix)
 
@@ -74,6 +75,14 @@ class RowFactor:
             self.matrix, self.holds = dense.inverse_from(self.L_inverse()), "B^-1"
         return self.matrix
 
+    def copy_of_B_inverse(self) -> Array:
+        """B^-1 in memory of its own, with no factorisation where the matrix holds it already."""
+        copied = namespace(self.lam).asarray
+        if self.matrix is None or self.holds not in ("B^-1", "Vt"):
+            return dense.inverse_from(copied(self.L_inverse(), copy=True))
+        out = copied(self.matrix, copy=True)
+        return dense.set_diagonal(out, self.marginals()[1]) if self.holds == "Vt" else out
+
     def release(self) -> Array:
         """Hand over the memory, as B^-1."""
         out, self.matrix = self.B_inverse(), None
@@ -97,7 +106,12 @@ class RowFactor:
             self.block.give(self.matrix)
 
     def marginals(self) -> tuple[Array, Array]:
-        """diag Vt and 1 - lam diag Vt = diag B^-1."""
+        """diag Vt and 1 - lam diag Vt = diag B^-1; computed once."""
+        if self._marginals is None:
+            self._marginals = self._compute_marginals()
+        return self._marginals
+
+    def _compute_marginals(self) -> tuple[Array, Array]:
         xp, S, lam = namespace(self.lam), self.block.diagonal, self.lam
         Linv = self.L_inverse()
         cavity = dense.column_squares(Linv)

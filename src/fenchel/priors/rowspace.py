@@ -22,6 +22,7 @@ import numpy as np
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.cg import conjugate_gradients
+from ..linalg.threads import FEW
 from .base import EPS, NewtonSystem, Product
 from .latents import Latents
 from .predictors import BlockFactor, Blocks, LatentPredictors
@@ -52,6 +53,7 @@ class RowPredictors(LatentPredictors):
                     made[id(z)] = RowBlock(z.Sigma if plain else z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
+        self.small = all(row.n <= FEW for row in self.rows)
 
     def apply(self, alpha: Array) -> Array:
         parts = self.blocks.split(alpha)
@@ -261,8 +263,7 @@ class RowsFactor(BlockFactor):
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            Binv = dense.inverse_from(namespace(a).asarray(part.L_inverse(), copy=True))
-            G = z.pull_back(W, dense.symmetrised(dense.scale_symmetric(Binv, part.root)))
+            G = z.pull_back(W, dense.symmetrised(dense.scale_symmetric(part.copy_of_B_inverse(), part.root)))
             G *= -0.5
             G += (0.5 * a)[:, None] * a[None, :]
             out.append(G)
