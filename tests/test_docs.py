@@ -87,7 +87,7 @@ def test_the_multiclass_example(tmp_path, capsys):
     assert model.converged_
     assert model.n_classes_ == 3
     assert drawn(tmp_path / "picture.png")
-    assert "96% of the other 75 flowers right" in capsys.readouterr().out
+    assert "95% of the other 75 flowers right" in capsys.readouterr().out
 
 
 def test_the_counts_example(tmp_path, capsys):

@@ -155,6 +155,7 @@ def test_evidence_gradient_of_counts(prior):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*the evidence still rises beyond:sklearn.exceptions.ConvergenceWarning")
 def test_learning_the_variance():
     X, y = binary(300)
     model = BayesianLogisticRegression().fit(X, y)

@@ -110,8 +110,10 @@ class LatentGaussianEstimator(BaseEstimator):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        if found.held:
-            named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in found.held]
+        pruned = {i for i, side in found.at_bounds.items() if family.prunes and side == "lower"}
+        held = [i for i in found.held if i not in pruned or i >= len(family.names)]
+        if held:
+            named = [f"{self.theta_names_[i]!r} at its {found.at_bounds[i]} bound" for i in held]
             each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
             warnings.warn(
                 f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides, "

@@ -19,6 +19,8 @@ from ..solvers.solution import Solution
 class Family(ABC):
     """A prior with hyperparameters."""
 
+    prunes: bool = False  # whether a lower bound means "no effect", an answer rather than an obstacle
+
     @property
     @abstractmethod
     def theta(self) -> np.ndarray:

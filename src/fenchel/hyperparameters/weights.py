@@ -42,6 +42,8 @@ class WeightVariances(Family):
     ('log variance 0', 'log variance 1')
     """
 
+    prunes = True
+
     def __init__(
         self,
         design: Any,
