@@ -76,14 +76,13 @@ def test_blocks_against_matrices_written_out(data, monkeypatch):
     monkeypatch.setattr(gaussian_process, "_BLOCK", 5 * 40)
     model = models(X, eta)["binary"]
     kernel, sol = model.kernel_, model.solution_
-    cross, lam = kernel(new, X), np.ravel(sol.lam)
-    B = np.eye(40) + np.sqrt(lam)[:, None] * kernel(X) * np.sqrt(lam)
+    mean, level = getattr(model, "mean_", 0.0), getattr(model, "_level", 0.0)  # a constant, if the model has one
+    cross, prior, lam = kernel(new, X) + level, kernel.diag(new) + level, np.ravel(sol.lam)
+    B = np.eye(40) + np.sqrt(lam)[:, None] * (kernel(X) + level) * np.sqrt(lam)
     taken = np.sqrt(lam)[:, None] * np.linalg.inv(B) * np.sqrt(lam)
     h, rho = model.latent_mean_and_variance(new)
-    if np.ndim(getattr(model, "mean_", 0.0)) == 0 and not getattr(model, "fit_intercept", False):
-        np.testing.assert_allclose(h, -cross @ np.ravel(sol.alpha), atol=1e-10)
-        np.testing.assert_allclose(rho, kernel.diag(new) - np.einsum("ij,jk,ik->i", cross, taken, cross), atol=1e-10)
-    np.testing.assert_allclose(h, np.ravel(model.decision_function(new)), atol=1e-12)
+    np.testing.assert_allclose(h, mean - cross @ np.ravel(sol.alpha), atol=1e-9)
+    np.testing.assert_allclose(rho, prior - np.einsum("ij,jk,ik->i", cross, taken, cross), atol=1e-9)
 
 
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "predict_quantiles"])
@@ -117,7 +116,6 @@ def test_labels_and_plain_means_need_no_variance(data, variances):
     X, eta, new = data
     fitted = models(X, eta)
     labels = fitted["binary"].predict(new)
-    fitted["binary"].decision_function(new)
     mean = fitted["noise"].predict(new)
     assert not variances
     np.testing.assert_array_equal(labels, fitted["binary"].predict_proba(new).argmax(axis=1))
@@ -163,9 +161,11 @@ def test_announced_memory_is_near_the_peak(classes, learned):
     X = rng.normal(size=(500, 3))
     y = np.digitize(X[:, 0] + X[:, 1] ** 2, [0.8] if classes == 2 else [0.0, 0.8, 1.5])
     model = GaussianProcessClassifier(1.0 * RBF(2.0, (1.9, 2.1)), optimizer="fmin_l_bfgs_b" if learned else None)
-    model.set_params(tol=1e-6).fit(X[:60], y[:60])
+    model.set_params(tol=1e-6)
     tracemalloc.start()
-    model.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a bound that holds the length is what keeps this short
+        model.fit(X, y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert 0.6 < large.memory(500, 1 if classes == 2 else classes, learned) / peak < 1.7
