@@ -1,0 +1,114 @@
+"""The rows of a table under bounds that have a dual: each solved by itself in a compiled loop (``linalg/table.py``).
+
+A potential is a coordinate s of the dual. A column has one a predictor, an ordinal one two on its one predictor: the
+arrays of the compiled loop go by potentials, what leaves here goes by predictors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..likelihoods.cumulative import by_steps
+from ..linalg import _table, small, table
+from .model import Evidence, RowFits
+
+if TYPE_CHECKING:
+    from .model import FactorModel, Parameters
+
+_A_CELL = 0.1  # nats a cell may be expected to cost: a row's own share of the tolerance, before the total is known
+
+
+class Layout:
+    """Where the potentials of a model are.
+
+    kind, levels (D,); first (D + 1,): where each column's potentials begin; owner (Q,): the predictor of each.
+    """
+
+    def __init__(self, model: FactorModel) -> None:
+        tilted = model.bound == "tilted"
+        codes = {
+            "bernoulli": _table.TILTED if tilted else _table.LOGISTIC,
+            "poisson": _table.COUNT,
+            "gaussian": _table.REAL,
+            "multinomial": _table.SOFTMAX,
+            "ordinal": _table.ORDERED_TILTED if tilted else _table.ORDERED,
+        }
+        self.kind = np.array([codes[kind] for kind in model.kinds])
+        self.levels = np.array(model.levels)
+        counts = np.where(model.ordinal, 2, model.widths)
+        self.first = np.concatenate([[0], np.cumsum(counts)])
+        twice = np.repeat(model.ordinal, model.widths)
+        self.owner = np.repeat(np.arange(model.n_predictors), np.where(twice, 2, 1))
+        self.begins = np.searchsorted(self.owner, np.arange(model.n_predictors))
+
+    def by_predictor(self, x: np.ndarray, axis: int = 0) -> np.ndarray:
+        """Potentials that share a predictor added up."""
+        return x if self.owner.size == self.begins.size else np.add.reduceat(x, self.begins, axis=axis)
+
+    def arguments(self, model: FactorModel, p: Parameters) -> tuple[Any, ...]:
+        """kind, first, levels, mt, variance, cuts, W as the compiled loop wants them."""
+        cuts = np.zeros((model.n_columns, max(1, *self.levels) if model.ordinal.any() else 1))
+        for j in np.flatnonzero(model.ordinal):
+            own = p.cutpoints[model.cuts[j]]
+            cuts[j, : own.size] = own
+        W = np.ascontiguousarray(p.loadings[self.owner])
+        variance = np.ascontiguousarray(p.variance, dtype=np.float64)
+        return self.kind, self.first, self.levels, p.offset[self.owner], variance, cuts, W
+
+
+def _solve(
+    model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
+) -> tuple[Any, ...]:
+    """s, mean, packed V, elbo, gap, and what ``table.solve`` returns; converged when the gaps together are small."""
+    own = model.layout
+    arguments = own.arguments(model, p)
+    R, L = values.shape[0], model.n_components
+    values = np.ascontiguousarray(values)
+    s = np.zeros((R, own.owner.size)) if start is None else np.array(start)
+    mean, V, elbo, gap = np.empty((R, L)), np.empty((R, L * (L + 1) // 2)), np.empty(R), np.empty(R)
+    cold, pairs = start is None, small.pairs(arguments[-1])
+    share = np.maximum(1.0 / max(1, R), _A_CELL * np.sum(~np.isnan(values), axis=1))
+    n_iter = 0
+    with np.errstate(all="ignore"):
+        for _ in range(3):
+            steps, *sums = table.solve(values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, elbo, gap)
+            n_iter, cold = n_iter + min(steps, max_iter), False
+            most = tol * max(1.0, abs(float(elbo.sum())))
+            if float(gap.sum()) <= most or not np.isfinite(gap).all():
+                break
+            share = np.full(R, 0.5 * most / (tol * R))
+    return s, mean, V, elbo, gap, n_iter, bool(gap.sum() <= most), sums
+
+
+def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float) -> RowFits:
+    s, mean, V, elbo, gap, n_iter, converged, _ = _solve(model, values, p, start, tol, 200)
+    h = mean @ p.loadings.T + p.offset
+    rho = V @ small.doubled(small.pairs(p.loadings)).T
+    return RowFits(mean, small.unpack(V), h, rho, elbo, gap, n_iter, converged, [s])
+
+
+def evidence(
+    model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
+) -> Evidence:
+    s, _, _, elbo, gap, n_iter, converged, sums = _solve(model, values, p, start, tol, max_iter)
+    own = model.layout
+    pulled, offset, packed, log_variance, ends = sums
+    second = small.unpack(own.by_predictor(packed))
+    W = own.by_predictor(pulled) - np.einsum("pij,pj->pi", second, p.loadings)
+    offset = np.where(np.repeat(model.ordinal, model.widths), 0.0, own.by_predictor(offset))
+    steps = [
+        by_steps(ends[j, : model.levels[j] + 1], p.cutpoints[model.cuts[j]]) for j in np.flatnonzero(model.ordinal)
+    ]
+    cutpoints = np.concatenate([np.zeros(0), *steps])
+    total, off = float(elbo.sum()), float(gap.sum())
+    return Evidence(total, off, W, offset, log_variance, cutpoints, second, n_iter, converged, [s])
+
+
+def sites(model: FactorModel, values: np.ndarray, p: Parameters, tol: float) -> tuple[np.ndarray, ...]:
+    s, mean, V, *_ = _solve(model, values, p, None, tol, 200)
+    own = model.layout
+    *arguments, _ = own.arguments(model, p)
+    alpha, lam = table.sites(np.ascontiguousarray(values), s, *arguments)
+    return own.by_predictor(alpha, 1), own.by_predictor(lam, 1), mean, small.unpack(V)

@@ -1,0 +1,427 @@
+"""The rows of a table, each a small dual problem of its own, solved one after another; compiled by numba.
+
+A row has z ~ N(0, I), L of them, and potentials q = 1..Q with eta_q = W_q' z + mt_q. With A = I + sum lam_q W_q W_q',
+V = A^-1, u = sum alpha_q W_q, h_q = mt_q - W_q' u and rho_q = W_q' V W_q, its dual and its slope in s are
+
+    D = |u|^2 / 2 - sum mt_q alpha_q - 1/2 log|A| + sum k_q - const,      g_q = s_q - a_q h_q - lam'_q rho_q / 2
+
+and Newton's system (J^-1 + extra + M) dtau = -g has M = B B' of low rank, B = [a W, lam' F / sqrt 2], F F' = Vt o Vt by
+the packed pairs of D W_q, D'D = V: with Jt = (J^-1 + extra)^-1 it is solved in I + B' Jt B, L + L (L + 1) / 2 wide; or,
+cheaper, with diag(rho^2) for Vt o Vt, which leaves L. Potentials of a column, by ``kind``:
+
+    0 logistic, log-sum bound    tau = sigma(s), lam = tau             3 real number   tau = s / v, lam = 1 / v
+    1 logistic, tilted bound     tau = sigma(s), lam = tau (1 - tau)   4 softmax, K - 1 potentials, the last class is 0
+    2 count                      tau = lam = e^s                       5, 6 ordered levels: two logistic potentials on
+                                                                       one predictor, log-sum and tilted
+
+These are the formulas of ``likelihoods/``, where they are explained; here they are in one loop because arrays of a few
+numbers a row spend their time in the calls.
+"""
+
+from __future__ import annotations
+
+from math import exp, expm1, inf, lgamma, log, log1p, pi, sqrt
+
+import numpy as np
+from numba import njit
+
+LOGISTIC, TILTED, COUNT, REAL, SOFTMAX, ORDERED, ORDERED_TILTED = range(7)
+_REACH = 4.0  # how far one step may move a coordinate that bends on the scale of e
+_ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
+_PATIENCE = 8  # steps without a new best before the search goes back to it
+
+
+@njit(cache=True, nogil=True)
+def _rise(x):  # pragma: no cover - compiled
+    """exp(x) - 1 - x."""
+    if abs(x) < 0.03:
+        return x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
+    return expm1(x) - x
+
+
+@njit(cache=True, nogil=True)
+def _coin(tau, delta):  # pragma: no cover - compiled
+    """log(1 - tau + tau e^delta) - tau delta >= 0: the Bregman divergence of log(1 + e^s)."""
+    up, down = (1.0 - tau) * delta, -tau * delta
+    top = max(up, down)
+    if top < 1.0:
+        return log1p(tau * _rise(up) + (1.0 - tau) * _rise(down))
+    total = tau * exp(up - top) + (1.0 - tau) * exp(down - top)
+    return top + log(max(total, 5e-324))
+
+
+@njit(cache=True, nogil=True)
+def _tilted(h, rho, near):  # pragma: no cover - compiled
+    """s with s + rho/2 tanh(s/2) = h, by Newton from the left of a concave function (of |h|)."""
+    size, half = abs(h), rho / 2
+    least = max(size / (1.0 + half / 2), size - half)
+    s = max(-near if h < 0.0 else near, least)
+    for _ in range(60):
+        e = exp(-s)
+        t = (1.0 - e) / (1.0 + e)
+        step = (size - s - half * t) / (1.0 + half / 2 * (1.0 - t * t))
+        s = max(s + step, least)
+        if not abs(step) > 1e-8 * (1.0 + s):
+            break
+    return -s if h < 0.0 else s
+
+
+@njit(cache=True, nogil=True)
+def _ends(cuts, level, top):  # pragma: no cover - compiled
+    """Lower and upper cutpoint of a level, infinite at the outer ones."""
+    return (-inf if level == 0 else cuts[level - 1]), (inf if level == top else cuts[level])
+
+
+@njit(cache=True, nogil=True)
+def _site(q, x, shift, tilted, work):  # pragma: no cover - compiled
+    """A logistic potential at s = x with log(1 + e^{s - shift}); returns k. Rows of work: see ``row``."""
+    if not abs(shift) < inf:  # the open end of an ordered level: no potential
+        work[1:6, q] = 0.0
+        return 0.0
+    x -= shift
+    size = abs(x)
+    e = exp(-size)
+    large = 1.0 / (1.0 + e)
+    small = e * large
+    tau, rest = (large, small) if x >= 0.0 else (small, large)
+    work[1, q] = tau
+    work[3, q] = small * large if tilted else tau
+    work[4, q] = rest - tau if tilted else 1.0
+    work[5, q] = small * large
+    return -(log1p(e) + small * size) + tau * shift
+
+
+@njit(cache=True, nogil=True)
+def _sites(y, kind, first, levels, mt, variance, cuts, work):  # pragma: no cover - compiled
+    """Every potential of a row at s = work[0]: tau, alpha, lam, lam', spread; sum of k - mt alpha - const."""
+    value = 0.0
+    for j in range(kind.size):
+        if np.isnan(y[j]):
+            continue
+        q, what = first[j], kind[j]
+        if what == LOGISTIC or what == TILTED:
+            k = _site(q, work[0, q], 0.0, what == TILTED, work)
+            work[2, q] = work[1, q] - y[j]
+            value += k - mt[q] * work[2, q]
+        elif what == COUNT:
+            tau = exp(work[0, q])
+            work[1, q], work[2, q], work[3, q], work[4, q], work[5, q] = tau, tau - y[j], tau, 1.0, tau
+            value += tau * (work[0, q] - 1.0) - mt[q] * work[2, q] - lgamma(y[j] + 1.0)
+        elif what == REAL:
+            v, a, b = variance[j], work[0, q] - mt[q], y[j] - mt[q]
+            work[1, q], work[2, q] = work[0, q] / v, (work[0, q] - y[j]) / v
+            work[3, q], work[4, q], work[5, q] = 1.0 / v, 0.0, 1.0 / v
+            value += 0.5 * (a * a - b * b) / v - 0.5 * log(2.0 * pi * v)
+        elif what == SOFTMAX:
+            last, label = first[j + 1], int(y[j])
+            top, total, k = 0.0, 0.0, 0.0
+            for i in range(q, last):
+                top = max(top, work[0, i])
+            for i in range(q, last):
+                work[1, i] = exp(work[0, i] - top)
+                total += work[1, i]
+            rest = exp(-top)
+            total += rest
+            level = top + log(total)
+            for i in range(q, last):
+                p = work[1, i] / total
+                k += p * (work[0, i] - level)
+                work[1, i], work[2, i], work[3, i] = p, p - (1.0 if label == i - q else 0.0), p
+                work[4, i], work[5, i] = 1.0, p
+                k -= mt[i] * work[2, i]
+            work[6, q] = rest / total  # the slack
+            value += k - rest / total * level
+        else:
+            lo, hi = _ends(cuts[j], int(y[j]), levels[j] - 1)
+            k = _site(q, work[0, q], hi, what == ORDERED_TILTED, work)
+            k += _site(q + 1, work[0, q + 1], -lo, what == ORDERED_TILTED, work)
+            work[2, q], work[2, q + 1] = work[1, q], -work[1, q + 1]
+            value += k - mt[q] * (work[2, q] + work[2, q + 1])
+            if hi - lo < inf:
+                value += log(-expm1(lo - hi))
+    return value
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cover - compiled
+    """D of a row from its sites (``value``: their sum); u, C (the factor of I + A) and D = C^-1 in place."""
+    L = W.shape[1]
+    u[:] = 0.0
+    A[:] = 0.0
+    for j in range(kind.size):
+        if np.isnan(y[j]):
+            continue
+        for q in range(first[j], first[j + 1]):
+            a, b = work[2, q], work[3, q]
+            for i in range(L):
+                u[i] += a * W[q, i]
+            for t in range(A.size):
+                A[t] += b * table[q, t]
+    if not np.isfinite(value) or not np.isfinite(A.sum()):
+        return inf
+    t = 0
+    for i in range(L):
+        for j in range(i + 1):
+            x = A[t] + (1.0 if i == j else 0.0)
+            t += 1
+            for k in range(j):
+                x -= C[i, k] * C[j, k]
+            if i == j:
+                if not x > 0.0:
+                    return inf
+                C[i, i] = sqrt(x)
+                value -= 0.5 * log(x)
+            else:
+                C[i, j] = x / C[j, j]
+    for j in range(L):
+        D[j, j] = 1.0 / C[j, j]
+        for i in range(j + 1, L):
+            x = 0.0
+            for k in range(j, i):
+                x -= C[i, k] * D[k, j]
+            D[i, j] = x / C[i, i]
+    for i in range(L):
+        value += 0.5 * u[i] * u[i]
+    return value if np.isfinite(value) else inf
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # pragma: no cover - compiled
+    """rho, h and the slope g of every potential, X = D W (Q, L); returns the gap of the row."""
+    L, gap = W.shape[1], 0.0
+    for j in range(kind.size):
+        if np.isnan(y[j]):
+            continue
+        what, start, stop = kind[j], first[j], first[j + 1]
+        lo, hi = 0.0, 0.0
+        if what >= ORDERED:
+            lo, hi = _ends(cuts[j], int(y[j]), levels[j] - 1)
+        for q in range(start, stop):
+            h, rho = mt[q], 0.0
+            for i in range(L):
+                x = 0.0
+                for k in range(i + 1):
+                    x += D[i, k] * W[q, k]
+                X[q, i] = x
+                rho += x * x
+                h -= u[i] * W[q, i]
+            sign = -1.0 if what >= ORDERED and q > start else 1.0
+            work[7, q], work[8, q] = rho, h
+            work[9, q] = work[0, q] - sign * h - 0.5 * work[4, q] * rho  # g
+            if what == SOFTMAX:
+                continue
+            if what == REAL:
+                gap += 0.5 * work[9, q] * work[9, q] / variance[j]
+                continue
+            if what == COUNT:
+                gap += work[1, q] * _rise(-work[9, q])
+                continue
+            shift = 0.0 if what < ORDERED else (-lo if q > start else hi)
+            if not abs(shift) < inf:
+                work[9, q] = 0.0
+                continue
+            if what == LOGISTIC or what == ORDERED:
+                gap += _coin(work[1, q], -work[9, q])
+            else:
+                s = work[0, q] - shift
+                there = _tilted(sign * h - shift, rho, s)
+                move = 1.0 / (1.0 + exp(-there)) - work[1, q]
+                gap += _coin(work[1, q], there - s) + 0.5 * rho * move * move
+        if what == SOFTMAX:
+            mean, top, small, total = 0.0, -inf, 0.0, 0.0
+            for q in range(start, stop):
+                mean -= work[1, q] * work[9, q]
+            for q in range(start, stop):
+                top = max(top, -work[9, q] - mean)
+                small += work[1, q] * _rise(-work[9, q] - mean)
+            top, rest = max(top, -mean), work[6, start]
+            small += rest * _rise(-mean)
+            if top < 1.0:
+                gap += log1p(small)
+            else:
+                for q in range(start, stop):
+                    total += work[1, q] * exp(-work[9, q] - mean - top)
+                total += rest * exp(-mean - top)
+                gap += top + log(max(total, 5e-324))
+    return gap if gap == gap else inf
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - compiled
+    """ds (row 12) and dtau (row 11) of Newton's system; g'dtau, or NaN where it cannot be solved.
+
+    ``whole``: with Vt o Vt, in L + T dimensions; else with diag(rho^2), in L.
+    """
+    L = W.shape[1]
+    N = L + L * (L + 1) // 2 if whole else L
+    for i in range(N):
+        r[i] = 0.0
+        for k in range(i + 1):
+            H[i, k] = 1.0 if i == k else 0.0
+    half = sqrt(0.5)
+    for j in range(kind.size):
+        if np.isnan(y[j]):
+            continue
+        what, start, stop = kind[j], first[j], first[j + 1]
+        soft = what == SOFTMAX
+        total, lead = (work[6, start] if soft else 0.0), 0.0
+        for q in range(start, stop):
+            bend = work[7, q] if what == TILTED or what == ORDERED_TILTED else 0.0
+            slope = work[4, q]
+            if not whole:
+                bend += 0.5 * slope * slope * work[7, q] * work[7, q]
+            d = work[5, q] / (1.0 + work[5, q] * bend)
+            work[10, q], work[13, q] = d, bend
+            total += d
+            lead += d * work[9, q]
+            sign = -1.0 if what >= ORDERED and q > start else 1.0
+            for i in range(L):
+                B[q, i] = sign * W[q, i]
+            if whole:
+                t = L
+                for i in range(L):
+                    for k in range(i):
+                        B[q, t] = slope * X[q, i] * X[q, k]
+                        t += 1
+                    B[q, t] = half * slope * X[q, i] * X[q, i]
+                    t += 1
+        shared = soft and total > 0.0
+        if shared:
+            for i in range(N):
+                z = 0.0
+                for q in range(start, stop):
+                    z += work[10, q] * B[q, i]
+                r[N + i] = z
+            for i in range(N):
+                for k in range(i + 1):
+                    H[i, k] -= r[N + i] * r[N + k] / total
+        for q in range(start, stop):
+            d = work[10, q]
+            work[11, q] = -d * (work[9, q] - (lead / total if shared else 0.0))  # Jt (-g)
+            for i in range(N):
+                r[i] += work[11, q] * B[q, i]
+                x = d * B[q, i]
+                for k in range(i + 1):
+                    H[i, k] += x * B[q, k]
+        work[14, start] = total
+    for i in range(N):
+        for k in range(i + 1):
+            x = H[i, k]
+            for m in range(k):
+                x -= H[i, m] * H[k, m]
+            if i == k:
+                if not x > 0.0:
+                    return np.nan
+                H[i, i] = sqrt(x)
+            else:
+                H[i, k] = x / H[k, k]
+        x = r[i]
+        for k in range(i):
+            x -= H[i, k] * r[k]
+        r[i] = x / H[i, i]
+    for i in range(N - 1, -1, -1):
+        x = r[i]
+        for k in range(i + 1, N):
+            x -= H[k, i] * r[k]
+        r[i] = x / H[i, i]
+    slope = 0.0
+    for j in range(kind.size):
+        if np.isnan(y[j]):
+            continue
+        start, stop = first[j], first[j + 1]
+        lead, total = 0.0, work[14, start]
+        for q in range(start, stop):
+            x = 0.0
+            for i in range(N):
+                x += B[q, i] * r[i]
+            work[12, q] = x
+            lead += work[10, q] * x
+        shared = kind[j] == SOFTMAX and total > 0.0
+        for q in range(start, stop):
+            x = work[12, q]
+            work[11, q] -= work[10, q] * (x - (lead / total if shared else 0.0))
+            work[12, q] = -work[9, q] - x - work[13, q] * work[11, q]
+            slope += work[9, q] * work[11, q]
+    return slope
+
+
+@njit(cache=True, nogil=True)
+def _bounded(y, kind, first, work):  # pragma: no cover - compiled
+    """ds with every coordinate's move held to its reach; in a softmax, its move relative to the mean of all classes."""
+    for j in range(kind.size):
+        if np.isnan(y[j]) or kind[j] == REAL:
+            continue
+        start, stop = first[j], first[j + 1]
+        mean, ref = 0.0, 0.0
+        if kind[j] == SOFTMAX:
+            for q in range(start, stop):
+                mean += work[5, q] * work[12, q]
+            ref = min(max(-mean, -_REACH), _REACH)
+        for q in range(start, stop):
+            work[12, q] = min(max(work[12, q] - mean, -_REACH), _REACH) - ref
+
+
+@njit(cache=True, nogil=True)
+def row(
+    y, s, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, D, tol, most
+):  # pragma: no cover - compiled
+    """Solve one row from s, in place: dual, gap and iterations. On return ``work`` and u, D hold its solution.
+
+    Rows of work: 0 s, 1 tau, 2 alpha, 3 lam, 4 lam', 5 spread, 6 slack, 7 rho, 8 h, 9 g, 10 to 14 of ``_newton``, 15 the
+    last s, 16 the best, 17 the step.
+    """
+    L, Q = W.shape[1], s.size
+    work[0, :Q] = s
+    dual = _dual(y, kind, first, _sites(y, kind, first, levels, mt, variance, cuts, work), W, table, work, u, A, C, D)
+    gap = inf if dual == inf else _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
+    best, best_gap, patience, slow, n, careful = dual, gap, _PATIENCE, 0, 0, False
+    work[16, :Q] = work[0, :Q]
+    whole = L <= 3
+    while n < most and dual < inf and not gap <= tol:
+        slope = _newton(y, kind, first, W, work, X, B, H, r, whole)
+        if slope != slope and not whole:
+            whole = True
+            continue
+        if slope != slope:
+            break
+        n += 1
+        flat = not -slope > _ROUNDING * max(1.0, abs(dual))
+        if not flat:
+            _bounded(y, kind, first, work)
+        work[15, :Q], work[17, :Q] = work[0, :Q], work[12, :Q]
+        before, old, step, taken = dual, gap, 1.0, False
+        while step > 1e-7:
+            work[0, :Q] = work[15, :Q] + step * work[17, :Q]
+            value = _sites(y, kind, first, levels, mt, variance, cuts, work)
+            dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
+            if dual < inf:
+                gap = _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
+                if flat or careful:
+                    least = 1e-4 * step * slope if careful else -0.1 * _ROUNDING * max(1.0, abs(before))
+                    taken = gap < old or dual < before + least
+                else:
+                    taken = dual <= best or gap < best_gap or patience > 0
+            if taken or not (flat or careful or dual == inf):
+                break
+            step *= 0.5 if step > 0.1 else 0.1
+        if not taken and not flat and not careful:  # too long without a new best: back to it, and a search that descends
+            work[0, :Q] = work[16, :Q]
+            careful = True
+        elif not taken:
+            work[0, :Q] = work[16, :Q]
+            n = most + 1
+        if not taken:
+            value = _sites(y, kind, first, levels, mt, variance, cuts, work)
+            dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
+            gap = _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
+            continue
+        slow = slow + 1 if gap > 0.3 * old else slow
+        whole = whole or slow >= 2
+        if dual <= best or gap < best_gap:
+            best, best_gap, patience = dual, gap, _PATIENCE
+            work[16, :Q] = work[0, :Q]
+        else:
+            patience -= 1
+        careful = False
+    s[:] = work[0, :Q]
+    return dual, gap, n
