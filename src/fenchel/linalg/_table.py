@@ -31,7 +31,7 @@ _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the
 _PATIENCE = 8  # steps without a new best before the search goes back to it
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _rise(x):  # pragma: no cover - compiled
     """exp(x) - 1 - x."""
     if abs(x) < 0.03:
@@ -39,7 +39,7 @@ def _rise(x):  # pragma: no cover - compiled
     return expm1(x) - x
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _coin(tau, delta):  # pragma: no cover - compiled
     """log(1 - tau + tau e^delta) - tau delta >= 0: the Bregman divergence of log(1 + e^s)."""
     up, down = (1.0 - tau) * delta, -tau * delta
@@ -50,7 +50,7 @@ def _coin(tau, delta):  # pragma: no cover - compiled
     return top + log(max(total, 5e-324))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _tilted(h, rho, near):  # pragma: no cover - compiled
     """s with s + rho/2 tanh(s/2) = h, by Newton from the left of a concave function (of |h|)."""
     size, half = abs(h), rho / 2
@@ -66,17 +66,17 @@ def _tilted(h, rho, near):  # pragma: no cover - compiled
     return -s if h < 0.0 else s
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _ends(cuts, level, top):  # pragma: no cover - compiled
     """Lower and upper cutpoint of a level, infinite at the outer ones."""
     return (-inf if level == 0 else cuts[level - 1]), (inf if level == top else cuts[level])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _site(q, x, shift, tilted, work):  # pragma: no cover - compiled
     """A logistic potential at s = x with log(1 + e^{s - shift}); returns k. Rows of work: see ``row``."""
     if not abs(shift) < inf:  # the open end of an ordered level: no potential
-        work[1:6, q] = 0.0
+        work[1, q], work[2, q], work[3, q], work[4, q], work[5, q] = 0.0, 0.0, 0.0, 0.0, 0.0
         return 0.0
     x -= shift
     size = abs(x)
@@ -91,7 +91,7 @@ def _site(q, x, shift, tilted, work):  # pragma: no cover - compiled
     return -(log1p(e) + small * size) + tau * shift
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sites(y, kind, first, levels, mt, variance, cuts, work):  # pragma: no cover - compiled
     """Every potential of a row at s = work[0]: tau, alpha, lam, lam', spread; sum of k - mt alpha - const."""
     value = 0.0
@@ -142,12 +142,14 @@ def _sites(y, kind, first, levels, mt, variance, cuts, work):  # pragma: no cove
     return value
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cover - compiled
     """D of a row from its sites (``value``: their sum); u, C (the factor of I + A) and D = C^-1 in place."""
     L = W.shape[1]
-    u[:] = 0.0
-    A[:] = 0.0
+    for i in range(L):
+        u[i] = 0.0
+    for t in range(A.size):
+        A[t] = 0.0
     for j in range(kind.size):
         if np.isnan(y[j]):
             continue
@@ -157,7 +159,7 @@ def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cove
                 u[i] += a * W[q, i]
             for t in range(A.size):
                 A[t] += b * table[q, t]
-    if not np.isfinite(value) or not np.isfinite(A.sum()):
+    if not abs(value) < inf:
         return inf
     t = 0
     for i in range(L):
@@ -167,7 +169,7 @@ def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cove
             for k in range(j):
                 x -= C[i, k] * C[j, k]
             if i == j:
-                if not x > 0.0:
+                if not 0.0 < x < inf:
                     return inf
                 C[i, i] = sqrt(x)
                 value -= 0.5 * log(x)
@@ -182,10 +184,10 @@ def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cove
             D[i, j] = x / C[i, i]
     for i in range(L):
         value += 0.5 * u[i] * u[i]
-    return value if np.isfinite(value) else inf
+    return value if abs(value) < inf else inf
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # pragma: no cover - compiled
     """rho, h and the slope g of every potential, X = D W (Q, L); returns the gap of the row."""
     L, gap = W.shape[1], 0.0
@@ -246,7 +248,7 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # prag
     return gap if gap == gap else inf
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - compiled
     """ds (row 12) and dtau (row 11) of Newton's system; g'dtau, or NaN where it cannot be solved.
 
@@ -345,7 +347,7 @@ def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - c
     return slope
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _bounded(y, kind, first, work):  # pragma: no cover - compiled
     """ds with every coordinate's move held to its reach; in a softmax, its move relative to the mean of all classes."""
     for j in range(kind.size):
@@ -361,67 +363,76 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
             work[12, q] = min(max(work[12, q] - mean, -_REACH), _REACH) - ref
 
 
-@njit(cache=True, nogil=True)
-def row(
-    y, s, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, D, tol, most
+@njit(cache=True, nogil=True, error_model="numpy")
+def evaluate(
+    y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D
 ):  # pragma: no cover - compiled
-    """Solve one row from s, in place: dual, gap and iterations. On return ``work`` and u, D hold its solution.
+    """Dual and gap of a row at s = work[0]; ``work``, X, u and D hold what belongs to it."""
+    value = _sites(y, kind, first, levels, mt, variance, cuts, work)
+    dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
+    if dual == inf:
+        return inf, inf
+    return dual, _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _copy(work, to, source, other, step):  # pragma: no cover - compiled
+    """work[to] = work[source] + step work[other]."""
+    for q in range(work.shape[1]):
+        work[to, q] = work[source, q] + (step * work[other, q] if step != 0.0 else 0.0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def row(
+    y, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, D, tol, most
+):  # pragma: no cover - compiled
+    """Solve one row from s = work[0]: dual, gap and iterations. On return ``work`` and u, D hold its solution.
 
     Rows of work: 0 s, 1 tau, 2 alpha, 3 lam, 4 lam', 5 spread, 6 slack, 7 rho, 8 h, 9 g, 10 to 14 of ``_newton``, 15 the
-    last s, 16 the best, 17 the step.
+    last s, 16 the best, 17 the step. A step is whole and need not lower the dual at once; after some without a new best
+    the search goes back to it and takes a careful one. Where the promised decrease is below rounding the gap judges.
     """
-    L, Q = W.shape[1], s.size
-    work[0, :Q] = s
-    dual = _dual(y, kind, first, _sites(y, kind, first, levels, mt, variance, cuts, work), W, table, work, u, A, C, D)
-    gap = inf if dual == inf else _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
-    best, best_gap, patience, slow, n, careful = dual, gap, _PATIENCE, 0, 0, False
-    work[16, :Q] = work[0, :Q]
-    whole = L <= 3
-    while n < most and dual < inf and not gap <= tol:
+    dual, gap, before, old, best, best_gap = inf, inf, inf, inf, inf, inf
+    patience, slow, n, slope, step = _PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it
+    flat, careful, whole, final = False, False, W.shape[1] <= 3, False
+    while True:
+        dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D)
+        if step > 0.0:
+            if flat or careful:
+                least = 1e-4 * step * slope if careful else -0.1 * _ROUNDING * max(1.0, abs(before))
+                taken = dual < inf and (gap < old or dual < before + least)
+            else:
+                taken = dual < inf and (dual <= best or gap < best_gap or patience > 0)
+            if not taken:
+                step *= 0.5 if step > 0.1 else 0.1
+                if (flat or careful or dual == inf) and step > 1e-7:
+                    _copy(work, 0, 15, 17, step)
+                    continue
+                final = final or flat or careful
+                careful, step = True, 0.0
+                _copy(work, 0, 16, 16, 0.0)
+                continue
+            careful = False
+            slow = slow + 1 if gap > 0.3 * old else slow
+            whole = whole or slow >= 2
+        if dual <= best or gap < best_gap:
+            best, best_gap, patience = dual, gap, _PATIENCE
+            _copy(work, 16, 0, 0, 0.0)
+        else:
+            patience -= 1
+        if final or n >= most or dual == inf or gap <= tol:
+            return dual, gap, n
         slope = _newton(y, kind, first, W, work, X, B, H, r, whole)
-        if slope != slope and not whole:
-            whole = True
-            continue
         if slope != slope:
-            break
+            if whole:
+                return dual, gap, n
+            whole, step = True, 0.0
+            continue
         n += 1
         flat = not -slope > _ROUNDING * max(1.0, abs(dual))
         if not flat:
             _bounded(y, kind, first, work)
-        work[15, :Q], work[17, :Q] = work[0, :Q], work[12, :Q]
-        before, old, step, taken = dual, gap, 1.0, False
-        while step > 1e-7:
-            work[0, :Q] = work[15, :Q] + step * work[17, :Q]
-            value = _sites(y, kind, first, levels, mt, variance, cuts, work)
-            dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
-            if dual < inf:
-                gap = _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
-                if flat or careful:
-                    least = 1e-4 * step * slope if careful else -0.1 * _ROUNDING * max(1.0, abs(before))
-                    taken = gap < old or dual < before + least
-                else:
-                    taken = dual <= best or gap < best_gap or patience > 0
-            if taken or not (flat or careful or dual == inf):
-                break
-            step *= 0.5 if step > 0.1 else 0.1
-        if not taken and not flat and not careful:  # too long without a new best: back to it, and a search that descends
-            work[0, :Q] = work[16, :Q]
-            careful = True
-        elif not taken:
-            work[0, :Q] = work[16, :Q]
-            n = most + 1
-        if not taken:
-            value = _sites(y, kind, first, levels, mt, variance, cuts, work)
-            dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
-            gap = _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
-            continue
-        slow = slow + 1 if gap > 0.3 * old else slow
-        whole = whole or slow >= 2
-        if dual <= best or gap < best_gap:
-            best, best_gap, patience = dual, gap, _PATIENCE
-            work[16, :Q] = work[0, :Q]
-        else:
-            patience -= 1
-        careful = False
-    s[:] = work[0, :Q]
-    return dual, gap, n
+        _copy(work, 15, 0, 0, 0.0)
+        _copy(work, 17, 12, 0, 0.0)
+        before, old, step = dual, gap, 1.0
+        _copy(work, 0, 15, 17, 1.0)

@@ -12,18 +12,17 @@ from math import exp, expm1, inf, log
 import numpy as np
 from numba import njit
 
-from ._table import COUNT, ORDERED, REAL, SOFTMAX, _dual, _ends, _sites, row
-
-_SHRINKS = 6  # starts tried for a row, from the prior's mean towards alpha = 0
+from ._table import COUNT, ORDERED, REAL, SOFTMAX, _ends, _sites, evaluate, row
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compiled
     """A start between alpha = 0 (c = 0, but for what has no such s) and the prior's mean (c = 1)."""
     for j in range(kind.size):
         q, what = first[j], kind[j]
         if np.isnan(y[j]):
-            s[q : first[j + 1]] = 0.0
+            for i in range(q, first[j + 1]):
+                s[i] = 0.0
         elif what == REAL:
             s[q] = y[j] + c * (mt[q] - y[j])
         elif what == COUNT:
@@ -54,7 +53,7 @@ def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compil
                 s[q + i] = log(tau / (1.0 - tau)) + shift if abs(shift) < inf else 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def solve(
     values, s, cold, kind, first, levels, mt, variance, cuts, W, table, tol, most, mean, V, elbo, gap
 ):  # pragma: no cover - compiled
@@ -72,25 +71,28 @@ def solve(
     C, root = np.zeros((L, L)), np.zeros((L, L))
     slope_W, slope_b, second = np.zeros((Q, L)), np.zeros(Q), np.zeros((Q, T))
     slope_v, slope_cut, longest = np.zeros(D), np.zeros((D, cuts.shape[1] + 2)), 0
-    trial, moments = np.zeros(Q), np.zeros(T)
+    moments = np.zeros(T)
     for n in range(R):
         y = values[n]
-        if cold:
-            best, c = inf, 1.0
-            for _ in range(_SHRINKS):
-                _begin(y, kind, first, levels, mt, cuts, c, trial)
-                work[0, :] = trial
-                value = _sites(y, kind, first, levels, mt, variance, cuts, work)
-                value = _dual(y, kind, first, value, W, table, work, u, A, C, root)
-                if not value < best:
-                    break
-                best, c = value, c / 4.0
-                s[n] = trial
-            if best == inf:
-                s[n] = trial
+        best, c = inf, 1.0
+        for q in range(Q):
+            work[0, q] = s[n, q]
+        while cold:
+            _begin(y, kind, first, levels, mt, cuts, c, work[0])
+            value, _ = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, root)
+            if not value < best or c < 1e-4:
+                break
+            best, c = value, c / 4.0
+            for q in range(Q):
+                s[n, q] = work[0, q]
+        if cold and best < inf:
+            for q in range(Q):
+                work[0, q] = s[n, q]
         dual, own, steps = row(
-            y, s[n], kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, root, tol[n], most
+            y, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, root, tol[n], most
         )
+        for q in range(Q):
+            s[n, q] = work[0, q]
         longest = max(longest, steps)
         elbo[n], gap[n] = dual - own, own
         t = 0
@@ -127,7 +129,7 @@ def solve(
     return longest, slope_W, slope_b, second, slope_v, slope_cut
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def sites(values, s, kind, first, levels, mt, variance, cuts):  # pragma: no cover - compiled
     """alpha and lam (R, Q) at s, 0 where a cell is missing."""
     R, Q = s.shape
