@@ -1,8 +1,8 @@
 """Probabilistic PCA of any table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
 
-Columns may be yes or no, counts, ordered levels, categories or real numbers, and any cell may be missing. The columns are understood in
-``factors/columns.py``, the rows solved in ``factors/model.py``, W and b learned in ``factors/learning.py``; here is the
-scikit-learn face of it.
+Columns may be yes or no, counts, ordered levels, categories or real numbers, and any cell may be missing. The columns
+are understood in ``factors/columns.py``, the rows solved in ``factors/model.py``, W and b learned in
+``factors/learning.py``; here is the scikit-learn face of it.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_components : int
         Number of factors.
     likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
-        "auto" goes by the dtype where it says it: bool and 0/1 are bernoulli; ordered categories ordinal; text and other
-        categories bernoulli with two levels, else multinomial; numbers that are not whole gaussian. Whole numbers of an
-        integer dtype, or with holes (which make pandas turn integers into floats), are poisson, ordinal or multinomial
-        by the evidence of each reading where they have up to 12 values; with more, poisson, or gaussian where they are
-        large or less spread than counts. ``columns_table`` says how each column was read and why, and one warning names
-        those where it is a guess. Row numbers, dates and numbers kept as text are refused.
+        "auto" goes by the dtype where it says it: bool and 0/1 are bernoulli; ordered categories ordinal; text and
+        other categories bernoulli with two levels, else multinomial; numbers that are not whole gaussian. Whole numbers
+        of an integer dtype, or with holes (which make pandas turn integers into floats), are poisson, ordinal or
+        multinomial by the evidence of each reading where they have up to 12 values, with more poisson or gaussian.
+        ``columns_table`` says how each column was read and why, and one warning names those where it is a guess. Row
+        numbers, dates and numbers kept as text are refused.
     bound : {"tilted", "log-sum", "exact"}
         On the expectations of bernoulli and ordinal columns. "log-sum" is the paper's, "exact" has no bound (beside a
         multinomial column it means "tilted": the predictors of such a cell are correlated, and only the dual solves

@@ -144,3 +144,8 @@ def _series(name: Any, column: Any, where: str) -> Cells:
 
 def _objects(series: Any) -> np.ndarray:
     return np.asarray(series.astype(object).to_numpy(), dtype=object)
+
+
+def word(value: Any) -> str:
+    """A value in a sentence."""
+    return repr(value.item() if isinstance(value, np.generic) else value)

@@ -9,10 +9,10 @@
 
 "auto" decides by the dtype where there is one that says it: bool is bernoulli, ordered categories are ordinal, other
 categories and text bernoulli or multinomial. Numbers are a Gaussian unless they are all 0 or 1, or whole: of an integer
-dtype, or with holes (which make pandas turn integers into floats). Whole numbers with few distinct values are counts,
-ordered levels or categories by the evidence of each reading (``reading.py``); with many they are counts, or a Gaussian
-where they are large or less spread than counts are. ``Column.why`` says which it was, and ``guessed`` where another
-reading was nearly as good. What is not data is refused: row numbers, dates, digits kept as text.
+dtype, or with holes (which make pandas turn integers into floats). Whole numbers are counts, ordered levels or
+categories by the evidence of each reading (``reading.py``); with many distinct values counts or a Gaussian, which they
+also are where they are large, or some are negative and the cells too few to tell. ``Column.why`` says which it was, and
+``guessed`` where another reading was nearly as good. What is not data is refused: row numbers, dates, digits as text.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from ..checks import choice, first_value, number, problem
-from .cells import Cells, is_frame, split, unmasked
-from .reading import MOST_LEVELS, ROWS_A_LEVEL, Reading, block, components, judge, many_values, sample
+from .cells import Cells, is_frame, split, unmasked, word
+from .reading import Reading, readings
 
 KINDS = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
 _WHERE = "read"
@@ -217,8 +217,8 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE) -> Table:
     X : pandas table, array (R, D) of numbers or objects, or scipy sparse
         NaN, None, NA and masked cells are missing.
     likelihood : str, list of D str, or dict by column
-        "auto", "bernoulli", "poisson", "multinomial", "ordinal" or "gaussian"; columns a dict leaves out are "auto". Without
-        column names the keys are places, or x0, x1, ...
+        "auto", "bernoulli", "poisson", "multinomial", "ordinal" or "gaussian"; columns a dict leaves out are "auto".
+        Without column names the keys are places, or x0, x1, ...
 
     Returns
     -------
@@ -236,8 +236,8 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE) -> Table:
     """
     cells = split(X, where)
     wanted = _wanted(likelihood, [part.name for part in cells], where)
-    readings = _readings(cells, wanted, where)
-    columns = tuple(_understand(part, found, where) for part, found in zip(cells, readings))
+    found = readings(cells, wanted, where)
+    columns = tuple(_understand(part, reading, where) for part, reading in zip(cells, found))
     values = _stack([_encode(part, column, where) for part, column in zip(cells, columns)], cells)
     return Table(columns, values, is_frame(X))
 
@@ -271,33 +271,6 @@ def _wanted(likelihood: Any, names: list[Any], where: str) -> list[str]:
     return words
 
 
-def _readings(cells: list[Cells], wanted: list[str], where: str) -> list[Reading]:
-    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
-    for part in cells:
-        if part.seen.size == 0:
-            raise problem(
-                where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
-            )
-    found = [Reading(kind, "as asked for") if kind != "auto" else _guess(part, where) for part, kind in zip(cells, wanted)]
-    unclear = [j for j, reading in enumerate(found) if reading.kind == "levels?"]
-    if unclear:
-        rows = sample(cells[0].missing.size)
-        blocks = [block(*_numbers(part, rows)) for part in cells]
-        for j in unclear:
-            y, _ = _numbers(cells[j], rows)
-            seen = ~np.isnan(y)
-            found[j] = judge(y[seen], components(blocks, j)[seen])
-    return found
-
-
-def _numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
-    """A column as any numbers, NaN for holes, and whether they are those of levels."""
-    y = np.full(cells.missing.size, np.nan)
-    y[~cells.missing] = cells.seen if cells.is_number else np.unique(cells.seen.astype(str), return_inverse=True)[1]
-    y = y[rows]
-    return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
-
-
 def _understand(cells: Cells, reading: Reading, where: str) -> Column:
     """A column of a kind, with its levels in order."""
     name, seen, kind = cells.name, cells.seen, reading.kind
@@ -317,7 +290,7 @@ def _understand(cells: Cells, reading: Reading, where: str) -> Column:
             advice = "Leave it out, or make it the index; or ask for it with likelihood."
             raise problem(where, f"column {name!r} has a level of its own in every row", "levels that repeat", advice)
     if len(levels) < 2:
-        got = f"column {name!r} has one level only, {_word(levels[0])}"
+        got = f"column {name!r} has one level only, {word(levels[0])}"
         raise problem(where, got, "at least two levels", "A constant says nothing about the factors: leave it out.")
     if kind == "bernoulli" and len(levels) != 2:
         got = f"column {name!r} has {len(levels)} levels"
@@ -326,51 +299,6 @@ def _understand(cells: Cells, reading: Reading, where: str) -> Column:
         advice = "Give the order: pandas.Categorical(x, categories=[...], ordered=True), or numbers."
         raise problem(where, f"column {name!r} is text, whose order is not known", 'an order for "ordinal"', advice)
     return Column(name, kind, tuple(levels), **given)
-
-
-def _guess(cells: Cells, where: str) -> Reading:
-    """By dtype and values; the kind "levels?" is for evidence to decide."""
-    seen, name = cells.seen, cells.name
-    if not cells.is_number:
-        if cells.declared is not None:
-            return Reading("auto-levels", "ordered categories" if cells.ordered else "categories")
-        _refuse_digits(cells, where)
-        return Reading("auto-levels", "text")
-    if seen.dtype.kind == "b":
-        return Reading("bernoulli", "bool")
-    if np.isin(seen, (0, 1)).all():
-        return Reading("bernoulli", "0 and 1 only")
-    values = np.unique(seen)
-    K, n = values.size, seen.size
-    level = K <= MOST_LEVELS and n >= ROWS_A_LEVEL * K
-    if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
-        return Reading("gaussian", "real numbers")
-    holes = bool(cells.missing.any())  # they make pandas turn integers into floats
-    if seen.dtype.kind == "f" and not holes:
-        return Reading("gaussian", f"numbers of a float dtype{', though whole and few' if level else ''}", level)
-    if K == n > 10 and values[-1] - values[0] == n - 1:
-        advice = "Leave it out, or make it the index; or ask for it with likelihood."
-        raise problem(where, f"column {name!r} numbers the rows, {int(values[0])} to {int(values[-1])}", "data", advice)
-    if K == 1 and n > 1:
-        got = f"column {name!r} has one value only, {_word(values[0])}"
-        raise problem(where, got, "values that differ", "A constant says nothing about the factors: leave it out.")
-    if level:
-        return Reading("levels?", "")
-    if values[0] < 0:
-        return Reading("gaussian", "whole numbers, some of them negative")
-    return many_values(seen.astype(np.float64))
-
-
-def _refuse_digits(cells: Cells, where: str) -> None:
-    """Text that is all numbers was read wrongly before it came here."""
-    try:
-        numbers = [float(cell) for cell in cells.seen if isinstance(cell, str)]
-    except ValueError:
-        return
-    if numbers and len(numbers) == cells.seen.size:
-        advice = "Use pandas.to_numeric for numbers, or astype('category') for labels; or ask for it with likelihood."
-        got = f"column {cells.name!r} is numbers kept as text, such as {_word(cells.seen[0])}"
-        raise problem(where, got, "numbers, or labels that are not", advice)
 
 
 def _levels(cells: Cells, where: str) -> tuple[Any, ...]:
@@ -440,7 +368,7 @@ def _codes(cells: Cells, column: Column, where: str) -> np.ndarray:
     unknown = codes < 0
     if unknown.any():
         row = int(np.flatnonzero(~cells.missing)[unknown][0])
-        got = f"column {column.name!r}, row {row}: {_word(seen[unknown][0])} is an unknown level"
+        got = f"column {column.name!r}, row {row}: {word(seen[unknown][0])} is an unknown level"
         raise problem(where, got, f"one of {_listed(column.levels)}", "Use a missing cell for it, or fit on such rows.")
     return codes.astype(np.float64)
 
@@ -454,11 +382,6 @@ def _as_array(levels: tuple[Any, ...]) -> np.ndarray:
     out = np.empty(len(levels), dtype=object)
     out[:] = levels
     return out
-
-
-def _word(value: Any) -> str:
-    """A value in a sentence."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def _listed(names: Any) -> str:

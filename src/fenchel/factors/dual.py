@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..likelihoods.cumulative import by_steps
-from ..linalg import _table, small, table
+from ..linalg import _cells, small, table
 from .model import Evidence, RowFits
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ class Layout:
     def __init__(self, model: FactorModel) -> None:
         tilted = model.bound == "tilted"
         codes = {
-            "bernoulli": _table.TILTED if tilted else _table.LOGISTIC,
-            "poisson": _table.COUNT,
-            "gaussian": _table.REAL,
-            "multinomial": _table.SOFTMAX,
-            "ordinal": _table.ORDERED_TILTED if tilted else _table.ORDERED,
+            "bernoulli": _cells.TILTED if tilted else _cells.LOGISTIC,
+            "poisson": _cells.COUNT,
+            "gaussian": _cells.REAL,
+            "multinomial": _cells.SOFTMAX,
+            "ordinal": _cells.ORDERED_TILTED if tilted else _cells.ORDERED,
         }
         self.kind = np.array([codes[kind] for kind in model.kinds])
         self.levels = np.array(model.levels)
@@ -68,12 +68,13 @@ def _solve(
     values = np.ascontiguousarray(values)
     s = np.zeros((R, own.owner.size)) if start is None else np.array(start)
     mean, V, elbo, gap = np.empty((R, L)), np.empty((R, L * (L + 1) // 2)), np.empty(R), np.empty(R)
+    solve: Any = table.solve
     cold, pairs = start is None, small.pairs(arguments[-1])
     share = np.maximum(1.0 / max(1, R), _A_CELL * np.sum(~np.isnan(values), axis=1))
     n_iter = 0
     with np.errstate(all="ignore"):
         for _ in range(3):
-            steps, *sums = table.solve(values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, elbo, gap)
+            steps, *sums = solve(values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, elbo, gap)
             n_iter, cold = n_iter + min(steps, max_iter), False
             most = tol * max(1.0, abs(float(elbo.sum())))
             if float(gap.sum()) <= most or not np.isfinite(gap).all():
@@ -89,9 +90,7 @@ def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol:
     return RowFits(mean, small.unpack(V), h, rho, elbo, gap, n_iter, converged, [s])
 
 
-def evidence(
-    model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
-) -> Evidence:
+def evidence(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int) -> Evidence:
     s, _, _, elbo, gap, n_iter, converged, sums = _solve(model, values, p, start, tol, max_iter)
     own = model.layout
     pulled, offset, packed, log_variance, ends = sums

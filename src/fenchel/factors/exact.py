@@ -1,4 +1,4 @@
-"""The rows of a table without a bound: one predictor a column, all rows together by the exact mode on ``BatchedFeatures``."""
+"""The rows of a table without a bound: one predictor a column, all rows together by the library's exact mode."""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol:
     return RowFits(mean, covariance, h, factor.cells, -kl - loss, gap, outcome.n_iter, outcome.converged, [point.s])
 
 
-def evidence(
-    model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
-) -> Evidence:
+def evidence(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int) -> Evidence:
     outcome = _solve(model, values, p, start, tol, max_iter)
     point: Any = outcome.point
     factor, own = point.factor, point.factor.own

@@ -248,7 +248,9 @@ class Code:
 
 def steps_of(model: FactorModel, cutpoints: np.ndarray) -> np.ndarray:
     """Of each ordinal column its first cutpoint and the logs of the steps to the next ones."""
-    return np.concatenate([part for own in model.cuts for part in (cutpoints[own][:1], np.log(np.diff(cutpoints[own])))])
+    return np.concatenate(
+        [part for own in model.cuts for part in (cutpoints[own][:1], np.log(np.diff(cutpoints[own])))]
+    )
 
 
 def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -84,9 +85,7 @@ class Evidence:
     def __add__(self, other: Evidence) -> Evidence:
         names = ("elbo", "gap", "loadings", "offset", "log_variance", "cutpoints", "second", "start")
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return Evidence(
-            n_iter=max(self.n_iter, other.n_iter), converged=self.converged and other.converged, **sums
-        )
+        return Evidence(n_iter=max(self.n_iter, other.n_iter), converged=self.converged and other.converged, **sums)
 
 
 class FactorModel:
@@ -140,7 +139,7 @@ class FactorModel:
         self.gaussian = np.array([kind == "gaussian" for kind in self.kinds])
         self.ordinal = np.array([kind == "ordinal" for kind in self.kinds])
         steps = np.cumsum([0, *(K - 1 if own else 0 for K, own in zip(self.levels, self.ordinal, strict=True))])
-        self.cuts = [slice(int(i), int(k)) for i, k in zip(steps[:-1], steps[1:], strict=True)]  # empty for most
+        self.cuts = [slice(int(i), int(k)) for i, k in pairwise(steps)]  # empty for most
 
     # -- all rows ----------------------------------------------------------------------------------
     def stretches(self, values: np.ndarray) -> list[slice]:
@@ -181,9 +180,10 @@ class FactorModel:
 
         found = self.by_stretch(values, start, work)
         names = ("mean", "covariance", "h", "rho", "elbo", "gap")
-        arrays = (np.concatenate([getattr(one, name) for one in found]) for name in names)
+        arrays = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
         n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
-        return RowFits(*arrays, n_iter, converged, [s for one in found for s in one.start])
+        start = [s for one in found for s in one.start]
+        return RowFits(n_iter=n_iter, converged=converged, start=start, **arrays)
 
     def evidence(
         self,
@@ -202,7 +202,8 @@ class FactorModel:
 
     def sites(self, values: np.ndarray, parameters: Parameters, tol: float) -> tuple[np.ndarray, ...]:
         """alpha and lam of every predictor (R, P), mean (R, L) and covariance (R, L, L) of z, of one stretch."""
-        return self._engine.sites(self, values, parameters, tol)
+        found: tuple[np.ndarray, ...] = self._engine.sites(self, values, parameters, tol)
+        return found
 
     # -- prediction --------------------------------------------------------------------------------
     def cells(self, mean: np.ndarray, covariance: np.ndarray | None, parameters: Parameters) -> list[Any]:

@@ -2,9 +2,10 @@
 
     log p = -R/2 [D log 2 pi + log|C| + tr C^-1 (S + d d')],   C = W W' + diag(v),   d = mean - b
 
-With A = I + W' diag(v)^-1 W = V^-1 and E = V W' diag(v)^-1, E[z | y] = E (y - b) and sum_r E[z z'] = R (V + E (S + d d')
-E'); so an evaluation costs O(D^2 L), not O(R D L). With one noise for all columns the maximum is closed (Tipping and
-Bishop 1999; here with the prior strength/2 |W|^2): with S = U diag(lam) U', lam falling, W = U_q diag(c - v)^1/2,
+With A = I + W' diag(v)^-1 W = V^-1 and E = V W' diag(v)^-1, E[z | y] = E (y - b) and sum_r E[z z'] =
+R (V + E (S + d d') E'); so an evaluation costs O(D^2 L), not O(R D L). With one noise for all columns the maximum is
+closed (Tipping and Bishop 1999; here with the prior strength/2 |W|^2): with S = U diag(lam) U', lam falling,
+W = U_q diag(c - v)^1/2,
 
     strength c^2 + R c = R lam            of each factor, kept where c > v
     R sum_i (v - lam_i) = q strength v^2  over the D - q roots that no factor takes;    strength 0: their mean
@@ -51,7 +52,16 @@ class Moments:
         offset = R * (away - W @ (E @ away)) / v
         pooled = (R / v)[:, None, None] * second
         return Evidence(
-            float(elbo), 0.0, slope, offset, 0.5 * R * (left / v - 1.0), np.zeros(0), pooled, 0, bool(np.isfinite(elbo)), []
+            float(elbo),
+            0.0,
+            slope,
+            offset,
+            0.5 * R * (left / v - 1.0),
+            np.zeros(0),
+            pooled,
+            0,
+            bool(np.isfinite(elbo)),
+            [],
         )
 
     def shared(self, model: FactorModel, strength: float, least: float) -> Parameters:
@@ -62,9 +72,8 @@ class Moments:
         roots, U = np.linalg.eigh(self.covariance)
         roots, U = np.maximum(roots[::-1], 0.0), U[:, ::-1]
         c = 2.0 * roots / (1.0 + np.sqrt(1.0 + 4.0 * roots * strength / R))
-        q = min(L, roots.size)
         v = least
-        for q in range(q, -1, -1):  # a factor whose root is no more than noise is none
+        for q in range(min(L, roots.size), -1, -1):  # a factor whose root is no more than noise is none
             rest = roots[q:]
             if rest.size:
                 inner = max(0.0, rest.size**2 - 4.0 * q * strength * float(rest.sum()) / R)

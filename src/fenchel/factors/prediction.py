@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def given(model: FactorModel, z: np.ndarray, parameters: Parameters) -> list[Any]:
     """What ``FactorModel.cells`` says when the factors z (R, L) are known: no integral is left."""
-    eta, out = z @ parameters.loadings.T + parameters.offset, []
+    eta, out = z @ parameters.loadings.T + parameters.offset, list[Any]()
     for j, (kind, own) in enumerate(zip(model.kinds, model.slices, strict=True)):
         h = eta[:, own]
         if kind == "poisson":

@@ -3,12 +3,13 @@
 Each reading of a column predicts it from the others, by a regression on the two leading principal components F of what
 they say, and is judged by its evidence (Schwarz's: log likelihood less half the logarithm of n for each parameter):
 
-    counts              negative binomial, log mean  F w + b; for negative numbers a normal stands here
+    counts              negative binomial, log mean F w + b
+    real numbers        normal, mean F w + b: where some are negative or there are more than 12 values
     ordered levels      P(y <= k) = sigmoid(b_k - F w)
-    categories          softmax of F W + b, K - 1 of them
+    categories          softmax of F W + b; levels and categories where there are no more than 12 values
 
-Counts would be few parameters for many values; levels spend one on each value, which pays where the values end abruptly
-(1 to 5) or are less spread than counts; categories spend (K - 1) on each component, which pays where order says nothing.
+Counts are few parameters for many values; levels spend one on each value, which pays where the values end abruptly (1
+to 5) or are less spread than counts; categories spend K - 1 on each component, which pays where order says nothing.
 """
 
 from __future__ import annotations
@@ -17,16 +18,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import gammaincinv, log_softmax, logit
+from scipy.special import log_softmax, logit
 
+from ..checks import problem
 from ..likelihoods import Gaussian, NegativeBinomial, Ordinal
 from ..likelihoods.base import Likelihood
+from .cells import Cells, word
 
 MOST_LEVELS, ROWS_A_LEVEL = 12, 3  # more distinct values, or fewer cells for each, are not judged as levels
 _ROWS, _COMPONENTS = 2000, 2  # rows that are looked at, and components of the others
 _CLEAR = 5.0  # nats by which a reading must be better than the next for it not to be a guess
 _LARGE = 100.0  # a mean from which whole numbers are as good as real ones
 _RIDGE = 0.01  # keeps a coefficient finite where levels are separated
+_WORDS = {
+    "poisson": "counts",
+    "gaussian": "real numbers",
+    "ordinal": "ordered levels",
+    "multinomial": "categories",
+    "bernoulli": "two levels",
+}
 
 
 class Reading(NamedTuple):
@@ -37,50 +47,114 @@ class Reading(NamedTuple):
     guessed: bool = False
 
 
-def many_values(y: np.ndarray) -> Reading:
-    """Whole numbers >= 0 with too many values, or too few cells, to be levels."""
-    n, mean = y.size, float(y.mean())
-    K, span = np.unique(y).size, f"whole numbers from {int(y.min())} to {int(y.max())}"
-    if mean >= _LARGE:
+def readings(cells: list[Cells], wanted: list[str], where: str) -> list[Reading]:
+    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
+    for part in cells:
+        if part.seen.size == 0:
+            raise problem(
+                where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
+            )
+    found = [
+        Reading(kind, "as asked for") if kind != "auto" else _guess(part, where) for part, kind in zip(cells, wanted)
+    ]
+    unclear = [j for j, reading in enumerate(found) if reading.kind == "levels?"]
+    if unclear:
+        rows = sample(cells[0].missing.size)
+        blocks = [block(*_numbers(part, rows)) for part in cells]
+        for j in unclear:
+            y, _ = _numbers(cells[j], rows)
+            seen = ~np.isnan(y)
+            found[j] = judge(y[seen], components(blocks, j)[seen])
+    return found
+
+
+def _numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
+    """A column as any numbers, NaN for holes, and whether they are those of levels."""
+    y = np.full(cells.missing.size, np.nan)
+    y[~cells.missing] = cells.seen if cells.is_number else np.unique(cells.seen.astype(str), return_inverse=True)[1]
+    y = y[rows]
+    return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
+
+
+def _guess(cells: Cells, where: str) -> Reading:
+    """By dtype and values; the kind "levels?" is for evidence to decide."""
+    seen, name = cells.seen, cells.name
+    if not cells.is_number:
+        if cells.declared is not None:
+            return Reading("auto-levels", "ordered categories" if cells.ordered else "categories")
+        _refuse_digits(cells, where)
+        return Reading("auto-levels", "text")
+    if seen.dtype.kind == "b":
+        return Reading("bernoulli", "bool")
+    if np.isin(seen, (0, 1)).all():
+        return Reading("bernoulli", "0 and 1 only")
+    values = np.unique(seen)
+    K, n = values.size, seen.size
+    judged = is_judged(seen, K)
+    if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
+        return Reading("gaussian", "real numbers")
+    holes = bool(cells.missing.any())  # they make pandas turn integers into floats
+    if seen.dtype.kind == "f" and not holes:
+        few = judged and K <= MOST_LEVELS
+        return Reading("gaussian", f"numbers of a float dtype{', though whole and few' if few else ''}", few)
+    if K == n > 10 and values[-1] - values[0] == n - 1:
+        advice = "Leave it out, or make it the index; or ask for it with likelihood."
+        raise problem(where, f"column {name!r} numbers the rows, {int(values[0])} to {int(values[-1])}", "data", advice)
+    if K == 1 and n > 1:
+        got = f"column {name!r} has one value only, {word(values[0])}"
+        raise problem(where, got, "values that differ", "A constant says nothing about the factors: leave it out.")
+    return Reading("levels?", "") if judged else plain(seen.astype(np.float64))
+
+
+def _refuse_digits(cells: Cells, where: str) -> None:
+    """Text that is all numbers was read wrongly before it came here."""
+    try:
+        numbers = [float(cell) for cell in cells.seen if isinstance(cell, str)]
+    except ValueError:
+        return
+    if numbers and len(numbers) == cells.seen.size:
+        advice = "Use pandas.to_numeric for numbers, or astype('category') for labels; or ask for it with likelihood."
+        got = f"column {cells.name!r} is numbers kept as text, such as {word(cells.seen[0])}"
+        raise problem(where, got, "numbers, or labels that are not", advice)
+
+
+# -- by evidence ---------------------------------------------------------------------------------------
+def plain(y: np.ndarray) -> Reading:
+    """Whole numbers with too few cells for evidence, or too large for it to matter."""
+    span = f"whole numbers from {int(y.min())} to {int(y.max())}"
+    if y.min() < 0:
+        return Reading("gaussian", f"{span}, some of them negative")
+    if y.mean() >= _LARGE:
         return Reading("gaussian", f"{span}: so large that they are as good as real", True)
-    even = n > 1 and (n - 1) * float(y.var(ddof=1)) < 2.0 * mean * float(gammaincinv(0.5 * (n - 1), 1e-4))  # a quantile of chi^2
-    if even and K > MOST_LEVELS:
-        return Reading("gaussian", f"{span}, less spread than counts", True)
-    few = K <= MOST_LEVELS
-    return Reading("poisson", f"{span}, {'too few cells to tell from levels' if few else 'as spread as counts'}", few)
+    return Reading("poisson", f"{span}, too few cells to tell what they are", True)
+
+
+def is_judged(y: np.ndarray, K: int) -> bool:
+    """Whether there are cells enough to weigh the readings of a column with K distinct values."""
+    return y.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not (K > MOST_LEVELS and y.mean() >= _LARGE)
 
 
 def judge(y: np.ndarray, F: np.ndarray) -> Reading:
-    """A column of few distinct whole numbers y (n,) beside the components F (n, q) of the others."""
+    """A column of whole numbers y (n,) beside the components F (n, q) of the others."""
     values, codes = np.unique(y, return_inverse=True)
     n, K, q = y.size, values.size, F.shape[1]
-    ones = np.hstack([F, np.ones((n, 1))])
-    if y.min() >= 0:
-        plain, first = "poisson", NegativeBinomial(5.0)
-        number, begin = _scalar(first, y, ones, np.r_[np.zeros(q), np.log(y.mean())], (-4.0, 12.0)), q + 2
-    else:
-        plain = "gaussian"
-        number, begin = _scalar(Gaussian(float(y.var())), y, ones, np.r_[np.zeros(q), y.mean()], (-12.0, 12.0)), q + 2
-    share = np.cumsum(np.bincount(codes))[:-1] / n
-    ordered = _scalar(Ordinal(logit(share)), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
-    found = {
-        plain: number - 0.5 * begin * np.log(n),
-        "ordinal": ordered - 0.5 * (K - 1 + q) * np.log(n),
-        "multinomial": _softmax(codes, ones, K) - 0.5 * (K - 1) * (q + 1) * np.log(n),
-    }
-    if K == 2:
-        found = {plain: found[plain], "bernoulli": found["ordinal"]}
+    ones, price, found = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n), {}
+    if values[0] >= 0:
+        start = np.r_[np.zeros(q), np.log(y.mean())]
+        found["poisson"] = _scalar(NegativeBinomial(5.0), y, ones, start, (-4.0, 12.0)) - (q + 2) * price
+    if values[0] < 0 or K > MOST_LEVELS:  # a density, and cells of width one
+        start = np.r_[np.zeros(q), y.mean()]
+        found["gaussian"] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
+    if K <= MOST_LEVELS:
+        share = np.cumsum(np.bincount(codes))[:-1] / n
+        ordered = _scalar(Ordinal(logit(share)), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
+        found["bernoulli" if K == 2 else "ordinal"] = ordered - (K - 1 + q) * price
+    if 2 < K <= MOST_LEVELS:
+        found["multinomial"] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
     best, second = sorted(found, key=lambda kind: -found[kind])[:2]
-    words = {
-        "poisson": "counts",
-        "gaussian": "real numbers",
-        "ordinal": "ordered levels",
-        "multinomial": "categories",
-        "bernoulli": "two levels",
-    }
     lead = found[best] - found[second]
-    why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {words[best]} by {lead:.1f} nats against "
-    return Reading(best, why + words[second], lead < _CLEAR)
+    why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "
+    return Reading(best, why + _WORDS[second], bool(lead < _CLEAR))
 
 
 def components(blocks: list[np.ndarray], j: int) -> np.ndarray:
@@ -118,9 +192,9 @@ def _scalar(first: Likelihood, y: np.ndarray, F: np.ndarray, w: np.ndarray, reac
     def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
         own, eta = first.with_theta(x[q:]), (F @ x[:q])[:, None]
         rows = own.prepare(y)
-        psi, slope, _ = own.derivatives(eta, rows)
+        slope = own.derivatives(eta, rows)[1]
         theta = own.theta_gradient(eta, none, rows)
-        value = float(np.sum(psi)) + 0.5 * _RIDGE * float(x[:q] @ x[:q])
+        value = 0.5 * _RIDGE * float(x[:q] @ x[:q]) - float(np.sum(own.log_density(eta, rows)))
         return value, np.concatenate([F.T @ slope[:, 0] + _RIDGE * x[:q], -theta])
 
     x = np.concatenate([w, np.clip(first.theta, *reach)])

@@ -14,132 +14,22 @@ cheaper, with diag(rho^2) for Vt o Vt, which leaves L. Potentials of a column, b
     2 count                      tau = lam = e^s                       5, 6 ordered levels: two logistic potentials on
                                                                        one predictor, log-sum and tilted
 
-These are the formulas of ``likelihoods/``, where they are explained; here they are in one loop because arrays of a few
-numbers a row spend their time in the calls.
+All in one loop (the potentials themselves in ``_cells.py``) because arrays of a few numbers a row spend their time in
+the calls.
 """
 
 from __future__ import annotations
 
-from math import exp, expm1, inf, lgamma, log, log1p, pi, sqrt
+from math import exp, inf, log, log1p, sqrt
 
 import numpy as np
 from numba import njit
 
-LOGISTIC, TILTED, COUNT, REAL, SOFTMAX, ORDERED, ORDERED_TILTED = range(7)
+from ._cells import COUNT, LOGISTIC, ORDERED, ORDERED_TILTED, REAL, SOFTMAX, TILTED, coin, ends, rise, sites, tilted
+
 _REACH = 4.0  # how far one step may move a coordinate that bends on the scale of e
 _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
 _PATIENCE = 8  # steps without a new best before the search goes back to it
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _rise(x):  # pragma: no cover - compiled
-    """exp(x) - 1 - x."""
-    if abs(x) < 0.03:
-        return x * x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (1 + x / 7)))))
-    return expm1(x) - x
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _coin(tau, delta):  # pragma: no cover - compiled
-    """log(1 - tau + tau e^delta) - tau delta >= 0: the Bregman divergence of log(1 + e^s)."""
-    up, down = (1.0 - tau) * delta, -tau * delta
-    top = max(up, down)
-    if top < 1.0:
-        return log1p(tau * _rise(up) + (1.0 - tau) * _rise(down))
-    total = tau * exp(up - top) + (1.0 - tau) * exp(down - top)
-    return top + log(max(total, 5e-324))
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _tilted(h, rho, near):  # pragma: no cover - compiled
-    """s with s + rho/2 tanh(s/2) = h, by Newton from the left of a concave function (of |h|)."""
-    size, half = abs(h), rho / 2
-    least = max(size / (1.0 + half / 2), size - half)
-    s = max(-near if h < 0.0 else near, least)
-    for _ in range(60):
-        e = exp(-s)
-        t = (1.0 - e) / (1.0 + e)
-        step = (size - s - half * t) / (1.0 + half / 2 * (1.0 - t * t))
-        s = max(s + step, least)
-        if not abs(step) > 1e-8 * (1.0 + s):
-            break
-    return -s if h < 0.0 else s
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _ends(cuts, level, top):  # pragma: no cover - compiled
-    """Lower and upper cutpoint of a level, infinite at the outer ones."""
-    return (-inf if level == 0 else cuts[level - 1]), (inf if level == top else cuts[level])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _site(q, x, shift, tilted, work):  # pragma: no cover - compiled
-    """A logistic potential at s = x with log(1 + e^{s - shift}); returns k. Rows of work: see ``row``."""
-    if not abs(shift) < inf:  # the open end of an ordered level: no potential
-        work[1, q], work[2, q], work[3, q], work[4, q], work[5, q] = 0.0, 0.0, 0.0, 0.0, 0.0
-        return 0.0
-    x -= shift
-    size = abs(x)
-    e = exp(-size)
-    large = 1.0 / (1.0 + e)
-    small = e * large
-    tau, rest = (large, small) if x >= 0.0 else (small, large)
-    work[1, q] = tau
-    work[3, q] = small * large if tilted else tau
-    work[4, q] = rest - tau if tilted else 1.0
-    work[5, q] = small * large
-    return -(log1p(e) + small * size) + tau * shift
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _sites(y, kind, first, levels, mt, variance, cuts, work):  # pragma: no cover - compiled
-    """Every potential of a row at s = work[0]: tau, alpha, lam, lam', spread; sum of k - mt alpha - const."""
-    value = 0.0
-    for j in range(kind.size):
-        if np.isnan(y[j]):
-            continue
-        q, what = first[j], kind[j]
-        if what == LOGISTIC or what == TILTED:
-            k = _site(q, work[0, q], 0.0, what == TILTED, work)
-            work[2, q] = work[1, q] - y[j]
-            value += k - mt[q] * work[2, q]
-        elif what == COUNT:
-            tau = exp(work[0, q])
-            work[1, q], work[2, q], work[3, q], work[4, q], work[5, q] = tau, tau - y[j], tau, 1.0, tau
-            value += tau * (work[0, q] - 1.0) - mt[q] * work[2, q] - lgamma(y[j] + 1.0)
-        elif what == REAL:
-            v, a, b = variance[j], work[0, q] - mt[q], y[j] - mt[q]
-            work[1, q], work[2, q] = work[0, q] / v, (work[0, q] - y[j]) / v
-            work[3, q], work[4, q], work[5, q] = 1.0 / v, 0.0, 1.0 / v
-            value += 0.5 * (a * a - b * b) / v - 0.5 * log(2.0 * pi * v)
-        elif what == SOFTMAX:
-            last, label = first[j + 1], int(y[j])
-            top, total, k = 0.0, 0.0, 0.0
-            for i in range(q, last):
-                top = max(top, work[0, i])
-            for i in range(q, last):
-                work[1, i] = exp(work[0, i] - top)
-                total += work[1, i]
-            rest = exp(-top)
-            total += rest
-            level = top + log(total)
-            for i in range(q, last):
-                p = work[1, i] / total
-                k += p * (work[0, i] - level)
-                work[1, i], work[2, i], work[3, i] = p, p - (1.0 if label == i - q else 0.0), p
-                work[4, i], work[5, i] = 1.0, p
-                k -= mt[i] * work[2, i]
-            work[6, q] = rest / total  # the slack
-            value += k - rest / total * level
-        else:
-            lo, hi = _ends(cuts[j], int(y[j]), levels[j] - 1)
-            k = _site(q, work[0, q], hi, what == ORDERED_TILTED, work)
-            k += _site(q + 1, work[0, q + 1], -lo, what == ORDERED_TILTED, work)
-            work[2, q], work[2, q + 1] = work[1, q], -work[1, q + 1]
-            value += k - mt[q] * (work[2, q] + work[2, q + 1])
-            if hi - lo < inf:
-                value += log(-expm1(lo - hi))
-    return value
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
@@ -197,7 +87,7 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # prag
         what, start, stop = kind[j], first[j], first[j + 1]
         lo, hi = 0.0, 0.0
         if what >= ORDERED:
-            lo, hi = _ends(cuts[j], int(y[j]), levels[j] - 1)
+            lo, hi = ends(cuts[j], int(y[j]), levels[j] - 1)
         for q in range(start, stop):
             h, rho = mt[q], 0.0
             for i in range(L):
@@ -216,28 +106,28 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # prag
                 gap += 0.5 * work[9, q] * work[9, q] / variance[j]
                 continue
             if what == COUNT:
-                gap += work[1, q] * _rise(-work[9, q])
+                gap += work[1, q] * rise(-work[9, q])
                 continue
             shift = 0.0 if what < ORDERED else (-lo if q > start else hi)
             if not abs(shift) < inf:
                 work[9, q] = 0.0
                 continue
-            if what == LOGISTIC or what == ORDERED:
-                gap += _coin(work[1, q], -work[9, q])
+            if what in (LOGISTIC, ORDERED):
+                gap += coin(work[1, q], -work[9, q])
             else:
                 s = work[0, q] - shift
-                there = _tilted(sign * h - shift, rho, s)
+                there = tilted(sign * h - shift, rho, s)
                 move = 1.0 / (1.0 + exp(-there)) - work[1, q]
-                gap += _coin(work[1, q], there - s) + 0.5 * rho * move * move
+                gap += coin(work[1, q], there - s) + 0.5 * rho * move * move
         if what == SOFTMAX:
             mean, top, small, total = 0.0, -inf, 0.0, 0.0
             for q in range(start, stop):
                 mean -= work[1, q] * work[9, q]
             for q in range(start, stop):
                 top = max(top, -work[9, q] - mean)
-                small += work[1, q] * _rise(-work[9, q] - mean)
+                small += work[1, q] * rise(-work[9, q] - mean)
             top, rest = max(top, -mean), work[6, start]
-            small += rest * _rise(-mean)
+            small += rest * rise(-mean)
             if top < 1.0:
                 gap += log1p(small)
             else:
@@ -268,7 +158,7 @@ def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - c
         soft = what == SOFTMAX
         total, lead = (work[6, start] if soft else 0.0), 0.0
         for q in range(start, stop):
-            bend = work[7, q] if what == TILTED or what == ORDERED_TILTED else 0.0
+            bend = work[7, q] if what in (TILTED, ORDERED_TILTED) else 0.0
             slope = work[4, q]
             if not whole:
                 bend += 0.5 * slope * slope * work[7, q] * work[7, q]
@@ -364,11 +254,9 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(
-    y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D
-):  # pragma: no cover - compiled
+def evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D):  # pragma: no cover - compiled
     """Dual and gap of a row at s = work[0]; ``work``, X, u and D hold what belongs to it."""
-    value = _sites(y, kind, first, levels, mt, variance, cuts, work)
+    value = sites(y, kind, first, levels, mt, variance, cuts, work)
     dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
     if dual == inf:
         return inf, inf
@@ -388,9 +276,9 @@ def row(
 ):  # pragma: no cover - compiled
     """Solve one row from s = work[0]: dual, gap and iterations. On return ``work`` and u, D hold its solution.
 
-    Rows of work: 0 s, 1 tau, 2 alpha, 3 lam, 4 lam', 5 spread, 6 slack, 7 rho, 8 h, 9 g, 10 to 14 of ``_newton``, 15 the
-    last s, 16 the best, 17 the step. A step is whole and need not lower the dual at once; after some without a new best
-    the search goes back to it and takes a careful one. Where the promised decrease is below rounding the gap judges.
+    Rows of work: 0 s, 1 tau, 2 alpha, 3 lam, 4 lam', 5 spread, 6 slack, 7 rho, 8 h, 9 g, 10 to 14 of ``_newton``, 15
+    the last s, 16 the best, 17 the step. A step is whole and need not lower the dual at once; after some without a new
+    best the search goes back to it and takes a careful one. Where the promised decrease is below rounding the gap judges.
     """
     dual, gap, before, old, best, best_gap = inf, inf, inf, inf, inf, inf
     patience, slow, n, slope, step = _PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it

@@ -1,8 +1,8 @@
 """All rows of a table by ``_table.row``, with what they add up to: the evidence and its slopes.
 
-    elbo_r = D_r - gap_r,    dP/dW_q = -sum_r (alpha m + lam V W_q) = -sum_r (alpha - lam W_q'm) m - second_q W_q,
-    dP/dmt_q = -sum_r alpha,   second_q = sum_r lam (V + m m'),   m = -u
-    dP/dlog v = sum_r [((y - h)^2 + rho) / (2 v) - 1/2],   dP/dcutpoint: tau of its potential, and of a level's width
+elbo_r = D_r - gap_r,    dP/dW_q = -sum_r (alpha m + lam V W_q) = -sum_r (alpha - lam W_q'm) m - second_q W_q,
+dP/dmt_q = -sum_r alpha,   second_q = sum_r lam (V + m m'),   m = -u
+dP/dlog v = sum_r [((y - h)^2 + rho) / (2 v) - 1/2],   dP/dcutpoint: tau of its potential, and of a level's width
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from math import exp, expm1, inf, log
 import numpy as np
 from numba import njit
 
-from ._table import COUNT, ORDERED, REAL, SOFTMAX, _ends, _sites, evaluate, row
+from ._cells import COUNT, ORDERED, REAL, SOFTMAX, ends
+from ._cells import sites as cell_sites
+from ._table import evaluate, row
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -43,7 +45,7 @@ def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compil
             tau = min(max(tau, 1e-12), 1.0 - 1e-12)
             s[q] = log(tau / (1.0 - tau))
         else:
-            lo, hi = _ends(cuts[j], int(y[j]), levels[j] - 1)
+            lo, hi = ends(cuts[j], int(y[j]), levels[j] - 1)
             both = hi - lo < inf
             for i in range(2):
                 shift = hi if i == 0 else -lo
@@ -60,8 +62,8 @@ def solve(
     """Every row from s (R, Q), or from a start of its own: mean (R, L), V (R, T), elbo and gap (R,) are filled in.
 
     ``tol`` (R,) is the gap each row is solved to. Returns the largest number of iterations and the sums of the header:
-    slopes in W without its second term (Q, L), in mt (Q,), second (Q, T), in log v (D,), in the cutpoints with both open
-    ends (D, K + 1).
+    slopes in W without its second term (Q, L), in mt (Q,), second (Q, T), in log v (D,), in the cutpoints with both
+    open ends (D, K + 1).
     """
     (R, D), (Q, L) = values.shape, W.shape
     T = L * (L + 1) // 2
@@ -122,7 +124,7 @@ def solve(
                 slope_v[j] += 0.5 * (x * x + work[7, q]) / variance[j] - 0.5
             elif kind[j] >= ORDERED:
                 level = int(y[j])
-                lo, hi = _ends(cuts[j], level, levels[j] - 1)
+                lo, hi = ends(cuts[j], level, levels[j] - 1)
                 both = 1.0 / expm1(min(hi - lo, 700.0)) if hi - lo < inf else 0.0
                 slope_cut[j, level + 1] += work[1, q] + both
                 slope_cut[j, level] -= work[1, q + 1] + both
@@ -137,6 +139,6 @@ def sites(values, s, kind, first, levels, mt, variance, cuts):  # pragma: no cov
     for n in range(R):
         work[:] = 0.0
         work[0, :] = s[n]
-        _sites(values[n], kind, first, levels, mt, variance, cuts, work)
+        cell_sites(values[n], kind, first, levels, mt, variance, cuts, work)
         alpha[n], lam[n] = work[2], work[3]
     return alpha, lam
