@@ -131,7 +131,8 @@ def plain(y: np.ndarray) -> Reading:
 
 def is_judged(y: np.ndarray, K: int) -> bool:
     """Whether there are cells enough to weigh the readings of a column with K distinct values."""
-    return y.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not (K > MOST_LEVELS and y.mean() >= _LARGE)
+    clear = K > MOST_LEVELS and (y.min() < 0 or y.mean() >= _LARGE)
+    return bool(y.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
 
 
 def judge(y: np.ndarray, F: np.ndarray) -> Reading:

@@ -264,13 +264,6 @@ def evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _copy(work, to, source, other, step):  # pragma: no cover - compiled
-    """work[to] = work[source] + step work[other]."""
-    for q in range(work.shape[1]):
-        work[to, q] = work[source, q] + (step * work[other, q] if step != 0.0 else 0.0)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def row(
     y, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, D, tol, most
 ):  # pragma: no cover - compiled
@@ -278,11 +271,11 @@ def row(
 
     Rows of work: 0 s, 1 tau, 2 alpha, 3 lam, 4 lam', 5 spread, 6 slack, 7 rho, 8 h, 9 g, 10 to 14 of ``_newton``, 15
     the last s, 16 the best, 17 the step. A step is whole and need not lower the dual at once; after some without a new
-    best the search goes back to it and takes a careful one. Where the promised decrease is below rounding the gap judges.
+    best the search goes back to it and takes a careful one. Where the promise is below rounding, the gap judges.
     """
     dual, gap, before, old, best, best_gap = inf, inf, inf, inf, inf, inf
     patience, slow, n, slope, step = _PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it
-    flat, careful, whole, final = False, False, W.shape[1] <= 3, False
+    flat, careful, whole, final, Q = False, False, W.shape[1] <= 3, False, W.shape[0]
     while True:
         dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D)
         if step > 0.0:
@@ -294,18 +287,21 @@ def row(
             if not taken:
                 step *= 0.5 if step > 0.1 else 0.1
                 if (flat or careful or dual == inf) and step > 1e-7:
-                    _copy(work, 0, 15, 17, step)
+                    for q in range(Q):
+                        work[0, q] = work[15, q] + step * work[17, q]
                     continue
                 final = final or flat or careful
                 careful, step = True, 0.0
-                _copy(work, 0, 16, 16, 0.0)
+                for q in range(Q):
+                    work[0, q] = work[16, q]
                 continue
             careful = False
             slow = slow + 1 if gap > 0.3 * old else slow
             whole = whole or slow >= 2
         if dual <= best or gap < best_gap:
             best, best_gap, patience = dual, gap, _PATIENCE
-            _copy(work, 16, 0, 0, 0.0)
+            for q in range(Q):
+                work[16, q] = work[0, q]
         else:
             patience -= 1
         if final or n >= most or dual == inf or gap <= tol:
@@ -320,7 +316,7 @@ def row(
         flat = not -slope > _ROUNDING * max(1.0, abs(dual))
         if not flat:
             _bounded(y, kind, first, work)
-        _copy(work, 15, 0, 0, 0.0)
-        _copy(work, 17, 12, 0, 0.0)
         before, old, step = dual, gap, 1.0
-        _copy(work, 0, 15, 17, 1.0)
+        for q in range(Q):
+            work[15, q], work[17, q] = work[0, q], work[12, q]
+            work[0, q] += work[12, q]
