@@ -77,7 +77,7 @@ def _solve(
             steps, *sums = solve(values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, elbo, gap)
             n_iter, cold = n_iter + min(steps, max_iter), False
             most = tol * max(1.0, abs(float(elbo.sum())))
-            if float(gap.sum()) <= most or not np.isfinite(gap).all():
+            if float(gap.sum()) <= most or not np.isfinite(gap).all() or steps >= max_iter:
                 break
             share = np.full(R, 0.5 * most / (tol * R))
     return s, mean, V, elbo, gap, n_iter, bool(gap.sum() <= most), sums
