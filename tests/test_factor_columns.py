@@ -46,7 +46,7 @@ def kind_of(name):
 
 
 # -- reading -------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_items_codes_and_counts_are_told_apart(seed):
     X = survey(seed=seed)
     table = read(X)
@@ -348,7 +348,7 @@ def test_ordinal_columns_are_learned(bound):
     X, z = ordered_frame()
     if bound == "exact":
         X, z = X.drop(columns="code").iloc[:120], z[:120]
-    model = ProbabilisticPCA(1, bound=bound).fit(X)
+    model = ProbabilisticPCA(1, bound=bound, strength=0.1).fit(X)
     assert model.converged_
     assert model.columns_table().loc["q0", "kind"] == "ordinal"
     assert abs(np.corrcoef(model.transform(X)[:, 0], z)[0, 1]) > 0.85
