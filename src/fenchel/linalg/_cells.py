@@ -24,6 +24,11 @@ def rise(x):  # pragma: no cover - compiled
 @njit(cache=True, nogil=True, error_model="numpy")
 def coin(tau, delta):  # pragma: no cover - compiled
     """log(1 - tau + tau e^delta) - tau delta >= 0: the Bregman divergence of log(1 + e^s)."""
+    if abs(delta) < 0.01:  # its first six cumulants
+        v, lead = tau * (1.0 - tau), 1.0 - 2.0 * tau
+        fourth, fifth = 1.0 - 6.0 * v, lead * (1.0 - 12.0 * v)
+        series = lead / 3 + delta * (fourth / 12 + delta * (fifth / 60 + delta * (1.0 - 30.0 * v * fourth) / 360))
+        return v * delta * delta * (0.5 + 0.5 * delta * series)
     up, down = (1.0 - tau) * delta, -tau * delta
     top = max(up, down)
     if top < 1.0:

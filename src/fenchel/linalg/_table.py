@@ -6,8 +6,8 @@ V = A^-1, u = sum alpha_q W_q, h_q = mt_q - W_q' u and rho_q = W_q' V W_q, its d
     D = |u|^2 / 2 - sum mt_q alpha_q - 1/2 log|A| + sum k_q - const,      g_q = s_q - a_q h_q - lam'_q rho_q / 2
 
 and Newton's system (J^-1 + extra + M) dtau = -g has M = B B' of low rank, B = [a W, lam' F / sqrt 2], F F' = Vt o Vt by
-the packed pairs of D W_q, D'D = V: with Jt = (J^-1 + extra)^-1 it is solved in I + B' Jt B, L + L (L + 1) / 2 wide; or,
-cheaper, with diag(rho^2) for Vt o Vt, which leaves L. Potentials of a column, by ``kind``:
+the packed pairs of X = D W_q, D'D = V: with Jt = (J^-1 + extra)^-1 it is solved in I + B' Jt B, L + L (L + 1) / 2
+wide; or, cheaper, with diag(rho^2) for Vt o Vt, which leaves L. Potentials of a column, by ``kind``:
 
     0 logistic, log-sum bound    tau = sigma(s), lam = tau             3 real number   tau = s / v, lam = 1 / v
     1 logistic, tilted bound     tau = sigma(s), lam = tau (1 - tau)   4 softmax, K - 1 potentials, the last class is 0
@@ -78,9 +78,16 @@ def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cove
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # pragma: no cover - compiled
-    """rho, h and the slope g of every potential, X = D W (Q, L); returns the gap of the row."""
-    L, gap = W.shape[1], 0.0
+def _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, V):  # pragma: no cover - compiled
+    """rho, h and the slope g of every potential; returns the gap of the row. V, packed, has its off-diagonal twice."""
+    L, gap, t = W.shape[1], 0.0, 0
+    for i in range(L):
+        for k in range(i + 1):
+            x = 0.0
+            for m in range(i, L):
+                x += D[m, i] * D[m, k]
+            V[t] = x if i == k else 2.0 * x
+            t += 1
     for j in range(kind.size):
         if np.isnan(y[j]):
             continue
@@ -90,12 +97,9 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # prag
             lo, hi = ends(cuts[j], int(y[j]), levels[j] - 1)
         for q in range(start, stop):
             h, rho = mt[q], 0.0
+            for t in range(V.size):
+                rho += V[t] * table[q, t]
             for i in range(L):
-                x = 0.0
-                for k in range(i + 1):
-                    x += D[i, k] * W[q, k]
-                X[q, i] = x
-                rho += x * x
                 h -= u[i] * W[q, i]
             sign = -1.0 if what >= ORDERED and q > start else 1.0
             work[7, q], work[8, q] = rho, h
@@ -115,10 +119,14 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # prag
             if what in (LOGISTIC, ORDERED):
                 gap += coin(work[1, q], -work[9, q])
             else:
-                s = work[0, q] - shift
-                there = tilted(sign * h - shift, rho, s)
-                move = 1.0 / (1.0 + exp(-there)) - work[1, q]
-                gap += coin(work[1, q], there - s) + 0.5 * rho * move * move
+                s, tau, spread = work[0, q] - shift, work[1, q], work[5, q]
+                step = (sign * h - shift - s - 0.5 * rho * (2.0 * tau - 1.0)) / (1.0 + rho * spread)
+                if abs(step) < 1e-4:  # Newton's first step to the maximum leaves its square, the gap the square of that
+                    move = spread * step * (1.0 + 0.5 * (1.0 - 2.0 * tau) * step)
+                else:
+                    step = tilted(sign * h - shift, rho, s) - s
+                    move = 1.0 / (1.0 + exp(-s - step)) - tau
+                gap += coin(tau, step) + 0.5 * rho * move * move
         if what == SOFTMAX:
             mean, top, small, total = 0.0, -inf, 0.0, 0.0
             for q in range(start, stop):
@@ -139,7 +147,7 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X):  # prag
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
-def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - compiled
+def _newton(y, kind, first, W, table, work, D, X, B, A, H, r, whole):  # pragma: no cover - compiled
     """ds (row 12) and dtau (row 11) of Newton's system; g'dtau, or NaN where it cannot be solved.
 
     ``whole``: with Vt o Vt, in L + T dimensions; else with diag(rho^2), in L.
@@ -151,6 +159,8 @@ def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - c
         for k in range(i + 1):
             H[i, k] = 1.0 if i == k else 0.0
     half = sqrt(0.5)
+    for t in range(A.size):
+        A[t] = 0.0
     for j in range(kind.size):
         if np.isnan(y[j]):
             continue
@@ -170,6 +180,11 @@ def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - c
             for i in range(L):
                 B[q, i] = sign * W[q, i]
             if whole:
+                for i in range(L):
+                    x = 0.0
+                    for k in range(i + 1):
+                        x += D[i, k] * W[q, k]
+                    X[q, i] = x
                 t = L
                 for i in range(L):
                     for k in range(i):
@@ -192,13 +207,18 @@ def _newton(y, kind, first, W, work, X, B, H, r, whole):  # pragma: no cover - c
             work[11, q] = -d * (work[9, q] - (lead / total if shared else 0.0))  # Jt (-g)
             for i in range(N):
                 r[i] += work[11, q] * B[q, i]
-                x = d * B[q, i]
-                for k in range(i + 1):
-                    H[i, k] += x * B[q, k]
+            if whole:
+                for i in range(N):
+                    x = d * B[q, i]
+                    for k in range(i + 1):
+                        H[i, k] += x * B[q, k]
+            else:
+                for t in range(A.size):
+                    A[t] += d * table[q, t]
         work[14, start] = total
     for i in range(N):
         for k in range(i + 1):
-            x = H[i, k]
+            x = H[i, k] + (0.0 if whole else A[i * (i + 1) // 2 + k])
             for m in range(k):
                 x -= H[i, m] * H[k, m]
             if i == k:
@@ -254,13 +274,15 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D):  # pragma: no cover - compiled
-    """Dual and gap of a row at s = work[0]; ``work``, X, u and D hold what belongs to it."""
+def evaluate(
+    y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, gaps
+):  # pragma: no cover - compiled
+    """Dual and, where asked for, gap of a row at s = work[0]; ``work``, u, D and A (V, packed) hold what belongs to it."""
     value = sites(y, kind, first, levels, mt, variance, cuts, work)
     dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
-    if dual == inf:
-        return inf, inf
-    return dual, _seen(y, kind, first, levels, mt, variance, cuts, W, work, u, D, X)
+    if dual == inf or not gaps:
+        return dual, inf
+    return dual, _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, A)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -277,7 +299,7 @@ def row(
     patience, slow, n, slope, step = _PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it
     flat, careful, whole, final, Q = False, False, W.shape[1] <= 3, False, W.shape[0]
     while True:
-        dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, D)
+        dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, True)
         if step > 0.0:
             if flat or careful:
                 least = 1e-4 * step * slope if careful else -0.1 * _ROUNDING * max(1.0, abs(before))
@@ -306,7 +328,7 @@ def row(
             patience -= 1
         if final or n >= most or dual == inf or gap <= tol:
             return dual, gap, n
-        slope = _newton(y, kind, first, W, work, X, B, H, r, whole)
+        slope = _newton(y, kind, first, W, table, work, D, X, B, A, H, r, whole)
         if slope != slope:
             if whole:
                 return dual, gap, n

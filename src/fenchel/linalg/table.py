@@ -81,7 +81,7 @@ def solve(
             work[0, q] = s[n, q]
         while cold:
             _begin(y, kind, first, levels, mt, cuts, c, work[0])
-            value, _ = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, X, u, A, C, root)
+            value, _ = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, root, False)
             if not value < best or c < 1e-4:
                 break
             best, c = value, c / 4.0
