@@ -6,7 +6,7 @@ arrays of the compiled loop go by potentials, what leaves here goes by predictor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -61,42 +61,45 @@ class Layout:
 def _solve(
     model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
 ) -> tuple[Any, ...]:
-    """s, mean, packed V, elbo, gap, and what ``table.solve`` returns; converged when the gaps together are small."""
+    """s, mean, packed V, elbo, gap, iterations, whether all gaps together are small; alpha, lam, slopes of columns."""
     own = model.layout
     arguments = own.arguments(model, p)
     R, L = values.shape[0], model.n_components
     values = np.ascontiguousarray(values)
     s = np.zeros((R, own.owner.size)) if start is None else np.array(start)
     mean, V, elbo, gap = np.empty((R, L)), np.empty((R, L * (L + 1) // 2)), np.empty(R), np.empty(R)
-    solve: Any = table.solve
+    alpha, lam, solve = np.empty_like(s), np.empty_like(s), cast(Any, table.solve)
     cold, pairs = start is None, small.pairs(arguments[-1])
     share = np.maximum(1.0 / max(1, R), _A_CELL * np.sum(~np.isnan(values), axis=1))
     n_iter = 0
     with np.errstate(all="ignore"):
         for _ in range(3):
-            steps, *sums = solve(values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, elbo, gap)
+            steps, *slopes = solve(
+                values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, alpha, lam, elbo, gap
+            )
             n_iter, cold = n_iter + min(steps, max_iter), False
             most = tol * max(1.0, abs(float(elbo.sum())))
             if float(gap.sum()) <= most or not np.isfinite(gap).all() or steps >= max_iter:
                 break
             share = np.full(R, 0.5 * most / (tol * R))
-    return s, mean, V, elbo, gap, n_iter, bool(gap.sum() <= most), sums
+    sites = own.by_predictor(alpha, 1), own.by_predictor(lam, 1)
+    return s, mean, V, elbo, gap, n_iter, bool(gap.sum() <= most), *sites, slopes
 
 
 def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float) -> RowFits:
-    s, mean, V, elbo, gap, n_iter, converged, _ = _solve(model, values, p, start, tol, 200)
+    s, mean, V, elbo, gap, n_iter, converged, *_ = _solve(model, values, p, start, tol, 200)
     h = mean @ p.loadings.T + p.offset
     rho = V @ small.doubled(small.pairs(p.loadings)).T
     return RowFits(mean, small.unpack(V), h, rho, elbo, gap, n_iter, converged, [s])
 
 
 def evidence(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int) -> Evidence:
-    s, _, _, elbo, gap, n_iter, converged, sums = _solve(model, values, p, start, tol, max_iter)
-    own = model.layout
-    pulled, offset, packed, log_variance, ends = sums
-    second = small.unpack(own.by_predictor(packed))
-    W = own.by_predictor(pulled) - np.einsum("pij,pj->pi", second, p.loadings)
-    offset = np.where(np.repeat(model.ordinal, model.widths), 0.0, own.by_predictor(offset))
+    found = _solve(model, values, p, start, tol, max_iter)
+    s, mean, V, elbo, gap, n_iter, converged, alpha, lam, (log_variance, ends) = found
+    pooled = small.unpack(lam.T @ V)
+    second = pooled + small.unpack(lam.T @ small.pairs(mean))
+    W = -alpha.T @ mean - np.einsum("pij,pj->pi", pooled, p.loadings)
+    offset = np.where(np.repeat(model.ordinal, model.widths), 0.0, -alpha.sum(axis=0))
     steps = [
         by_steps(ends[j, : model.levels[j] + 1], p.cutpoints[model.cuts[j]]) for j in np.flatnonzero(model.ordinal)
     ]
@@ -106,8 +109,5 @@ def evidence(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, 
 
 
 def sites(model: FactorModel, values: np.ndarray, p: Parameters, tol: float) -> tuple[np.ndarray, ...]:
-    s, mean, V, *_ = _solve(model, values, p, None, tol, 200)
-    own = model.layout
-    *arguments, _ = own.arguments(model, p)
-    alpha, lam = table.sites(np.ascontiguousarray(values), s, *arguments)
-    return own.by_predictor(alpha, 1), own.by_predictor(lam, 1), mean, small.unpack(V)
+    _, mean, V, _, _, _, _, alpha, lam, _ = _solve(model, values, p, None, tol, 200)
+    return alpha, lam, mean, small.unpack(V)

@@ -277,7 +277,7 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
 def evaluate(
     y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, gaps
 ):  # pragma: no cover - compiled
-    """Dual and, where asked for, gap of a row at s = work[0]; ``work``, u, D and A (V, packed) hold what belongs to it."""
+    """Dual and, where asked for, gap of a row at s = work[0]; ``work``, u, D and A (V, packed) belong to it."""
     value = sites(y, kind, first, levels, mt, variance, cuts, work)
     dual = _dual(y, kind, first, value, W, table, work, u, A, C, D)
     if dual == inf or not gaps:

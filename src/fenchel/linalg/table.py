@@ -1,8 +1,7 @@
-"""All rows of a table by ``_table.row``, with what they add up to: the evidence and its slopes.
+"""All rows of a table by ``_table.row``, with the slopes of the evidence in what belongs to single columns:
 
-elbo_r = D_r - gap_r,    dP/dW_q = -sum_r (alpha m + lam V W_q) = -sum_r (alpha - lam W_q'm) m - second_q W_q,
-dP/dmt_q = -sum_r alpha,   second_q = sum_r lam (V + m m'),   m = -u
-dP/dlog v = sum_r [((y - h)^2 + rho) / (2 v) - 1/2],   dP/dcutpoint: tau of its potential, and of a level's width
+elbo_r = D_r - gap_r,    dP/dlog v = sum_r [((y - h)^2 + rho) / (2 v) - 1/2],
+dP/dcutpoint: tau of its potential, and what the width of a level adds
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import numpy as np
 from numba import njit
 
 from ._cells import COUNT, ORDERED, REAL, SOFTMAX, ends
-from ._cells import sites as cell_sites
 from ._table import evaluate, row
 
 
@@ -57,13 +55,13 @@ def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compil
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def solve(
-    values, s, cold, kind, first, levels, mt, variance, cuts, W, table, tol, most, mean, V, elbo, gap
+    values, s, cold, kind, first, levels, mt, variance, cuts, W, table, tol, most, mean, V, alpha, lam, elbo, gap
 ):  # pragma: no cover - compiled
-    """Every row from s (R, Q), or from a start of its own: mean (R, L), V (R, T), elbo and gap (R,) are filled in.
+    """Every row from s (R, Q), or from a start of its own: mean (R, L), V (R, T), alpha and lam (R, Q), elbo, gap (R,).
 
-    ``tol`` (R,) is the gap each row is solved to. Returns the largest number of iterations and the sums of the header:
-    slopes in W without its second term (Q, L), in mt (Q,), second (Q, T), in log v (D,), in the cutpoints with both
-    open ends (D, K + 1).
+    They are filled in, s with where it ended; alpha and lam are 0 where a cell is missing. ``tol`` (R,) is the gap each
+    row is solved to. Returns the largest number of iterations and the slopes of the header: in log v (D,), and in the
+    cutpoints with both open ends (D, K + 1).
     """
     (R, D), (Q, L) = values.shape, W.shape
     T = L * (L + 1) // 2
@@ -71,9 +69,7 @@ def solve(
     work, X, B = np.zeros((18, Q)), np.zeros((Q, L)), np.zeros((Q, N))
     H, r, u, A = np.zeros((N, N)), np.zeros(2 * N), np.zeros(L), np.zeros(T)
     C, root = np.zeros((L, L)), np.zeros((L, L))
-    slope_W, slope_b, second = np.zeros((Q, L)), np.zeros(Q), np.zeros((Q, T))
     slope_v, slope_cut, longest = np.zeros(D), np.zeros((D, cuts.shape[1] + 2)), 0
-    moments = np.zeros(T)
     for n in range(R):
         y = values[n]
         best, c = inf, 1.0
@@ -105,19 +101,13 @@ def solve(
                 for m in range(i, L):
                     x += root[m, i] * root[m, k]
                 V[n, t] = x
-                moments[t] = x + u[i] * u[k]
                 t += 1
         for j in range(D):
-            if np.isnan(y[j]):
-                continue
+            seen = not np.isnan(y[j])
             for q in range(first[j], first[j + 1]):
-                lam, pull = work[3, q], work[2, q]
-                slope_b[q] -= pull
-                pull -= lam * (work[8, q] - mt[q])
-                for i in range(L):
-                    slope_W[q, i] -= pull * mean[n, i]
-                for t in range(T):
-                    second[q, t] += lam * moments[t]
+                alpha[n, q], lam[n, q] = (work[2, q], work[3, q]) if seen else (0.0, 0.0)
+            if not seen:
+                continue
             q = first[j]
             if kind[j] == REAL:
                 x = y[j] - work[8, q]
@@ -128,17 +118,4 @@ def solve(
                 both = 1.0 / expm1(min(hi - lo, 700.0)) if hi - lo < inf else 0.0
                 slope_cut[j, level + 1] += work[1, q] + both
                 slope_cut[j, level] -= work[1, q + 1] + both
-    return longest, slope_W, slope_b, second, slope_v, slope_cut
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def sites(values, s, kind, first, levels, mt, variance, cuts):  # pragma: no cover - compiled
-    """alpha and lam (R, Q) at s, 0 where a cell is missing."""
-    R, Q = s.shape
-    alpha, lam, work = np.zeros((R, Q)), np.zeros((R, Q)), np.zeros((18, Q))
-    for n in range(R):
-        work[:] = 0.0
-        work[0, :] = s[n]
-        cell_sites(values[n], kind, first, levels, mt, variance, cuts, work)
-        alpha[n], lam[n] = work[2], work[3]
-    return alpha, lam
+    return longest, slope_v, slope_cut
