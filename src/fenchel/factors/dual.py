@@ -17,7 +17,9 @@ from .model import Evidence, RowFits
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters
 
-_A_CELL = 0.1  # nats a cell may be expected to cost: a row's own share of the tolerance, before the total is known
+# a cell's share of the tolerance: a hundredth of the nats it may cost, because a search over parameters compares
+# values to a hundredth of the tolerance, and Newton squares what is left anyway
+_A_CELL = 1e-3
 
 
 class Layout:
