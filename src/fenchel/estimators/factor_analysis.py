@@ -1,8 +1,8 @@
 """Probabilistic PCA of any table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
 
-Columns may be yes or no, counts, categories or real numbers, and any cell may be missing. The columns are understood in
-``factors/columns.py``, the rows solved in ``factors/model.py``, W and b learned in ``factors/learning.py``; here is the
-scikit-learn face of it.
+Columns may be yes or no, counts, ordered levels, categories or real numbers, and any cell may be missing. The columns
+are understood in ``factors/columns.py``, the rows solved in ``factors/model.py``, W and b learned in
+``factors/learning.py``; here is the scikit-learn face of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import choice, numeric, problem
-from ..factors.cells import is_frame
+from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
 from ..factors.prediction import draw, given, means, typical
 from ..factors.scaling import Units, units
@@ -29,7 +29,7 @@ _ROW_TOL = 1e-12  # of rows fitted by themselves: a score does not depend on the
 
 
 class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Factors of a table of binary, count, categorical or real columns, with holes.
+    """Factors of a table of binary, count, ordinal, categorical or real columns, with holes.
 
     Each row has a posterior of its factors, found by a convex problem with a certificate; missing cells are left out,
     not filled in. With real columns and no holes this is factor analysis (``noise="column"``) or Tipping and Bishop's
@@ -39,13 +39,17 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     ----------
     n_components : int
         Number of factors.
-    likelihood : {"auto", "bernoulli", "poisson", "multinomial", "gaussian"}, or a list or dict of them by column
-        "auto" goes by the dtype and the values: bool and 0/1 are bernoulli; text and categories bernoulli with two
-        levels, else multinomial; other whole numbers >= 0 of an integer dtype, or with holes (which make pandas turn
-        integers into floats), poisson; all else gaussian.
+    likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
+        "auto" goes by the dtype where it says it: bool and 0/1 are bernoulli; ordered categories ordinal; text and
+        other categories bernoulli with two levels, else multinomial; numbers that are not whole gaussian. Whole numbers
+        of an integer dtype, or with holes (which make pandas turn integers into floats), are poisson, ordinal or
+        multinomial by the evidence of each reading where they have up to 12 values, with more poisson or gaussian.
+        ``columns_table`` says how each column was read and why, and one warning names those where it is a guess. Row
+        numbers, dates and numbers kept as text are refused.
     bound : {"tilted", "log-sum", "exact"}
-        On the expectations of bernoulli columns. "log-sum" is the paper's, "exact" has no bound (beside a multinomial
-        column it means "tilted": the predictors of such a cell are correlated, and only the dual solves those).
+        On the expectations of bernoulli and ordinal columns. "log-sum" is the paper's, "exact" has no bound (beside a
+        multinomial column it means "tilted": the predictors of such a cell are correlated, and only the dual solves
+        those).
     strength : "learned" or float >= 0
         Prior precision of every loading. Gaussian columns are in units of their standard deviation for it (with
         ``noise="shared"``, of their root mean square).
@@ -68,11 +72,13 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Loadings W', orthogonal, the longest first, each with its largest entry positive. P predictors: one a column,
         K - 1 for a multinomial column of K levels, against its last.
     offset_ : array (P,)
-        b: the predictors where all factors are zero.
+        b: the predictors where all factors are zero; 0 for ordinal columns, whose cutpoints hold it.
+    cutpoints_ : dict
+        Of each ordinal column by its name, K - 1 of them: P(level <= k) = 1 / (1 + exp(eta - cutpoint_k)).
     noise_variance_ : array (D,)
         Of gaussian columns; NaN for others.
     columns_ : tuple of Column
-        Name, kind and levels of every column.
+        Name, kind and levels of every column, and why it was read so. ``columns_table`` shows them.
     predictor_names_ : list of P str
     strength_ : float
     elbo_, gap_ : float
@@ -138,6 +144,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         name = type(self).__name__
         self._check_words()
         table = read(self._checked(X, reset=True), self.likelihood, name)
+        table.warn_of_guesses(name)
         self._table = Table(table.columns, table.values[:0], table.frame)
         values, D = table.values, len(table.columns)
         width = sum(K - 1 if kind == "multinomial" else 1 for kind, K in zip(table.kinds, table.n_levels))
@@ -165,6 +172,8 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
         self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
         self.columns_: tuple[Column, ...] = table.columns
+        ordinal = [(j, column) for j, column in enumerate(table.columns) if column.kind == "ordinal"]
+        self.cutpoints_ = {column.name: found.parameters.cutpoints[self._model.cuts[j]] for j, column in ordinal}
         self.predictor_names_ = _predictor_names(table.columns)
         if not found.converged:
             warnings.warn(
@@ -188,7 +197,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """scikit-learn's checks: names and number of columns, and for arrays their shape and finiteness."""
-        least = 2 if reset else 1
+        least, X = 2 if reset else 1, unmasked(X)
         if is_frame(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if X.shape[0] < least:
@@ -228,8 +237,8 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def inverse_transform(self, Z: Any) -> Any:
         """The mean of every cell given the factors Z (R, n_components).
 
-        For bernoulli columns the probability of the second level; a multinomial column becomes one of probabilities for
-        each level, named ``column=level``. A pandas table if the model was fitted to one.
+        For bernoulli columns the probability of the second level; a multinomial or ordinal column becomes one of
+        probabilities for each level, named ``column=level``. A pandas table if the model was fitted to one.
         """
         check_is_fitted(self, "components_")
         Z = np.atleast_2d(numeric(type(self).__name__, "Z", Z))
@@ -242,7 +251,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
         names: list[Any] = []
         for column in self.columns_:
-            several = column.kind == "multinomial"
+            several = column.kind in ("multinomial", "ordinal")
             names += column.level_names if several else [column.name]
         return DataFrame(out, columns=names)
 
@@ -275,6 +284,11 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         z = rng.standard_normal((int(n_samples), self.components_.shape[0]))
         return self._table.decode(draw(self._model, z, self._parameters, rng))
+
+    def columns_table(self) -> Any:
+        """How each column was read, as a pandas table: its kind, number of levels, why, and whether it is a guess."""
+        check_is_fitted(self, "components_")
+        return self._table.summary()
 
     def loadings_table(self) -> Any:
         """The loadings as a pandas table: a row a predictor, a column a factor."""

@@ -5,13 +5,19 @@
     poisson       counts 0, 1, 2, ...                      log rate
     gaussian      any real number                          mean
 
-"auto" decides by the dtype where there is one that says it (bool, category, text) and by the values elsewhere: whole
-numbers of an integer dtype (or with holes, which make pandas turn integers into floats) are 0/1 or counts, and a
-Gaussian where one is negative; other numbers are a Gaussian unless they are all 0 or 1.
+    ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
+
+"auto" decides by the dtype where there is one that says it: bool is bernoulli, ordered categories are ordinal, other
+categories and text bernoulli or multinomial. Numbers are a Gaussian unless they are all 0 or 1, or whole: of an integer
+dtype, or with holes (which make pandas turn integers into floats). Whole numbers are counts, ordered levels or
+categories by the evidence of each reading (``reading.py``); with many distinct values counts or a Gaussian, which they
+also are where they are large, or some are negative and the cells too few to tell. ``Column.why`` says which it was, and
+``guessed`` where another reading was nearly as good. What is not data is refused: row numbers, dates, digits as text.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from ..checks import choice, first_value, number, problem
-from .cells import Cells, is_frame, split
+from .cells import Cells, is_frame, split, unmasked, word
+from .reading import Reading, readings
 
-KINDS = ("bernoulli", "poisson", "multinomial", "gaussian")
+KINDS = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
 _WHERE = "read"
 
 
@@ -32,17 +39,23 @@ class Column:
     Attributes
     ----------
     name : as in the table, or x0, x1, ...
-    kind : {"bernoulli", "poisson", "multinomial", "gaussian"}
+    kind : {"bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}
     levels : tuple
-        The labels of a bernoulli or multinomial column as they stand in the table, in order; the last is the reference
-        of a multinomial. Empty otherwise.
+        The labels of a bernoulli, multinomial or ordinal column as they stand in the table, in order; the last is the
+        reference of a multinomial. Empty otherwise.
     dtype : of a pandas column, else None
+    why : str
+        What made it that kind.
+    guessed : bool
+        Whether another kind would have been nearly as good.
     """
 
     name: Any
     kind: str
     levels: tuple[Any, ...] = ()
     dtype: Any = field(default=None, compare=False, repr=False)
+    why: str = field(default="", compare=False, repr=False)
+    guessed: bool = field(default=False, compare=False, repr=False)
 
     @property
     def holes(self) -> bool:
@@ -84,6 +97,27 @@ class Table:
     def n_levels(self) -> list[int]:
         """Of the columns; 0 for numbers."""
         return [column.n_levels for column in self.columns]
+
+    def summary(self) -> Any:
+        """How each column was read, as a pandas table: kind, the number of levels, why, and whether it is a guess."""
+        from pandas import DataFrame
+
+        rows = [(c.kind, c.n_levels, c.why, c.guessed) for c in self.columns]
+        index = [c.name for c in self.columns]
+        return DataFrame(rows, index=index, columns=["kind", "n_levels", "why", "guessed"]).rename_axis("column")
+
+    def warn_of_guesses(self, where: str, stacklevel: int = 3) -> None:
+        """One warning for all columns whose kind is a guess."""
+        unsure = [c for c in self.columns if c.guessed]
+        if unsure:
+            named = "; ".join(f"{c.name!r} as {c.kind} ({c.why})" for c in unsure[:5])
+            more = f"; and {len(unsure) - 5} more" if len(unsure) > 5 else ""
+            warnings.warn(
+                f"{where}: {len(unsure)} of {len(self.columns)} columns were read by a guess: {named}{more}. "
+                f"Say what they are with likelihood={{{unsure[0].name!r}: ...}}.",
+                UserWarning,
+                stacklevel=stacklevel,
+            )
 
     def __repr__(self) -> str:
         return f"Table({self.values.shape[0]} rows, {', '.join(f'{c.name}: {c.kind}' for c in self.columns)})"
@@ -130,6 +164,7 @@ class Table:
         An integer column of pandas becomes float where a mean goes in, and a whole array of integers has no holes.
         """
         holes = np.isnan(self.encode(X, "fill"))
+        X = unmasked(X)
         if is_frame(X):
             out = X.copy()
             for d, column in enumerate(self.columns):
@@ -180,10 +215,10 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE) -> Table:
     Parameters
     ----------
     X : pandas table, array (R, D) of numbers or objects, or scipy sparse
-        NaN, None and NA are missing cells.
+        NaN, None, NA and masked cells are missing.
     likelihood : str, list of D str, or dict by column
-        "auto", "bernoulli", "poisson", "multinomial" or "gaussian"; columns a dict leaves out are "auto". Without
-        column names the keys are places, or x0, x1, ...
+        "auto", "bernoulli", "poisson", "multinomial", "ordinal" or "gaussian"; columns a dict leaves out are "auto".
+        Without column names the keys are places, or x0, x1, ...
 
     Returns
     -------
@@ -201,7 +236,8 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE) -> Table:
     """
     cells = split(X, where)
     wanted = _wanted(likelihood, [part.name for part in cells], where)
-    columns = tuple(_understand(part, kind, where) for part, kind in zip(cells, wanted))
+    found = readings(cells, wanted, where)
+    columns = tuple(_understand(part, reading, where) for part, reading in zip(cells, found))
     values = _stack([_encode(part, column, where) for part, column in zip(cells, columns)], cells)
     return Table(columns, values, is_frame(X))
 
@@ -235,45 +271,34 @@ def _wanted(likelihood: Any, names: list[Any], where: str) -> list[str]:
     return words
 
 
-def _understand(cells: Cells, kind: str, where: str) -> Column:
-    """The kind of a column and its levels, in order."""
-    name, seen = cells.name, cells.seen
-    if seen.size == 0:
-        raise problem(where, f"column {name!r} has no data", "at least one cell that is not missing", "Leave it out.")
-    if kind == "auto":
-        kind = _guess(cells)
+def _understand(cells: Cells, reading: Reading, where: str) -> Column:
+    """A column of a kind, with its levels in order."""
+    name, seen, kind = cells.name, cells.seen, reading.kind
+    given = {"dtype": cells.dtype, "why": reading.why, "guessed": reading.guessed}
     if kind in ("poisson", "gaussian"):
         if not cells.is_number:
             raise problem(where, f"column {name!r} is not numbers", f"numbers for {kind!r}", 'Try "multinomial".')
-        return Column(name, kind, (), cells.dtype)
+        return Column(name, kind, (), **given)
     zero_one = cells.is_number and bool(np.isin(seen, (0, 1)).all())
     if zero_one and (kind == "bernoulli" or seen.dtype.kind == "b"):
         # both levels are known though one may not have been seen
-        return Column(name, kind, tuple(np.array([0, 1]).astype(seen.dtype).tolist()), cells.dtype)
+        return Column(name, kind, tuple(np.array([0, 1]).astype(seen.dtype).tolist()), **given)
     levels = cells.declared if cells.declared is not None else _levels(cells, where)
     if kind == "auto-levels":  # text or categories: two levels or more
-        kind = "bernoulli" if len(levels) == 2 else "multinomial"
+        kind = "bernoulli" if len(levels) == 2 else "ordinal" if cells.ordered else "multinomial"
         if cells.declared is None and len(levels) == seen.size > 10:
             advice = "Leave it out, or make it the index; or ask for it with likelihood."
             raise problem(where, f"column {name!r} has a level of its own in every row", "levels that repeat", advice)
     if len(levels) < 2:
-        got = f"column {name!r} has one level only, {_word(levels[0])}"
+        got = f"column {name!r} has one level only, {word(levels[0])}"
         raise problem(where, got, "at least two levels", "A constant says nothing about the factors: leave it out.")
     if kind == "bernoulli" and len(levels) != 2:
         got = f"column {name!r} has {len(levels)} levels"
         raise problem(where, got, 'two for "bernoulli"', 'Try "multinomial", or "poisson" for counts.')
-    return Column(name, kind, tuple(levels), cells.dtype)
-
-
-def _guess(cells: Cells) -> str:
-    seen = cells.seen
-    if not cells.is_number:
-        return "auto-levels"
-    if seen.dtype.kind == "b" or np.isin(seen, (0, 1)).all():
-        return "bernoulli"
-    holes = bool(cells.missing.any())  # they make pandas turn integers into floats
-    whole = seen.dtype.kind in "iu" or (holes and bool((seen == np.floor(seen)).all()))
-    return "poisson" if whole and seen.min() >= 0 else "gaussian"
+    if kind == "ordinal" and not (cells.is_number or cells.declared is not None):
+        advice = "Give the order: pandas.Categorical(x, categories=[...], ordered=True), or numbers."
+        raise problem(where, f"column {name!r} is text, whose order is not known", 'an order for "ordinal"', advice)
+    return Column(name, kind, tuple(levels), **given)
 
 
 def _levels(cells: Cells, where: str) -> tuple[Any, ...]:
@@ -343,7 +368,7 @@ def _codes(cells: Cells, column: Column, where: str) -> np.ndarray:
     unknown = codes < 0
     if unknown.any():
         row = int(np.flatnonzero(~cells.missing)[unknown][0])
-        got = f"column {column.name!r}, row {row}: {_word(seen[unknown][0])} is an unknown level"
+        got = f"column {column.name!r}, row {row}: {word(seen[unknown][0])} is an unknown level"
         raise problem(where, got, f"one of {_listed(column.levels)}", "Use a missing cell for it, or fit on such rows.")
     return codes.astype(np.float64)
 
@@ -357,11 +382,6 @@ def _as_array(levels: tuple[Any, ...]) -> np.ndarray:
     out = np.empty(len(levels), dtype=object)
     out[:] = levels
     return out
-
-
-def _word(value: Any) -> str:
-    """A value in a sentence."""
-    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def _listed(names: Any) -> str:

@@ -16,7 +16,7 @@ point but an orbit of dimension t = L (L - 1) / 2; across it the integral is Lap
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import gammaln
@@ -38,10 +38,7 @@ def information(model: FactorModel, values: np.ndarray, p: Parameters, tol: floa
     W, H = p.loadings, np.zeros((P, L, P, L))
     diagonal = np.arange(P)
     for rows in model.stretches(values):
-        point: Any = model._solve(values[rows], p, None, tol, 200).point
-        own = point.factor.own
-        alpha, lam = (own.scatter(x)[:, model.place] for x in (point.alpha, point.lam))
-        mean, V = -(own.scatter(point.alpha) @ own.W), point.factor.latent_covariances()
+        alpha, lam, mean, V = model.sites(values[rows], p, tol)
         second = V + mean[:, :, None] * mean[:, None, :]
         H[diagonal, :, diagonal, :] += np.einsum("rp,rij->pij", lam, second)
         step = max(1, _CHUNK // (P * L**3))

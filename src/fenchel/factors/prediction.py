@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from ..likelihoods import Gaussian, Poisson
 
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 
 def given(model: FactorModel, z: np.ndarray, parameters: Parameters) -> list[Any]:
     """What ``FactorModel.cells`` says when the factors z (R, L) are known: no integral is left."""
-    eta, out = z @ parameters.loadings.T + parameters.offset, []
+    eta, out = z @ parameters.loadings.T + parameters.offset, list[Any]()
     for j, (kind, own) in enumerate(zip(model.kinds, model.slices, strict=True)):
         h = eta[:, own]
         if kind == "poisson":
             out.append((np.exp(h[:, 0]), np.exp(0.5 * h[:, 0])))
         elif kind == "gaussian":
             out.append((h[:, 0], np.full(z.shape[0], np.sqrt(parameters.variance[j]))))
+        elif kind == "ordinal":
+            below = expit(parameters.cutpoints[model.cuts[j]] - h)
+            zero, one = np.zeros_like(h), np.ones_like(h)
+            out.append(np.diff(np.hstack([zero, below, one]), axis=1))
         else:
             zero = np.zeros((z.shape[0], 1))
             out.append(softmax(np.hstack([zero, h] if kind == "bernoulli" else [h, zero]), axis=1))
@@ -38,7 +42,7 @@ def typical(cells: list[Any]) -> np.ndarray:
 
 
 def means(cells: list[Any], kinds: tuple[str, ...]) -> np.ndarray:
-    """Means (R, M): the probability of the second level for bernoulli, of every level for multinomial columns."""
+    """Means (R, M): the probability of the second level for bernoulli, of every level for columns of more levels."""
     parts = [
         cell[0][:, None] if isinstance(cell, tuple) else cell[:, 1:] if kind == "bernoulli" else cell
         for kind, cell in zip(kinds, cells, strict=True)

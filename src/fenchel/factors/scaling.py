@@ -10,7 +10,7 @@ where all share one, which the scale of each must not change. Columns that are n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,10 +38,10 @@ class Units:
 
     def restore(self, model: FactorModel, p: Parameters) -> Parameters:
         """Parameters of the table as it was given."""
-        from .model import Parameters
-
         middle, unit = (np.repeat(x, model.widths) for x in (self.middle, self.unit))
-        return Parameters(unit[:, None] * p.loadings, middle + unit * p.offset, self.unit**2 * p.variance)
+        return replace(
+            p, loadings=unit[:, None] * p.loadings, offset=middle + unit * p.offset, variance=self.unit**2 * p.variance
+        )
 
 
 def units(where: str, values: np.ndarray, kinds: Sequence[str], names: Sequence[Any], noise: str) -> Units:

@@ -128,6 +128,7 @@ def select_components(
     if not isinstance(strength, str) and not strength > 0.0:
         raise problem(_WHERE, f"strength = {strength!r}", '"learned" or a number above 0')
     table = read(X, likelihood, _WHERE)
+    table.warn_of_guesses(_WHERE)
     options = {"strength": strength, "n_init": n_init, "tol": tol, "max_iter": max_iter}
     rng = np.random.default_rng(random_state)
     masks = [hide(table.values, hidden, rng) for _ in range(n_repeats)]

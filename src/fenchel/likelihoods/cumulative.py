@@ -12,6 +12,12 @@ from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Likelihood, Rows
 
 
+def by_steps(cut: np.ndarray, cutpoints: np.ndarray) -> np.ndarray:
+    """Slopes in ``theta`` from those in the cutpoints, the two open ends included (K + 1,)."""
+    tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
+    return np.asarray(tail * np.concatenate([[1.0], np.diff(cutpoints)]))
+
+
 class Cumulative(Likelihood):
     """Level k lies between cutpoints k-1 and k; the first has no lower end, the last no upper one."""
 
@@ -63,8 +69,7 @@ class Cumulative(Likelihood):
         cut = np.zeros(self.n_levels + 1)  # d(-f)/db, the two open ends included
         np.add.at(cut, level + 1, w * upper)
         np.add.at(cut, level, -w * lower)
-        tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
-        return tail * np.concatenate([[1.0], np.diff(self.cutpoints)])
+        return by_steps(cut, self.cutpoints)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
         """The mean level."""

@@ -1,0 +1,221 @@
+"""Whole numbers without a dtype that says what they are: counts, ordered levels, or codes of categories?
+
+Each reading of a column predicts it from the others, by a regression on the two leading principal components F of what
+they say, and is judged by its evidence (Schwarz's: log likelihood less half the logarithm of n for each parameter):
+
+    counts              negative binomial, log mean F w + b
+    real numbers        normal, mean F w + b: where some are negative or there are more than 12 values
+    ordered levels      P(y <= k) = sigmoid(b_k - F w)
+    categories          softmax of F W + b; levels and categories where there are no more than 12 values
+
+Counts are few parameters for many values; levels spend one on each value, which pays where the values end abruptly (1
+to 5) or are less spread than counts; categories spend K - 1 on each component, which pays where order says nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, logit
+
+from ..checks import problem
+from ..likelihoods import Gaussian, NegativeBinomial, Ordinal
+from ..likelihoods.base import Likelihood
+from .cells import Cells, word
+
+MOST_LEVELS, ROWS_A_LEVEL = 12, 3  # more distinct values, or fewer cells for each, are not judged as levels
+_ROWS, _COMPONENTS = 2000, 2  # rows that are looked at, and components of the others
+_CLEAR = 5.0  # nats by which a reading must be better than the next for it not to be a guess
+_LARGE = 100.0  # a mean from which whole numbers are as good as real ones
+_RIDGE = 0.01  # keeps a coefficient finite where levels are separated
+_WORDS = {
+    "poisson": "counts",
+    "gaussian": "real numbers",
+    "ordinal": "ordered levels",
+    "multinomial": "categories",
+    "bernoulli": "two levels",
+}
+
+
+class Reading(NamedTuple):
+    """What a column was read as, why in a few words, and whether another reading is nearly as good."""
+
+    kind: str
+    why: str
+    guessed: bool = False
+
+
+def readings(cells: list[Cells], wanted: list[str], where: str) -> list[Reading]:
+    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
+    for part in cells:
+        if part.seen.size == 0:
+            raise problem(
+                where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
+            )
+    found = [
+        Reading(kind, "as asked for") if kind != "auto" else _guess(part, where) for part, kind in zip(cells, wanted)
+    ]
+    unclear = [j for j, reading in enumerate(found) if reading.kind == "levels?"]
+    if unclear:
+        rows = sample(cells[0].missing.size)
+        blocks = [block(*_numbers(part, rows)) for part in cells]
+        for j in unclear:
+            y, _ = _numbers(cells[j], rows)
+            seen = ~np.isnan(y)
+            found[j] = judge(y[seen], components(blocks, j)[seen])
+    return found
+
+
+def _numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
+    """A column as any numbers, NaN for holes, and whether they are those of levels."""
+    y = np.full(cells.missing.size, np.nan)
+    y[~cells.missing] = cells.seen if cells.is_number else np.unique(cells.seen.astype(str), return_inverse=True)[1]
+    y = y[rows]
+    return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
+
+
+def _guess(cells: Cells, where: str) -> Reading:
+    """By dtype and values; the kind "levels?" is for evidence to decide."""
+    seen, name = cells.seen, cells.name
+    if not cells.is_number:
+        if cells.declared is not None:
+            return Reading("auto-levels", "ordered categories" if cells.ordered else "categories")
+        _refuse_digits(cells, where)
+        return Reading("auto-levels", "text")
+    if seen.dtype.kind == "b":
+        return Reading("bernoulli", "bool")
+    if np.isin(seen, (0, 1)).all():
+        return Reading("bernoulli", "0 and 1 only")
+    values = np.unique(seen)
+    K, n = values.size, seen.size
+    judged = is_judged(seen, K)
+    if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
+        return Reading("gaussian", "real numbers")
+    holes = bool(cells.missing.any())  # they make pandas turn integers into floats
+    if seen.dtype.kind == "f" and not holes:
+        few = judged and K <= MOST_LEVELS
+        return Reading("gaussian", f"numbers of a float dtype{', though whole and few' if few else ''}", few)
+    if K == n > 10 and values[-1] - values[0] == n - 1:
+        advice = "Leave it out, or make it the index; or ask for it with likelihood."
+        raise problem(where, f"column {name!r} numbers the rows, {int(values[0])} to {int(values[-1])}", "data", advice)
+    if K == 1 and n > 1:
+        got = f"column {name!r} has one value only, {word(values[0])}"
+        raise problem(where, got, "values that differ", "A constant says nothing about the factors: leave it out.")
+    return Reading("levels?", "") if judged else plain(seen.astype(np.float64))
+
+
+def _refuse_digits(cells: Cells, where: str) -> None:
+    """Text that is all numbers was read wrongly before it came here."""
+    try:
+        numbers = [float(cell) for cell in cells.seen if isinstance(cell, str)]
+    except ValueError:
+        return
+    if numbers and len(numbers) == cells.seen.size:
+        advice = "Use pandas.to_numeric for numbers, or astype('category') for labels; or ask for it with likelihood."
+        got = f"column {cells.name!r} is numbers kept as text, such as {word(cells.seen[0])}"
+        raise problem(where, got, "numbers, or labels that are not", advice)
+
+
+# -- by evidence ---------------------------------------------------------------------------------------
+def plain(y: np.ndarray) -> Reading:
+    """Whole numbers with too few cells for evidence, or too large for it to matter."""
+    span = f"whole numbers from {int(y.min())} to {int(y.max())}"
+    if y.min() < 0:
+        return Reading("gaussian", f"{span}, some of them negative")
+    if y.mean() >= _LARGE:
+        return Reading("gaussian", f"{span}: so large that they are as good as real", True)
+    return Reading("poisson", f"{span}, too few cells to tell what they are", True)
+
+
+def is_judged(y: np.ndarray, K: int) -> bool:
+    """Whether there are cells enough to weigh the readings of a column with K distinct values."""
+    clear = K > MOST_LEVELS and (y.min() < 0 or y.mean() >= _LARGE)
+    return bool(y.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
+
+
+def judge(y: np.ndarray, F: np.ndarray) -> Reading:
+    """A column of whole numbers y (n,) beside the components F (n, q) of the others."""
+    values, codes = np.unique(y, return_inverse=True)
+    n, K, q = y.size, values.size, F.shape[1]
+    ones, price, found = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n), {}
+    if values[0] >= 0:
+        start = np.r_[np.zeros(q), np.log(y.mean())]
+        found["poisson"] = _scalar(NegativeBinomial(5.0), y, ones, start, (-4.0, 12.0)) - (q + 2) * price
+    if values[0] < 0 or K > MOST_LEVELS:  # a density, and cells of width one
+        start = np.r_[np.zeros(q), y.mean()]
+        found["gaussian"] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
+    if K <= MOST_LEVELS:
+        share = np.cumsum(np.bincount(codes))[:-1] / n
+        ordered = _scalar(Ordinal(logit(share)), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
+        found["bernoulli" if K == 2 else "ordinal"] = ordered - (K - 1 + q) * price
+    if 2 < K <= MOST_LEVELS:
+        found["multinomial"] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
+    best, second = sorted(found, key=lambda kind: -found[kind])[:2]
+    lead = found[best] - found[second]
+    why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "
+    return Reading(best, why + _WORDS[second], bool(lead < _CLEAR))
+
+
+def components(blocks: list[np.ndarray], j: int) -> np.ndarray:
+    """Scores (R, q) of the rows on the leading components of all blocks (R, .) but the j-th."""
+    others = [block for i, block in enumerate(blocks) if i != j and block.shape[1]]
+    if not others:
+        return np.zeros((blocks[j].shape[0], 0))
+    Z = np.hstack(others)
+    roots, vectors = np.linalg.eigh(Z.T @ Z)
+    keep = roots > 1e-9 * max(roots[-1], 1e-300)
+    F = Z @ vectors[:, keep][:, ::-1][:, :_COMPONENTS]
+    return F / np.maximum(F.std(axis=0), 1e-300)
+
+
+def block(values: np.ndarray, few: bool) -> np.ndarray:
+    """A column as numbers that vary by about one, 0 for holes: an indicator of each value where they are few."""
+    seen = ~np.isnan(values)
+    if not seen.any():
+        return np.zeros((values.size, 0))
+    Z = (values[:, None] == np.unique(values[seen])).astype(float) if few else values[:, None]
+    Z = np.where(seen[:, None], Z - Z[seen].mean(axis=0), 0.0)
+    return Z / max(float(np.sqrt((Z * Z).sum(axis=1).mean())), 1e-300)
+
+
+def sample(n: int) -> np.ndarray:
+    """The rows that are looked at: all of a short table, some of a long one, always the same."""
+    return np.arange(n) if n <= _ROWS else np.sort(np.random.default_rng(0).choice(n, _ROWS, replace=False))
+
+
+# -- regressions ---------------------------------------------------------------------------------------
+def _scalar(first: Likelihood, y: np.ndarray, F: np.ndarray, w: np.ndarray, reach: tuple[float, float]) -> float:
+    """The largest log likelihood over w and the likelihood's own parameters, theta, which are kept within ``reach``."""
+    none, q = np.zeros((y.size, 1)), w.size
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        own, eta = first.with_theta(x[q:]), (F @ x[:q])[:, None]
+        rows = own.prepare(y)
+        slope = own.derivatives(eta, rows)[1]
+        theta = own.theta_gradient(eta, none, rows)
+        value = 0.5 * _RIDGE * float(x[:q] @ x[:q]) - float(np.sum(own.log_density(eta, rows)))
+        return value, np.concatenate([F.T @ slope[:, 0] + _RIDGE * x[:q], -theta])
+
+    x = np.concatenate([w, np.clip(first.theta, *reach)])
+    return -_least(loss, x, [(None, None)] * q + [reach] * first.theta.size)
+
+
+def _softmax(codes: np.ndarray, F: np.ndarray, K: int) -> float:
+    """The largest log likelihood of a multinomial regression."""
+    hot, q = np.eye(K)[codes], F.shape[1]
+
+    def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+        W = x.reshape(q, K)
+        log_p = log_softmax(F @ W, axis=1)
+        value = -float(np.sum(log_p * hot)) + 0.5 * _RIDGE * float(x @ x)
+        return value, (F.T @ (np.exp(log_p) - hot)).ravel() + _RIDGE * x
+
+    return -_least(loss, np.zeros(q * K), None)
+
+
+def _least(loss: Any, x: np.ndarray, bounds: Any) -> float:
+    with np.errstate(all="ignore"):
+        found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 60, "ftol": 1e-7})
+    return float(found.fun)
