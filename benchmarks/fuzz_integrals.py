@@ -1,6 +1,6 @@
 """Expectations without a closed form: psi, psi', psi'' in extended precision (19 digits), integrated on panels.
 
-The panels are one standard deviation wide and cut where psi bends: at the landmarks and at distances 1/2, 1, 2, ..., 50
+The panels are one standard deviation wide and cut where psi bends: at the landmarks and at distances 1/2, 1, 2, 4, ...
 from them. Twenty Gauss-Legendre points a panel leave an error below 1e-19.
 """
 
@@ -17,7 +17,6 @@ import numpy as np
 LD = np.longdouble
 Parts = Callable[[Any], tuple[Any, Any, Any]]
 _REACH = 11.0
-_STEPS = np.array([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 50.0])
 _HALF_LOG = LD("0.918938533204672741780329736405617640")  # log(2 pi)/2
 _ROOT = np.sqrt(LD(2))
 
@@ -48,8 +47,10 @@ def expectation(parts: Parts, h: D, rho: D, landmarks: list[float], cuts: Any = 
     sd = np.sqrt(v)
     edges = [np.arange(-_REACH, _REACH + 1.0)]
     if sd > 0:
-        places = np.concatenate([np.add.outer([x], np.r_[-_STEPS, _STEPS]).ravel() for x in landmarks] + [cuts])
-        t = (places.astype(LD) - m) / sd
+        far = float(np.max(np.abs(np.array(landmarks) - float(m)))) + _REACH * float(sd)
+        steps = np.r_[0.0, 2.0 ** np.arange(-1.0, max(1.0, np.log2(far)))]
+        places = [x + sign * steps for x in landmarks for sign in (-1.0, 1.0)]
+        t = (np.concatenate([*places, cuts]).astype(LD) - m) / sd
         edges.append(t[np.abs(t) < _REACH])
     e = np.unique(np.concatenate(edges).astype(LD))
     x, w = legendre(20)

@@ -141,7 +141,7 @@ class Point:
 def newton(model: Model, h: Any, rho: Any, steps: int = 30) -> Point | None:
     """Stationarity in (h, rho) by Newton's method; None where it wanders off."""
     M, I = len(h), identity(len(h))
-    last = False
+    last, before = False, D("Infinity")
     for _ in range(steps):
         _, fh, fr, hh, hr, rr = model.terms(h, rho)
         if not all(x.is_finite() for x in (*fh, *fr)):
@@ -163,7 +163,9 @@ def newton(model: Model, h: Any, rho: Any, steps: int = 30) -> Point | None:
             if abs(step[i]) > 20 + abs(h[i]):
                 size = min(size, (20 + abs(h[i])) / abs(step[i]))
         h, rho = h + size * step[:M], rho + size * step[M:]
-        last = size == 1 and moved < D("1e-17")
+        # quadratic to the end, or down to the 19 digits of an integral
+        last = size == 1 and (moved < D("1e-17") or before / 10 < moved < D("1e-9"))
+        before = moved
         if moved > D("1e40"):
             return None
     return None
