@@ -1,18 +1,18 @@
 """Seeded problems: a likelihood with targets, a prior of hard or ordinary scales, and how ``infer`` is asked.
 
 ``draw(seed, i)`` is the same problem everywhere. A problem is plain numbers; ``to_library`` makes fenchel's objects of
-it, ``to_model`` (in ``fuzz_models``) the judge's matrices, and neither sees the other.
+it, ``to_model`` (in ``models.py``) the judge's matrices, and neither sees the other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from decimal import getcontext
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from fuzz_judge import DIGITS, exact, is_semidefinite
+
+from .decimals import exact, is_semidefinite, set_digits
 
 LOGIT = ("log-sum", "tilted", "bohning", "jaakkola", "exact")
 KINDS = [
@@ -28,9 +28,9 @@ KINDS = [
     ("OrdinalProbit", "exact"),
     ("Beta", "tangent"),
     ("ZeroInflatedPoisson", "mixture"),
-    *((name, "none needed") for name in ("Gaussian", "Poisson", "Gamma", "StochasticVolatility", "Exponential")),
-    ("Weibull", "none needed"),
-    ("Mixed", "of two"),
+    *((name, "none") for name in ("Gaussian", "Poisson", "Gamma", "StochasticVolatility", "Exponential")),
+    ("Weibull", "none"),
+    ("Mixed", "none"),
 ]
 SCALAR = [kind for kind in KINDS if kind[0] not in ("MultinomialLogit", "Mixed")]
 WITHOUT_DUAL = ("exact", "jaakkola", "super-gaussian", "tangent", "mixture")
@@ -71,7 +71,7 @@ class FuzzProblem:
 
 def draw(seed: int, i: int) -> FuzzProblem:
     """Problem i of a seed. The kinds take turns, so that any run covers them evenly."""
-    getcontext().prec = DIGITS
+    set_digits()
     rng = np.random.default_rng([seed, i])
     name, bound = KINDS[i % len(KINDS)]
     N = int(rng.integers(13, 40)) if rng.random() < 0.02 else int(rng.integers(1, 13))
@@ -322,6 +322,6 @@ def library_likelihood(like: dict[str, Any]) -> Any:
     if like["name"] == "Mixed":
         return likelihoods.Mixed([library_likelihood(part) for part in like["parts"]], like["which"])
     given = {k: v for k, v in like.items() if k not in ("name", "bound")}
-    if like["bound"] not in ("none needed", "mixture"):
+    if like["bound"] not in ("none", "mixture"):
         given["bound"] = like["bound"]
     return getattr(likelihoods, like["name"])(**given)

@@ -171,7 +171,7 @@ def beta_density(x: Any, y: float, phi: float) -> tuple[Any, Any, Any]:
 
 @cache
 def tangents(y: float, phi: float) -> tuple[float, float]:
-    """Where the second derivative changes its sign left and right of 0, by a scan and bisection; infinite if nowhere."""
+    """Where the second derivative changes its sign left and right of 0, scanned and bisected; infinite if nowhere."""
     out = []
     for sign in (-1.0, 1.0):
         grid = sign * np.exp(np.linspace(np.log(1e-4), np.log(30.0), 3000)).astype(LD)

@@ -1,7 +1,7 @@
 """The bounds f(h, rho) >= E[-log p(y|eta)], eta ~ N(h, rho), written out from the models' definitions in 60 digits.
 
 Nothing here comes from the library: closed forms are evaluated in ``decimal``, tilts are solved for, expectations
-without a closed form are integrated on panels in extended precision (19 digits; ``fuzz_judge`` repeats a tenth of them
+without a closed form are integrated on panels in extended precision (19 digits; ``witness.py`` repeats a tenth of them
 by mpmath in 30). A row's answer is (f, f_h, f_r, f_hh, f_hr, f_rr), subscripts for derivatives in h and rho.
 """
 
@@ -12,11 +12,10 @@ from typing import Any
 
 import mpmath
 import numpy as np
-from fuzz_integrals import beta_parts, expectation, interval_parts, log_phi_parts, logistic_parts, number, tangents
 
-mpmath.mp.dps = 60
-PI = D(mpmath.nstr(mpmath.pi, 60))
-ZERO, ONE, TWO = D(0), D(1), D(2)
+from .decimals import ONE, PI, TWO, ZERO, eliminate
+from .integrals import beta_parts, expectation, interval_parts, log_phi_parts, logistic_parts, number, tangents
+
 Row = tuple[D, D, D, D, D, D]
 
 
@@ -284,20 +283,3 @@ def softmax_tilt(h: list[D], rho: list[D], fixed: bool) -> list[D]:
         step = eliminate(A, np.array([[a[k] - p[k]] for k in range(len(h))], dtype=object))[:, 0]
         a = [a[k] - step[k] for k in range(len(h))]
     return a
-
-
-def eliminate(A: Any, b: Any) -> Any:
-    """A^-1 b by elimination with pivoting, entries of any exact kind."""
-    A, b = A.copy(), b.copy()
-    n = A.shape[0]
-    for k in range(n):
-        j = k + int(np.argmax(np.abs(A[k:, k])))
-        if j != k:
-            A[[k, j]], b[[k, j]] = A[[j, k]], b[[j, k]]
-        ratio = A[k + 1 :, k] / A[k, k]
-        A[k + 1 :, k + 1 :] -= ratio[:, None] * A[k, k + 1 :][None, :]
-        b[k + 1 :] -= ratio[:, None] * b[k][None, :]
-    for k in reversed(range(n)):
-        b[k] = b[k] / A[k, k]
-        b[:k] -= A[:k, k][:, None] * b[k][None, :]
-    return b

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from fuzz_bounds import ZERO, eliminate
-from fuzz_judge import Model, exact, identity
-from fuzz_problems import FuzzProblem
+
+from .decimals import ZERO, eliminate, exact, identity
+from .optimum import Model
+from .problems import FuzzProblem
 
 _DETERMINED = 1e15  # a condition beyond which the rounding of its entries decides whether a precision is proper
 
@@ -45,8 +46,7 @@ def observed(like: dict[str, Any], n: int, y: float) -> bool:
         return observed(like["parts"][like["which"][n]], k, y)
     if np.isnan(y) or (like["name"] in ("Exponential", "Weibull") and y == 0.0):
         return False
-    limits = [like.get("exposure"), like.get("trials")]
-    return not any(x is not None and np.broadcast_to(x, (n + 1,) if np.ndim(x) == 0 else x.shape)[n] == 0 for x in limits)
+    return not any(like.get(key) is not None and like[key][n] == 0 for key in ("exposure", "trials"))
 
 
 def latent_covariances(p: dict[str, Any]) -> list[Any]:
@@ -84,5 +84,3 @@ def constraint_rows(p: dict[str, Any]) -> np.ndarray:
     for _ in range(len(Q)):
         part = np.array([part[(Q[i] != 0) | (np.arange(len(Q)) == i)].min() for i in range(len(Q))])
     return np.array([(part == k).astype(float) for k in np.unique(part)])
-
-
