@@ -11,11 +11,13 @@ to read the table.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import time
 import traceback
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +58,7 @@ def examine(seed: int, i: int, show: bool = False) -> tuple[FuzzProblem, Verdict
             faults = ["an improper prior was accepted"] if solution.converged else []
             said = "converged" if solution.converged else "not converged"
             return problem, Verdict(said, faults, judged=False, reason=solution.status)
-        verdict = judge(model, solution, problem.ask["tol"], problem.log_concave)
+        verdict = judge(model, solution, problem.ask["tol"], problem.log_concave, doubt=i % 10 == 0)
         verdict.reason = solution.status
     return problem, verdict
 
@@ -92,14 +94,13 @@ def table(results: list[Any]) -> str:
     return "\n".join(lines)
 
 
-def run(seed: int, first: int, count: int, processes: int) -> list[Any]:
+def run(seed: int, first: int, count: int, processes: int) -> Iterator[Any]:
     tasks = [(seed, i) for i in range(first, first + count)]
     if processes == 1:
-        return [_one(task) for task in tasks]
-    import multiprocessing
-
+        yield from map(_one, tasks)
+        return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        return pool.map(_one, tasks, chunksize=10)
+        yield from pool.imap(_one, tasks, chunksize=5)
 
 
 def main() -> int:
@@ -116,10 +117,15 @@ def main() -> int:
         print(verdict)
         return int(verdict.wrong)
     begin = time.perf_counter()
-    results = run(given.seed, given.first, given.count, given.processes)
-    for i, row, prior, verdict, seconds in results:
+    results = []
+    for result in run(given.seed, given.first, given.count, given.processes):
+        results.append(result)
+        i, row, prior, verdict, seconds = result
         if verdict.faults or (given.verbose and verdict.said != "converged"):
-            print(f"{i:6d} {verdict.said:13s} {' '.join(row)}, {prior}: {'; '.join(verdict.faults) or verdict.reason}")
+            print(
+                f"{i:6d} {verdict.said:13s} {' '.join(row)}, {prior}: {'; '.join(verdict.faults) or verdict.reason}",
+                flush=True,
+            )
         if given.verbose and seconds > 3:
             print(f"{i:6d} took {seconds:.1f} s")
     print(table(results))

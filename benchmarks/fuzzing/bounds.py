@@ -77,6 +77,8 @@ def logistic(bound: str, h: D, rho: D) -> Row:
     if bound == "jaakkola":
         return total(linear(ONE / 2, h), log_cosh(h, rho))
     assert bound == "exact", bound
+    if h > 0:  # log(1 + e^eta) = eta + log(1 + e^-eta): the large part in all digits
+        return total(linear(ONE, h), stretched(logistic(bound, -h, rho), D(-1)))
     return expectation(logistic_parts, h, rho, [0.0])
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from .decimals import ZERO, eliminate, exact, identity, set_digits
 from .optimum import Model, Point, optimum
+from .witness import disagreement
 
 _ROUNDING = 1e-12  # of elbo, relative: what a sum in double precision may lose without a word
 _MOMENTS = 1e-6  # of the posterior's sds: the same for its means and variances
@@ -42,8 +43,11 @@ class Verdict:
         return self.false_converged or self.said == "crashed"
 
 
-def judge(model: Model, solution: Any, tol: float, log_concave: bool) -> Verdict:
-    """Compare what a solution says with the independent optimum."""
+def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: bool = False) -> Verdict:
+    """Compare what a solution says with the independent optimum; in doubt, the judge's integrals are repeated too.
+
+    They are repeated as well before a fit is accused.
+    """
     set_digits()
     out = Verdict("converged" if solution.converged else "not converged")
     post = solution.posterior
@@ -84,21 +88,27 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool) -> Verdict
     rounding = solution.gap / scale if np.isfinite(solution.gap) else 0.0  # what is said of it, if anything
     if -short / scale > slack + rounding:
         out.faults.append(f"elbo above the best by {-short / scale:.1e} relative")
+    if (doubt or out.faults) and disagreement(point) > 1e-15:
+        raise ArithmeticError("the judge's integrals are wrong")
     if out.said != "converged":
         return out
-    check_moments(out, point, h, rho, latent, solution.gap if np.isfinite(solution.gap) else tol * scale)
+    latent_variance = np.asarray(post.latent_variance, float).T.ravel()
+    gap = solution.gap if np.isfinite(solution.gap) else tol * scale
+    check_moments(out, point, (h, rho, latent, latent_variance), gap)
     return out
 
 
-def check_moments(out: Verdict, point: Point, h: Any, rho: Any, latent_mean: Any, gap: float) -> None:
+def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any], gap: float) -> None:
     """A q that misses the best ELBO by ``gap`` lies within sqrt(2 gap) sds of the best one, sds of the ELBO's peak.
 
     For given rho the best V leaves -KL with curvature -(Vt o Vt)^-1/2 in rho, so in (h, rho) the ELBO peaks with
 
         A = [[S^-1 + f_hh, f_hr], [f_rh, (Vt o Vt)^-1/2 + f_rr]]
 
-    The peak can be much wider than q: under a log-sum bound far more so. Rounding may move h by 1e-6 sds of q.
+    The peak can be much wider than q: under a log-sum bound far more so. The entropy alone peaks in V, relative to V.
+    Rounding may move means by 1e-6 sds of q, and its variances by as much.
     """
+    h, rho, latent_mean, latent_variance = reported
     model, S, eye = point.model, point.model.S, identity(len(h))
     square = 2 * point.Vt * point.Vt
     inner = eliminate(eye + square.dot(point.rr), square)
@@ -108,17 +118,18 @@ def check_moments(out: Verdict, point: Point, h: Any, rho: Any, latent_mean: Any
     rho_peak = inner + turned.dot(mean_peak).dot(turned.T)
     T = model.Sigma.dot(model.W.T)
 
-    def latent_variance(K: Any) -> Any:
+    def latents(K: Any) -> Any:
         """The diagonal of (Sigma^-1 + W' K W)^-1."""
         return np.diag(model.Sigma) - (T.dot(eliminate(eye + K.dot(S), K)) * T).sum(axis=1)
 
-    latent = (latent_mean, model.mu - T.dot(point.beta), latent_variance(K), latent_variance(eye * point.lam))
+    z, z_variance = model.mu - T.dot(point.beta), latents(eye * point.lam)
     room = (5.0 + 50.0 * np.sqrt(gap)) * np.sqrt(2.0 * gap)
     worst = []
     for what, got, want, peak, own in (
         ("mean", h, point.h, np.diag(mean_peak), point.rho),
         ("variance", rho, point.rho, np.diag(rho_peak), point.rho * point.rho),
-        ("latent mean", *latent),
+        ("latent mean", latent_mean, z, latents(K), z_variance),
+        ("latent variance", latent_variance, z_variance, 4 * z_variance * z_variance, z_variance * z_variance),
     ):
         for a, b, v, w in zip(exact(got), want, peak, own, strict=True):
             width = room * float(max(v, ZERO).sqrt()) + _MOMENTS * float(max(w, ZERO).sqrt()) + 1e-14 * abs(float(b))

@@ -35,6 +35,13 @@ class Model:
     Sigma: Any
     mu: Any
 
+    def part(self, n: int) -> tuple[dict[str, Any], int]:
+        """The likelihood of a row, and the row's place among those that share it."""
+        like = self.likelihood
+        if like["name"] != "Mixed":
+            return like, n
+        return like["parts"][like["which"][n]], int(np.sum(like["which"][:n] == like["which"][n]))
+
     def terms(self, h: Any, rho: Any) -> tuple[D, Any, Any, Any, Any, Any]:
         """sum f, f_h, f_r (M,), and f_hh, f_hr, f_rr (M, M)."""
         M, C = len(h), self.C
@@ -47,10 +54,7 @@ class Model:
                 f, a, r, *second = softmax_row(like, int(self.y[n]), list(h[at]), list(rho[at]))
                 fh[at], fr[at] = w * np.array(a, dtype=object), w * np.array(r, dtype=object)
             else:
-                k = n
-                if like["name"] == "Mixed":
-                    part = like["parts"][like["which"][n]]
-                    k, like = int(np.sum(like["which"][:n] == like["which"][n])), part
+                like, k = self.part(n)
                 f, a, r, *second = scalar_row(like, k, self.y[n], h[n], rho[n])
                 fh[n], fr[n] = w * a, w * r
             value += w * f
