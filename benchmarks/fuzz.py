@@ -81,16 +81,17 @@ def table(results: list[Any]) -> str:
     rows: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
     for _, row, _, verdict, _ in results:
         rows[row].append(verdict)
-    head = ("likelihood", "bound", "problems", "converged", "said not", "refused", "unjudged", "false", "worst error")
+    head = ("likelihood", "bound", "problems", "converged", "said not", "refused", "crashed", "unjudged")
+    head = (*head, "false converged", "worst error / tol")
     lines = ["| " + " | ".join(head) + " |", "|---" * 2 + "|--:" * (len(head) - 2) + "|"]
     everything = [v for verdicts in rows.values() for v in verdicts]
     for (name, bound), verdicts in [*rows.items(), (("all", ""), everything)]:
         said = [v.said for v in verdicts]
         converged = [v for v in verdicts if v.said == "converged" and v.judged]
         cells = [name, bound, len(verdicts), said.count("converged"), said.count("not converged")]
-        cells += [said.count("refused"), sum(not v.judged for v in verdicts), sum(v.false_converged for v in verdicts)]
-        worst = max((v.error for v in converged), default=0.0)
-        lines.append("| " + " | ".join([*map(str, cells), f"{worst:.1e}"]) + " |")
+        cells += [said.count("refused"), said.count("crashed"), sum(not v.judged for v in verdicts)]
+        cells += [sum(v.false_converged for v in verdicts), f"{max((v.error for v in converged), default=0.0):.2g}"]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
@@ -122,10 +123,8 @@ def main() -> int:
         results.append(result)
         i, row, prior, verdict, seconds = result
         if verdict.faults or (given.verbose and verdict.said != "converged"):
-            print(
-                f"{i:6d} {verdict.said:13s} {' '.join(row)}, {prior}: {'; '.join(verdict.faults) or verdict.reason}",
-                flush=True,
-            )
+            words = "; ".join(verdict.faults) or verdict.reason
+            print(f"{i:6d} {verdict.said:13s} {' '.join(row)}, {prior}: {words}", flush=True)
         if given.verbose and seconds > 3:
             print(f"{i:6d} took {seconds:.1f} s")
     print(table(results))

@@ -26,7 +26,7 @@ class Verdict:
 
     said: str
     faults: list[str] = field(default_factory=list)
-    error: float = 0.0  # of the elbo, relative to max(1, |best|)
+    error: float = 0.0  # of the elbo, relative to max(1, |best|), in units of the tol asked
     moments: float = 0.0  # of means and variances, in units of what the gap allows
     above: float = 0.0  # best ELBO beyond elbo_upper, relative
     best: float = float("nan")
@@ -77,9 +77,9 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: boo
     if not np.isfinite(solution.elbo):
         return out
     short = float(best - D(float(solution.elbo)))
-    out.error = abs(short) / scale
-    if out.said == "converged" and out.error > 1.01 * tol + _ROUNDING:
-        out.faults.append(f"elbo off by {-short:.3g} (relative {out.error:.1e}, tol {tol:.0e})")
+    out.error = abs(short) / scale / tol
+    if out.said == "converged" and out.error > 1.01 + _ROUNDING / tol:
+        out.faults.append(f"elbo off by {-short:.3g} (relative {abs(short) / scale:.1e}, tol {tol:.0e})")
     slack = max(_ROUNDING, 0.01 * tol)
     if log_concave and np.isfinite(solution.elbo_upper):
         out.above = float(best - D(float(solution.elbo_upper))) / scale

@@ -74,7 +74,7 @@ def draw(seed: int, i: int) -> FuzzProblem:
     set_digits()
     rng = np.random.default_rng([seed, i])
     name, bound = KINDS[i % len(KINDS)]
-    N = int(rng.integers(13, 40)) if rng.random() < 0.02 else int(rng.integers(1, 13))
+    N = int(rng.integers(13, 61)) if rng.random() < 0.02 else int(rng.integers(1, 13))
     if name == "MultinomialLogit":
         N = min(N, 8)
     like, y = draw_likelihood(rng, name, bound, N)
