@@ -139,20 +139,35 @@ def interval_parts(lo: float, hi: float) -> Parts:
     return parts
 
 
+@cache
+def bernoulli() -> list[Any]:
+    """B_2, B_4, ..., B_24."""
+    return [LD(mpmath.nstr(mpmath.bernoulli(2 * k), 30)) for k in range(1, 13)]
+
+
 def gammas(x: Any) -> tuple[Any, Any, Any]:
-    """log Gamma, digamma and trigamma at x > 0: thirty steps of their recurrences, then Stirling's series."""
+    """log Gamma, digamma and trigamma at x > 0: fifteen steps of their recurrences, then Stirling's series."""
     x = np.asarray(x, dtype=LD)
-    log, first, second = np.zeros_like(x), np.zeros_like(x), np.zeros_like(x)
-    for k in range(30):
-        log, first, second = log + np.log(x + k), first + 1 / (x + k), second + 1 / (x + k) ** 2
-    z = x + 30
-    lg, dg, tg = (z - LD(0.5)) * np.log(z) - z + _HALF_LOG, np.log(z) - 1 / (2 * z), 1 / z + 1 / (2 * z * z)
-    for k in range(1, 10):
-        bernoulli = LD(mpmath.nstr(mpmath.bernoulli(2 * k), 30))
-        lg = lg + bernoulli / (2 * k * (2 * k - 1) * z ** (2 * k - 1))
-        dg = dg - bernoulli / (2 * k * z ** (2 * k))
-        tg = tg + bernoulli / z ** (2 * k + 1)
-    return lg - log, dg - first, tg + second
+    product, first, second = np.ones_like(x), np.zeros_like(x), np.zeros_like(x)
+    for k in range(15):
+        step = 1 / (x + k)
+        product, first, second = product * (x + k), first + step, second + step * step
+    z = x + 15
+    i = 1 / z
+    lg, dg, tg = (z - LD(0.5)) * np.log(z) - z + _HALF_LOG - np.log(product), np.log(z) - i / 2, i + i * i / 2
+    power = i
+    for k, B in enumerate(bernoulli(), 1):
+        lg = lg + B / (2 * k * (2 * k - 1)) * power
+        power = power * i
+        dg = dg - B / (2 * k) * power
+        power = power * i
+        tg = tg + B * power
+    return lg, dg - first, tg + second
+
+
+@cache
+def norm(phi: float) -> Any:
+    return gammas(np.array([phi]))[0][0]
 
 
 def beta_density(x: Any, y: float, phi: float) -> tuple[Any, Any, Any]:
@@ -165,25 +180,29 @@ def beta_density(x: Any, y: float, phi: float) -> tuple[Any, Any, Any]:
     gb, db, tb = gammas(p * rest)
     ly, lr = np.log(LD(y)), np.log1p(-LD(y))
     pull, m = da - db - ly + lr, p * mu * rest
-    psi = ga + gb - gammas(np.array([p]))[0][0] - (p * mu - 1) * ly - (p * rest - 1) * lr
+    psi = ga + gb - norm(phi) - (p * mu - 1) * ly - (p * rest - 1) * lr
     return psi, m * pull, m * (rest - mu) * pull + m * m * (ta + tb)
 
 
 @cache
 def tangents(y: float, phi: float) -> tuple[float, float]:
-    """Where the second derivative changes its sign left and right of 0, scanned and bisected; infinite if nowhere."""
+    """Where the second derivative changes its sign left and right of 0, scanned and bisected; infinite if nowhere.
+
+    The tangent there meets the density to third order, so double precision is plenty.
+    """
     out = []
     for sign in (-1.0, 1.0):
-        grid = sign * np.exp(np.linspace(np.log(1e-4), np.log(30.0), 3000)).astype(LD)
+        grid = sign * np.exp(np.linspace(np.log(1e-4), np.log(30.0), 400)).astype(LD)
         below = beta_density(grid, y, phi)[2] < 0
         if not below.any():
             out.append(sign * np.inf)
             continue
         k = int(np.argmax(below))
         near, far = (LD(0) if k == 0 else grid[k - 1]), grid[k]
-        for _ in range(70):
-            middle = (near + far) / 2
-            near, far = (near, middle) if beta_density(np.array([middle]), y, phi)[2][0] < 0 else (middle, far)
+        for _ in range(4):  # each divides the interval by fifty
+            inside = near + (far - near) * np.linspace(0, 1, 51).astype(LD)
+            k = max(1, int(np.argmax(beta_density(inside, y, phi)[2] < 0)))
+            near, far = inside[k - 1], inside[k]
         out.append(float((near + far) / 2))
     return out[0], out[1]
 

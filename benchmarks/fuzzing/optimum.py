@@ -3,9 +3,9 @@
     S = W Sigma W' from the problem's own matrices,  h = mt - S f_h,  rho = diag(Vt),  Vt = (S^-1 + diag(2 f_r))^-1
     ELBO = -1/2 (log|B| - lam' rho + beta' S beta) - sum f(h, rho),   beta = f_h, lam = 2 f_r
 
-Newton's method on these stationarity equations in (h, rho), from the marginals reported; where that fails, damped
-natural-gradient steps that never lower the ELBO come first. What is still missing is bounded by the strong concavity
-of -KL, so a bad optimum of the judge's own is noticed and not held against the library.
+Newton's method in (beta, lam), from sites linear about the marginals reported, with natural-gradient steps where
+it does not raise the ELBO. What is still missing is bounded by the strong concavity of -KL, so a bad optimum of the
+judge's own is noticed and not held against the library.
 """
 
 from __future__ import annotations
@@ -95,90 +95,93 @@ class Point:
         return (r.dot(S.dot(r)) + d.dot((self.Vt * S).dot(d))) / 2
 
 
-def newton(model: Model, h: Any, rho: Any, steps: int = 30) -> Point | None:
-    """Stationarity in (h, rho) by Newton's method; None where it wanders off."""
-    M, eye = len(h), identity(len(h))
-    last, before = False, D("Infinity")
-    for _ in range(steps):
-        _, fh, fr, hh, hr, rr = model.terms(h, rho)
-        if not all(x.is_finite() for x in (*fh, *fr)):
-            return None
-        Vt, _ = model.spread(2 * fr)
-        if last:
-            return model.at(fh, 2 * fr)
-        square = 2 * Vt * Vt
-        S = model.S
-        A = np.block([[eye + S.dot(hh), S.dot(hr)], [square.dot(hr.T), eye + square.dot(rr)]])
-        b = np.concatenate([model.mt - S.dot(fh) - h, np.diag(Vt) - rho])
-        step = eliminate(A, b[:, None])[:, 0]
-        size, moved = ONE, ZERO
-        for i in range(M):
-            if rho[i] > 0:
-                moved = max(moved, abs(step[i]) / rho[i].sqrt(), abs(step[M + i]) / rho[i])
-                if step[M + i] < -D("0.9") * rho[i]:
-                    size = min(size, -D("0.9") * rho[i] / step[M + i])
-            if abs(step[i]) > 20 + abs(h[i]):
-                size = min(size, (20 + abs(h[i])) / abs(step[i]))
-        h, rho = h + size * step[:M], rho + size * step[M:]
-        # quadratic to the end, or down to the 19 digits of an integral
-        last = size == 1 and (moved < D("1e-17") or before / 10 < moved < D("1e-9"))
-        before = moved
-        if moved > D("1e40"):
-            return None
+def linearised(model: Model, h: Any, rho: Any) -> Point:
+    """Sites linear in (h, rho) about the marginals given, solved for: the mistakes of rounded marginals do not grow."""
+    M, eye, S = len(h), identity(len(h)), model.S
+    _, fh, fr, hh, hr, rr = model.terms(h, rho)
+    Vt, _ = model.spread(2 * fr)
+    square = 2 * Vt * Vt
+    A = np.block([[eye + S.dot(hh), S.dot(hr)], [square.dot(hr.T), eye + square.dot(rr)]])
+    b = np.concatenate([model.mt - S.dot(fh) - h, np.diag(Vt) - rho])
+    step = eliminate(A, b[:, None])[:, 0]
+    dh, drho = step[:M], step[M:]
+    lam = 2 * (fr + hr.T.dot(dh) + rr.dot(drho))
+    return model.at(fh + hh.dot(dh) + hr.dot(drho), np.where(lam > fr, lam, 2 * fr))
+
+
+def coupled(point: Point) -> tuple[Any, Any]:
+    """Newton's direction in (beta, lam): dh = -S dbeta, drho = -(Vt o Vt) dlam."""
+    S, square, eye = point.model.S, point.Vt * point.Vt, identity(len(point.h))
+    A = np.block(
+        [
+            [eye + point.hh.dot(S), point.hr.dot(square)],
+            [2 * point.hr.T.dot(S), eye + 2 * point.rr.dot(square)],
+        ]
+    )
+    b = np.concatenate([point.fh - point.beta, 2 * point.fr - point.lam])
+    step = eliminate(A, b[:, None])[:, 0]
+    return step[: len(eye)], step[len(eye) :]
+
+
+def along(point: Point, size: D) -> Point:
+    """A natural-gradient step: lam and b = lam h - beta move towards the slopes of f."""
+    model, lam = point.model, (1 - size) * point.lam + size * 2 * point.fr
+    b = (1 - size) * (point.lam * point.h - point.beta) + size * (2 * point.fr * point.h - point.fh)
+    Vt, _ = model.spread(lam)
+    return model.at(lam * (model.mt + Vt.dot(b - lam * model.mt)) - b, lam)
+
+
+def better(point: Point) -> Point | None:
+    """A point with a larger ELBO, by Newton's direction or else by the natural gradient, halved as often as needed."""
+    try:
+        dbeta, dlam = coupled(point)
+    except ArithmeticError:
+        dbeta = None
+    for way, halvings in (("newton", 8), ("natural gradient", 15)):
+        size = ONE
+        for _ in range(halvings if dbeta is not None or way != "newton" else 0):
+            try:
+                if way == "newton":
+                    lam = point.lam + size * dlam
+                    trial = None if np.any(lam < 0) else point.model.at(point.beta + size * dbeta, lam)
+                else:
+                    trial = along(point, size)
+            except ArithmeticError:
+                trial = None
+            if trial is not None and trial.elbo.is_finite() and trial.elbo > point.elbo:
+                return trial
+            size /= 2
     return None
 
 
-def climb(model: Model, h: Any, rho: Any, steps: int = 80) -> Point | None:
-    """Natural-gradient steps, halved until the ELBO does not fall."""
-    try:
-        _, fh, fr, *_ = model.terms(h, rho)
-        point = model.at(fh, 2 * fr)
-    except ArithmeticError:
-        point = None
-    if point is None or not point.elbo.is_finite():
-        zero = np.full(len(h), ZERO, dtype=object)
-        point = model.at(zero, zero)
-    if not point.elbo.is_finite():
-        return None
-    size = ONE
+def ascend(point: Point, steps: int) -> Point:
+    """Up to the optimum, or for so many steps."""
     for _ in range(steps):
-        lam_to, pull = 2 * point.fr, 2 * point.fr * point.h - point.fh
-        old = point.lam * point.h - point.beta
-        for _ in range(40):
-            lam = (1 - size) * point.lam + size * lam_to
-            b = (1 - size) * old + size * pull
-            Vt, _ = model.spread(lam)
-            h_new = model.mt + Vt.dot(b - lam * model.mt)
-            trial = model.at(lam * h_new - b, lam)
-            if trial.elbo.is_finite() and trial.elbo >= point.elbo:
-                break
-            size /= 2
-        else:
+        if point.missing() < D("1e-28") * max(ONE, abs(point.elbo)):
             return point
-        gain, point, size = trial.elbo - point.elbo, trial, min(ONE, 2 * size)
-        if gain < D("1e-12") * max(ONE, abs(point.elbo)):
-            break
+        new = better(point)
+        if new is None:
+            return point  # the 19 digits of an integral
+        point = new
     return point
 
 
-def optimum(model: Model, h: Any, rho: Any, thorough: bool) -> Point | None:
-    """The best q, from the marginals reported; ``thorough``: by every means."""
-    starts = []
+def optimum(model: Model, h: Any, rho: Any, steps: int = 60) -> Point | None:
+    """The best q, from the marginals reported and, if they lead nowhere, from the prior's."""
+    starts = [(model.mt, np.diag(model.S).copy())]
     if np.all(np.isfinite(h)) and np.all(np.isfinite(rho)) and np.all(rho >= 0):
-        start = exact(h), np.maximum(exact(rho), D("1e-300"))
-        starts.append(start)
-    starts.append((model.mt, np.diag(model.S).copy()))
-    for attempt in (newton, _climbed) if thorough else (newton,):
-        for start in starts:
-            try:
-                point = attempt(model, *start)
-            except (ArithmeticError, ValueError):
-                continue
-            if point is not None and point.elbo.is_finite():
-                return point
-    return None
-
-
-def _climbed(model: Model, h: Any, rho: Any) -> Point | None:
-    point = climb(model, h, rho)
-    return None if point is None else newton(model, point.h, point.rho)
+        starts.insert(0, (exact(h), np.maximum(exact(rho), D("1e-300"))))
+    found = []
+    for start in starts:
+        try:
+            point = linearised(model, *start)
+            if not point.elbo.is_finite():
+                raise ArithmeticError
+        except ArithmeticError:
+            zero = np.full(len(model.mt), ZERO, dtype=object)
+            point = model.at(zero, zero)
+        if point.elbo.is_finite():
+            found.append(ascend(point, steps))
+            if found[-1].missing() < D("1e-14") * max(ONE, abs(found[-1].elbo)):
+                break
+    return max(found, key=lambda p: p.elbo) if found else None
