@@ -87,7 +87,7 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: boo
         out.above = float(best - D(float(solution.elbo_upper))) / scale
         if out.above > slack:
             out.faults.append(f"best ELBO above elbo_upper by {out.above:.1e} relative")
-    rounding = solution.gap / scale if np.isfinite(solution.gap) else 0.0  # what is said of it, if anything
+    rounding = solution.gap / scale if np.isfinite(solution.gap) else tol  # a gap covers it
     if -short / scale > slack + rounding:
         out.faults.append(f"elbo above the best by {-short / scale:.1e} relative")
     if (doubt or out.faults) and disagreement(point) > 1e-15:

@@ -48,15 +48,15 @@ class Model:
         value, fh, fr = ZERO, np.full(M, ZERO, dtype=object), np.full(M, ZERO, dtype=object)
         blocks = [np.full((M, M), ZERO, dtype=object) for _ in range(3)]
         for n in self.rows:
-            w, at = self.weight[n], slice(n * C, (n + 1) * C)
-            like = self.likelihood
-            if C > 1:
+            w, (like, k) = self.weight[n], self.part(n)
+            if like["name"] == "MultinomialLogit":
+                at = slice(n * C, (n + 1) * C)
                 f, a, r, *second = softmax_row(like, int(self.y[n]), list(h[at]), list(rho[at]))
                 fh[at], fr[at] = w * np.array(a, dtype=object), w * np.array(r, dtype=object)
-            else:
-                like, k = self.part(n)
-                f, a, r, *second = scalar_row(like, k, self.y[n], h[n], rho[n])
-                fh[n], fr[n] = w * a, w * r
+            else:  # the first predictor alone
+                at = slice(n * C, n * C + 1)
+                f, a, r, *second = scalar_row(like, k, self.y[n], h[n * C], rho[n * C])
+                fh[at], fr[at] = w * a, w * r
             value += w * f
             for block, part in zip(blocks, second, strict=True):
                 block[at, at] = w * part

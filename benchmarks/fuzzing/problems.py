@@ -35,6 +35,7 @@ KINDS = [
 SCALAR = [kind for kind in KINDS if kind[0] not in ("MultinomialLogit", "Mixed")]
 WITHOUT_DUAL = ("exact", "jaakkola", "super-gaussian", "tangent", "mixture")
 _MIXABLE = [kind for kind in SCALAR if kind[0] not in ("Ordinal", "LogisticNoise")]
+_CONVEX = [kind for kind in _MIXABLE if kind[1] not in WITHOUT_DUAL]
 
 
 @dataclass
@@ -52,21 +53,22 @@ class FuzzProblem:
         return self.likelihood["name"], self.likelihood["bound"]
 
     @property
+    def parts(self) -> list[dict[str, Any]]:
+        return self.likelihood.get("parts", [self.likelihood])
+
+    @property
     def C(self) -> int:
-        like = self.likelihood
-        return like["n_classes"] - (like["reference"] == "last") if like["name"] == "MultinomialLogit" else 1
+        """Predictors an observation."""
+        classes = [(p["n_classes"], p["reference"]) for p in self.parts if p["name"] == "MultinomialLogit"]
+        return max((K - (reference == "last") for K, reference in classes), default=1)
 
     @property
     def log_concave(self) -> bool:
-        return not ({"StudentT", "ZeroInflatedPoisson"} & set(self.names))
+        return not {part["name"] for part in self.parts} & {"StudentT", "ZeroInflatedPoisson"}
 
     @property
     def convex(self) -> bool:
-        return not any(p["bound"] in WITHOUT_DUAL for p in self.likelihood.get("parts", [self.likelihood]))
-
-    @property
-    def names(self) -> list[str]:
-        return [part["name"] for part in self.likelihood.get("parts", [self.likelihood])]
+        return not any(part["bound"] in WITHOUT_DUAL for part in self.parts)
 
 
 def draw(seed: int, i: int) -> FuzzProblem:
@@ -99,10 +101,15 @@ def draw_likelihood(rng: Any, name: str, bound: str, N: int) -> tuple[dict[str, 
     like: dict[str, Any] = {"name": name, "bound": bound}
     if name == "Mixed":
         kinds = [_MIXABLE[int(k)] for k in rng.choice(len(_MIXABLE), 2, replace=False)]
+        if N in (6, 7):  # a softmax beside a scalar that has a dual
+            kinds = [("MultinomialLogit", "log-sum"), _CONVEX[int(rng.integers(len(_CONVEX)))]]
         which = rng.integers(0, 2, N)
         parts, y = [], np.zeros(N)
         for k, kind in enumerate(kinds):
             part, values = draw_likelihood(rng, *kind, max(1, int((which == k).sum())))
+            if part["name"] == "MultinomialLogit":
+                part = {**part, "n_classes": 3, "reference": "last"}
+                values = np.minimum(values, 2.0)
             parts.append(part)
             y[which == k] = values[: int((which == k).sum())]
         return {**like, "parts": parts, "which": which}, y
@@ -311,9 +318,16 @@ def to_library(problem: FuzzProblem) -> tuple[Any, Any, dict[str, Any]]:
         prior = priors.Features(p["design"], V, p["mean"], p["offset"])
     else:
         design = None if p["design"] is None else sp.csr_array(p["design"])
-        Q = sp.csc_array(p["precision"])
+        Q = stored(p["precision"])
         prior = priors.SparsePrecision(Q, p["mean"], design, p["offset"], p["constraints"])
     return likelihood, prior, ask
+
+
+def stored(Q: np.ndarray) -> Any:
+    """As CSC; every other one stores the zeros that isolated nodes have on the diagonal."""
+    there = (Q != 0) | (len(Q) % 2 == 0) * np.eye(len(Q), dtype=bool)
+    rows, columns = np.nonzero(there)
+    return sp.csc_array((Q[rows, columns], (rows, columns)), shape=Q.shape)
 
 
 def library_likelihood(like: dict[str, Any]) -> Any:
