@@ -85,18 +85,19 @@ def logistic(bound: str, h: D, rho: D) -> Row:
 def tilt(h: D, rho: D) -> D:
     """u = h + (1 - 2 sigmoid(u)) rho/2: the left side less the right increases in u. Safeguarded Newton."""
     low, high = h - rho / 2, h + rho / 2
-    u = h if abs(h) > 1 else h / (1 + rho / 4)
+    u, lean = h / (1 + rho / 4), h / rho if rho > 0 else ONE
+    if rho > 8:  # a = 1/2 + h/rho but for u itself, and 0 or 1 beyond
+        inside = abs(lean) < D("0.499")
+        u = ((ONE / 2 + lean) / (ONE / 2 - lean)).ln() if inside else h - (rho / 2).copy_sign(h)
+    u = min(max(u, low), high)
     for _ in range(400):
         a, rest = sigmoid(u), sigmoid(-u)
         excess = u - h - (rest - a) * rho / 2
         low, high = (u, high) if excess < 0 else (low, u)
         step = excess / (1 + rho * a * rest)
-        new = u - step
-        if not low < new < high:
-            new = (low + high) / 2
-        if abs(new - u) <= D("1e-55") * max(ONE, abs(u)):
-            return new
-        u = new
+        if abs(step) <= D("1e-57") * max(ONE, abs(h), rho):
+            return u - step
+        u = u - step if low < u - step < high else (low + high) / 2
     raise ArithmeticError("the tilt was not found")
 
 
