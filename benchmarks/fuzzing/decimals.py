@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import MAX_EMAX, MIN_EMIN, getcontext
 from decimal import Decimal as D
-from decimal import getcontext
 from typing import Any
 
 import mpmath
@@ -16,8 +16,9 @@ ZERO, ONE, TWO = D(0), D(1), D(2)
 
 
 def set_digits() -> None:
-    """Of this thread's decimals."""
-    getcontext().prec = DIGITS
+    """Of this thread's decimals, and the widest range of exponents."""
+    context = getcontext()
+    context.prec, context.Emax, context.Emin = DIGITS, MAX_EMAX, MIN_EMIN
 
 
 def exact(x: Any) -> Any:

@@ -1,7 +1,6 @@
 """The verdict on a solution: what it says, against the independent optimum.
 
-false "converged": the elbo is off by more than the tol asked, the best ELBO lies above elbo_upper (or below elbo) by
-more than rounding, a mean or variance is further from the best q's than the gap allows, or something is not a number.
+false "converged": the elbo is off by more than the tol asked, the best ELBO lies above elbo_upper by more than rounding, a mean or variance is further from the best q's than the gap allows, or something is not a number.
 """
 
 from __future__ import annotations
@@ -87,8 +86,8 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: boo
         out.above = float(best - D(float(solution.elbo_upper))) / scale
         if out.above > slack:
             out.faults.append(f"best ELBO above elbo_upper by {out.above:.1e} relative")
-    rounding = solution.gap / scale if np.isfinite(solution.gap) else tol  # a gap covers it
-    if -short / scale > slack + rounding:
+    room = max(tol, solution.gap / scale) if np.isfinite(solution.gap) else tol  # elbo itself may be rounded upwards
+    if -short / scale > 1.01 * room + _ROUNDING:
         out.faults.append(f"elbo above the best by {-short / scale:.1e} relative")
     if (doubt or out.faults) and disagreement(point) > 1e-15:
         raise ArithmeticError("the judge's integrals are wrong")

@@ -166,6 +166,19 @@ def ascend(point: Point, steps: int) -> Point:
     return point
 
 
+def first(model: Model, h: Any, rho: Any) -> Point | None:
+    """Where to begin: the linearised sites, or the prior; None where both overflow."""
+    zero = np.full(len(h), ZERO, dtype=object)
+    for begin in (lambda: linearised(model, h, rho), lambda: model.at(zero, zero)):
+        try:
+            point = begin()
+            if point.elbo.is_finite():
+                return point
+        except ArithmeticError:
+            continue
+    return None
+
+
 def optimum(model: Model, h: Any, rho: Any, steps: int = 60) -> Point | None:
     """The best q, from the marginals reported and, if they lead nowhere, from the prior's."""
     starts = [(model.mt, np.diag(model.S).copy())]
@@ -173,14 +186,8 @@ def optimum(model: Model, h: Any, rho: Any, steps: int = 60) -> Point | None:
         starts.insert(0, (exact(h), np.maximum(exact(rho), D("1e-300"))))
     found = []
     for start in starts:
-        try:
-            point = linearised(model, *start)
-            if not point.elbo.is_finite():
-                raise ArithmeticError
-        except ArithmeticError:
-            zero = np.full(len(model.mt), ZERO, dtype=object)
-            point = model.at(zero, zero)
-        if point.elbo.is_finite():
+        point = first(model, *start)
+        if point is not None:
             found.append(ascend(point, steps))
             if found[-1].missing() < D("1e-14") * max(ONE, abs(found[-1].elbo)):
                 break
