@@ -1,7 +1,7 @@
 """The verdict on a solution: what it says, against the independent optimum.
 
-false "converged": the elbo is off by more than the tol asked, the best ELBO lies above elbo_upper by more than rounding,
-a mean or variance is further from the best q's than the gap allows, or something is not a number.
+false "converged": the elbo is off by more than the tol asked, the best ELBO lies above elbo_upper beyond rounding, a mean
+or variance is further from the best q's than the gap allows, or something is not a number.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
         ("latent mean", latent_mean, z, latents(K), z_variance),
         ("latent variance", latent_variance, z_variance, 4 * z_variance * z_variance, z_variance * z_variance),
     ):
-        floor = 1e-14 * float(max(np.abs(want)))  # a constraint may leave no variance at all
+        floor = 1e-12 * float(max(np.abs(want)))  # a constraint may leave no variance at all
         for a, b, v, w in zip(exact(got), want, peak, own, strict=True):
             width = room * float(max(v, ZERO).sqrt()) + _MOMENTS * float(max(w, ZERO).sqrt()) + floor
             miss = abs(float(a - b))
