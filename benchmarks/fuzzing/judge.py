@@ -1,6 +1,6 @@
 """The verdict on a solution: what it says, against the independent optimum.
 
-false "converged": the elbo is off by more than the tol asked, the best ELBO lies above elbo_upper beyond rounding, a mean
+false "converged": the elbo is off by more than the tol asked, the best ELBO lies above elbo_upper, a mean
 or variance is further from the best q's than the gap allows, or something is not a number.
 """
 
@@ -16,7 +16,7 @@ from .decimals import ZERO, eliminate, exact, identity, set_digits
 from .optimum import Model, Point, optimum
 from .witness import disagreement
 
-_ROUNDING = 1e-12  # of elbo, relative: what a sum in double precision may lose without a word
+_ROUNDING = 1e-11  # of elbo, relative: what a sum in double precision may lose, a tenth of the smallest tol asked
 _MOMENTS = 1e-4  # of the posterior's sds: the same for its means and variances
 
 
