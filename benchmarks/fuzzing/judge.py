@@ -127,13 +127,14 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
     z, z_variance = model.mu - T.dot(point.beta), latents(eye * point.lam)
     room = (5.0 + 50.0 * np.sqrt(gap)) * np.sqrt(2.0 * gap)
     worst = []
-    for what, got, want, peak, own in (
-        ("mean", h, point.h, np.diag(mean_peak), point.rho),
-        ("variance", rho, point.rho, np.diag(rho_peak), point.rho * point.rho),
-        ("latent mean", latent_mean, z, latents(K), z_variance),
-        ("latent variance", latent_variance, z_variance, 4 * z_variance * z_variance, z_variance * z_variance),
+    largest = 1e-12 * float(max(np.abs(z), default=ZERO))
+    spread = 1e-15 * float(max(np.diag(model.Sigma)))  # a prior variance less what the data took of it
+    for what, got, want, peak, own, floor in (
+        ("mean", h, point.h, np.diag(mean_peak), point.rho, 1e-12 * float(max(np.abs(point.h)))),
+        ("variance", rho, point.rho, np.diag(rho_peak), point.rho * point.rho, 1e-12 * float(max(point.rho))),
+        ("latent mean", latent_mean, z, latents(K), z_variance, largest),
+        ("latent variance", latent_variance, z_variance, 4 * z_variance**2, z_variance**2, spread),
     ):
-        floor = 1e-12 * float(max(np.abs(want)))  # a constraint may leave no variance at all
         for a, b, v, w in zip(exact(got), want, peak, own, strict=True):
             width = room * float(max(v, ZERO).sqrt()) + _MOMENTS * float(max(w, ZERO).sqrt()) + floor
             miss = abs(float(a - b))
