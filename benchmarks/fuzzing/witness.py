@@ -9,7 +9,7 @@ import mpmath as mp
 from .bounds import scalar_row
 from .optimum import Point
 
-_DIGITS, _REACH = 30, 13
+_DIGITS, _REACH = 30, 17
 
 
 def log_phi(x: Any) -> Any:
