@@ -58,7 +58,11 @@ def examine(seed: int, i: int, show: bool = False) -> tuple[FuzzProblem, Verdict
             faults = ["an improper prior was accepted"] if solution.converged else []
             said = "converged" if solution.converged else "not converged"
             return problem, Verdict(said, faults, judged=False, reason=solution.status)
-        verdict = judge(model, solution, problem.ask["tol"], problem.log_concave, doubt=i % 10 == 0)
+        try:
+            verdict = judge(model, solution, problem.ask["tol"], problem.log_concave, doubt=i % 10 == 0)
+        except ArithmeticError as error:  # no verdict, and nobody is accused
+            said = "converged" if solution.converged else "not converged"
+            return problem, Verdict(said, judged=False, reason=f"the judge failed: {error!r}")
         verdict.reason = solution.status
     return problem, verdict
 
@@ -122,7 +126,8 @@ def main() -> int:
     for result in run(given.seed, given.first, given.count, given.processes):
         results.append(result)
         i, row, prior, verdict, seconds = result
-        if verdict.faults or (given.verbose and verdict.said != "converged"):
+        failed = verdict.reason.startswith("the judge failed")
+        if verdict.faults or failed or (given.verbose and verdict.said != "converged"):
             words = "; ".join(verdict.faults) or verdict.reason
             print(f"{i:6d} {verdict.said:13s} {' '.join(row)}, {prior}: {words}", flush=True)
         if given.verbose and seconds > 3:
