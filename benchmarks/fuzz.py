@@ -44,10 +44,11 @@ def examine(seed: int, i: int, show: bool = False) -> tuple[FuzzProblem, Verdict
         warnings.simplefilter("ignore")
         try:
             solution = solve(problem)
-        except ValueError as error:
-            return problem, Verdict("refused" if str(error).count(":") else "crashed", [], reason=str(error))
-        except Exception as error:  # anything but a sentence is a fault
+        except Exception as error:
+            if isinstance(error, ValueError) and "; expected " in str(error):
+                return problem, Verdict("refused", reason=str(error))
             where = traceback.extract_tb(error.__traceback__)[-1]
+            # anything but a sentence is a fault
             text = f"{type(error).__name__}: {error} at {Path(where.filename).name}:{where.lineno}"
             return problem, Verdict("crashed", [text], reason=text)
         if show:
