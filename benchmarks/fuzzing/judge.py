@@ -71,7 +71,7 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: boo
     best, missing = point.elbo, point.missing()
     out.best = float(best)
     scale = max(1.0, abs(out.best))
-    if float(missing) > 1e-3 * min(tol, 1e-8) * scale:
+    if not missing <= D(1e-3 * min(tol, 1e-8)) * max(D(1), abs(best)):
         out.judged = False
         if out.said == "converged":
             out.faults.append(f"no optimum found: {float(missing):.1e} may be missing")
