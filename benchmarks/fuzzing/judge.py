@@ -64,17 +64,17 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: boo
         out.faults.append("a negative variance")
     point = optimum(model, h, rho, 60 if solution.converged else 150 // len(h))
     if point is None:
-        out.judged = False
         if out.said == "converged":
-            out.faults.append("no optimum found near what was reported")
+            raise ArithmeticError("no optimum found")
+        out.judged = False
         return out
     best, missing = point.elbo, point.missing()
     out.best = float(best)
     scale = max(1.0, abs(out.best))
-    if not missing <= D(1e-3 * min(tol, 1e-8)) * max(D(1), abs(best)):
-        out.judged = False
+    if not missing <= D(0.01 * tol) * max(D(1), abs(best)):
         if out.said == "converged":
-            out.faults.append(f"no optimum found: {float(missing):.1e} may be missing")
+            raise ArithmeticError(f"no optimum found: {float(missing):.1e} may be missing")
+        out.judged = False
         return out
     if not np.isfinite(solution.elbo):
         return out

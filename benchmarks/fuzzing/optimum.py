@@ -92,7 +92,10 @@ class Point:
     def missing(self) -> D:
         """What the best ELBO may exceed this one by, for a log-concave likelihood."""
         S, r, d = self.model.S, self.beta - self.fh, self.lam - 2 * self.fr
-        return (r.dot(S.dot(r)) + d.dot((self.Vt * S).dot(d))) / 2
+        try:
+            return (r.dot(S.dot(r)) + d.dot((self.Vt * S).dot(d))) / 2
+        except ArithmeticError:  # slopes of size 1e(1e17)
+            return D("Infinity")
 
 
 def linearised(model: Model, h: Any, rho: Any) -> Point:
@@ -132,12 +135,12 @@ def along(point: Point, size: D) -> Point:
 
 
 def better(point: Point) -> Point | None:
-    """A point with a larger ELBO, by Newton's direction or else by the natural gradient, halved as often as needed."""
+    """A point with a larger ELBO, by Newton's direction or else by the natural gradient, shortened as needed."""
     try:
         dbeta, dlam = coupled(point)
     except ArithmeticError:
         dbeta = None
-    for way, halvings in (("newton", 8), ("natural gradient", 15)):
+    for way, halvings in (("newton", 20), ("natural gradient", 15)):
         size = ONE
         for _ in range(halvings if dbeta is not None or way != "newton" else 0):
             try:
@@ -150,7 +153,7 @@ def better(point: Point) -> Point | None:
                 trial = None
             if trial is not None and trial.elbo.is_finite() and trial.elbo > point.elbo:
                 return trial
-            size /= 2
+            size /= 5 if way == "newton" else 2
     return None
 
 
@@ -166,17 +169,23 @@ def ascend(point: Point, steps: int) -> Point:
     return point
 
 
+def plain(model: Model, h: Any, rho: Any) -> Point:
+    """The sites that the slopes of f at these marginals name."""
+    _, fh, fr, *_ = model.terms(h, rho)
+    return model.at(fh, 2 * fr)
+
+
 def first(model: Model, h: Any, rho: Any) -> Point | None:
-    """Where to begin: the linearised sites, or the prior; None where both overflow."""
-    zero = np.full(len(h), ZERO, dtype=object)
-    for begin in (lambda: linearised(model, h, rho), lambda: model.at(zero, zero)):
+    """Where to begin: the best of the linearised sites, the plain ones and the prior; None where all overflow."""
+    zero, found = np.full(len(h), ZERO, dtype=object), []
+    for begin in (lambda: linearised(model, h, rho), lambda: plain(model, h, rho), lambda: model.at(zero, zero)):
         try:
             point = begin()
-            if point.elbo.is_finite():
-                return point
         except ArithmeticError:
             continue
-    return None
+        if point.elbo.is_finite():
+            found.append(point)
+    return max(found, key=lambda p: p.elbo) if found else None
 
 
 def optimum(model: Model, h: Any, rho: Any, steps: int = 60) -> Point | None:
