@@ -12,10 +12,11 @@ The second is Takahashi's recursion in blocks: the inverse on the pattern of L, 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def small_cholesky(A):
     """L of A = L L' in the lower triangle of A; returns the first bad pivot, or -1."""
     w = A.shape[0]
@@ -35,7 +36,7 @@ def small_cholesky(A):
     return -1
 
 
-@njit(cache=True)
+@compiled
 def lower_inverse(L, out):
     """L^-1 of a lower triangle into the square ``out``, zeros above."""
     w = L.shape[0]
@@ -51,7 +52,7 @@ def lower_inverse(L, out):
             out[i, j] = -s * d
 
 
-@njit(cache=True)
+@compiled
 def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak):
     """Factorise the panels x in place; the inverses of their diagonal blocks go to ``inverse``. Bad column or -1."""
     m = start.size - 1
@@ -139,7 +140,7 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_p
     return -1
 
 
-@njit(cache=True)
+@compiled
 def blocked_cholesky(A):
     """Cholesky of a full symmetric A by blocks of 48 columns, lower triangle in place."""
     w = A.shape[0]
@@ -162,7 +163,7 @@ def blocked_cholesky(A):
     return -1
 
 
-@njit(cache=True)
+@compiled
 def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, down_peak):
     """The inverse on the pattern of L, as panels laid out like x."""
     m = start.size - 1
@@ -211,7 +212,7 @@ def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_pt
     return z
 
 
-@njit(cache=True)
+@compiled
 def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, backward):
     """L^-1 b and then L^-T b, as asked, for b (n, k), in place."""
     m = start.size - 1

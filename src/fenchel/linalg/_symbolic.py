@@ -7,10 +7,11 @@ share the r rows below them. Its panel is (w + r) x w, and its rows stand at kno
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def elimination_tree(indptr, indices):
     """Parents (Liu) of a symmetric matrix given by its full pattern, -1 at roots."""
     n = indptr.size - 1
@@ -28,7 +29,7 @@ def elimination_tree(indptr, indices):
     return parent
 
 
-@njit(cache=True)
+@compiled
 def postorder(parent):
     """An order of the nodes in which children come before parents and subtrees are contiguous."""
     n = parent.size
@@ -60,7 +61,7 @@ def postorder(parent):
     return out
 
 
-@njit(cache=True)
+@compiled
 def column_counts(indptr, indices, parent):
     """Entries of each column of L, its diagonal included: every row walks its subtree once, O(nnz L)."""
     n = parent.size
@@ -79,7 +80,7 @@ def column_counts(indptr, indices, parent):
     return count
 
 
-@njit(cache=True)
+@compiled
 def fundamental_supernodes(parent, count):
     """First columns of the runs whose columns nest exactly, with n at the end."""
     n = parent.size
@@ -93,7 +94,7 @@ def fundamental_supernodes(parent, count):
     return start[: k + 1]
 
 
-@njit(cache=True)
+@compiled
 def worth_merging(width, zeros, size):
     """Whether stored zeros are cheaper than another small panel."""
     if width <= 8:
@@ -103,7 +104,7 @@ def worth_merging(width, zeros, size):
     return zeros <= 0.08 * size
 
 
-@njit(cache=True)
+@compiled
 def supernodes(indptr, indices, start, total):
     """Merge fundamental supernodes where it pays; return first columns, row pointers and rows below.
 
@@ -180,7 +181,7 @@ def supernodes(indptr, indices, start, total):
     return out_start, out_ptr, out_rows
 
 
-@njit(cache=True)
+@compiled
 def relations(start, ptr, rows):
     """Parent of each supernode, where its rows stand in the parent's front, and the sizes of the two stacks."""
     m = start.size - 1
@@ -223,7 +224,7 @@ def relations(start, ptr, rows):
     return parent, relative, children, up_peak, down_peak
 
 
-@njit(cache=True)
+@compiled
 def positions(start, ptr, rows, panel, indptr, indices):
     """Where each entry of the lower triangle stands among the panels; -1 above the diagonal."""
     out = np.full(indices.size, -1, np.int64)

@@ -1,0 +1,86 @@
+"""What users bring to the doors and find there: where compiled code is kept, names, types, sentences."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fenchel
+
+SOURCE = Path(fenchel.__file__).parent
+
+
+def _run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("NUMBA")}
+    env |= {"OPENBLAS_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=300)
+
+
+# -- compiled code ---------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory):
+    """The package where numba can write nowhere: a file stands where __pycache__ would, HOME is no folder."""
+    top = tmp_path_factory.mktemp("sealed")
+    shutil.copytree(SOURCE, top / "fenchel", ignore=shutil.ignore_patterns("__pycache__"))
+    (top / "fenchel" / "linalg" / "__pycache__").write_text("")
+    (top / "tmp").mkdir()
+    return {
+        "PYTHONPATH": str(top),
+        "HOME": "/dev/null",
+        "XDG_CACHE_HOME": "/dev/null/cache",
+        "TMPDIR": str(top / "tmp"),
+    }
+
+
+FACTOR = """
+import numpy as np, scipy.sparse as sp
+from fenchel.linalg import SparseCholesky, _multifrontal
+A = sp.csc_array(np.diag(np.full(4, 2.5)) - np.diag(np.ones(3), 1) - np.diag(np.ones(3), -1))
+assert abs(SparseCholesky(A).log_det - np.linalg.slogdet(A.toarray())[1]) < 1e-12
+print(sum(_multifrontal.factorise.stats.cache_hits.values()), _multifrontal.factorise.stats.cache_path)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="HOME=/dev/null")
+def test_without_a_folder_to_cache_in_the_temporary_one_is_taken(sealed):
+    first = _run(FACTOR, **sealed)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.split()[0] == "0"
+    assert first.stdout.split()[1].startswith(sealed["TMPDIR"])
+    assert first.stderr.count("compiling for this computer") == 1  # said once, not once a function
+    again = _run(FACTOR, **sealed)
+    assert again.stdout.split()[0] == "1"
+    assert again.stderr == ""
+    folder = next(Path(sealed["TMPDIR"]).glob("fenchel-compiled-*"))
+    assert folder.stat().st_mode & 0o077 == 0  # what lies there is run as code
+    for data in folder.rglob("*.nb?"):
+        data.write_bytes(b"")  # a full disk, a crash
+    assert _run(TREE, **sealed).returncode == 0
+
+
+TREE = """
+import numpy as np
+from fenchel.linalg import _symbolic
+print(_symbolic.postorder(np.array([1, 2, -1])).tolist(), _symbolic.postorder.stats.cache_path)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="HOME=/dev/null")
+@pytest.mark.parametrize("trouble", ["no folder", "another's folder", "a link"])
+def test_without_any_folder_nothing_is_kept(sealed, tmp_path, trouble):
+    folder = tmp_path / f"fenchel-compiled-{os.getuid()}"
+    if trouble == "another's folder":
+        folder.mkdir()
+        folder.chmod(0o777)  # anybody could leave code there
+    if trouble == "a link":
+        (tmp_path / "elsewhere").mkdir()
+        folder.symlink_to(tmp_path / "elsewhere")
+    where = "/dev/null/x" if trouble == "no folder" else str(tmp_path)
+    out = _run(f"import tempfile; tempfile.tempdir = {where!r}\n" + TREE, **sealed)
+    assert out.returncode == 0, out.stderr
+    assert out.stdout.strip() == "[0, 1, 2] None"
