@@ -84,3 +84,30 @@ def test_without_any_folder_nothing_is_kept(sealed, tmp_path, trouble):
     out = _run(f"import tempfile; tempfile.tempdir = {where!r}\n" + TREE, **sealed)
     assert out.returncode == 0, out.stderr
     assert out.stdout.strip() == "[0, 1, 2] None"
+
+
+def test_nothing_is_compiled_on_the_way():
+    """Slices assigned to slices bring numba's text formatting along, sort() a sort: half of all the time it compiled."""
+    code = """
+import tempfile
+import numba, numpy as np, scipy.sparse as sp
+from numba.core import event
+numba.config.CACHE_DIR = tempfile.mkdtemp()
+seen = set()
+class Listener(event.Listener):
+    def on_start(self, event):
+        seen.add(event.data["dispatcher"].py_func.__module__)
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Listener())
+import fenchel
+D = np.diff(np.eye(30), axis=0)
+prior = fenchel.SparsePrecision(sp.csc_array(D.T @ D + np.eye(30)))
+fenchel.infer(fenchel.Poisson(), prior, np.arange(30) % 3).posterior.sample()
+print(*sorted(seen))
+"""
+    out = _run(code, PYTHONPATH=str(SOURCE.parent))
+    assert out.returncode == 0, out.stderr
+    seen = out.stdout.split()
+    assert "fenchel.linalg._multifrontal" in seen
+    assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & set(seen)
