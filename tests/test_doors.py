@@ -87,7 +87,7 @@ def test_without_any_folder_nothing_is_kept(sealed, tmp_path, trouble):
 
 
 def test_nothing_is_compiled_on_the_way():
-    """Slices assigned to slices bring numba's text formatting along, sort() a sort: half of all the time it compiled."""
+    """Slices assigned to slices bring numba's text formatting along, sort() a sort: half of the time it compiled."""
     code = """
 import tempfile
 import numba, numpy as np, scipy.sparse as sp
@@ -111,3 +111,27 @@ print(*sorted(seen))
     seen = out.stdout.split()
     assert "fenchel.linalg._multifrontal" in seen
     assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & set(seen)
+
+
+# -- the front door --------------------------------------------------------------------------------------
+def test_every_estimator_stands_at_the_front_door():
+    from sklearn.base import BaseEstimator
+
+    from fenchel import estimators
+
+    names = [
+        name
+        for name in estimators.__all__
+        if isinstance(getattr(estimators, name), type) and issubclass(getattr(estimators, name), BaseEstimator)
+    ]
+    assert len(names) >= 9
+    for name in names:
+        assert getattr(fenchel, name) is getattr(estimators, name)
+        assert name in dir(fenchel)
+        assert name in fenchel.__all__
+    assert set(fenchel.__all__) == {*fenchel._HOME, *fenchel._ROOMS, "__version__"}
+
+
+def test_a_look_at_the_names_loads_nothing():
+    out = _run("import sys, fenchel; dir(fenchel); print('sklearn' in sys.modules)", PYTHONPATH=str(SOURCE.parent))
+    assert out.stdout.strip() == "False"
