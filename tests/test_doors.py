@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fenchel
@@ -135,3 +136,71 @@ def test_every_estimator_stands_at_the_front_door():
 def test_a_look_at_the_names_loads_nothing():
     out = _run("import sys, fenchel; dir(fenchel); print('sklearn' in sys.modules)", PYTHONPATH=str(SOURCE.parent))
     assert out.stdout.strip() == "False"
+
+
+# -- what is printed, and where ----------------------------------------------------------------------------
+def _counts(n=12):
+    x = np.linspace(0, 3, n)
+    return np.exp(-0.5 * (x[:, None] - x) ** 2), np.round(3 + 2 * np.sin(3 * x))
+
+
+def test_leave_one_out_prints_a_line():
+    K, y = _counts()
+    y[3] = np.nan
+    loo = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(K), y).loo()
+    seen = loo.log_density[~np.isnan(loo.log_density)]
+    line = repr(loo)
+    assert "array" not in line
+    assert "\n" not in line
+    assert f"elpd={seen.sum():.4f}" in line
+    assert "11 of 12 rows observed" in line
+    assert f"(row {int(np.nanargmin(loo.log_density))})" in line
+    assert loo.elpd_se == pytest.approx(np.sqrt(11 * seen.var(ddof=1)))
+    nothing = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(K), np.full(12, np.nan)).loo()
+    assert repr(nothing) == "LeaveOneOut(none of 12 rows observed)"
+
+
+def test_summary_of_a_learned_fit_shows_the_tolerance_asked_for():
+    from sklearn.gaussian_process.kernels import RBF
+
+    from fenchel.hyperparameters import KernelCovariance, learn
+
+    x = np.linspace(0, 6, 30)[:, None]
+    y = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x[:, 0])))
+    for tol in (1e-6, 1e-8, 1e-10):
+        found = learn(fenchel.Poisson(), KernelCovariance(1.0 * RBF(1.0), x, mean=1.0), y, tol=tol)
+        assert found.converged
+        assert found.solution.tol == tol
+        assert f"asked {tol:.1e}" in found.solution.summary()
+        assert f"<= {tol:.1e}" in found.solution.status
+        assert found.solution.gap <= tol * max(1.0, abs(found.solution.elbo))
+
+
+def test_demo_says_at_once_that_a_folder_cannot_be_written():
+    from click.testing import CliRunner
+
+    from fenchel.cli import main
+
+    for command in ("demo", "reproduce"):
+        out = CliRunner().invoke(main, [command, "--out", "/proc/x"])
+        assert out.exit_code == 1
+        assert out.output.startswith("Error: /proc/x: cannot be written to (")
+        assert "--out" in out.output
+
+
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [
+        ("pandas", "fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(2)), [1, 2]).trace.to_frame()"),
+        ("pandas", "fenchel.StochasticVolatilityModel().fit(np.arange(4), [0.1, -0.2, 0.3, 0.1]).forecast(2)"),
+        ("matplotlib", "import fenchel.plots; fenchel.plots.plot_map([[np.eye(3)[:, :2]]], [1.0])"),
+        ("matplotlib", "import fenchel.plots; fenchel.plots.plot_path(np.arange(2), [0, 1], [0, 1], [0, 1])"),
+    ],
+)
+def test_without_an_optional_library_a_sentence(missing, code):
+    extra = {"matplotlib": "plots"}.get(missing, missing)
+    hide = f"import sys, warnings; sys.modules[{missing!r}] = None; warnings.simplefilter('ignore')\n"
+    out = _run(hide + "import numpy as np, fenchel\n" + code, PYTHONPATH=str(SOURCE.parent))
+    last = out.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: "), out.stderr
+    assert last.endswith(f'{missing} is not installed. Try: pip install "fenchel[{extra}]"')

@@ -8,6 +8,7 @@ A message has five beats: where, what, got, expected, try.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,16 @@ class Refusal(ValueError):
 def problem(where: str, what: str, expected: str, advice: str = "") -> Refusal:
     """The sentence every check raises with: ``where: what; expected .... advice``."""
     return Refusal(f"{where}: {what}; expected {expected}.{' ' + advice if advice else ''}")
+
+
+def optional(where: str, module: str) -> Any:
+    """A library that not everybody has, or the sentence that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        extra = {"matplotlib": "plots", "torch": "gpu"}.get(name, name)
+        raise ImportError(f'{where}: {name} is not installed. Try: pip install "fenchel[{extra}]"') from error
 
 
 def number(value: float) -> str:

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import problem
+from ..checks import optional, problem
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
 from .effects import Effect
@@ -91,8 +91,7 @@ class EffectTables:
     def hyperparameters_(self) -> Any:
         """What was learned, in words: a pandas frame by effect and parameter."""
         check_is_fitted(self)
-        import pandas as pd
-
+        pd = optional("hyperparameters_", "pandas")
         rows, at = [], 0
         for effect in self._effects:
             size = effect.build().theta.size
@@ -107,8 +106,7 @@ def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | Non
 
     Where exp(effect) has a name, ``word``, also its posterior mean, its interval and its probability to exceed 1.
     """
-    import pandas as pd
-
+    pd = optional("effect_table", "pandas")
     if not 0.0 < level < 1.0:
         raise problem("effect_table", f"level = {level!r}", "a probability between 0 and 1")
     mean, variance = np.asarray(moments[0]), np.maximum(np.asarray(moments[1]), 0.0)

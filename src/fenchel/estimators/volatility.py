@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import gmrf
-from ..checks import choice, numeric, positive, problem, vector
+from ..checks import choice, numeric, optional, positive, problem, vector
 from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
@@ -222,8 +222,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         Under the approximation at the learned parameters; the uncertainty of mu and of the last state is in.
         """
         check_is_fitted(self)
-        import pandas as pd
-
+        pd = optional("forecast", "pandas")
         q = levels_of(type(self).__name__, quantiles)
         h, rho = self._at_steps(self._ahead(steps))
         with np.errstate(over="ignore"):

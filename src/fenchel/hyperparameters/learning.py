@@ -287,6 +287,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         evidence.begin(solution)
         value, gradient = evidence(theta)
         solution = evidence.solution
+    solution = solution.judged_by(evidence.tol)
     first, likelihood = evidence.split(theta)
     projected = np.clip(theta + gradient, lower, upper) - theta
     slope = float(np.abs(projected).max(initial=0.0))
