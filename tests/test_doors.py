@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import shutil
 import subprocess
@@ -9,9 +10,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fenchel
+from fenchel import estimators
+from fenchel.checks import Refusal
 
 SOURCE = Path(fenchel.__file__).parent
 
@@ -40,10 +44,20 @@ def sealed(tmp_path_factory):
 
 FACTOR = """
 import numpy as np, scipy.sparse as sp
+from numba.core import event
+seen = set()
+class Listener(event.Listener):
+    def on_start(self, event):
+        seen.add(event.data["dispatcher"].py_func.__module__)
+    def on_end(self, event):
+        pass
+event.register("numba:compile", Listener())
 from fenchel.linalg import SparseCholesky, _multifrontal
 A = sp.csc_array(np.diag(np.full(4, 2.5)) - np.diag(np.ones(3), 1) - np.diag(np.ones(3), -1))
-assert abs(SparseCholesky(A).log_det - np.linalg.slogdet(A.toarray())[1]) < 1e-12
-print(sum(_multifrontal.factorise.stats.cache_hits.values()), _multifrontal.factorise.stats.cache_path)
+inverse = np.linalg.inv(A.toarray())
+assert np.allclose(SparseCholesky(A).solve(np.eye(4)), inverse)
+assert np.allclose(SparseCholesky(A).inverse_diagonal(), np.diag(inverse))
+print(sum(_multifrontal.factorise.stats.cache_hits.values()), _multifrontal.factorise.stats.cache_path, *seen)
 """
 
 
@@ -54,6 +68,10 @@ def test_without_a_folder_to_cache_in_the_temporary_one_is_taken(sealed):
     assert first.stdout.split()[0] == "0"
     assert first.stdout.split()[1].startswith(sealed["TMPDIR"])
     assert first.stderr.count("compiling for this computer") == 1  # said once, not once a function
+    seen = set(first.stdout.split()[2:])
+    assert "fenchel.linalg._multifrontal" in seen
+    # slices assigned to slices bring numba's text formatting along, sort() a sort: half of the time it compiled
+    assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & seen
     again = _run(FACTOR, **sealed)
     assert again.stdout.split()[0] == "1"
     assert again.stderr == ""
@@ -66,6 +84,7 @@ def test_without_a_folder_to_cache_in_the_temporary_one_is_taken(sealed):
 
 TREE = """
 import numpy as np
+import pandas as pd
 from fenchel.linalg import _symbolic
 print(_symbolic.postorder(np.array([1, 2, -1])).tolist(), _symbolic.postorder.stats.cache_path)
 """
@@ -87,38 +106,9 @@ def test_without_any_folder_nothing_is_kept(sealed, tmp_path, trouble):
     assert out.stdout.strip() == "[0, 1, 2] None"
 
 
-def test_nothing_is_compiled_on_the_way():
-    """Slices assigned to slices bring numba's text formatting along, sort() a sort: half of the time it compiled."""
-    code = """
-import tempfile
-import numba, numpy as np, scipy.sparse as sp
-from numba.core import event
-numba.config.CACHE_DIR = tempfile.mkdtemp()
-seen = set()
-class Listener(event.Listener):
-    def on_start(self, event):
-        seen.add(event.data["dispatcher"].py_func.__module__)
-    def on_end(self, event):
-        pass
-event.register("numba:compile", Listener())
-import fenchel
-D = np.diff(np.eye(30), axis=0)
-prior = fenchel.SparsePrecision(sp.csc_array(D.T @ D + np.eye(30)))
-fenchel.infer(fenchel.Poisson(), prior, np.arange(30) % 3).posterior.sample()
-print(*sorted(seen))
-"""
-    out = _run(code, PYTHONPATH=str(SOURCE.parent))
-    assert out.returncode == 0, out.stderr
-    seen = out.stdout.split()
-    assert "fenchel.linalg._multifrontal" in seen
-    assert not {"numba.cpython.unicode", "numba.misc.quicksort"} & set(seen)
-
-
 # -- the front door --------------------------------------------------------------------------------------
 def test_every_estimator_stands_at_the_front_door():
     from sklearn.base import BaseEstimator
-
-    from fenchel import estimators
 
     names = [
         name
@@ -192,7 +182,10 @@ def test_demo_says_at_once_that_a_folder_cannot_be_written():
     ("missing", "code"),
     [
         ("pandas", "fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(2)), [1, 2]).trace.to_frame()"),
-        ("pandas", "fenchel.StochasticVolatilityModel().fit(np.arange(4), [0.1, -0.2, 0.3, 0.1]).forecast(2)"),
+        (
+            "pandas",
+            "fenchel.estimators.StochasticVolatilityModel().fit(np.arange(4), [0.1, -0.2, 0.3, 0.1]).forecast(2)",
+        ),
         ("matplotlib", "import fenchel.plots; fenchel.plots.plot_map([[np.eye(3)[:, :2]]], [1.0])"),
         ("matplotlib", "import fenchel.plots; fenchel.plots.plot_path(np.arange(2), [0, 1], [0, 1], [0, 1])"),
     ],
@@ -204,3 +197,145 @@ def test_without_an_optional_library_a_sentence(missing, code):
     last = out.stderr.strip().splitlines()[-1]
     assert last.startswith("ImportError: "), out.stderr
     assert last.endswith(f'{missing} is not installed. Try: pip install "fenchel[{extra}]"')
+
+
+# -- types that would silently become something else -------------------------------------------------------
+N = 12
+ROWS = np.random.default_rng(0)
+PLAIN = pd.DataFrame({"a": ROWS.normal(size=N), "b": ROWS.normal(size=N)})
+COUNTS = ROWS.poisson(3.0, N)
+LABELS = np.arange(N) % 2
+TABULAR = [
+    (estimators.GaussianProcessClassifier, LABELS),
+    (estimators.GaussianProcessPoissonRegressor, COUNTS),
+    (estimators.GaussianProcessRegressor, COUNTS),
+    (estimators.BayesianLinearRegression, COUNTS),
+    (estimators.BayesianLogisticRegression, LABELS),
+    (estimators.BayesianPoissonRegression, COUNTS),
+]
+UNSUITED = {
+    "categories": [pd.Categorical(["1", "2", "10"] * 4), pd.Categorical([1, 2, 3] * 4)],
+    "text": [np.array(["1", "2", "3"] * 4), np.array([1, "2", 3.0] * 4, dtype=object), pd.array(["1"] * N, "string")],
+    "dates": [
+        pd.date_range("2020", periods=N),
+        pd.date_range("2020", periods=N, tz="UTC"),
+        pd.period_range("2020", periods=N, freq="M"),
+        np.array([datetime.date(2020, 1, 1)] * N, dtype=object),
+    ],
+    "time spans": [pd.to_timedelta(np.arange(N), unit="D")],
+}
+
+
+@pytest.mark.parametrize("word", UNSUITED)
+@pytest.mark.parametrize(("estimator", "y"), TABULAR, ids=lambda value: getattr(value, "__name__", ""))
+def test_what_is_not_numbers_is_refused_by_column(estimator, y, word):
+    cure = {"dates": "days since the first", "time spans": "np.timedelta64"}.get(word, "OneHotEncoder")
+    for column in UNSUITED[word]:
+        with pytest.raises(
+            Refusal, match=rf"^{estimator.__name__}: X\['bad'\] holds {word}; expected numbers\. .*{cure}"
+        ):
+            estimator().fit(PLAIN.assign(bad=column), y)
+    values = np.array([["1", "2"]] * N)
+    for X in (values, values.tolist()):
+        with pytest.raises(Refusal, match="X holds text"):
+            estimator().fit(X, y)
+    with pytest.raises(Refusal, match=r"X\[:, 1\] holds text"):
+        estimator().fit(np.array([[0.5, "2"]] * N, dtype=object), y)
+
+
+def test_prediction_refuses_the_same():
+    model = estimators.BayesianPoissonRegression().fit(PLAIN, COUNTS)
+    with pytest.raises(Refusal, match=r"X\['a'\] holds text"):
+        model.predict(PLAIN.astype(str))
+
+
+def test_numbers_in_any_clothes_stay_numbers():
+    """Booleans are 0 and 1; objects, nullable and unmasked columns of numbers are the numbers."""
+    wanted = estimators.BayesianLinearRegression().fit(PLAIN.assign(c=np.arange(N) % 2.0), COUNTS).coef_
+    flags = np.arange(N) % 2
+    for column in (flags == 1, pd.array(flags == 1, "boolean"), pd.array(flags, "Int64"), flags.astype(object)):
+        X = PLAIN.assign(c=column)
+        np.testing.assert_allclose(estimators.BayesianLinearRegression().fit(X, COUNTS).coef_, wanted, rtol=1e-12)
+    X = np.ma.array(PLAIN.assign(c=flags).to_numpy())
+    np.testing.assert_allclose(estimators.BayesianLinearRegression().fit(X, COUNTS).coef_, wanted, rtol=1e-12)
+
+
+MASK = np.arange(N) % 4 == 1
+
+
+@pytest.mark.parametrize(("estimator", "y"), TABULAR, ids=lambda value: getattr(value, "__name__", ""))
+def test_masked_cells_are_refused_by_estimators_that_need_every_row(estimator, y):
+    name = estimator.__name__
+    with pytest.raises(Refusal, match=rf"^{name}: y\[1\] is masked; expected a value in every entry"):
+        estimator().fit(PLAIN, np.ma.array(y, mask=MASK))
+    X = np.ma.array(PLAIN.to_numpy())
+    X[2, 1] = np.ma.masked
+    with pytest.raises(Refusal, match=rf"^{name}: X\[2, 1\] is masked"):
+        estimator().fit(X, y)
+    with pytest.raises(Refusal, match=r"^fit: sample_weight\[1\] is masked"):
+        estimator().fit(PLAIN, y, sample_weight=np.ma.array(np.ones(N), mask=MASK))
+
+
+def test_masked_is_unobserved_in_y():
+    """As if the rows were not there: a marginal of a Gaussian prior is the prior of the rest."""
+    y = np.ma.array(np.where(MASK, 99999, COUNTS), mask=MASK)
+    K = np.exp(-0.5 * (np.arange(N)[:, None] - np.arange(N)) ** 2)
+    fit = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(K), y)
+    rest = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(K[~MASK][:, ~MASK]), COUNTS[~MASK])
+    assert fit.elbo == pytest.approx(rest.elbo, rel=1e-9)
+    assert fit.n_observed == N - MASK.sum()
+    again = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(K), np.ma.array(COUNTS))
+    assert again.n_observed == N
+    assert y[1] is np.ma.masked  # the user's array is as it was
+    areal = estimators.GMRFRegressor(effects={"t": "rw1"}, likelihood="poisson")
+    assert areal.fit(pd.DataFrame({"t": np.arange(N)}), y).solution_.n_observed == N - MASK.sum()
+    returns = np.ma.array(np.where(MASK, 1e9, PLAIN["a"]), mask=MASK)
+    assert estimators.StochasticVolatilityModel().fit(np.arange(N), returns).solution_.n_observed == N - MASK.sum()
+
+
+def test_missing_of_pandas_is_unobserved_in_y():
+    counts = pd.Series(pd.array([1, None, 2, 3] * 3, "Int64"))
+    assert fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(N)), counts).n_observed == 9
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ones: fenchel.DenseCovariance(np.ma.array(np.eye(N), mask=np.diag(ones.mask))),
+        lambda ones: fenchel.DenseCovariance(np.eye(N), mean=ones),
+        lambda ones: fenchel.Features(ones[:, None]),
+        lambda ones: fenchel.Features(np.eye(N), variance=ones),
+        lambda ones: fenchel.infer(fenchel.Poisson(ones), fenchel.DenseCovariance(np.eye(N)), COUNTS),
+        lambda ones: fenchel.infer(fenchel.Binomial(9 * ones), fenchel.DenseCovariance(np.eye(N)), COUNTS),
+        lambda ones: fenchel.infer(fenchel.Gaussian(ones), fenchel.DenseCovariance(np.eye(N)), COUNTS),
+        lambda ones: fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(N)), COUNTS, weights=ones),
+        lambda ones: fenchel.Ordinal(np.ma.cumsum(ones)),
+        lambda ones: estimators.BayesianPoissonRegression().fit(PLAIN, COUNTS, exposure=ones),
+        lambda ones: estimators.GMRFRegressor(effects={"a": "iid"}).fit(PLAIN, COUNTS, exposure=ones),
+    ],
+)
+def test_masked_is_refused_where_every_number_counts(use):
+    mask = MASK.copy()
+    mask[1], mask[2] = False, True
+    with pytest.raises(Refusal, match="is masked; expected a value in every entry"):
+        use(np.ma.array(np.ones(N), mask=mask))
+
+
+@pytest.mark.parametrize(
+    ("y", "sentence"),
+    [
+        (pd.date_range("2020", periods=N), "but holds dates; .* days since"),
+        (np.arange(N).astype("m8[D]"), "but holds time spans; "),
+        (np.array(["1", "2"] * 6, dtype=object), "is not an array of real numbers; "),
+        (np.array(["1", "2"] * 6), "is not an array of real numbers; "),
+        (pd.Series(pd.Categorical(["1", "2"] * 6)), "is not an array of real numbers; "),
+        (np.arange(N) * 1j, "is not an array of real numbers; |Complex data not supported"),
+    ],
+)
+def test_targets_that_are_not_numbers_are_refused(y, sentence):
+    with pytest.raises(Refusal, match="Poisson: y .*" + sentence.partition("|")[0]):
+        fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(N)), y)
+    for estimator, numbers in TABULAR:
+        if numbers is COUNTS:
+            with pytest.raises(ValueError, match=sentence):
+                estimator().fit(PLAIN, y)

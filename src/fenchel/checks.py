@@ -8,6 +8,8 @@ A message has five beats: where, what, got, expected, try.
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -50,19 +52,104 @@ def first_value(bad: Any, values: Any) -> str:
     return f"{first(bad)} = {number(np.asarray(values)[place])}"
 
 
-def numeric(where: str, name: str, value: Any, advice: str = "") -> np.ndarray:
-    """``value`` as a float64 numpy array, or the sentence that says why it is not numbers."""
+# -- what users bring as numbers -------------------------------------------------------------------------
+_CURES = {
+    "text": "Encode words with sklearn.preprocessing.OneHotEncoder, or OrdinalEncoder where they have an order; "
+    "numbers written as text with .astype(float).",
+    "categories": "Encode them with sklearn.preprocessing.OneHotEncoder, or OrdinalEncoder where they have an order.",
+    "dates": "Use a number, such as the days since the first: (t - t.min()) / np.timedelta64(1, 'D').",
+    "time spans": "Use a number of some unit, such as days: t / np.timedelta64(1, 'D').",
+}
+_KINDS = {"U": "text", "S": "text", "T": "text", "M": "dates", "m": "time spans"}
+
+
+def holds(column: Any) -> str | None:
+    """What a column holds when it is not numbers, though some of it could be cast to them: a key of ``_CURES``."""
+    dtype = getattr(column, "dtype", None)
+    if getattr(dtype, "categories", None) is not None or str(dtype).startswith(("category", "Categorical", "Enum")):
+        return "categories"
+    if str(dtype).startswith("period"):
+        return "dates"
+    if getattr(dtype, "kind", "") in "biufc" and isinstance(dtype, np.dtype):
+        return None
+    values = np.asarray(column)
+    if values.dtype.kind != "O":
+        return _KINDS.get(values.dtype.kind)
+    for kinds, word in (
+        ((str, bytes), "text"),
+        ((np.datetime64, datetime.date, datetime.time), "dates"),
+        ((np.timedelta64, datetime.timedelta), "time spans"),
+    ):
+        if any(isinstance(entry, kinds) for entry in values.ravel().tolist() if type(entry) is not float):
+            return word
+    return None
+
+
+def table(where: str, value: Any, name: str = "X") -> Any:
+    """A table to be read as numbers: refused by column where it holds text, categories, dates or masked cells."""
+    if value is None or hasattr(value, "tocsr"):
+        return value
+    cells: Iterator[tuple[str, Any]]
+    value = unmasked(where, name, value)
+    if hasattr(value, "columns") and hasattr(value, "__getitem__"):
+        frame = value.items() if hasattr(value, "items") else ((column, value[column]) for column in value.columns)
+        cells = ((f"{name}[{column!r}]", entries) for column, entries in frame)
+    else:
+        try:
+            array = value if hasattr(value, "dtype") else np.asarray(value)
+        except ValueError:  # ragged: for others to say
+            return value
+        if str(array.dtype) == "object" and array.ndim == 2:
+            cells = ((f"{name}[:, {j}]", array[:, j]) for j in range(array.shape[1]))
+        else:
+            cells = iter([(name, array)])
+    for place, entries in cells:
+        word = holds(entries)
+        if word is not None:
+            raise problem(where, f"{place} holds {word}", "numbers", _CURES[word])
+    return value
+
+
+def unmasked(where: str, name: str, value: Any, missing: bool = False) -> Any:
+    """A masked array as a plain one: NaN where masked if ``missing`` is allowed, else refused where anything is."""
+    if not isinstance(value, np.ma.MaskedArray):
+        return value
+    mask = np.ma.getmaskarray(value)
+    if not mask.any():
+        return value.data
+    if not missing:
+        advice = "Fill in or leave out what is masked first."
+        raise problem(where, f"{name}{first(mask)} is masked", "a value in every entry", advice)
+    return np.where(mask, np.nan, numeric(where, name, value.data))
+
+
+def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool = False) -> np.ndarray:
+    """``value`` as a float64 numpy array, or the sentence that says why it is not numbers.
+
+    Missing entries of pandas are NaN. Masked ones are, too, where they may be ``missing``, and refused elsewhere.
+    """
     if hasattr(value, "tocsr"):
         raise problem(where, f"{name} is a scipy sparse matrix", "a dense array", "Use .toarray().")
+    value = unmasked(where, name, value, missing)
+    if hasattr(value, "columns"):
+        table(where, value, name)
+    word = None
     try:
-        if str(getattr(value, "dtype", "")) == "boolean":  # pandas: NA has no float of its own
-            value = value.astype("Float64")
         out = np.asarray(value)
-        if out.dtype.kind in "cSU":  # complex numbers and text would be converted, silently or not
-            raise TypeError
+        if out.dtype.kind not in "biuf":
+            word = holds(value if hasattr(value, "dtype") else out)
+            if word is not None or out.dtype.kind == "c":  # would be converted, silently or not
+                raise TypeError
+        if out.dtype.kind == "O" and hasattr(value, "to_numpy"):  # pandas: NA has no float of its own
+            return np.asarray(value.to_numpy(dtype=np.float64, na_value=np.nan))
         return np.asarray(out, dtype=np.float64)
     except (TypeError, ValueError):
-        raise problem(where, f"{name} is not an array of real numbers", "numbers in a regular shape", advice) from None
+        what = f"{name} is not an array of real numbers"
+        if word in ("dates", "time spans"):
+            what, advice = f"{what} but holds {word}", _CURES[word]
+        elif word is not None and not advice:
+            advice = _CURES[word]
+        raise problem(where, what, "numbers in a regular shape", advice) from None
 
 
 def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.ndarray:
@@ -76,9 +163,11 @@ def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.nda
     return value
 
 
-def vector(where: str, name: str, value: Any, length: int | None = None, advice: str = "") -> np.ndarray:
+def vector(
+    where: str, name: str, value: Any, length: int | None = None, advice: str = "", missing: bool = False
+) -> np.ndarray:
     """A scalar spread over ``length`` rows, or a vector that has that many."""
-    out = numeric(where, name, value)
+    out = numeric(where, name, value, missing=missing)
     if out.ndim == 0 and length is not None:
         out = np.full(length, float(out))
     if out.ndim != 1 or (length is not None and out.shape[0] != length):

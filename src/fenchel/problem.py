@@ -44,7 +44,7 @@ class Problem:
         self.likelihood, self.prior = likelihood, prior
         like = prior.like
         host = to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
-        self.y = numeric(likelihood.name, "y", host, LABELS)
+        self.y = numeric(likelihood.name, "y", host, LABELS, missing=True)
         self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
         self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, likelihood.coupled)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import numeric, problem
+from ..checks import numeric, problem, table, unmasked
 from ..hyperparameters import Evidence, Family, Learned, learn
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
@@ -148,12 +148,26 @@ def _prior_slope(family: Family, theta: np.ndarray) -> np.ndarray:
     return np.concatenate([family.log_prior(theta[:n])[1], np.zeros(theta.size - n)])
 
 
+def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """scikit-learn's ``validate_data`` for X and y of numbers, which would cast text, categories and dates silently.
+
+    y may be labels of any kind, unless ``y_numeric``.
+    """
+    name = type(estimator).__name__
+    if not (y is None or isinstance(y, str)):
+        y = unmasked(name, "y", y)
+        if options.get("y_numeric") and np.asarray(y).dtype.kind != "c":  # which scikit-learn refuses, after X
+            y = numeric(name, "y", y)
+    return validation.validate_data(estimator, table(name, X), y, **options)
+
+
 def weights_of(sample_weight: Any, X: Any) -> np.ndarray | None:
     """The user's weights, checked: (N,), or None for 1 everywhere."""
     if sample_weight is None:
         return None
     from sklearn.utils.validation import _check_sample_weight
 
+    sample_weight = numeric("fit", "sample_weight", sample_weight)
     return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, numeric, positive, problem
 from ..hyperparameters import Family, WeightVariances, learn
@@ -23,7 +23,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.dense import semidefinite_root
 from ..linalg.rows import WithOnes
 from ..solvers.thinned import SHARE, is_enough, sample
-from .base import weights_of
+from .base import validate_data, weights_of
 from .classification import Classification
 from .counts import Counts
 

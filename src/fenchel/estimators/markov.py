@@ -331,9 +331,7 @@ def _target(where: str, X: Any, y: Any) -> np.ndarray:
     """y (N,), NaN where unobserved."""
     if y is None:
         raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
-    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSU":
-        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
-    out = numeric(where, "y", column_or_1d(y, warn=True))
+    out = column_or_1d(numeric(where, "y", y, missing=True), warn=True)
     check_consistent_length(X, out)
     if np.isnan(out).all():
         raise problem(where, "every y is NaN", "at least one observed row")

@@ -279,7 +279,8 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         check_is_fitted(self)
         X, y = (None, X) if y is None else (X, y)
         h, rho = self._predictors(X)
-        density = StochasticVolatility().predictive_log_density(vector(type(self).__name__, "y", y, h.size), h, rho)
+        y = vector(type(self).__name__, "y", y, h.size, missing=True)
+        density = StochasticVolatility().predictive_log_density(y, h, rho)
         return float(np.nanmean(np.asarray(density)))
 
     def __sklearn_tags__(self) -> Any:
@@ -289,9 +290,8 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
 
 
 def _returns(where: str, y: Any) -> np.ndarray:
-    if hasattr(y, "iloc"):  # pandas, its nullable columns too
-        y = y.to_numpy(np.float64, na_value=np.nan)
-    values = numeric(where, "y", check_array(y, dtype=None, ensure_2d=False, ensure_all_finite=False, input_name="y"))
+    y = numeric(where, "y", y, missing=True) if y is not None else y
+    values = check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=False, input_name="y")
     y = vector(where, "y", values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values)
     seen = y[~np.isnan(y)]
     if seen.size < 2 or not (seen != 0.0).any():
