@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.linalg
+import scipy.sparse as sp
 
 import fenchel
 from fenchel import estimators
@@ -339,3 +341,88 @@ def test_targets_that_are_not_numbers_are_refused(y, sentence):
         if numbers is COUNTS:
             with pytest.raises(ValueError, match=sentence):
                 estimator().fit(PLAIN, y)
+
+
+# -- draws of the latents ----------------------------------------------------------------------------------
+def _exact(prior_precision, W, lam, C=None):
+    """Cov[z] by matrices written out; given C z = 0 where there are constraints."""
+    P = prior_precision + W.T @ np.diag(lam) @ W
+    if C is None:
+        return np.linalg.inv(P)
+    basis = scipy.linalg.null_space(C)
+    return basis @ np.linalg.inv(basis.T @ P @ basis) @ basis.T
+
+
+def _latent_cases():
+    rng = np.random.default_rng(3)
+    n, L = 9, 5
+    W, wide = rng.normal(size=(n, L)), rng.normal(size=(n, 14))
+    D = np.diff(np.eye(L), axis=0)
+    A = rng.normal(size=(n, n))
+    Q = D.T @ D + 0.3 * np.eye(L)
+    y = rng.poisson(2.0, n).astype(float)
+    y[4] = np.nan
+    return y, {
+        "dense": (fenchel.DenseCovariance(A @ A.T + np.eye(n)), np.linalg.inv(A @ A.T + np.eye(n)), np.eye(n), None),
+        "designed": (fenchel.DenseCovariance(np.linalg.inv(Q), design=W), Q, W, None),
+        "features": (fenchel.Features(W, variance=2.0), np.eye(L) / 2, W, None),
+        "wide": (fenchel.Features(wide, variance=0.5), 2 * np.eye(14), wide, None),
+        "sparse": (fenchel.SparsePrecision(sp.csc_array(Q), design=sp.csr_array(W)), Q, W, None),
+        "constrained": (
+            fenchel.SparsePrecision(sp.csc_array(D.T @ D), design=sp.csr_array(W), constraints="sum-to-zero"),
+            D.T @ D,
+            W,
+            np.ones((1, L)),
+        ),
+    }
+
+
+@pytest.mark.parametrize("case", ["dense", "designed", "features", "wide", "sparse", "constrained"])
+def test_draws_of_the_latents_have_the_posterior_s_moments(case):
+    y, cases = _latent_cases()
+    prior, Q, W, C = cases[case]
+    sol = fenchel.infer(fenchel.Poisson(), prior, y)
+    V = _exact(Q, W, np.ravel(sol.lam), C)
+    draws = sol.posterior.sample_latents(40_000, 0)
+    assert draws.shape == (40_000, Q.shape[0])
+    scale = np.sqrt(np.outer(np.diag(V), np.diag(V)))
+    assert (np.abs(np.cov(draws.T) - V) / scale).max() < 0.03  # six standard errors
+    np.testing.assert_allclose(draws.mean(axis=0), sol.posterior.latent_mean, atol=6 * np.sqrt(V.max() / 40_000))
+    if C is not None:
+        np.testing.assert_allclose(draws @ C.T, 0.0, atol=1e-9)
+    np.testing.assert_array_equal(draws[:5], sol.posterior.sample_latents(40_000, np.random.default_rng(0))[:5])
+    assert sol.posterior.sample_latents(0).shape == (0, Q.shape[0])
+
+
+def test_draws_of_the_latents_class_by_class():
+    y = np.arange(9) % 3
+    K = np.exp(-0.5 * (np.arange(9.0)[:, None] - np.arange(9.0)) ** 2)
+    sol = fenchel.infer(fenchel.MultinomialLogit(3), fenchel.DenseCovariance(K), y)
+    draws = sol.posterior.sample_latents(20_000, 1)
+    assert draws.shape == (20_000, 9, 2)  # the last class is the baseline
+    for c in range(2):
+        V = _exact(np.linalg.inv(K), np.eye(9), sol.lam[:, c])
+        assert np.abs(np.cov(draws[:, :, c].T) - V).max() < 0.05 * np.diag(V).max()
+
+
+def test_draws_of_the_latents_of_a_rival():
+    from fenchel.baselines import laplace
+
+    y, cases = _latent_cases()
+    prior, Q, W, _ = cases["designed"]
+    sol = laplace(fenchel.Poisson(), prior, y)
+    curvature = np.where(np.isnan(y), 0.0, np.exp(W @ sol.posterior.latent_mean))  # of Poisson's, at the mode
+    V = _exact(Q, W, curvature)
+    draws = sol.posterior.sample_latents(40_000, 0)
+    assert (np.abs(np.cov(draws.T) - V) / np.sqrt(np.outer(np.diag(V), np.diag(V)))).max() < 0.03
+
+
+@pytest.mark.parametrize("size", [-1, 1.5, "2", None, np.nan, True])
+def test_the_hint_of_sparse_latents_is_followed_through(size):
+    y, cases = _latent_cases()
+    posterior = fenchel.infer(fenchel.Poisson(), cases["constrained"][0], y).posterior
+    with pytest.raises(Refusal, match=r"posterior\.sample_latents for joint draws"):
+        posterior.latent_covariance()
+    for draw in (posterior.sample, posterior.sample_latents):
+        with pytest.raises(Refusal, match="an integer >= 0"):
+            draw(size)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from importlib import import_module
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,14 @@ def positive(where: str, name: str, value: Any, advice: str = "") -> Any:
         got = f"{name} = {number(value)}" if np.ndim(value) == 0 else f"{name}{first_value(bad, value)}"
         raise problem(where, f"{got} is not a positive number", "values above 0", advice)
     return value
+
+
+def count(where: str, name: str, value: Any, least: int = 0) -> int:
+    """A whole number, ``least`` or more."""
+    whole = isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer()
+    if not whole or float(value) < least:
+        raise problem(where, f"{name} = {value!r}", f"an integer >= {least}")
+    return int(value)
 
 
 def choice(where: str, name: str, value: object, allowed: tuple[object, ...], advice: str = "") -> None:

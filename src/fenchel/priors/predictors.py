@@ -90,6 +90,10 @@ class BlockFactor(Factor):
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         """``sample`` of each block: (size, R)."""
 
+    @abstractmethod
+    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        """``sample_latents`` of each block: (L, size)."""
+
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         blocks, layout = self.blocks, system.layout
         S_part = self.predictors.apply(blocks.gather(system.signs * v, layout))
@@ -131,6 +135,10 @@ class BlockFactor(Factor):
         if len(draws) == 1:
             return xp.reshape(draws[0], (size, self.blocks.n, self.blocks.n_predictors))
         return xp.stack(draws, axis=2)
+
+    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
+        draws = [block.T for block in self.latent_blocks(size, rng)]
+        return draws[0] if len(draws) == 1 else namespace(draws[0]).stack(draws, axis=2)
 
 
 class LatentPredictors(Predictors):
