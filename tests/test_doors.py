@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import inspect
 import os
 import shutil
 import subprocess
@@ -14,10 +16,12 @@ import pandas as pd
 import pytest
 import scipy.linalg
 import scipy.sparse as sp
+from sklearn.gaussian_process.kernels import RBF
 
 import fenchel
-from fenchel import estimators
+from fenchel import estimators, gmrf, likelihoods
 from fenchel.checks import Refusal
+from fenchel.hyperparameters import KernelCovariance, PCPrecision, ScaledCovariance, WeightVariances, grid, learn
 
 SOURCE = Path(fenchel.__file__).parent
 
@@ -153,10 +157,6 @@ def test_leave_one_out_prints_a_line():
 
 
 def test_summary_of_a_learned_fit_shows_the_tolerance_asked_for():
-    from sklearn.gaussian_process.kernels import RBF
-
-    from fenchel.hyperparameters import KernelCovariance, learn
-
     x = np.linspace(0, 6, 30)[:, None]
     y = np.random.default_rng(0).poisson(np.exp(1 + np.sin(2 * x[:, 0])))
     for tol in (1e-6, 1e-8, 1e-10):
@@ -426,3 +426,128 @@ def test_the_hint_of_sparse_latents_is_followed_through(size):
     for draw in (posterior.sample, posterior.sample_latents):
         with pytest.raises(Refusal, match="an integer >= 0"):
             draw(size)
+
+
+# -- every wrong call gets a sentence ----------------------------------------------------------------------
+KERNEL = np.exp(-0.5 * (np.arange(N)[:, None] - np.arange(N)) ** 2) + 0.1 * np.eye(N)
+PRIOR = fenchel.DenseCovariance(KERNEL)
+RBF_FAMILY = KernelCovariance(1.0 * RBF(1.0), np.arange(N)[:, None])
+SINGULAR = sp.csc_array(np.diff(np.eye(N), axis=0).T @ np.diff(np.eye(N), axis=0))
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (
+            lambda: fenchel.LaplaceNoise(1e200),
+            r"LaplaceNoise: scale = 1e\+200 cannot be squared in doubles",
+        ),
+        (lambda: fenchel.Gamma(1e200), r"Gamma: shape = 1e\+200 cannot be squared"),
+        (lambda: fenchel.StudentT(df=1e-140), r"StudentT: df = 1e-140; expected 0\.001 or more"),
+        (lambda: fenchel.Gaussian(10**400), "Gaussian: variance is not an array of real numbers"),
+        (lambda: fenchel.MultinomialLogit(None), r"MultinomialLogit: n_classes = None; expected an integer >= 2"),
+        (lambda: fenchel.MultinomialLogit(np.inf), r"n_classes = inf; expected an integer >= 2"),
+        (lambda: fenchel.MultinomialLogit(3, n_draws="many"), r"n_draws = 'many'; expected an integer >= 1"),
+        (lambda: fenchel.BernoulliLogit(bound=np.ones((3, 2))), "bound = .* is not known; expected"),
+        (lambda: fenchel.BernoulliLogit(bound=sp.eye_array(3)), "bound = .* is not known; expected"),
+        (lambda: fenchel.Features(None), "Features: design is None; expected features X"),
+        (lambda: fenchel.Features(np.eye(2), [[1], [1, 2]]), "Features: variance is not an array of real numbers"),
+        (lambda: fenchel.infer(fenchel.Poisson(), PRIOR, COUNTS, method=KERNEL), "method = a ndarray is not known"),
+        (lambda: fenchel.infer(fenchel.Poisson(), PRIOR, COUNTS, tol=10**400), "infer: tol = "),
+        (lambda: fenchel.infer(fenchel.Poisson(), PRIOR, COUNTS, callback=3), "callback is a int; expected a function"),
+        (lambda: fenchel.infer(fenchel.Poisson(), PRIOR, [10**400] * N), "Poisson: y is not an array of real numbers"),
+        (
+            lambda: fenchel.infer(fenchel.Poisson(), PRIOR, COUNTS).posterior.predict(cross=sp.eye_array(N)),
+            "cross is a scipy sparse matrix; expected a dense array",
+        ),
+        (lambda: learn("poisson", RBF_FAMILY, COUNTS), r"learn: likelihood is a str; expected a Likelihood such as"),
+        (lambda: learn(fenchel.Poisson, RBF_FAMILY, COUNTS), r"learn: likelihood is the class Poisson"),
+        (lambda: learn(fenchel.Poisson(), RBF(1.0), COUNTS), "learn: family is a RBF; expected a Family such as"),
+        (lambda: learn(fenchel.Poisson(), RBF_FAMILY, COUNTS, theta="start"), "learn: theta is not an array"),
+        (lambda: learn(fenchel.Poisson(), RBF_FAMILY, COUNTS, n_restarts=1.5), "n_restarts = 1.5; expected an integer"),
+        (lambda: learn(fenchel.Poisson(), RBF_FAMILY, COUNTS, max_iter=None), "max_iter = None; expected an integer"),
+        (
+            lambda: learn(fenchel.Poisson(), RBF_FAMILY, COUNTS, gtol=[]),
+            r"gtol has shape \(0,\); expected",
+        ),
+        (lambda: learn(fenchel.Poisson(), RBF_FAMILY, COUNTS, callback=1), "callback is a int"),
+        (
+            lambda: grid(fenchel.Poisson(), PRIOR, COUNTS, [[0.0]]),
+            "grid: family is a DenseCovariance",
+        ),
+        (lambda: grid(fenchel.Poisson(), RBF_FAMILY, COUNTS, 3), "grid: axes is a int; expected a list of vectors"),
+        (lambda: KernelCovariance("rbf", np.ones((3, 1))), "KernelCovariance: kernel is a str; expected a kernel"),
+        (lambda: ScaledCovariance(KERNEL, variance=-1.0), "variance = -1; expected a finite number above 0"),
+        (lambda: ScaledCovariance(KERNEL, bounds=(2.0, 1.0)), r"bounds = \[2\.0, 1\.0\]; expected two finite numbers"),
+        (lambda: WeightVariances(None), "Features: design is None"),
+        (lambda: WeightVariances(np.eye(2), groups="a"), "WeightVariances: groups is not an array"),
+        (lambda: PCPrecision(u="1"), "PCPrecision: u is not an array of real numbers"),
+        (lambda: gmrf.rw1(1e200), r"rw1: n = 1e\+200; expected an integer >= 2"),
+        (lambda: gmrf.rw1("12"), r"rw1: n = '12'; expected an integer >= 2"),
+        (lambda: gmrf.rw1(12, precision=-1.0), "gmrf: precision = -1; expected a finite number above 0"),
+        (lambda: gmrf.lattice(4), r"lattice: shape = 4; expected \(rows, columns\)"),
+        (lambda: gmrf.matern((4, 4), range="far"), "matern: range is not an array of real numbers"),
+        (lambda: gmrf.leroux(np.ones((3, 3)) - np.eye(3), rho=None), "leroux: rho = nan|leroux: rho is not"),
+        (lambda: gmrf.generic("R"), "generic: structure is not an array of real numbers"),
+        (lambda: gmrf.stack(gmrf.iid(3)), "stack: effects is not a list of pairs"),
+        (lambda: gmrf.stack([("iid", [0, 1])]), "stack: effects is not a list of pairs"),
+        (
+            lambda: estimators.GaussianProcessClassifier(tol=None).fit(PLAIN, LABELS),
+            "GaussianProcessClassifier: tol (is not an array|= nan)",
+        ),
+        (
+            lambda: estimators.GaussianProcessClassifier(n_restarts_optimizer="two").fit(PLAIN, LABELS),
+            "n_restarts_optimizer = 'two'; expected an integer >= 0",
+        ),
+        (
+            lambda: estimators.GaussianProcessClassifier(optimizer=None).fit(PLAIN, LABELS).score(PLAIN, None),
+            r"GaussianProcessClassifier: y has shape \(\); expected \(12,\): one label a row",
+        ),
+        (
+            lambda: estimators.BayesianPoissonRegression().fit([[10**400]] * N, COUNTS),
+            "BayesianPoissonRegression: X holds a number beyond doubles",
+        ),
+        (
+            lambda: learn(fenchel.Poisson(), KernelCovariance(RBF(1.0), PLAIN, mean=1e200), COUNTS),
+            "learn: the evidence or its gradient is not finite at the start|infer: ",
+        ),
+        (
+            lambda: fenchel.infer(fenchel.OrdinalProbit([0, 1]), fenchel.DenseCovariance(KERNEL, mean=1e100), [1] * N),
+            "infer: OrdinalProbit has no finite curvature at the prior's mean, which reaches 1.0e[+]100",
+        ),
+    ],
+)
+def test_a_wrong_call_gets_a_sentence(call, sentence):
+    with pytest.raises(Refusal, match=sentence):
+        call()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow is said by numpy, and by the status
+@pytest.mark.parametrize("name", likelihoods.__all__)
+def test_scales_at_the_ends_of_doubles(name):
+    """A fit, or a sentence: no error of Python's or of numpy's own."""
+    made = getattr(likelihoods, name)
+    if not (isinstance(made, type) and issubclass(made, likelihoods.Likelihood)) or inspect.isabstract(made):
+        pytest.skip("not a likelihood to make")
+    likelihood, y = made.example(np.random.default_rng(0), N)
+    for scale in (1e-320, 1e-200, 1e100, 1e200, 1e300):
+        for make in (
+            lambda s: fenchel.DenseCovariance(s * KERNEL),
+            lambda s: fenchel.DenseCovariance(KERNEL, mean=s),
+            lambda s: fenchel.Features(s * KERNEL[:, :2]),
+            lambda s: fenchel.SparsePrecision(s * (SINGULAR + sp.eye_array(N))),
+        ):
+            with contextlib.suppress(Refusal):
+                sol = fenchel.infer(likelihood, make(scale), y, max_iter=20)
+                sol.summary()
+                repr(sol.loo(0))
+
+
+def test_the_length_of_a_constraint_means_nothing():
+    y = np.array(COUNTS, dtype=float)
+    fits = [
+        fenchel.infer(fenchel.Poisson(), fenchel.SparsePrecision(SINGULAR, constraints=scale * np.ones((1, N))), y)
+        for scale in (1.0, 1e200, 1e-200)
+    ]
+    for fit in fits[1:]:
+        assert fit.elbo == pytest.approx(fits[0].elbo, rel=1e-12)

@@ -38,7 +38,7 @@ def optional(where: str, module: str) -> Any:
 
 def number(value: float) -> str:
     """A value as a person would write it: 2 rather than 2.0, 0.25 rather than 2.5e-01."""
-    return f"{float(value):.10g}"
+    return f"{float(value):.10g}" if abs(value) < 1e308 or not isinstance(value, int) else "a number beyond doubles"
 
 
 def first(bad: Any) -> str:
@@ -144,7 +144,7 @@ def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool =
         if out.dtype.kind == "O" and hasattr(value, "to_numpy"):  # pandas: NA has no float of its own
             return np.asarray(value.to_numpy(dtype=np.float64, na_value=np.nan))
         return np.asarray(out, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         what = f"{name} is not an array of real numbers"
         if word in ("dates", "time spans"):
             what, advice = f"{what} but holds {word}", _CURES[word]
@@ -205,24 +205,52 @@ def labels(where: str, name: str, value: np.ndarray, n_classes: int) -> None:
 
 
 def positive(where: str, name: str, value: Any, advice: str = "") -> Any:
-    """Every entry is finite and above zero."""
+    """Every entry is finite and above zero, and so is its square."""
+    value = numeric(where, name, value)
     bad = ~(np.isfinite(value) & (value > 0))
     if np.any(bad):
         got = f"{name} = {number(value)}" if np.ndim(value) == 0 else f"{name}{first_value(bad, value)}"
         raise problem(where, f"{got} is not a positive number", "values above 0", advice)
+    far = (value < 1e-150) | (value > 1e150)
+    if np.any(far):
+        got = f"{name} = {number(value)}" if np.ndim(value) == 0 else f"{name}{first_value(far, value)}"
+        raise problem(where, f"{got} cannot be squared in doubles", "1e-150 to 1e150", "Measure in other units.")
     return value
+
+
+def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float = np.inf, advice: str = "") -> float:
+    """One finite number, above ``low`` and below ``high``."""
+    out = numeric(where, name, value, advice)
+    if out.size != 1 or not (np.isfinite(out).all() and low < out.item() < high):
+        ends = [f"above {number(low)}"] * bool(np.isfinite(low)) + [f"below {number(high)}"] * bool(np.isfinite(high))
+        shape = f"{name} = {number(out.item())}" if out.size == 1 else f"{name} has shape {out.shape}"
+        raise problem(where, shape, " ".join(["a finite number", " and ".join(ends)]).strip(), advice)
+    return float(out.item())
 
 
 def count(where: str, name: str, value: Any, least: int = 0) -> int:
     """A whole number, ``least`` or more."""
-    whole = isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer()
-    if not whole or float(value) < least:
-        raise problem(where, f"{name} = {value!r}", f"an integer >= {least}")
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not (real and least <= value < 2**53 and value == int(value)):
+        raise problem(where, f"{name} = {_short(value)}", f"an integer >= {least}")
     return int(value)
 
 
 def choice(where: str, name: str, value: object, allowed: tuple[object, ...], advice: str = "") -> None:
     """``value`` is one of the allowed words."""
-    if value not in allowed:
+    if not isinstance(value, str | int | float | None) or value not in allowed:
         words = " or ".join(repr(a) for a in allowed)
-        raise problem(where, f"{name} = {value!r} is not known", words, advice)
+        raise problem(where, f"{name} = {_short(value)} is not known", words, advice)
+
+
+def instance(where: str, name: str, value: object, kind: type, such_as: str) -> None:
+    """``value`` is an instance of ``kind``; a class or anything else is refused."""
+    if not isinstance(value, kind):
+        got = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise problem(where, f"{name} is {got}", f"a {kind.__name__} such as {such_as}")
+
+
+def _short(value: object) -> str:
+    """What the user wrote, or its kind where that is long."""
+    text = "" if isinstance(value, int) and abs(value) > 1e20 else repr(value)
+    return text if 0 < len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

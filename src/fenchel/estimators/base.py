@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import numeric, problem, table, unmasked
+from ..checks import count, numeric, problem, scalar, table, unmasked
 from ..hyperparameters import Evidence, Family, Learned, learn
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
@@ -67,6 +67,7 @@ class LatentGaussianEstimator(BaseEstimator):
     ) -> None:
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._y_train, self._weights = y, weights
+        n_restarts = count(type(self).__name__, "n_restarts_optimizer", n_restarts)
         likelihood, family = self._model()
         options = {"weights": weights, "tol": self._inner_tol()}
         if learned:
@@ -82,7 +83,7 @@ class LatentGaussianEstimator(BaseEstimator):
         self._keep(found, family)
 
     def _inner_tol(self) -> float:
-        return float(getattr(self, "tol", 1e-10))
+        return scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10), low=-1e-300)
 
     def _keep(self, found: Learned, family: Family) -> None:
         self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
@@ -156,9 +157,12 @@ def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: A
     name = type(estimator).__name__
     if not (y is None or isinstance(y, str)):
         y = unmasked(name, "y", y)
-        if options.get("y_numeric") and np.asarray(y).dtype.kind != "c":  # which scikit-learn refuses, after X
+        if options.get("y_numeric") and getattr(y, "dtype", None) != np.complex128:  # scikit-learn's to refuse, after X
             y = numeric(name, "y", y)
-    return validation.validate_data(estimator, table(name, X), y, **options)
+    try:
+        return validation.validate_data(estimator, table(name, X), y, **options)
+    except OverflowError:
+        raise problem(name, "X holds a number beyond doubles", "numbers below 1e308") from None
 
 
 def weights_of(sample_weight: Any, X: Any) -> np.ndarray | None:

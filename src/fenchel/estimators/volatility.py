@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import gmrf
-from ..checks import choice, numeric, optional, positive, problem, vector
+from ..checks import choice, numeric, optional, positive, problem, scalar, vector
 from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
@@ -127,7 +127,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
             raise problem(name, f"{self.times_.size} times meet {y.size} returns", "one time a return")
         increasing(name, self.times_)
         for what in ("variance", "level_variance"):
-            positive(name, what, numeric(name, what, getattr(self, what)))
+            positive(name, what, scalar(name, what, getattr(self, what)))
         self._level = float(np.log(np.nanmean(y**2)))
         self._learn(y, None, self.learn, self.n_restarts, self.random_state)
         self.variance_, self.phi_ = float(np.exp(self.theta_[0])), float(np.tanh(self.theta_[1] / 2))

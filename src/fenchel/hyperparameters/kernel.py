@@ -42,6 +42,9 @@ class KernelCovariance(Family):
     def __init__(
         self, kernel: Any, X: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, log_prior: Any = None
     ) -> None:
+        if not hasattr(kernel, "clone_with_theta"):
+            got = f"kernel is a {type(kernel).__name__}"
+            raise problem("KernelCovariance", got, "a kernel of sklearn.gaussian_process.kernels, such as RBF(1.0)")
         X = finite("KernelCovariance", "X", numeric("KernelCovariance", "X", X))
         if X.ndim != 2:
             raise problem("KernelCovariance", f"X has shape {X.shape}", "(L, D)", "Use x[:, None] for one input.")

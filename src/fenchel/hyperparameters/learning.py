@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from ..checks import Refusal, problem
+from ..checks import Refusal, count, instance, numeric, problem, scalar
 from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
@@ -79,6 +79,8 @@ class Evidence:
         max_iter: int = 200,
         own: bool = True,
     ) -> None:
+        instance("learn", "likelihood", likelihood, Likelihood, "Poisson()")
+        instance("learn", "family", family, Family, "KernelCovariance(kernel, X)")
         self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
         self.tol, self.max_iter = tol, max_iter
         self.n_family = family.theta.size
@@ -200,7 +202,11 @@ def learn(
     """
     evidence = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood)
     lower, upper = evidence.bounds.T
-    first = evidence.start if theta is None else np.asarray(theta, dtype=np.float64)
+    first = evidence.start if theta is None else numeric("learn", "theta", theta)
+    n_restarts, max_iter = count("learn", "n_restarts", n_restarts), count("learn", "max_iter", max_iter)
+    gtol = scalar("learn", "gtol", gtol, 0.0)
+    if callback is not None and not callable(callback):
+        raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     if first.shape != evidence.start.shape or not np.isfinite(first).all():
         got = f"theta has shape {first.shape}"
         raise problem(
@@ -244,7 +250,13 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
             if best is None:
                 raise
         if not good:
-            assert best is not None
+            if best is None:
+                raise problem(
+                    "learn",
+                    f"the evidence or its gradient is not finite at the start, theta = {np.round(theta, 3).tolist()}",
+                    "a start, covariates and a prior mean on the scale of the data",
+                    "Rescale the inputs, for example with sklearn.preprocessing.StandardScaler, or give theta.",
+                )
             away = theta - best[1]
             steep = 10.0 * (1.0 + float(np.abs(best[2]).sum())) / max(float(np.linalg.norm(away)), 1e-12)
             return scale * (-best[0] + 0.5 * steep * float(away @ away)), scale * steep * away

@@ -260,7 +260,7 @@ class LatentPredictors(Predictors):
         value = new.design if new.design is not None else new.cross
         L, n_blocks = self.latents[0].n, len(self.latents)
         width = len(self.blocks.groups[0])
-        if is_sparse(value):
+        if is_sparse(value) and name == "design":
             finite(where, f"{name}.data", value.tocsr().data)
         else:
             host = namespace(value) is np

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array, namespace
+from ..checks import problem as refusal
+from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..primal import PrimalPoint, from_marginals
 from ..priors.coupled import Step, coupled_direction
@@ -78,6 +79,14 @@ class CoupledNewton(Solver):
             point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
             if np.isfinite(point.elbo):
                 break
+        if not hasattr(point, "factor"):
+            raise refusal(
+                "infer",
+                f"{problem.likelihood.name} has no finite curvature at the prior's mean, which reaches "
+                f"{float(np.max(np.abs(to_numpy(problem.mt)))):.1e}",
+                "a prior mean, an offset and a variance near the data, in doubles",
+                "Rescale the prior, or centre y.",
+            )
         return point
 
     # -- the climb ---------------------------------------------------------------------------------
