@@ -222,9 +222,10 @@ def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float 
     """One finite number, above ``low`` and below ``high``."""
     out = numeric(where, name, value, advice)
     if out.size != 1 or not (np.isfinite(out).all() and low < out.item() < high):
-        ends = [f"above {number(low)}"] * bool(np.isfinite(low)) + [f"below {number(high)}"] * bool(np.isfinite(high))
-        shape = f"{name} = {number(out.item())}" if out.size == 1 else f"{name} has shape {out.shape}"
-        raise problem(where, shape, " ".join(["a finite number", " and ".join(ends)]).strip(), advice)
+        got = f"{name} = {out.item()!r}" if out.size == 1 else f"{name} has shape {out.shape}"
+        if np.isfinite(low) and np.isfinite(high):
+            raise problem(where, got, f"{number(low)} < {name} < {number(high)}", advice)
+        raise problem(where, got, "a finite number" + (f" above {number(low)}" if np.isfinite(low) else ""), advice)
     return float(out.item())
 
 
