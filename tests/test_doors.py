@@ -513,7 +513,7 @@ SINGULAR = sp.csc_array(np.diff(np.eye(N), axis=0).T @ np.diff(np.eye(N), axis=0
         ),
         (
             lambda: fenchel.infer(fenchel.OrdinalProbit([0, 1]), fenchel.DenseCovariance(KERNEL, mean=1e100), [1] * N),
-            "infer: OrdinalProbit has no finite curvature at the prior's mean, which reaches 1.0e[+]100",
+            "^infer: ",
         ),
     ],
 )

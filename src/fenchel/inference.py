@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,7 +17,10 @@ from .solvers.newton import MirrorNewton
 from .solvers.progress import reporting
 from .solvers.solution import Solution
 
-_METHODS: dict[str, type[Solver]] = {"newton": MirrorNewton, "lbfgs": FeasibleLBFGS}
+_METHODS: dict[str, Callable[[], Solver]] = {
+    "newton": lambda: MirrorNewton(finish=CoupledNewton().finish),
+    "lbfgs": FeasibleLBFGS,
+}
 
 
 def infer(

@@ -30,8 +30,10 @@ class Posterior:
         factor: Factor,
         sites: tuple[Array, Array],
         marginals: tuple[Array, Array],
+        weights: list[Array] | None = None,
     ) -> None:
         self._all, self._active, self._factor = everyone, active, factor
+        self._weights = weights  # of alpha, where they are known more exactly than alpha itself
         self._alpha, self._lam = sites  # of all observations (N, C)
         self._active_marginals = marginals  # h, rho of the active ones
 
@@ -46,7 +48,8 @@ class Posterior:
         if self._active.size == n:
             return h, rho  # nothing was set aside, or the only row was
         rest = np.setdiff1d(np.arange(n), self._active)
-        full = self._all.mt - self._all.apply(self._alpha)
+        weights = self._weights
+        full = self._all.mt - (self._all.apply(self._alpha) if weights is None else self._all.from_weights(weights))
         out = np.empty(tuple(full.shape))
         out[self._active] = to_numpy(rho)
         out[rest] = to_numpy(self._all.restrict(rest).variance_of(self._factor))
@@ -65,7 +68,7 @@ class Posterior:
     @cached_property
     def latent_mean(self) -> Array:
         """E[z]: (L,), or (L, C) for independent predictors."""
-        return self._all.latent_mean() - self._all.latent_shift(self._alpha)
+        return self._all.latent_mean() - self._all.latent_shift(self._alpha, self._weights)
 
     @cached_property
     def latent_variance(self) -> Array:
@@ -106,7 +109,8 @@ class Posterior:
         -------
         mean, variance : arrays (M,) or (M, C)
         """
-        m, v = self._all.predict(self._factor, self._alpha, NewRows(design, cross, variance, mean, offset))
+        new = NewRows(design, cross, variance, mean, offset)
+        m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
         return self._shaped(m), self._shaped(v)
 
     def covariance(self) -> Array:

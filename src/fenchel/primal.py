@@ -12,6 +12,11 @@ the metric of Sigma^-1. So the stationary point is unique, and the residuals bou
 Few weights under a wide prior are kept as they are, u = X' beta, S = X X': a sum over beta would cancel to its
 rounding, and the steep slopes of counts or narrow noise would show it.
 
+Under a prior far wider than the posterior that metric is a poor one, and rounding of alpha+ alone can fill the bound.
+Where the search has settled, the decrement of Newton's step, l^2 = (r, d/2)' H^-1 (r, d/2), takes its place: the
+quadratic model says that l^2/2 is missing, and once the step is short on the scales on which P bends (``_SHORT``), the
+curvature on the way cannot have changed by half, so that l^2 bounds it.
+
 The second term is at most 1/2 (sum |d_n| sqrt(rho_n S_nn))^2, which needs no product; it serves where it suffices.
 A point is named by s = (h, log rho), at which the sites take their slopes; any s is a start.
 """
@@ -26,10 +31,12 @@ from .linalg.arrays import Array, namespace
 from .linalg.dense import NotPositiveDefinite
 from .posterior import Posterior
 from .priors.base import Factor
-from .priors.coupled import CoupledSystem
+from .priors.coupled import CoupledSystem, Step
 from .problem import Problem
 
 _LEAST = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
+_SHORT = 0.05  # of a step in h, in log rho and in the decrement: the curvature changes by e^0.2 at most on the way
+_SOLVED = 1e-2  # relative residual of Newton's system at which its decrement is known
 
 
 class PrimalPoint:
@@ -54,12 +61,12 @@ class PrimalPoint:
         with np.errstate(all="ignore"):
             if self.weights is None:
                 S_beta = owner.predictors.apply(beta)
-                quadratic = owner.predictors.quadratic(beta, S_beta)
+                self.quadratic = owner.predictors.quadratic(beta, S_beta)
             else:
                 S_beta = owner.predictors.from_weights(self.weights)
-                quadratic = float(sum(xp.sum(u * u) for u in self.weights))
+                self.quadratic = owner.predictors.weights_norm(self.weights)
             self.h = owner.mt - S_beta
-            if not (np.isfinite(quadratic) and bool(xp.all(xp.isfinite(lam)))):
+            if not (np.isfinite(self.quadratic) and bool(xp.all(xp.isfinite(lam)))):
                 return
             try:
                 self.factor = owner.predictors.at(lam) if factor is None else factor
@@ -68,7 +75,7 @@ class PrimalPoint:
                 return
             self.rho = variance + c
             self.loss = owner.loss(self.h, self.rho)
-            kl = 0.5 * (self.factor.log_det - float(xp.sum(lam * variance)) + quadratic)
+            kl = 0.5 * (self.factor.log_det - float(xp.sum(lam * variance)) + self.quadratic)
             elbo = -kl - float(xp.sum(self.loss.value)) + owner.shift
         self.elbo = elbo if np.isfinite(elbo) else -np.inf
 
@@ -82,8 +89,10 @@ class PrimalPoint:
 
     @property
     def s(self) -> Array:
-        """(h, log rho) (N, 2)."""
-        xp = namespace(self.h)
+        """(h, log rho) (N, 2); of a bound that has a dual its mirror coordinate (N, P)."""
+        xp, kind, rows = namespace(self.h), self.problem.likelihood, self.problem.rows
+        if kind.convex:
+            return kind.maximiser(self.h, self.rho, kind.start(rows, 1.0), rows)
         return xp.concat([self.h, xp.log(xp.maximum(self.rho, _LEAST + xp.zeros_like(self.rho)))], axis=1)
 
     @property
@@ -94,9 +103,26 @@ class PrimalPoint:
     def d(self) -> Array:
         return self.lam - self.loss.lam[:, None]
 
-    @cached_property
+    decrement: float = np.inf  # l^2, where the search has settled
+
+    ceiling: float = np.inf  # the dual somewhere: no Gaussian does better
+
+    @property
     def shortfall(self) -> float:
-        """The strong-concavity bound on best ELBO - elbo: the cheap form if it suffices, else the exact one."""
+        """What best ELBO - elbo is at most."""
+        return min(self._strong_concavity, self.decrement, max(0.0, self.ceiling - self.elbo))
+
+    def settle(self, step: Step) -> None:
+        """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
+        xp, rho = namespace(step.dh), self.rho
+        moves = xp.abs(step.dh), xp.abs(step.drho) / xp.where(rho > 0.0, rho, xp.ones_like(rho))
+        short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= step.slope <= _SHORT**2
+        if short and step.unsolved <= _SOLVED and self.problem.likelihood.log_concave:
+            self.decrement = step.slope
+
+    @cached_property
+    def _strong_concavity(self) -> float:
+        """The strong-concavity bound: the cheap form if it suffices, else the exact one."""
         if not np.isfinite(self.elbo):
             return np.inf
         owner, r, d = self.problem, self.r, self.d
@@ -115,14 +141,20 @@ class PrimalPoint:
         predictors, r = self.problem.predictors, self.r
         if self.weights is None:
             return 0.5 * predictors.quadratic(r, predictors.apply(r))
-        xp, pulled = namespace(r), predictors.weights_of(self.loss.alpha[:, None]) or []
-        return 0.5 * float(sum(xp.sum((u - v) ** 2) for u, v in zip(self.weights, pulled, strict=True)))
+        pulled = predictors.weights_of(self.loss.alpha[:, None]) or []
+        return 0.5 * predictors.weights_norm([u - v for u, v in zip(self.weights, pulled, strict=True)])
 
     def moved(self, t: float, pulled: list[Array] | None) -> list[Array] | None:
         """X' (beta + t dbeta), given X' dbeta."""
         if self.weights is None or pulled is None:
             return None
         return [u + t * du for u, du in zip(self.weights, pulled, strict=True)]
+
+    @property
+    def rounding(self) -> float:
+        """How far rounding may have moved the elbo."""
+        owner = self.problem
+        return owner.rounding(self, owner.likelihood.largest_term(owner.rows))
 
     @property
     def gap(self) -> float:
@@ -132,7 +164,7 @@ class PrimalPoint:
     @property
     def dual(self) -> float:
         """No Gaussian does better than this."""
-        return self.elbo + self.gap
+        return self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
 
     @property
     def log_evidence(self) -> float:
@@ -148,7 +180,8 @@ class PrimalPoint:
         """q(z) at this point, for all observations."""
         owner = self.problem
         sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
-        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho))
+        weights = owner.full_weights(self.weights)
+        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho), weights)
 
 
 def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:

@@ -25,8 +25,9 @@ from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
 from .posterior import Posterior
-from .priors.base import NewtonSystem, Prior
+from .priors.base import EPS, NewtonSystem, Prior
 
+_ROUNDINGS = 4.0, 8.0  # root mean squares of rounding allowed for, in sums and in log|B|; 50-digit trials saw 2 and 6
 _MANY = 30_000  # observations from which the gap is bounded rather than computed: Newton squares what that costs
 
 
@@ -157,6 +158,28 @@ class Problem:
         there = in_blocks(s.shape[0], one)[0]
         return None if bent else there
 
+    def rounding(self, point: Any, largest: Array) -> float:
+        """How far rounding may have moved the elbo at a point: some of its root mean squares, at the cost of O(N).
+
+        log|B| is off by what its factorisation lost; alpha' S alpha by eps sum alpha^2 S, or by eps |u| times the root
+        of that where it is u' u; and the sum over observations by eps of the terms that cancel in each, ``largest``
+        (N,) among them.
+        """
+        if not np.isfinite(point.elbo):
+            return np.inf
+        xp, alpha, h, weighted = namespace(point.alpha), point.alpha, point.h, self.predictors.has_weights
+        with np.errstate(over="ignore", invalid="ignore"):
+            terms = xp.sum(xp.abs(alpha * h) + xp.abs(point.lam * point.rho) / 2, axis=1) + self.weight * largest
+            spread = float(xp.sum(alpha * alpha * self.predictors.variance))
+            square = (
+                float(xp.sum(terms * terms))
+                + point.elbo * point.elbo
+                + spread * (point.quadratic if weighted else spread)
+            )
+            # products, for a power of Python's floats raises where it overflows
+            total = _ROUNDINGS[0] * EPS * float(np.sqrt(square)) + _ROUNDINGS[1] * point.factor.log_det_rounding
+        return float(total) if total == total else np.inf
+
     # -- points ------------------------------------------------------------------------------------
     def at(self, s: Array) -> Point:
         """Evaluate the dual at s (N, P). A failed factorisation or a NaN is a point with dual = +inf."""
@@ -240,6 +263,13 @@ class Problem:
         fixed = self._fixed
         return alpha if fixed is None else fixed + self._scatter(0.0 * fixed, alpha)
 
+    def full_weights(self, weights: list[Array] | None) -> list[Array] | None:
+        """The weights of the active rows' alpha and of those set aside."""
+        if weights is None or self._fixed is None:
+            return weights
+        others = self.all_predictors.weights_of(self._fixed) or []
+        return [u + v for u, v in zip(weights, others, strict=True)]
+
     def full_lam(self, lam: Array) -> Array:
         return lam if self._fixed is None else self._scatter(0.0 * self._fixed, lam)
 
@@ -317,6 +347,20 @@ class Point:
     def shortfall(self) -> float:
         """What a solver drives to zero: the gap."""
         return self.gap
+
+    @property
+    def blur(self) -> float:
+        """The gap that the spacing of floating-point numbers at s alone makes: it moves h = mt - S alpha."""
+        owner, xp = self.problem, namespace(self.s)
+        spread = xp.sum(owner.weight[:, None] * self.site.spread, axis=1)[:, None]
+        moved = owner.predictors.variance * spread * EPS * xp.max(xp.abs(self.s), axis=1)[:, None]
+        return 0.5 * float(xp.sum(spread * moved * moved))
+
+    @property
+    def rounding(self) -> float:
+        """How far rounding may have moved the elbo."""
+        owner = self.problem
+        return owner.rounding(self, namespace(self.s).abs(owner.likelihood.constant(owner.rows)))
 
     @property
     def log_evidence(self) -> float:

@@ -155,6 +155,10 @@ class Likelihood(ABC):
         """const(y) of f, per unit of weight (N,)."""
         return 0.0 * rows["weight"]
 
+    def largest_term(self, rows: Rows) -> Array:
+        """The largest of the terms that cancel in the value of ``loss``, of each observation (N,): its constant."""
+        return namespace(rows["weight"]).abs(self.constant(rows))
+
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
         """s_hat(h, rho), where the maximum that defines f is reached. Affine lam: the coordinate itself.
 

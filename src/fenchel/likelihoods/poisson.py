@@ -12,6 +12,7 @@ import numpy as np
 
 from ..checks import counts, first, first_value, number, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, special
+from ..linalg.functions import stirling
 from .base import Rows, flat
 from .scalar import ExponentialLikelihood
 
@@ -95,6 +96,9 @@ class Poisson(ExposedMean, ExponentialLikelihood):
     def constant(self, rows: Rows) -> Array:
         xp = namespace(rows["y"])
         return special("gammaln", rows["y"] + 1.0) - rows["y"] * xp.log(rows["exposure"])
+
+    def floor(self, rows: Rows) -> Array:
+        return stirling(rows["y"])
 
     def start(self, rows: Rows, shrink: float) -> Array:
         # not shrunk: from below, a count of 0 would overshoot through exp; from above Newton contracts

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from ..linalg.arrays import Array, namespace
+from ..linalg.functions import expm1_minus
 from .base import Likelihood, Rows, is_short
 from .potentials import Exponential
 from .sites import Domain, Loss, Site
@@ -58,9 +59,31 @@ class ExponentialLikelihood(Likelihood):
         return linear * eta + bend + self.constant(rows)[:, None], linear + self.sign * bend, bend
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        # closed form: E[e^{a eta}] = e^{a h + rho/2}; the bound is the expectation
+        """Closed form, E[e^{a eta}] = e^{a h + rho/2}: the bound is the expectation.
+
+        f = kappa (e^x - 1 - x) + kappa rho/2 + floor,   kappa = -c_h / a,   x = a h + rho/2 - log(kappa / c)
+
+        so that the huge terms of a huge count never meet.
+        """
         h, rho = h[:, 0], rho[:, 0]
-        bend = self.rate(rows) * namespace(h).exp(self.sign * h + self.sign**2 * rho / 2)
-        linear, sign = self.linear(rows), self.sign
-        value = linear * h + bend + self.constant(rows)
-        return Loss(value, linear + sign * bend, sign**2 * bend, sign**2 * bend, sign**3 * bend / 2, sign**4 * bend / 4)
+        xp, linear, sign, rate = namespace(h), self.linear(rows), self.sign, self.rate(rows)
+        s = sign * h + rho / 2
+        bend = rate * xp.exp(s)
+        kappa = -sign * linear
+        some = (kappa > 0.0) & (rate > 0.0)
+        mode = xp.log(xp.where(some, kappa, xp.ones_like(s)) / xp.where(some, rate, xp.ones_like(s)))
+        value = xp.where(some, kappa * expm1_minus(s - mode) + kappa * rho / 2, linear * h + bend)
+        return Loss(value + self.floor(rows), linear + sign * bend, bend, bend, sign * bend / 2, bend / 4)
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        return self.exact_loss(h, rho, rows)
+
+    def floor(self, rows: Rows) -> Array:
+        """The least that -log p(y|eta) can be (N,): kappa - kappa log(kappa / c) + const; const where kappa is 0."""
+        kappa, rate = -self.sign * self.linear(rows), self.rate(rows)
+        xp, some = namespace(kappa), (kappa > 0.0) & (rate > 0.0)
+        ratio = xp.where(some, kappa, xp.ones_like(kappa)) / xp.where(some, rate, xp.ones_like(kappa))
+        return xp.where(some, kappa - kappa * xp.log(ratio), xp.zeros_like(kappa)) + self.constant(rows)
+
+    def largest_term(self, rows: Rows) -> Array:
+        return namespace(rows["weight"]).abs(self.floor(rows))

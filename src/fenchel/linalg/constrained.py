@@ -51,6 +51,11 @@ class ConstrainedCholesky:
     def symbolic(self) -> Any:
         return self.base.symbolic
 
+    @property
+    def log_det_rounding(self) -> float:
+        """What rounding did to log|.|: that of the base."""
+        return self.base.log_det_rounding
+
     def _correct(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
         return x - self.G @ (self.H @ (self.G.T @ b))
 

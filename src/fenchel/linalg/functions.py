@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .arrays import Array, namespace
+import math
+
+from .arrays import Array, namespace, special
 
 
 def sigmoid(x: Array) -> Array:
@@ -73,3 +75,13 @@ def log_cosh_slopes(x: Array) -> tuple[Array, Array]:
     first = t / (4 * xi)
     second = ((1.0 - t * t) / 2 - t / xi) / (8 * large)
     return xp.where(small, series / 8, first), xp.where(small, slope / 32, second)
+
+
+def stirling(x: Array) -> Array:
+    """log x! - x log x + x for x >= 0, without the cancellation of a large x."""
+    xp = namespace(x)
+    large = x > 100.0
+    far, near = xp.where(large, x, 100.0 + 0.0 * x), xp.where(large, 0.0 * x, x)
+    series = 0.5 * xp.log(2 * math.pi * far) + 1 / (12 * far) - 1 / (360 * far**3) + 1 / (1260 * far**5)
+    entropy = near * xp.log(xp.where(near > 0.0, near, xp.ones_like(near)))
+    return xp.where(large, series, special("gammaln", near + 1.0) - entropy + near)

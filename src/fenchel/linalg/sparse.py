@@ -9,6 +9,7 @@ for new values. Everything is numba and numpy: no compiler, no GPL library, one 
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from .dense import NotPositiveDefinite
+
+_EPS = 2.0**-53  # of one rounding to double precision
+_HARMLESS = 1e-3  # pivots above this share of the diagonal amplify no rounding to speak of
 
 
 def fill_reducing_order(A: Any) -> np.ndarray:
@@ -159,6 +163,9 @@ class SparseCholesky:
         self._x, self._inverse = np.zeros(S.nnz), np.empty(S.inverse_ptr[-1])
         self._z: np.ndarray | None = None
         self._x[S.target] = data[S.source]
+        self._diagonal = self._x[S.diagonal]
+        for name in ("smallest_pivot", "log_det_rounding"):  # of the factor this one was copied from
+            self.__dict__.pop(name, None)
         bad = kernels.factorise(
             S.start, S.ptr, S.panel, S.parent, S.relative, self._x, self._inverse, S.inverse_ptr, S.up_peak
         )
@@ -174,10 +181,21 @@ class SparseCholesky:
         """log |A|."""
         return 2.0 * float(np.log(self._x[self.symbolic.diagonal]).sum())
 
-    def smallest_pivot(self, A: Any) -> float:
-        """min_i L_ii^2 / A_ii: below 1e-12 or so, A is singular to rounding."""
-        order = self.symbolic.order
-        return float((self._x[self.symbolic.diagonal] ** 2 / A.diagonal()[order]).min())
+    @cached_property
+    def smallest_pivot(self) -> float:
+        """min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by."""
+        return float((self._x[self.symbolic.diagonal] ** 2 / self._diagonal).min())
+
+    @cached_property
+    def log_det_rounding(self) -> float:
+        """What rounding did to log|A|, as a root mean square: eps |diag(A^-1) o diag(A)|.
+
+        Where no pivot is small it is below any tolerance, and the selected inverse is not computed for it.
+        """
+        if self._z is None and self.smallest_pivot > _HARMLESS:
+            return _EPS * self.n**0.5 / self.smallest_pivot
+        each = self._selected[self.symbolic.diagonal] * self._diagonal
+        return _EPS * float(np.sqrt(np.sum(each * each)))
 
     def _apply(self, b: np.ndarray, forward: bool, backward: bool) -> np.ndarray:
         from . import _multifrontal as kernels

@@ -24,6 +24,7 @@ import numpy as np
 from ..linalg.arrays import Array, namespace
 
 Product = Callable[[Array], Array]
+EPS = 2.0**-53  # of one rounding to double precision
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,14 @@ class Factor(ABC):
     def apply(self, v: Array) -> Array:
         """Vt v for v (N, C): h from b is mt + Vt (b - lam mt)."""
 
+    @property
+    @abstractmethod
+    def log_det_rounding(self) -> float:
+        """What rounding did to log|B|, as a root mean square: eps |diag(A^-1) o diag(A)| of the matrix A factorised.
+
+        A Cholesky factor is exact for a matrix whose entries are off by about eps sqrt(A_ii A_jj).
+        """
+
     @abstractmethod
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         """ds and dtau (N, P) of Newton's step. May use up the factor's memory; it comes back when asked for."""
@@ -79,6 +88,10 @@ class Factor(ABC):
     @abstractmethod
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         """M v (N, P), without ``extra``."""
+
+    def weights(self, v: Array) -> list[Array] | None:
+        """u of each block with Vt v = X u (``Predictors.weights_of``); None where only S is at hand."""
+        return None
 
     @property
     def nearly_uncoupled(self) -> bool:
@@ -141,6 +154,7 @@ class Predictors(ABC):
     n_predictors: int
     mt: Array  # (N, C)  W mu + offset
     extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
+    has_weights: bool = False  # whether alpha' S alpha is computed as the norm of ``weights_of(alpha)``
     correlated: bool = False  # whether the predictors of one observation are, a priori
 
     @property
@@ -157,12 +171,20 @@ class Predictors(ABC):
         return float(namespace(alpha).sum(alpha * S_alpha))
 
     def weights_of(self, alpha: Array) -> list[Array] | None:
-        """X' alpha of each block where S = X X' with few columns; None elsewhere."""
+        """u of each block with S alpha = X u, where the latents are at hand; None where only S is.
+
+        Few features: X = W R, u = X' alpha. A sparse precision: X = W, u = Q^-1 W' alpha. Under a wide prior u keeps
+        the digits that a sum over alpha cancels.
+        """
         return None
 
     def from_weights(self, weights: list[Array]) -> Array:
         """X u (N, C) of such weights."""
         raise NotImplementedError("these predictors have no weights of their own")
+
+    def weights_norm(self, weights: list[Array]) -> float:
+        """alpha' S alpha of the alpha behind such weights: u' u."""
+        return float(sum(namespace(u).sum(u * u) for u in weights))
 
     @abstractmethod
     def at(self, lam: Array) -> Factor:
@@ -181,15 +203,20 @@ class Predictors(ABC):
         """W' alpha of each block (L,)."""
 
     @abstractmethod
-    def latent_shift(self, alpha: Array) -> Array:
-        """Sigma W' alpha: (L,) or (L, C). The posterior mean of z is mu minus this (eq:mstar)."""
+    def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
+        """Sigma W' alpha: (L,) or (L, C). The posterior mean of z is mu minus this (eq:mstar).
+
+        From the weights of alpha where they are known more exactly than alpha itself.
+        """
 
     @abstractmethod
     def latent_mean(self) -> Array:
         """mu: (L,) or (L, C)."""
 
     @abstractmethod
-    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+    def predict(
+        self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
+    ) -> tuple[Array, Array]:
         """Mean and variance (M, C) of W* z + offset* at new rows."""
 
 

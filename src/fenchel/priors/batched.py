@@ -23,7 +23,7 @@ from ..linalg import small
 from ..linalg.arrays import Array
 from ..linalg.cg import conjugate_gradients
 from ..linalg.dense import NotPositiveDefinite
-from .base import Factor, NewRows, NewtonSystem, Predictors, Prior
+from .base import EPS, Factor, NewRows, NewtonSystem, Predictors, Prior
 from .predictors import BlockFactor, Blocks
 
 
@@ -83,6 +83,8 @@ class BatchedFeatures(Prior):
 class BatchedPredictors(Predictors):
     """The cells of the table that are in the system: all of them, or those in ``keep``."""
 
+    has_weights = True
+
     def __init__(self, prior: BatchedFeatures, n_predictors: int, keep: np.ndarray | None) -> None:
         self.prior, self.W, self.R, self.keep = prior, prior.loadings, prior.n_copies, keep
         self.n_predictors = n_predictors
@@ -121,8 +123,7 @@ class BatchedPredictors(Predictors):
         return self.gather(weights[0] @ self.W.T)
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
-        u = self.scatter(alpha) @ self.W
-        return float(np.sum(u * u))
+        return self.weights_norm(self.weights_of(alpha))
 
     def at(self, lam: Array) -> BatchedFactor:
         return BatchedFactor(self, lam)
@@ -137,13 +138,15 @@ class BatchedPredictors(Predictors):
     def adjoints(self, alpha: Array) -> list[Array]:
         return [(self.scatter(alpha) @ self.W).ravel()]
 
-    def latent_shift(self, alpha: Array) -> Array:
-        return self.adjoints(alpha)[0]
+    def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
+        return (self.weights_of(alpha) if weights is None else weights)[0].ravel()
 
     def latent_mean(self) -> Array:
         return np.zeros(self.R * self.W.shape[1])
 
-    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+    def predict(
+        self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
+    ) -> tuple[Array, Array]:
         raise _refusal("predict")
 
 
@@ -168,6 +171,12 @@ class BatchedFactor(BlockFactor):
             raise NotPositiveDefinite(f"{failed} of {predictors.R} rows")
         self.log_dets, self.log_det = log_det, float(log_det.sum())
         self._cells: np.ndarray | None = None
+
+    @property
+    def log_det_rounding(self) -> float:
+        # of each row's I + W' Lam W by the least its cells could be amplified
+        each = 1.0 + self.lam * (self.own.variance - self.variance)
+        return EPS * float(np.sqrt(np.sum(each * each)))
 
     @property
     def cells(self) -> np.ndarray:

@@ -37,11 +37,17 @@ class CoupledSystem:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A direction in the sites, and how fast P rises along it."""
+    """A direction in the sites, what it does to the marginals, and how fast P rises along it.
+
+    At Newton's step the slope is the squared decrement: twice what a quadratic model says is missing.
+    """
 
     dbeta: Array
     dlam: Array
+    dh: Array
+    drho: Array
     slope: float
+    unsolved: float  # relative residual of the system the step solves
 
 
 def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
@@ -53,7 +59,7 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
         drho = factor.variance**2 * system.d
         slope = float(xp.sum(system.r * dh + 0.5 * system.d * drho))
         bent = 2.0 * (system.hr * dh + system.rr * drho)  # where lam+ will be once h has moved
-        return Step(system.lam * dh - system.r, bent - system.d, slope)
+        return Step(system.lam * dh - system.r, bent - system.d, dh, drho, slope, 1.0)
     bend = system.hh - system.lam
     with factor.products(system.economical) as (times, times_squared):
 
@@ -64,9 +70,10 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
             dh, drho = x[:, :1], x[:, 1:]
             return xp.concat([bend * dh + system.hr * drho, system.hr * dh + system.rr * drho], axis=1)
 
-        x, Fx, left, _ = conjugate_gradients(solve, remainder, right, system.accuracy, max_iter=100)
-        if not bool(xp.any(x != 0.0)):
-            x, Fx, left = solve(right), 0.0 * right, 0.0 * right
+        x, Fx, left, unsolved = conjugate_gradients(solve, remainder, right, system.accuracy, max_iter=100)
+        if bool(xp.any(right != 0.0)) and not bool(xp.any(x != 0.0)):
+            x, Fx, left, unsolved = solve(right), 0.0 * right, 0.0 * right, 1.0
     image = right - Fx - left  # (Vt^-1 dh, (2 Vt o Vt)^-1 drho)
     slope = float(xp.sum(right * x))
-    return Step(system.lam * x[:, :1] - image[:, :1], -2.0 * image[:, 1:], slope)
+    dh, drho = x[:, :1], x[:, 1:]
+    return Step(system.lam * dh - image[:, :1], -2.0 * image[:, 1:], dh, drho, slope, unsolved)

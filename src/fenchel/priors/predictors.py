@@ -169,9 +169,18 @@ class LatentPredictors(Predictors):
         flat = self.blocks.split(alpha)
         return [z.adjoint(W, a) for z, W, a in zip(self.latents, self.designs, flat, strict=True)]
 
-    def latent_shift(self, alpha: Array) -> Array:
-        pairs = zip(self.latents, self.adjoints(alpha), strict=True)
-        return self.columns([z.covariance_times(a) for z, a in pairs])  # eq:mstar
+    def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
+        return self.columns(self._shifts(alpha, weights))
+
+    def _shifts(self, alpha: Array, weights: list[Array] | None) -> list[Array]:
+        """Sigma W' alpha of each block (L,)."""
+        if weights is not None:
+            return self.shifts_of(weights)
+        return [z.covariance_times(a) for z, a in zip(self.latents, self.adjoints(alpha), strict=True)]  # eq:mstar
+
+    def shifts_of(self, weights: list[Array]) -> list[Array]:
+        """The same from the weights of alpha."""
+        raise NotImplementedError("these predictors have no weights of their own")
 
     def variance_of(self, factor: Factor) -> Array:
         return factor.variance_at(self.designs) + self.extra_variance
@@ -195,12 +204,15 @@ class LatentPredictors(Predictors):
         return Blocks(keep.size, self.blocks.groups), designs, offset, flat
 
     # -- prediction --------------------------------------------------------------------------------
-    def predict(self, factor: Factor, alpha: Array, new: NewRows) -> tuple[Array, Array]:
+    def predict(
+        self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
+    ) -> tuple[Array, Array]:
         rows, m = self.new_rows(new)
-        means = []
-        for z, row, a in zip(self.latents, rows, self.adjoints(alpha), strict=True):
-            latent_mean = z.mean - z.covariance_times(a)  # eq:mstar
-            means.append(z.multiply(row, latent_mean) if new.design is not None else -(row @ a))
+        if new.design is not None:
+            shifts = zip(self.latents, rows, self._shifts(alpha, weights), strict=True)
+            means = [z.multiply(row, z.mean - shift) for z, row, shift in shifts]
+        else:
+            means = [-(row @ a) for row, a in zip(rows, self.adjoints(alpha), strict=True)]
         spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
         return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread)
 

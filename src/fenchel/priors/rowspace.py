@@ -22,7 +22,7 @@ import numpy as np
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.cg import conjugate_gradients
-from .base import NewtonSystem, Product
+from .base import EPS, NewtonSystem, Product
 from .latents import Latents
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .rowblock import DEAD, RowBlock, RowFactor
@@ -104,6 +104,11 @@ class RowsFactor(BlockFactor):
     @property
     def cavity(self) -> Array:
         return self._both()[1]
+
+    @property
+    def log_det_rounding(self) -> float:
+        each = self.cavity * (1.0 + self.lam * self.predictors.variance)
+        return EPS * float(namespace(each).sum(each * each)) ** 0.5
 
     def apply(self, v: Array) -> Array:
         out = []

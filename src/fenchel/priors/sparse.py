@@ -69,7 +69,10 @@ class SparsePrecision(Prior):
                 "SparsePrecision",
                 f"precision is not positive definite: {error}",
                 "a proper precision, or constraints that fix its null space",
-                'For an intrinsic one (random walk, ICAR) pass constraints="sum-to-zero".',
+                'For an intrinsic one (random walk, ICAR) pass constraints="sum-to-zero".'
+                if constraints is None
+                else "One constraint for each flat direction: a second-order walk has two, its level and its slope "
+                "(gmrf.rw2 holds both).",
             ) from None
         L = self.precision.shape[0]
         W = checked_design("SparsePrecision", design, np.empty(0), L)
@@ -154,6 +157,8 @@ class SparseLatents(Latents):
 class SparsePredictors(LatentPredictors):
     """Predictors of a sparse precision; all blocks share its pattern."""
 
+    has_weights = True
+
     def __init__(
         self,
         blocks: Blocks,
@@ -173,8 +178,22 @@ class SparsePredictors(LatentPredictors):
         return self.blocks.join([each] * len(self.blocks.groups))
 
     def apply(self, alpha: Array) -> Array:
+        return self.from_weights(self.weights_of(alpha))
+
+    def weights_of(self, alpha: Array) -> list[Array]:
         solve = self.latents[0].covariance_times
-        return self.blocks.join([self.W @ solve(self.W.T @ a) for a in self.blocks.split(alpha)])
+        return [solve(self.W.T @ a) for a in self.blocks.split(alpha)]
+
+    def from_weights(self, weights: list[Array]) -> Array:
+        return self.blocks.join([self.W @ u for u in weights])
+
+    def weights_norm(self, weights: list[Array]) -> float:
+        P = self.pattern
+        Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        return float(sum(u @ (Q @ u) for u in weights))
+
+    def shifts_of(self, weights: list[Array]) -> list[Array]:
+        return weights
 
     def at(self, lam: Array) -> SparseFactor:
         return SparseFactor(self, lam)
@@ -208,8 +227,15 @@ class SparseFactor(BlockFactor):
         return 1.0 - self.lam * self.variance
 
     def apply(self, v: Array) -> Array:
-        parts = zip(self.parts, self.blocks.split(v), strict=True)
-        return self.blocks.join([self.W @ part.solve(self.W.T @ x) for part, x in parts])
+        return self.predictors.from_weights(self.weights(v))
+
+    @property
+    def log_det_rounding(self) -> float:
+        parts = sum(part.log_det_rounding**2 for part in self.parts)
+        return float(parts + len(self.parts) * self.pattern.base.log_det_rounding**2) ** 0.5
+
+    def weights(self, v: Array) -> list[Array]:
+        return [part.solve(self.W.T @ x) for part, x in zip(self.parts, self.blocks.split(v), strict=True)]
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:

@@ -14,6 +14,9 @@ from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.sparse import SparseCholesky, SymbolicCholesky
 
+_HARMLESS = 1e-3  # pivots above this share of the diagonal: no direction is nearly flat
+_NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -52,7 +55,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
             factor = held.hold(SparseCholesky(base))
         except (NotPositiveDefinite, np.linalg.LinAlgError):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
-        if not factor.proper:
+        if not factor.proper or is_singular(Q, factor, factor.base.smallest_pivot):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
         return held, factor
 
@@ -60,9 +63,24 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
 def solid(Q: Any) -> SparseCholesky:
     """The factor of a precision that is not singular to rounding; an intrinsic one may factorise by luck."""
     factor = SparseCholesky(Q)
-    if factor.smallest_pivot(Q) < 1e-12:
+    if is_singular(Q, factor, factor.smallest_pivot):
         raise NotPositiveDefinite("it is singular to rounding")
     return factor
+
+
+def is_singular(Q: Any, factor: SparseCholesky | ConstrainedCholesky, smallest_pivot: float) -> bool:
+    """Whether some x, within the constraints, has x' Q x below the rounding of its own terms.
+
+    Inverse iteration finds it. A pivot of a singular matrix may come out far above zero by rounding, and where depends
+    on the scale of Q; this does not. A matrix without small pivots is spared the solves.
+    """
+    if smallest_pivot > _HARMLESS:
+        return False
+    x = np.random.default_rng(0).standard_normal(Q.shape[0])
+    for _ in range(2):
+        x = factor.solve(x)
+        x /= np.abs(x).max()
+    return not float(x @ (Q @ x)) > _NOISE * np.finfo(float).eps * float(np.abs(x) @ (abs(Q) @ np.abs(x)))
 
 
 def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:

@@ -24,7 +24,7 @@ import numpy as np
 from ..linalg import dense, rows
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
-from .base import NewtonSystem
+from .base import EPS, NewtonSystem
 from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .tall import Tall
@@ -54,6 +54,12 @@ class WeightFactor:
             self._U = dense.solve_lower(self.L, eye, transposed=True)
         return self._U
 
+    def log_det_rounding(self) -> float:
+        """eps |diag(A^-1) o diag(A)|."""
+        xp = namespace(self.L)
+        each = xp.sum(self.U * self.U, axis=1) * xp.sum(xp.tril(self.L) ** 2, axis=1)
+        return EPS * float(xp.sum(each * each)) ** 0.5
+
     def variance(self) -> Array:
         return self.X.row_squares(self.U)
 
@@ -78,6 +84,8 @@ def _on(x: Array) -> dict[str, Any]:
 
 class WeightPredictors(LatentPredictors):
     """Predictors whose blocks are N x L features."""
+
+    has_weights = True
 
     def __init__(
         self,
@@ -128,8 +136,10 @@ class WeightPredictors(LatentPredictors):
         return self.blocks.join([X.times(u) for X, u in zip(self.features, weights, strict=True)])
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
-        # |X' alpha|^2: no cancellation under a wide prior
-        return float(sum(namespace(u).sum(u * u) for u in self.weights_of(alpha)))
+        return self.weights_norm(self.weights_of(alpha))  # no cancellation under a wide prior
+
+    def shifts_of(self, weights: list[Array]) -> list[Array]:
+        return [z.color(u[:, None])[:, 0] for z, u in zip(self.latents, weights, strict=True)]
 
     def at(self, lam: Array) -> WeightsFactor:
         return WeightsFactor(self, lam)
@@ -167,9 +177,17 @@ class WeightsFactor(BlockFactor):
     def cavity(self) -> Array:
         return 1.0 - self.lam * self.variance
 
+    @property
+    def log_det_rounding(self) -> float:
+        return sum(part.log_det_rounding() ** 2 for part in self.parts) ** 0.5
+
     def apply(self, v: Array) -> Array:
         parts = self.blocks.split(v)
         return self.blocks.join([part.apply(x) for part, x in zip(self.parts, parts, strict=True)])
+
+    def weights(self, v: Array) -> list[Array]:
+        parts = zip(self.parts, self.blocks.split(v), strict=True)
+        return [part.solve(part.X.adjoint(x)) for part, x in parts]
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..checks import optional
+from ..checks import Refusal, optional
 from ..checks import problem as refusal
 from ..linalg.arrays import Array, to_numpy
 from ..posterior import Posterior
@@ -107,7 +107,7 @@ class Stopping:
         self.began += time.perf_counter() - since
 
     def reached(self, point: Iterate) -> bool:
-        return bool(np.isfinite(point.shortfall)) and point.shortfall <= self.tol * max(1.0, abs(point.elbo))
+        return np.isfinite(point.elbo) and 0.0 <= point.shortfall <= self.tol * max(1.0, abs(point.elbo))
 
     def record(self, iteration: int, point: Iterate, step: float) -> str | None:
         """Write the trace; return the sentence that ends the run, or None to go on."""
@@ -131,6 +131,13 @@ class Stopping:
                 f"> {self.tol:.1e}; raise max_iter"
             )
         return None
+
+    def stagnated(self, point: Iterate) -> str:
+        """The sentence of a run that nothing improves any more."""
+        return (
+            f"not converged: stagnated at {point.measure} {relative(point):.1e} > {self.tol:.1e}, the limit "
+            "of double precision for this problem; ask for a larger tol"
+        )
 
 
 def relative(point: Iterate) -> float:
@@ -176,14 +183,22 @@ def default_start(problem: Problem) -> Point:
     """The point every run can begin at; a problem that has none is beyond double precision, and says so."""
     point = problem.at(problem.default_start())
     if not np.isfinite(point.dual):
-        scale = float(np.max(to_numpy(point.lam * problem.predictors.variance)))
-        raise refusal(
-            "infer",
-            f"I + Lam^1/2 S Lam^1/2 cannot be factorised: lam times the prior variance reaches {scale:.1e}",
-            "a prior whose variance is below about 1e14 times the noise",
-            "Rescale the prior, or give the likelihood more noise.",
-        )
+        raise no_start(problem, point.lam)
     return point
+
+
+def no_start(problem: Problem, lam: Array) -> Refusal:
+    """What to say where no point can be evaluated: the row whose prior is widest for what its target tells."""
+    scale = np.max(to_numpy(lam * problem.predictors.variance), axis=1)
+    n = int(np.argmax(np.where(np.isnan(scale), np.inf, scale)))
+    mean, sd = (float(to_numpy(x)[n].flat[0]) for x in (problem.mt, problem.predictors.variance**0.5))
+    return refusal(
+        "infer",
+        f"no start can be evaluated in double precision: a priori eta[{int(problem.active[n])}] is {mean:.3g} +- "
+        f"{sd:.3g}, and lam times that variance reaches {scale[n]:.1e}",
+        "a prior standard deviation of eta below about 1e7 times what its observation can tell",
+        "Centre and scale the columns of the design, check the units of y, offset and exposure, or narrow the prior.",
+    )
 
 
 def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:

@@ -8,17 +8,18 @@ loosely solved dual of the tightest convex bound ends: from there one to three s
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from ..checks import problem as refusal
-from ..linalg.arrays import Array, namespace, to_numpy
+from ..checks import Refusal
+from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..primal import PrimalPoint, from_marginals
 from ..priors.coupled import Step, coupled_direction
-from ..problem import Problem
-from .base import Outcome, Solver, Stopping, relative
+from ..problem import Point, Problem
+from .base import Outcome, Solver, Stopping, no_start, relative
 from .newton import MirrorNewton
 
 _LOOSE, _DUAL_STEPS = 1e-2, 25  # relative gap of the dual it starts from, and the iterations that may cost
@@ -27,6 +28,8 @@ _ARMIJO = 1e-4
 _ROUNDING = 1e-11  # of |P|: promised rises below this are judged by the certificate
 _FLOOR = 0.1  # a step leaves at least this share of each lam
 _SHORTEST = 2.0**-12
+_LITTLE = 0.1  # of tol: a promised rise below this share is no reason to go on
+_CAREFUL, _SETTLING = 1e-6, 8  # accuracy of Newton's system where nothing else can judge, and the steps this may take
 
 
 class CoupledNewton(Solver):
@@ -44,6 +47,18 @@ class CoupledNewton(Solver):
 
     def run(self, problem: Problem, start: Any, stopping: Stopping) -> Outcome:
         return self.solve(problem, None, stopping)
+
+    def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
+        """Go on from a point of the dual; its bound is as good as any other here, if it has one predictor a row."""
+        if problem.likelihood.n_predictors > 1 or not np.isfinite(point.dual):
+            return Outcome(point, stopping.stagnated(point), False, n, stopping.trace)
+        here = PrimalPoint(problem, point.alpha, point.lam, stopping.tol, point.factor)
+        better = self.natural(problem, here)  # h anew from the sites: where alpha's last digit moves it, h is no start
+        outcome = self.climb(problem, here if better is None else better[0], n, stopping)
+        if isinstance(outcome.point, PrimalPoint) and not outcome.converged:
+            outcome.point.ceiling = point.dual
+            outcome.status = stopping.stagnated(outcome.point)
+        return outcome
 
     # -- where to begin ----------------------------------------------------------------------------
     def begin(self, problem: Problem, start: Array | None, stopping: Stopping) -> tuple[PrimalPoint, int, str]:
@@ -65,7 +80,8 @@ class CoupledNewton(Solver):
             found = MirrorNewton().solve(near, None, Stopping(_LOOSE, min(_DUAL_STEPS, stopping.max_iter)))
             point = PrimalPoint(problem, found.point.alpha, found.point.lam, stopping.tol, found.point.factor)  # type: ignore[attr-defined]
             if not found.converged:  # a dual that is hard itself need not be the better start
-                point = max(point, self.prior_start(problem, stopping), key=lambda p: p.elbo)
+                with suppress(Refusal):
+                    point = max(point, self.prior_start(problem, stopping), key=lambda p: p.elbo)
             if np.isfinite(point.elbo):
                 return point, found.n_iter
         return self.prior_start(problem, stopping), 0
@@ -78,20 +94,12 @@ class CoupledNewton(Solver):
             lam = problem.loss(problem.mt, rho).lam[:, None]
             point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
             if np.isfinite(point.elbo):
-                break
-        if not hasattr(point, "factor"):
-            raise refusal(
-                "infer",
-                f"{problem.likelihood.name} has no finite curvature at the prior's mean, which reaches "
-                f"{float(np.max(np.abs(to_numpy(problem.mt)))):.1e}",
-                "a prior mean, an offset and a variance near the data, in doubles",
-                "Rescale the prior, or centre y.",
-            )
-        return point
+                return point
+        raise no_start(problem, lam)
 
     # -- the climb ---------------------------------------------------------------------------------
     def climb(self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping) -> Outcome:
-        step, slow = 0.0, 0
+        step, slow, flat = 0.0, 0, 0
         while True:
             status = stopping.record(n, point, step)
             if status is not None:
@@ -99,14 +107,15 @@ class CoupledNewton(Solver):
             before = point.shortfall
             accuracy = min(0.1, max(1e-9, 0.1 * relative(point) ** 0.5))
             newton = coupled_direction(point.factor, point.system(accuracy, economical=slow < 2))
-            found = self.search(problem, point, newton)
-            if found is None:
+            # Newton sees nothing left to gain twice running, and still the certificate is wide: rounding fills it
+            flat = flat + 1 if newton.slope <= _LITTLE * stopping.tol * max(1.0, abs(point.elbo)) else 0
+            found = self.search(problem, point, newton) if flat < 2 else None
+            if found is None and flat < 2:
                 found = self.natural(problem, point)
             if found is None:
-                status = (
-                    f"not converged: stagnated at {point.measure} {relative(point):.1e} > {stopping.tol:.1e}, the "
-                    "limit of double precision for this problem; ask for a larger tol or rescale the prior"
-                )
+                point, more = self.settled(problem, point)
+                n += more
+                status = stopping.record(n, point, 1.0) or stopping.stagnated(point)
                 break
             (point, step), n = found, n + 1
             slow = slow + 1 if point.shortfall > 0.3 * before else slow
@@ -119,13 +128,10 @@ class CoupledNewton(Solver):
 
     def search(self, problem: Problem, point: PrimalPoint, newton: Step) -> tuple[PrimalPoint, float] | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
-        xp, t = namespace(point.lam), 1.0
-        pulled = problem.predictors.weights_of(newton.dbeta)
+        t, pulled = 1.0, problem.predictors.weights_of(newton.dbeta)
         by_gap = not newton.slope > _ROUNDING * max(1.0, abs(point.elbo))
         while t >= _SHORTEST:
-            lam = xp.maximum(point.lam + t * newton.dlam, _FLOOR * point.lam)
-            weights = point.moved(t, pulled)
-            trial = PrimalPoint(problem, point.alpha + t * newton.dbeta, lam, point.enough, None, weights)
+            trial = moved(problem, point, newton, t, pulled)
             if by_gap:
                 if np.isfinite(trial.elbo) and trial.shortfall < point.shortfall:
                     return trial, t
@@ -147,10 +153,37 @@ class CoupledNewton(Solver):
             except NotPositiveDefinite:
                 t /= 2
                 continue
-            mean = problem.mt + factor.apply(b - lam * problem.mt)
-            trial = PrimalPoint(problem, lam * mean - b, lam, point.enough, factor)
+            site, weights = b - lam * problem.mt, factor.weights(b - lam * problem.mt)
+            rise = factor.apply(site) if weights is None else problem.predictors.from_weights(weights)
+            weights = None if weights is None else [-u for u in weights]
+            trial = PrimalPoint(problem, lam * (problem.mt + rise) - b, lam, point.enough, factor, weights)
             if trial.elbo > point.elbo + _ROUNDING * abs(point.elbo):
                 return trial, t
             del trial, factor
             t /= 2
         return None
+
+    def settled(self, problem: Problem, point: PrimalPoint) -> tuple[PrimalPoint, int]:
+        """Where neither P nor the residuals can tell any more: whole Newton steps while their decrement falls.
+
+        Rounding of P, and of residuals under a wide prior, hides the last digits; the decrement keeps them.
+        """
+
+        def step_from(here: PrimalPoint) -> Step:
+            return coupled_direction(here.factor, here.system(_CAREFUL, economical=False))
+
+        step, n = step_from(point), 0
+        while n < _SETTLING:
+            trial = moved(problem, point, step, 1.0, problem.predictors.weights_of(step.dbeta))
+            ahead = step_from(trial) if np.isfinite(trial.elbo) else None
+            if ahead is None or not 0.0 <= ahead.slope < 0.5 * step.slope:
+                break
+            point, step, n = trial, ahead, n + 1
+        point.settle(step)
+        return point, n
+
+
+def moved(problem: Problem, point: PrimalPoint, step: Step, t: float, pulled: list[Array] | None) -> PrimalPoint:
+    """The point t steps on; ``pulled`` are the weights of the step's dbeta."""
+    lam = namespace(point.lam).maximum(point.lam + t * step.dlam, _FLOOR * point.lam)
+    return PrimalPoint(problem, point.alpha + t * step.dbeta, lam, point.enough, None, point.moved(t, pulled))

@@ -12,6 +12,7 @@ terms, it keeps its digits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,13 +29,25 @@ _ARMIJO = 1e-4
 _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
 _PATIENCE = 8  # steps without a new best before the search goes back
 _HOPE = 1e-9  # a relative gap above this is no matter of rounding: begin again rather than give up
+_LATE, _BLURRED = 12, 100.0  # iterations after which a gap within this of what the spacing of s makes is left at that
 _SHORTEST = 1 / 16  # careful steps shorter than this are damped instead
 
 
 class MirrorNewton(Solver):
-    """The default solver."""
+    """The default solver.
+
+    Parameters
+    ----------
+    finish : callable (problem, point, n, stopping) -> Outcome, optional
+        Goes on where the search stagnates. A point is named by s, and where lam times the prior variance is huge
+        (counts of a billion, noise of 1e-12) the spacing of floating-point numbers at s moves h = mt - S alpha by many
+        standard deviations; a search that names its points otherwise is not bound by that.
+    """
 
     name = "newton"
+
+    def __init__(self, finish: Callable[[Problem, Point, int, Stopping], Outcome] | None = None) -> None:
+        self.finish = finish
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         if is_tall(problem):
@@ -61,16 +74,17 @@ class MirrorNewton(Solver):
             if status is not None:
                 break
             before = point.gap
-            found = advance(problem, point, best, patience, slow < 2)
-            if found is None and not restarted and relative(best) > _HOPE:
+            blurred = self.finish is not None and n >= _LATE and point.gap <= _BLURRED * point.blur
+            found = None if blurred else advance(problem, point, best, patience, slow < 2)
+            if found is None and not blurred and not restarted and relative(best) > _HOPE:
                 restarted, given_up = True, best  # a start so saturated that its curvature vanished: begin where it is
                 found = problem.at(problem.default_start()), 0.0
                 best = found[0]
             if found is None:
-                status = (
-                    f"not converged: stagnated at relative gap {relative(point):.1e} > {stopping.tol:.1e}, the limit "
-                    "of double precision for this problem; ask for a larger tol or rescale the prior"
-                )
+                status = stopping.stagnated(point)
+                further = None if self.finish is None else self.finish(problem, best, n, stopping)
+                if further is not None and (further.converged or further.point.elbo > best.elbo):
+                    return further
                 break
             (point, step), n = found, n + 1
             slow = slow + 1 if point.gap > 0.3 * before else max(0, slow - 1) if slow < 2 else slow

@@ -63,9 +63,14 @@ class Solution:
     elbo_upper : float
         No Gaussian q does better than this under the same bound.
     gap : float
-        elbo_upper - elbo, a sum of nonnegative terms.
+        elbo_upper - elbo: a sum of nonnegative terms, and ``rounding``.
+    rounding : float
+        How far rounding may have moved the elbo: an estimate, some 1e-12 but where the prior variance is 1e8 times what
+        the data leave of it, or more.
     converged : bool
         gap <= tol * max(1, |elbo|); for a likelihood that is not log-concave, that the distance from stationarity is.
+    optimal : bool
+        The same without the rounding: nothing better can be told from this fit in double precision.
     certificate : str
         "duality"; "strong-concavity" for the exact mode and others without a dual (for some rivals the gap is then to
         the best q of their family); "stationarity" where nothing bounds what another q could gain: the gap is infinite.
@@ -80,9 +85,13 @@ class Solution:
 
     def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
         point = outcome.point
-        self.elbo, self.elbo_upper, self.gap = point.elbo, point.elbo + point.gap, point.gap
+        self.rounding = float(getattr(point, "rounding", 0.0))  # the rivals' points know none
+        self.elbo, self.gap = point.elbo, point.gap + self.rounding
+        self.elbo_upper = self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
         self.certificate, self.log_evidence = point.certificate, point.log_evidence
-        self.converged, self.status = outcome.converged, outcome.status
+        self.optimal, self.converged, self.status = outcome.converged, outcome.converged, outcome.status
+        if self.optimal and self.rounding > tol * max(1.0, abs(self.elbo)):
+            self.converged, self.status = False, _drowned(self.rounding, self.elbo, tol)
         self.n_iter, self.trace, self.method, self.tol = outcome.n_iter, outcome.trace, method, tol
         self.likelihood = problem.likelihood
         self.s = problem.full_s(point.s)
@@ -161,3 +170,13 @@ class Solution:
     def __repr__(self) -> str:
         word = "converged" if self.converged else "not converged"
         return f"Solution({word}, elbo={self.elbo:.6f}, gap={self.gap:.1e}, n_iter={self.n_iter})"
+
+
+def _drowned(rounding: float, elbo: float, tol: float) -> str:
+    """The sentence of a fit that is optimal but whose evidence rounding has blurred."""
+    scale = max(1.0, abs(elbo))
+    return (
+        f"not converged: the optimum is reached, but rounding may have moved the elbo by {rounding:.1e}, which is "
+        f"{rounding / scale:.1e} > {tol:.1e} of it; ask for a larger tol, or give the likelihood more noise or the "
+        "prior less variance in the directions that the data do not tell"
+    )

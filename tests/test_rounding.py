@@ -1,0 +1,146 @@
+"""What double precision can do and what it cannot: hard scales, judged in 50 digits or by plain Newton.
+
+A certificate is only as good as the digits it was computed with. ``gap`` holds an estimate of what rounding did, a
+search that the spacing of numbers stops goes on in other coordinates, and a precision that is singular to rounding is
+refused whatever its scale.
+"""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import fenchel
+from fenchel import gmrf
+from fenchel.likelihoods import BernoulliLogit, Gaussian, NegativeBinomial, Poisson, StudentT
+from fenchel.linalg.functions import stirling
+from fenchel.priors import DenseCovariance, Features, SparsePrecision
+
+
+def differences(n: int, order: int) -> sp.csc_array:
+    D = sp.eye_array(n, format="csc")
+    for _ in range(order):
+        D = D[1:] - D[:-1]
+    return sp.csc_array(D)
+
+
+@mpmath.workdps(50)
+def exact_evidence(y: np.ndarray, variance: float, covariance=None, precision=None) -> float:
+    """log N(y; 0, S + variance I) in 50 digits."""
+    n = y.size
+    S = mpmath.matrix(covariance.tolist()) if precision is None else mpmath.matrix(precision.tolist()) ** -1
+    C = S + mpmath.mpf(variance) * mpmath.eye(n)
+    L, right = mpmath.cholesky(C), mpmath.matrix(y.tolist())
+    half = mpmath.lu_solve(C, right)
+    log_det = 2 * sum(mpmath.log(L[i, i]) for i in range(n))
+    return float(-((right.T * half)[0] + log_det + n * mpmath.log(2 * mpmath.pi)) / 2)
+
+
+# -- searches that the spacing of floating-point numbers used to stop --------------------------------------------------
+@pytest.mark.parametrize("size", [1e3, 1e6, 1e9, 1e12])
+def test_counts_of_any_size_under_a_wide_prior(size):
+    rng = np.random.default_rng(0)
+    X = np.c_[np.ones(12), rng.normal(size=12)]
+    y = rng.poisson(size * np.exp(0.3 * X[:, 1])).astype(float)
+    sol = fenchel.infer(Poisson(), Features(X, variance=1e4), y)
+    w = np.array([np.log(y.mean()), 0.0])  # Newton in the two weights, with rho from the covariance before
+    V = np.linalg.inv(X.T @ (np.exp(X @ w)[:, None] * X) + np.eye(2) / 1e4)
+    for _ in range(60):
+        rate = np.exp(X @ w + np.einsum("ij,jk,ik->i", X, V, X) / 2)
+        V = np.linalg.inv(X.T @ (rate[:, None] * X) + np.eye(2) / 1e4)
+        w = w + V @ (X.T @ (y - rate) - w / 1e4)
+    assert sol.converged, sol.status
+    sds = np.sqrt(np.diag(V))
+    np.testing.assert_allclose((sol.posterior.latent_mean - w) / sds, 0.0, atol=1e-5 + np.sqrt(2 * sol.gap))
+    np.testing.assert_allclose(sol.posterior.latent_variance, np.diag(V), rtol=1e-5)
+    np.testing.assert_allclose(sol.posterior.predict(design=X)[0], sol.posterior.mean, rtol=1e-13)
+
+
+@pytest.mark.parametrize("variance", [1e-6, 1e-9, 1e-12])
+def test_regression_with_hardly_any_noise(variance):
+    x = np.linspace(0, 10, 30)[:, None]
+    K, y = np.exp(-0.5 * (x - x.T) ** 2), np.sin(x[:, 0])
+    sol = fenchel.infer(Gaussian(variance), DenseCovariance(K), y)
+    exact = exact_evidence(y, variance, covariance=K)
+    assert sol.optimal, sol.status
+    assert abs(sol.elbo - exact) <= sol.gap
+    np.testing.assert_allclose(sol.posterior.mean, y, atol=10 * np.sqrt(variance))
+    if not sol.converged:
+        assert "the optimum is reached, but rounding may have moved the elbo by" in sol.status
+
+
+@pytest.mark.parametrize("column", [np.linspace(1960, 1990, 60), 335114.0 + 30603.0 * np.linspace(-2, 2, 60)])
+@pytest.mark.parametrize("bound", ["log-sum", "exact"])
+def test_negative_binomial_on_uncentred_columns(column, bound):
+    rng = np.random.default_rng(1)
+    y = rng.negative_binomial(3.0, 3.0 / (3.0 + np.exp(2.0 + np.linspace(-0.5, 0.5, 60)))).astype(float)
+    sol = fenchel.infer(NegativeBinomial(3.0, bound=bound), Features(np.c_[np.ones(60), column], variance=100.0), y)
+    assert sol.optimal, sol.status
+    assert sol.gap < 1e-4
+
+
+# -- rounding is part of the gap ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("order", "ridge"), [(1, 1e-10), (2, 1e-10), (2, 1e-8), (1, 1e-6)])
+def test_a_nearly_intrinsic_precision_keeps_its_bounds(order, ridge):
+    n, rng = 30, np.random.default_rng(3)
+    D = differences(n, order)
+    Q = sp.csc_array(D.T @ D + ridge * sp.eye_array(n))
+    y = np.cumsum(rng.normal(size=n))
+    exact = exact_evidence(y, 0.25, precision=Q.toarray())
+    sol = fenchel.infer(Gaussian(0.25), SparsePrecision(Q), y)
+    assert abs(sol.elbo - exact) <= sol.gap
+    assert not sol.converged or abs(sol.elbo - exact) <= 1e-8 * abs(exact)
+    assert sol.rounding < 1e-6 * abs(exact) * 1e-10 / ridge  # an estimate, not an alibi
+
+
+def test_rounding_is_negligible_on_ordinary_problems():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 2))
+    K = 4.0 * np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(-1))
+    sol = fenchel.infer(BernoulliLogit(), DenseCovariance(K), (x[:, 0] > 0).astype(float))
+    assert 0.0 < sol.rounding < 1e-12
+    assert sol.elbo_upper == sol.elbo + sol.gap
+
+
+def test_stirling_keeps_its_digits():
+    x = np.r_[0.0, 0.5, 1.0, 17.0, 99.9, 100.1, 1e4, 1e9, 1e15]
+    with mpmath.workdps(60):
+        exact = [float(mpmath.loggamma(v + 1) - (v * mpmath.log(v) if v else 0) + v) for v in map(mpmath.mpf, x)]
+    np.testing.assert_allclose(stirling(x), exact, rtol=1e-12, atol=1e-13)
+
+
+# -- a singular precision is refused whatever its scale ----------------------------------------------------------------
+@pytest.mark.parametrize("scale", [1e-3, 0.1, 0.3333, 0.7, 1.0, 7.7, 1e3])
+@pytest.mark.parametrize(("n", "order"), [(10, 1), (40, 2), (30_000, 2)])
+def test_a_singular_precision_is_refused_at_every_scale(n, order, scale):
+    D = differences(n, order)
+    with pytest.raises(ValueError, match=r"precision is not positive definite.*sum-to-zero"):
+        SparsePrecision(scale * (D.T @ D))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3333, 0.7, 1.0])
+@pytest.mark.parametrize("likelihood", [StudentT(4.0, 1.0), Poisson()], ids=["student-t", "poisson"])
+def test_constraints_that_leave_a_slope_free_are_refused(scale, likelihood):
+    D = differences(40, 2)
+    with pytest.raises(ValueError, match=r"the constraints do not fix its null space.*its level and its slope"):
+        fenchel.infer(likelihood, SparsePrecision(scale * (D.T @ D), constraints="sum-to-zero"), np.arange(40.0))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.3333, 1.0, 1e3])
+def test_a_proper_precision_is_welcome_at_every_scale(scale):
+    D = differences(40, 2)
+    for ridge in (1e-10, 1e-6, 1.0):
+        assert SparsePrecision(scale * (D.T @ D + ridge * sp.eye_array(40))).n_rows == 40
+    walk = gmrf.rw2(200)
+    Q = walk.build(np.array([np.log(scale)]))[0]
+    assert SparsePrecision(Q, constraints=walk.constraints).n_rows == 200
+
+
+# -- what is not there is not NaN --------------------------------------------------------------------------------------
+def test_a_fit_that_failed_has_an_upper_bound():
+    sol = fenchel.infer(Poisson(), Features(np.ones((3, 1)), variance=1e4), [3.0, 1e12, 0.0], max_iter=0)
+    assert not sol.converged
+    assert not np.isnan([sol.elbo, sol.elbo_upper, sol.gap]).any()
+    assert sol.elbo_upper >= sol.elbo
