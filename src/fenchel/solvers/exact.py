@@ -106,7 +106,10 @@ class CoupledNewton(Solver):
                 break
             before = point.shortfall
             accuracy = min(0.1, max(1e-9, 0.1 * relative(point) ** 0.5))
-            newton = coupled_direction(point.factor, point.system(accuracy, economical=slow < 2))
+            newton = direction(point, accuracy, economical=slow < 2)
+            if newton is None:
+                status = stopping.stagnated(point)
+                break
             # Newton sees nothing left to gain twice running, and still the certificate is wide: rounding fills it
             flat = flat + 1 if newton.slope <= _LITTLE * stopping.tol * max(1.0, abs(point.elbo)) else 0
             found = self.search(problem, point, newton) if flat < 2 else None
@@ -168,19 +171,25 @@ class CoupledNewton(Solver):
 
         Rounding of P, and of residuals under a wide prior, hides the last digits; the decrement keeps them.
         """
-
-        def step_from(here: PrimalPoint) -> Step:
-            return coupled_direction(here.factor, here.system(_CAREFUL, economical=False))
-
-        step, n = step_from(point), 0
+        step, n = direction(point, _CAREFUL), 0
+        if step is None:
+            return point, 0
         while n < _SETTLING:
             trial = moved(problem, point, step, 1.0, problem.predictors.weights_of(step.dbeta))
-            ahead = step_from(trial) if np.isfinite(trial.elbo) else None
+            ahead = direction(trial, _CAREFUL) if np.isfinite(trial.elbo) else None
             if ahead is None or not 0.0 <= ahead.slope < 0.5 * step.slope:
                 break
             point, step, n = trial, ahead, n + 1
         point.settle(step)
         return point, n
+
+
+def direction(point: PrimalPoint, accuracy: float, economical: bool = False) -> Step | None:
+    """Newton's step at a point; None where rounding leaves no curvature to factorise."""
+    try:
+        return coupled_direction(point.factor, point.system(accuracy, economical=economical))
+    except NotPositiveDefinite:
+        return None
 
 
 def moved(problem: Problem, point: PrimalPoint, step: Step, t: float, pulled: list[Array] | None) -> PrimalPoint:
