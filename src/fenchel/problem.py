@@ -171,12 +171,8 @@ class Problem:
         with np.errstate(over="ignore", invalid="ignore"):
             terms = xp.sum(xp.abs(alpha * h) + xp.abs(point.lam * point.rho) / 2, axis=1) + self.weight * largest
             spread = float(xp.sum(alpha * alpha * self.predictors.variance))
-            square = (
-                float(xp.sum(terms * terms))
-                + point.elbo * point.elbo
-                + spread * (point.quadratic if weighted else spread)
-            )
-            # products, for a power of Python's floats raises where it overflows
+            square = float(xp.sum(terms * terms)) + spread * (point.quadratic if weighted else spread)
+            square += point.elbo * point.elbo  # a power of Python's floats would raise where it overflows
             total = _ROUNDINGS[0] * EPS * float(np.sqrt(square)) + _ROUNDINGS[1] * point.factor.log_det_rounding
         return float(total) if total == total else np.inf
 

@@ -290,7 +290,8 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
 
 
 def _returns(where: str, y: Any) -> np.ndarray:
-    y = numeric(where, "y", y, missing=True) if y is not None else y
+    if y is not None and not str(getattr(y, "dtype", "")).startswith("complex"):  # which scikit-learn refuses
+        y = numeric(where, "y", y, missing=True)
     values = check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=False, input_name="y")
     y = vector(where, "y", values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values)
     seen = y[~np.isnan(y)]
