@@ -48,6 +48,7 @@ def test_a_fit_elsewhere_is_the_same_fit(likelihood, y, to):
             assert isinstance(value, kind), name
             np.testing.assert_allclose(to_numpy(value), getattr(here.posterior, name), atol=1e-7, rtol=1e-6)
         assert isinstance(post.sample(2, rng=0), kind)
+        assert isinstance(post.sample_latents(2, rng=0), kind)
         assert isinstance(post.covariance(), kind)
         np.testing.assert_allclose(to_numpy(there.loo().log_density), here.loo().log_density, atol=1e-6)
         assert isinstance(there.s, kind)

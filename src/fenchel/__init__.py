@@ -39,7 +39,15 @@ _HOME = {
     "DenseCovariance": "priors",
     "Features": "priors",
     "SparsePrecision": "priors",
+    "BayesianLinearRegression": "estimators",
+    "BayesianLogisticRegression": "estimators",
+    "BayesianPoissonRegression": "estimators",
+    "GMRFRegressor": "estimators",
+    "GaussianProcessClassifier": "estimators",
+    "GaussianProcessPoissonRegressor": "estimators",
+    "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
+    "StochasticVolatilityModel": "estimators",
 }
 _ROOMS = (
     "baselines",
@@ -54,6 +62,9 @@ _ROOMS = (
 )
 
 __all__ = [
+    "BayesianLinearRegression",
+    "BayesianLogisticRegression",
+    "BayesianPoissonRegression",
     "BernoulliLogit",
     "BernoulliProbit",
     "Beta",
@@ -62,8 +73,12 @@ __all__ = [
     "Exponential",
     "FeasibleLBFGS",
     "Features",
+    "GMRFRegressor",
     "Gamma",
     "Gaussian",
+    "GaussianProcessClassifier",
+    "GaussianProcessPoissonRegressor",
+    "GaussianProcessRegressor",
     "LaplaceNoise",
     "LogisticNoise",
     "MirrorNewton",
@@ -78,6 +93,7 @@ __all__ = [
     "Solution",
     "SparsePrecision",
     "StochasticVolatility",
+    "StochasticVolatilityModel",
     "StudentT",
     "Trace",
     "Weibull",
@@ -97,7 +113,17 @@ __all__ = [
 
 if TYPE_CHECKING:
     from . import baselines, datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
-    from .estimators import ProbabilisticPCA
+    from .estimators import (
+        BayesianLinearRegression,
+        BayesianLogisticRegression,
+        BayesianPoissonRegression,
+        GaussianProcessClassifier,
+        GaussianProcessPoissonRegressor,
+        GaussianProcessRegressor,
+        GMRFRegressor,
+        ProbabilisticPCA,
+        StochasticVolatilityModel,
+    )
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,

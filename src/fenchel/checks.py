@@ -8,6 +8,10 @@ A message has five beats: where, what, got, expected, try.
 
 from __future__ import annotations
 
+import datetime
+from collections.abc import Iterator
+from importlib import import_module
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,9 +26,19 @@ def problem(where: str, what: str, expected: str, advice: str = "") -> Refusal:
     return Refusal(f"{where}: {what}; expected {expected}.{' ' + advice if advice else ''}")
 
 
+def optional(where: str, module: str) -> Any:
+    """A library that not everybody has, or the sentence that says how to get it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        extra = {"matplotlib": "plots", "torch": "gpu"}.get(name, name)
+        raise ImportError(f'{where}: {name} is not installed. Try: pip install "fenchel[{extra}]"') from error
+
+
 def number(value: float) -> str:
     """A value as a person would write it: 2 rather than 2.0, 0.25 rather than 2.5e-01."""
-    return f"{float(value):.10g}"
+    return f"{float(value):.10g}" if abs(value) < 1e308 or not isinstance(value, int) else "a number beyond doubles"
 
 
 def first(bad: Any) -> str:
@@ -39,19 +53,104 @@ def first_value(bad: Any, values: Any) -> str:
     return f"{first(bad)} = {number(np.asarray(values)[place])}"
 
 
-def numeric(where: str, name: str, value: Any, advice: str = "") -> np.ndarray:
-    """``value`` as a float64 numpy array, or the sentence that says why it is not numbers."""
+# -- what users bring as numbers -------------------------------------------------------------------------
+_CURES = {
+    "text": "Encode words with sklearn.preprocessing.OneHotEncoder, or OrdinalEncoder where they have an order; "
+    "numbers written as text with .astype(float).",
+    "categories": "Encode them with sklearn.preprocessing.OneHotEncoder, or OrdinalEncoder where they have an order.",
+    "dates": "Use a number, such as the days since the first: (t - t.min()) / np.timedelta64(1, 'D').",
+    "time spans": "Use a number of some unit, such as days: t / np.timedelta64(1, 'D').",
+}
+_KINDS = {"U": "text", "S": "text", "T": "text", "M": "dates", "m": "time spans"}
+
+
+def holds(column: Any) -> str | None:
+    """What a column holds when it is not numbers, though some of it could be cast to them: a key of ``_CURES``."""
+    dtype = getattr(column, "dtype", None)
+    if getattr(dtype, "categories", None) is not None or str(dtype).startswith(("category", "Categorical", "Enum")):
+        return "categories"
+    if str(dtype).startswith("period"):
+        return "dates"
+    if getattr(dtype, "kind", "") in "biufc" and isinstance(dtype, np.dtype):
+        return None
+    values = np.asarray(column)
+    if values.dtype.kind != "O":
+        return _KINDS.get(values.dtype.kind)
+    for kinds, word in (
+        ((str, bytes), "text"),
+        ((np.datetime64, datetime.date, datetime.time), "dates"),
+        ((np.timedelta64, datetime.timedelta), "time spans"),
+    ):
+        if any(isinstance(entry, kinds) for entry in values.ravel().tolist() if type(entry) is not float):
+            return word
+    return None
+
+
+def table(where: str, value: Any, name: str = "X") -> Any:
+    """A table to be read as numbers: refused by column where it holds text, categories, dates or masked cells."""
+    if value is None or hasattr(value, "tocsr"):
+        return value
+    cells: Iterator[tuple[str, Any]]
+    value = unmasked(where, name, value)
+    if hasattr(value, "columns") and hasattr(value, "__getitem__"):
+        frame = value.items() if hasattr(value, "items") else ((column, value[column]) for column in value.columns)
+        cells = ((f"{name}[{column!r}]", entries) for column, entries in frame)
+    else:
+        try:
+            array = value if hasattr(value, "dtype") else np.asarray(value)
+        except ValueError:  # ragged: for others to say
+            return value
+        if str(array.dtype) == "object" and array.ndim == 2:
+            cells = ((f"{name}[:, {j}]", array[:, j]) for j in range(array.shape[1]))
+        else:
+            cells = iter([(name, array)])
+    for place, entries in cells:
+        word = holds(entries)
+        if word is not None:
+            raise problem(where, f"{place} holds {word}", "numbers", _CURES[word])
+    return value
+
+
+def unmasked(where: str, name: str, value: Any, missing: bool = False) -> Any:
+    """A masked array as a plain one: NaN where masked if ``missing`` is allowed, else refused where anything is."""
+    if not isinstance(value, np.ma.MaskedArray):
+        return value
+    mask = np.ma.getmaskarray(value)
+    if not mask.any():
+        return value.data
+    if not missing:
+        advice = "Fill in or leave out what is masked first."
+        raise problem(where, f"{name}{first(mask)} is masked", "a value in every entry", advice)
+    return np.where(mask, np.nan, numeric(where, name, value.data))
+
+
+def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool = False) -> np.ndarray:
+    """``value`` as a float64 numpy array, or the sentence that says why it is not numbers.
+
+    Missing entries of pandas are NaN. Masked ones are, too, where they may be ``missing``, and refused elsewhere.
+    """
     if hasattr(value, "tocsr"):
         raise problem(where, f"{name} is a scipy sparse matrix", "a dense array", "Use .toarray().")
+    value = unmasked(where, name, value, missing)
+    if hasattr(value, "columns"):
+        table(where, value, name)
+    word = None
     try:
-        if str(getattr(value, "dtype", "")) == "boolean":  # pandas: NA has no float of its own
-            value = value.astype("Float64")
         out = np.asarray(value)
-        if out.dtype.kind in "cSU":  # complex numbers and text would be converted, silently or not
-            raise TypeError
+        if out.dtype.kind not in "biuf":
+            word = holds(value if hasattr(value, "dtype") else out)
+            if word is not None or out.dtype.kind == "c":  # would be converted, silently or not
+                raise TypeError
+        if out.dtype.kind == "O" and hasattr(value, "to_numpy"):  # pandas: NA has no float of its own
+            return np.asarray(value.to_numpy(dtype=np.float64, na_value=np.nan))
         return np.asarray(out, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise problem(where, f"{name} is not an array of real numbers", "numbers in a regular shape", advice) from None
+    except (TypeError, ValueError, OverflowError):
+        what = f"{name} is not an array of real numbers"
+        if word in ("dates", "time spans"):
+            what, advice = f"{what} but holds {word}", _CURES[word]
+        elif word is not None and not advice:
+            advice = _CURES[word]
+        raise problem(where, what, "numbers in a regular shape", advice) from None
 
 
 def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.ndarray:
@@ -65,9 +164,11 @@ def finite(where: str, name: str, value: np.ndarray, advice: str = "") -> np.nda
     return value
 
 
-def vector(where: str, name: str, value: Any, length: int | None = None, advice: str = "") -> np.ndarray:
+def vector(
+    where: str, name: str, value: Any, length: int | None = None, advice: str = "", missing: bool = False
+) -> np.ndarray:
     """A scalar spread over ``length`` rows, or a vector that has that many."""
-    out = numeric(where, name, value)
+    out = numeric(where, name, value, missing=missing)
     if out.ndim == 0 and length is not None:
         out = np.full(length, float(out))
     if out.ndim != 1 or (length is not None and out.shape[0] != length):
@@ -104,16 +205,53 @@ def labels(where: str, name: str, value: np.ndarray, n_classes: int) -> None:
 
 
 def positive(where: str, name: str, value: Any, advice: str = "") -> Any:
-    """Every entry is finite and above zero."""
+    """Every entry is finite and above zero, and so is its square."""
+    value = numeric(where, name, value)
     bad = ~(np.isfinite(value) & (value > 0))
     if np.any(bad):
         got = f"{name} = {number(value)}" if np.ndim(value) == 0 else f"{name}{first_value(bad, value)}"
         raise problem(where, f"{got} is not a positive number", "values above 0", advice)
+    far = (value < 1e-150) | (value > 1e150)
+    if np.any(far):
+        got = f"{name} = {number(value)}" if np.ndim(value) == 0 else f"{name}{first_value(far, value)}"
+        raise problem(where, f"{got} cannot be squared in doubles", "1e-150 to 1e150", "Measure in other units.")
     return value
+
+
+def scalar(where: str, name: str, value: Any, low: float = -np.inf, high: float = np.inf, advice: str = "") -> float:
+    """One finite number, above ``low`` and below ``high``."""
+    out = numeric(where, name, value, advice)
+    if out.size != 1 or not (np.isfinite(out).all() and low < out.item() < high):
+        got = f"{name} = {out.item()!r}" if out.size == 1 else f"{name} has shape {out.shape}"
+        if np.isfinite(low) and np.isfinite(high):
+            raise problem(where, got, f"{number(low)} < {name} < {number(high)}", advice)
+        raise problem(where, got, "a finite number" + (f" above {number(low)}" if np.isfinite(low) else ""), advice)
+    return float(out.item())
+
+
+def count(where: str, name: str, value: Any, least: int = 0) -> int:
+    """A whole number, ``least`` or more."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not (real and least <= value < 2**53 and value == int(value)):
+        raise problem(where, f"{name} = {_short(value)}", f"an integer >= {least}")
+    return int(value)
 
 
 def choice(where: str, name: str, value: object, allowed: tuple[object, ...], advice: str = "") -> None:
     """``value`` is one of the allowed words."""
-    if value not in allowed:
+    if not isinstance(value, str | int | float | None) or value not in allowed:
         words = " or ".join(repr(a) for a in allowed)
-        raise problem(where, f"{name} = {value!r} is not known", words, advice)
+        raise problem(where, f"{name} = {_short(value)} is not known", words, advice)
+
+
+def instance(where: str, name: str, value: object, kind: type, such_as: str) -> None:
+    """``value`` is an instance of ``kind``; a class or anything else is refused."""
+    if not isinstance(value, kind):
+        got = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+        raise problem(where, f"{name} is {got}", f"a {kind.__name__} such as {such_as}")
+
+
+def _short(value: object) -> str:
+    """What the user wrote, or its kind where that is long."""
+    text = "" if isinstance(value, int) and abs(value) > 1e20 else repr(value)
+    return text if 0 < len(text) <= 60 and "\n" not in text else f"a {type(value).__name__}"

@@ -5,6 +5,9 @@ Commands import what they need when they run, so that ``--help`` is quick.
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -12,6 +15,20 @@ import click
 from . import __version__
 
 _TARGETS = ("glass", "germany", "volatility", "logistic")  # modules of fenchel.experiments
+
+
+@contextmanager
+def _writing_to(out: Path) -> Iterator[None]:
+    """A folder that can be written to, tried before the work begins; a missing library or a full disk in a sentence."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=out).close()
+        yield
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        advice = "Try another folder with --out."
+        raise click.ClickException(f"{out}: cannot be written to ({error.strerror or error}). {advice}") from error
 
 
 @click.group()
@@ -31,12 +48,10 @@ def main() -> None:
 @click.option("--quiet", is_flag=True, help="No progress display and no summary; print the path of the report only.")
 def demo(out: Path, quiet: bool) -> None:
     """Map a disease: deaths from oral cancer in the districts of Germany, with a report."""
-    try:
+    with _writing_to(out):
         from .experiments.demo import run
 
         run(out, progress=not quiet, quiet=quiet)
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
 
 
 @main.command()
@@ -65,13 +80,11 @@ def reproduce(targets: tuple[str, ...], quick: bool, out: Path, jobs: int, cap: 
     TARGET: glass, germany, volatility, logistic, or all (the default).
     """
     names = [name for name in _TARGETS if not targets or "all" in targets or name in targets]
-    try:
+    with _writing_to(out):
         from .experiments.common import Settings
         from .experiments.reproduce import reproduce as run
 
         run(names, Settings(quick=quick, jobs=jobs, cap=cap, seed=seed), out, quiet=quiet)
-    except ImportError as error:
-        raise click.ClickException(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
-from .checks import choice, problem
+from .checks import choice, instance, problem
 from .likelihoods.base import Likelihood
 from .linalg.threads import one_thread
 from .priors.base import Prior
@@ -79,12 +79,12 @@ def infer(
     >>> sol.converged, bool(sol.gap < 1e-6)
     (True, True)
     """
-    if not isinstance(likelihood, Likelihood):
-        raise problem("infer", f"likelihood is {_kind(likelihood)}", "a Likelihood such as Poisson()")
-    if not isinstance(prior, Prior):
-        raise problem("infer", f"prior is {_kind(prior)}", "a Prior such as DenseCovariance(K)")
+    instance("infer", "likelihood", likelihood, Likelihood, "Poisson()")
+    instance("infer", "prior", prior, Prior, "DenseCovariance(K)")
     solver = solver_for(likelihood, method)
-    if not (isinstance(tol, Real) and tol >= 0.0 and isinstance(max_iter, Integral) and max_iter >= 0):
+    if callback is not None and not callable(callback):
+        raise problem("infer", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
+    if not (isinstance(tol, Real) and 0.0 <= tol <= 1e300 and isinstance(max_iter, Integral) and max_iter >= 0):
         raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
     task = Problem(likelihood, prior, y, weights)
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
@@ -107,8 +107,3 @@ def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
             'Or use a bound with a dual, such as "tilted".' if "tilted" in likelihood.bounds else "",
         )
     return method
-
-
-def _kind(value: object) -> str:
-    """What the user passed, in words."""
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .checks import problem
+from .checks import count, problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.memory import physical_memory as _physical_memory
 from .priors.base import Factor, NewRows, Predictors
@@ -92,7 +92,7 @@ class Posterior:
                 "posterior.latent_covariance",
                 "the covariance of sparse latents is a full matrix",
                 "a DenseCovariance or Features prior",
-                "Use posterior.latent_variance, or posterior.sample for joint draws.",
+                "Use posterior.latent_variance, or posterior.sample_latents for joint draws.",
             )
         blocks = factor.latent_covariance()
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
@@ -153,10 +153,16 @@ class Posterior:
 
     def sample(self, size: int = 1, rng: Any = None) -> Array:
         """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
-        if int(size) != size or size < 0:
-            raise problem("posterior.sample", f"size = {size}", "an integer >= 0")
-        draws = self._joint_factor().sample(int(size), np.random.default_rng(rng))
+        draws = self._joint_factor().sample(count("posterior.sample", "size", size), np.random.default_rng(rng))
         return self._shaped(self._marginals[0][None, ...] + draws)
+
+    def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
+        """Joint draws of z: (size, L), or (size, L, C) for independent predictors. ``rng``: a Generator or a seed.
+
+        Of every prior, sparse and constrained ones too, whose draws keep to the constraints.
+        """
+        draws = self._factor.sample_latents(count("posterior.sample_latents", "size", size), np.random.default_rng(rng))
+        return self.latent_mean[None, ...] + draws
 
     def cavity(self) -> tuple[Array, Array]:
         """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.

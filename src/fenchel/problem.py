@@ -46,7 +46,7 @@ class Problem:
         self.likelihood, self.prior = likelihood, prior
         like = prior.like
         host = to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
-        self.y = numeric(likelihood.name, "y", host, LABELS)
+        self.y = numeric(likelihood.name, "y", host, LABELS, missing=True)
         self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
         self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, likelihood.coupled)
@@ -172,8 +172,9 @@ class Problem:
         with np.errstate(over="ignore", invalid="ignore"):
             terms = xp.sum(xp.abs(alpha * h) + xp.abs(point.lam * point.rho) / 2, axis=1) + self.weight * largest
             spread = float(xp.sum(alpha * alpha * self.predictors.variance))
-            square = float(xp.sum(terms * terms)) + point.elbo**2 + spread * (point.quadratic if weighted else spread)
-            total = _ROUNDINGS[0] * EPS * square**0.5 + _ROUNDINGS[1] * point.factor.log_det_rounding
+            square = float(xp.sum(terms * terms)) + spread * (point.quadratic if weighted else spread)
+            square += point.elbo * point.elbo  # a power of Python's floats would raise where it overflows
+            total = _ROUNDINGS[0] * EPS * float(np.sqrt(square)) + _ROUNDINGS[1] * point.factor.log_det_rounding
         return float(total) if total == total else np.inf
 
     # -- points ------------------------------------------------------------------------------------

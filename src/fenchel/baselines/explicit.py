@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import count
 from ..checks import problem as refusal
 from ..linalg.arrays import Array
 from ..posterior import Posterior
@@ -109,16 +110,21 @@ class ExplicitPosterior(Posterior):
         return np.asarray(root @ root.transpose(0, 2, 1))
 
     def sample(self, size: int = 1, rng: Any = None) -> Array:
-        if int(size) != size or size < 0:
-            raise refusal("posterior.sample", f"size = {size}", "an integer >= 0")
-        rng = np.random.default_rng(rng)
-        parts = self._seen(self._G)
-        shared = rng.standard_normal((parts[0].shape[1], int(size)))
-        draws = [part @ (shared if self._joint else rng.standard_normal((part.shape[1], int(size)))) for part in parts]
-        flat = [np.asarray(draw).T for draw in draws]
+        size = count("posterior.sample", "size", size)
+        flat = [draw.T for draw in self._draws(self._seen(self._G), size, rng)]
         n, C = self._everyone.n_observations, self._everyone.n_predictors
-        eta = flat[0].reshape(int(size), n, C) if len(flat) == 1 else np.stack(flat, axis=2)
+        eta = flat[0].reshape(size, n, C) if len(flat) == 1 else np.stack(flat, axis=2)
         return self._shaped(self._marginals[0][None, ...] + eta)
+
+    def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
+        draws = [draw.T for draw in self._draws(self._G, count("posterior.sample_latents", "size", size), rng)]
+        return self.latent_mean[None, ...] + (draws[0] if len(draws) == 1 else np.stack(draws, axis=2))
+
+    def _draws(self, roots: list[np.ndarray], size: int, rng: Any) -> list[np.ndarray]:
+        """Noise with covariance G G' of each block (R, size); joint roots share it."""
+        rng = np.random.default_rng(rng)
+        shared = rng.standard_normal((roots[0].shape[1], size))
+        return [np.asarray(G @ (shared if self._joint else rng.standard_normal((G.shape[1], size)))) for G in roots]
 
     def cavity(self) -> tuple[Array, Array]:
         if self._all.correlated:

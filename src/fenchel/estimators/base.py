@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import numeric, problem
+from ..checks import count, numeric, problem, scalar, table, unmasked
 from ..hyperparameters import Evidence, Family, Learned, learn
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
@@ -73,6 +73,7 @@ class LatentGaussianEstimator(BaseEstimator):
     ) -> None:
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._y_train, self._weights = y, weights
+        n_restarts = count(type(self).__name__, "n_restarts_optimizer", n_restarts)
         likelihood, family = self._model()
         options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
         options["progress"] = bool(getattr(self, "progress", False))
@@ -94,7 +95,7 @@ class LatentGaussianEstimator(BaseEstimator):
         return learn(likelihood, family, y, **options)
 
     def _inner_tol(self) -> float:
-        return float(getattr(self, "tol", 1e-10))
+        return scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10), low=-1e-300)
 
     def _keep(self, found: Learned, family: Family) -> None:
         self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
@@ -184,12 +185,29 @@ def _prior_slope(family: Family, theta: np.ndarray) -> np.ndarray:
     return np.concatenate([family.log_prior(theta[:n])[1], np.zeros(theta.size - n)])
 
 
+def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """scikit-learn's ``validate_data`` for X and y of numbers, which would cast text, categories and dates silently.
+
+    y may be labels of any kind, unless ``y_numeric``.
+    """
+    name = type(estimator).__name__
+    if not (y is None or isinstance(y, str)):
+        y = unmasked(name, "y", y)
+        if options.get("y_numeric") and getattr(y, "dtype", None) != np.complex128:  # scikit-learn's to refuse, after X
+            y = numeric(name, "y", y)
+    try:
+        return validation.validate_data(estimator, table(name, X), y, **options)
+    except OverflowError:
+        raise problem(name, "X holds a number beyond doubles", "numbers below 1e308") from None
+
+
 def weights_of(sample_weight: Any, X: Any) -> np.ndarray | None:
     """The user's weights, checked: (N,), or None for 1 everywhere."""
     if sample_weight is None:
         return None
     from sklearn.utils.validation import _check_sample_weight
 
+    sample_weight = numeric("fit", "sample_weight", sample_weight)
     return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
 
 

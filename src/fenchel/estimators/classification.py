@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, problem
+from ..checks import choice, problem, unmasked
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from .base import LatentGaussianEstimator, levels_of
@@ -120,7 +120,10 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """
         log_p = self.predict_log_proba(X)
         place = {label: k for k, label in enumerate(self.classes_.tolist())}
-        labels = np.asarray(y).tolist()
+        given = np.asarray(unmasked(type(self).__name__, "y", y), dtype=object if isinstance(y, list) else None)
+        if given.shape != log_p.shape[:1]:
+            raise problem(type(self).__name__, f"y has shape {given.shape}", f"({log_p.shape[0]},): one label a row")
+        labels = given.tolist()
         unknown = [label for label in labels if label not in place]
         if unknown:
             raise problem(

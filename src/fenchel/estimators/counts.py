@@ -73,7 +73,7 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         """The mean log predictive density of the counts (larger is better)."""
         check_is_fitted(self)
         h, rho = self._predictors(X)
-        y = np.asarray(y, dtype=np.float64)
+        y = vector(type(self).__name__, "y", y, h.shape[0])
         likelihood = Poisson(self._exposed(h, exposure), integer=False)
         density = np.asarray(likelihood.predictive_log_density(y, h, rho))
         return float(np.average(density, weights=sample_weight))

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, positive
 from ..hyperparameters import Evidence, Family, KernelCovariance
 from ..kernels import diagonal, evaluate
 from ..likelihoods.base import Likelihood
 from ..posterior import Posterior
-from .base import weights_of
+from .base import validate_data, weights_of
 from .classification import Classification
 from .counts import Counts
 from .large import announce

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import problem
+from ..checks import optional, problem
 from ..gmrf import as_adjacency
 
 _SPARSEST = 100  # steps without data to a step with data: beyond it the numbers count something finer than steps
@@ -23,9 +23,7 @@ def values(column: Any) -> list[Any]:
         return list(column.to_list())
     array = np.asarray(column)
     if array.dtype.kind == "M":
-        import pandas as pd
-
-        return list(pd.DatetimeIndex(array))
+        return list(optional("dates", "pandas").DatetimeIndex(array))
     return array.tolist() if array.ndim == 1 else [row.item() for row in array.ravel()]
 
 
@@ -124,12 +122,9 @@ def _times(where: str, name: Any, found: list[Any]) -> list[Any]:
             return times.tolist()
         raise problem(where, f"the times {name!r} are not equally spaced", "a regular grid", advice)
     if hasattr(found[0], "ordinal") and hasattr(found[0], "freq"):  # pandas Periods
-        import pandas as pd
-
-        return list(pd.period_range(min(found), max(found)))
+        return list(optional(where, "pandas").period_range(min(found), max(found)))
     if hasattr(found[0], "timestamp"):
-        import pandas as pd
-
+        pd = optional(where, "pandas")
         dates = pd.DatetimeIndex(sorted(found))
         whole = len(set(dates.day)) == 1 or bool(dates.is_month_end.all())  # months, quarters, years
         months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.float64))
@@ -152,8 +147,7 @@ def times_of(where: str, X: Any) -> np.ndarray:
     if out.ndim != 1:
         raise problem(where, f"X has shape {out.shape}", "times (N,) or (N, 1)", "Several series are several fits.")
     if out.dtype.kind not in "biufM":
-        import pandas as pd
-
+        pd = optional(where, "pandas")
         dates = [date.to_timestamp() if hasattr(date, "to_timestamp") else date for date in out]  # Periods too
         try:
             out = np.asarray(pd.to_datetime(dates, utc=True).tz_localize(None))

@@ -14,7 +14,7 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, numeric, positive, problem
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
@@ -24,7 +24,7 @@ from ..linalg import rows as passes
 from ..linalg.dense import semidefinite_root
 from ..linalg.standardized import Standardized
 from ..solvers.thinned import SHARE, is_enough, sample
-from .base import weights_of
+from .base import validate_data, weights_of
 from .classification import Classification
 from .counts import Counts
 from .responses import overall_level

@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from ..checks import choice, numeric
 from ..likelihoods.base import Likelihood
-from .base import weights_of
+from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
 from .linear import LinearModel
 from .responses import ORDERED, kind, read_response, some_rows

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import problem
+from ..checks import optional, problem
 from ..gmrf.columns import Columns
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
@@ -111,8 +111,7 @@ class EffectTables:
     def hyperparameters_(self) -> Any:
         """What was learned, in words: a pandas frame by effect and parameter."""
         check_is_fitted(self)
-        import pandas as pd
-
+        pd = optional("hyperparameters_", "pandas")
         rows = [(effect.name, *row) for effect, theta in self._thetas() for row in effect.readable(theta)]
         rows += readable(self.likelihood_)
         return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
@@ -124,8 +123,7 @@ def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | Non
     Where exp(effect) has a name, ``word``: "relative_risk" is its posterior mean, "rr_median" its median exp(mean);
     then its interval and its probability to exceed 1.
     """
-    import pandas as pd
-
+    pd = optional("effect_table", "pandas")
     if not 0.0 < level < 1.0:
         raise problem("effect_table", f"level = {level!r}", "a probability between 0 and 1")
     mean, variance = np.asarray(moments[0]), np.maximum(np.asarray(moments[1]), 0.0)

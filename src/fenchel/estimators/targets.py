@@ -128,7 +128,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         return float(np.average(density[seen], weights=None if weights is None else weights[seen]))
 
     def _scored(self, y: Any, n: int) -> np.ndarray:
-        return vector(type(self).__name__, "y", y, n)
+        return vector(type(self).__name__, "y", y, n, missing=True)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

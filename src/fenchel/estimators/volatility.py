@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import gmrf
-from ..checks import choice, numeric, positive, problem, vector
+from ..checks import choice, numeric, optional, positive, problem, scalar, vector
 from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
@@ -127,7 +127,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
             raise problem(name, f"{self.times_.size} times meet {y.size} returns", "one time a return")
         increasing(name, self.times_)
         for what in ("variance", "level_variance"):
-            positive(name, what, numeric(name, what, getattr(self, what)))
+            positive(name, what, scalar(name, what, getattr(self, what)))
         self._level = float(np.log(np.nanmean(y**2)))
         self._learn(y, None, self.learn, self.n_restarts, self.random_state)
         self.variance_, self.phi_ = float(np.exp(self.theta_[0])), float(np.tanh(self.theta_[1] / 2))
@@ -222,8 +222,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         Under the approximation at the learned parameters; the uncertainty of mu and of the last state is in.
         """
         check_is_fitted(self)
-        import pandas as pd
-
+        pd = optional("forecast", "pandas")
         q = levels_of(type(self).__name__, quantiles)
         h, rho = self._at_steps(self._ahead(steps))
         with np.errstate(over="ignore"):
@@ -280,7 +279,8 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         check_is_fitted(self)
         X, y = (None, X) if y is None else (X, y)
         h, rho = self._predictors(X)
-        density = StochasticVolatility().predictive_log_density(vector(type(self).__name__, "y", y, h.size), h, rho)
+        y = vector(type(self).__name__, "y", y, h.size, missing=True)
+        density = StochasticVolatility().predictive_log_density(y, h, rho)
         return float(np.nanmean(np.asarray(density)))
 
     def __sklearn_tags__(self) -> Any:
@@ -290,9 +290,9 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
 
 
 def _returns(where: str, y: Any) -> np.ndarray:
-    if hasattr(y, "iloc"):  # pandas, its nullable columns too
-        y = y.to_numpy(np.float64, na_value=np.nan)
-    values = numeric(where, "y", check_array(y, dtype=None, ensure_2d=False, ensure_all_finite=False, input_name="y"))
+    if y is not None and not str(getattr(y, "dtype", "")).startswith("complex"):  # which scikit-learn refuses
+        y = numeric(where, "y", y, missing=True)
+    values = check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=False, input_name="y")
     y = vector(where, "y", values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values)
     seen = y[~np.isnan(y)]
     if seen.size < 2 or not (seen != 0.0).any():

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..checks import scalar
 from ..hyperparameters.base import Family
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
@@ -101,4 +102,5 @@ def scaled(structure: Any, name: str, start: float, **options: Any) -> MarkovFie
         Q = np.exp(theta[0]) * R
         return Q, [Q]
 
-    return MarkovField(build, [np.log(start)], [name], **options)
+    precision = scalar("gmrf", name.removeprefix("log "), start, 0.0)
+    return MarkovField(build, [np.log(precision)], [name], **options)

@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import problem
+from ..checks import count, numeric, problem, scalar
 from .base import MarkovField, scaled
 
 
 def _length(where: str, n: int, least: int) -> int:
-    if int(n) != n or n < least:
-        raise problem(where, f"n = {n}", f"an integer >= {least}")
-    return int(n)
+    return count(where, "n", n, least)
 
 
 def iid(n: int, precision: float = 1.0) -> MarkovField:
@@ -53,6 +51,7 @@ def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
 def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
     """A stationary autoregression with marginal variance e^theta_1 and phi = tanh(theta_2 / 2)."""
     n = _length("ar1", n, 2)
+    phi, variance = scalar("ar1", "phi", phi), scalar("ar1", "variance", variance)
     if not -1.0 < phi < 1.0 or not variance > 0.0:
         raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")
     inner = sp.diags_array(np.r_[0.0, np.ones(n - 2), 0.0])
@@ -72,4 +71,8 @@ def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
 
 def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:
     """Q = k R for a structure matrix of your own; constraints fix its null space if it has one."""
+    if not hasattr(structure, "tocsr"):
+        structure = numeric("generic", "structure", structure)
+        if structure.ndim != 2:
+            raise problem("generic", f"structure has shape {structure.shape}", "(n, n)")
     return scaled(structure, "log precision", precision, constraints=constraints)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import problem
+from ..checks import count, problem, scalar
 from ..priors.sparse import SparsePrecision
 from .base import MarkovField, scaled
 from .graphs import as_adjacency, laplacian
@@ -57,7 +59,8 @@ def bym(graph: Any, precision_u: float = 1.0, precision_v: float = 1.0, n: int |
         k = np.exp(theta)
         return (k[0], k[1]), ((k[0], 0.0), (0.0, k[1]))
 
-    start = [np.log(precision_u), np.log(precision_v)]
+    rates_of = {"precision_u": precision_u, "precision_v": precision_v}
+    start = [np.log(scalar("bym", name, value, 0.0)) for name, value in rates_of.items()]
     return _sum_of_two(R, C, rates, start, ["log precision u", "log precision v"])
 
 
@@ -67,8 +70,7 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
     The ICAR is scaled so that the geometric mean of its marginal variances is 1 in every component (Riebler et al.),
     which makes k and phi mean the same on every graph.
     """
-    if not 0.0 < phi < 1.0:
-        raise problem("bym2", f"phi = {phi}", "0 < phi < 1")
+    phi, precision = scalar("bym2", "phi", phi, 0.0, 1.0), scalar("bym2", "precision", precision, 0.0)
     R, C = _structure(graph, n)
     if C.size:
         variance = SparsePrecision(R, constraints=C).factor.inverse_diagonal()
@@ -87,8 +89,7 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
 
 def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None = None) -> MarkovField:
     """Leroux: Q = k [(1 - rho) I + rho (D - A)], proper for 0 <= rho < 1; theta = (log k, logit rho)."""
-    if not 0.0 < rho < 1.0:
-        raise problem("leroux", f"rho = {rho}", "0 < rho < 1")
+    rho, precision = scalar("leroux", "rho", rho, 0.0, 1.0), scalar("leroux", "precision", precision, 0.0)
     L = laplacian(as_adjacency(graph, n))
     eye = sp.eye_array(L.shape[0], format="csc")
 
@@ -106,6 +107,14 @@ def _line(m: int) -> Any:
     return sp.diags_array([off, np.r_[1.0, 2 * np.ones(m - 2), 1.0], off], offsets=[-1, 0, 1])
 
 
+def _shape(where: str, shape: Any) -> tuple[int, int]:
+    """(rows, columns) of a regular grid."""
+    sides = shape if isinstance(shape, Sequence | np.ndarray) and len(shape) == 2 else ()
+    if len(sides) != 2 or any(np.ndim(side) or not isinstance(side, Real) or side < 2 for side in sides):
+        raise problem(where, f"shape = {shape!r}", "(rows, columns), at least two of each")
+    return count(where, "rows", sides[0], 2), count(where, "columns", sides[1], 2)
+
+
 def _grid(rows: int, columns: int) -> sp.csc_array:
     """The five-point Laplacian of a regular grid, row by row."""
     return sp.csc_array(sp.kron(_line(rows), sp.eye_array(columns)) + sp.kron(sp.eye_array(rows), _line(columns)))
@@ -113,9 +122,7 @@ def _grid(rows: int, columns: int) -> sp.csc_array:
 
 def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
     """A first-order intrinsic field on a regular grid: neighbours differ by N(0, 1/k), the sum is zero."""
-    rows, columns = shape
-    if rows < 2 or columns < 2:
-        raise problem("lattice", f"shape = {shape}", "at least two rows and two columns")
+    rows, columns = _shape("lattice", shape)
     return scaled(_grid(rows, columns), "log precision", precision, constraints=np.ones((1, rows * columns)))
 
 
@@ -127,12 +134,9 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
     ten steps to a range, 1.3 % more at twenty.
     theta = (log variance, log range).
     """
-    rows, columns = shape
-    if rows < 2 or columns < 2 or not (range > 0 and variance > 0 and spacing > 0):
-        raise problem(
-            "matern", f"shape = {shape}, range = {range}, variance = {variance}", "a grid and positive numbers"
-        )
-
+    rows, columns = _shape("matern", shape)
+    range, variance = scalar("matern", "range", range, 0.0), scalar("matern", "variance", variance, 0.0)
+    spacing = scalar("matern", "spacing", spacing, 0.0)
     eye, G = sp.eye_array(rows * columns, format="csc"), _grid(rows, columns) / spacing**2
     GG = sp.csc_array(G @ G)
 

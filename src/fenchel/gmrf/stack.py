@@ -99,7 +99,10 @@ def stack(
     >>> bool(0.03 < mean[1] < 0.05)
     True
     """
-    parts = [(field, _design(i, field, where)) for i, (field, where) in enumerate(effects)]
+    pairs = list(effects) if hasattr(effects, "__iter__") else [()]
+    if not all(isinstance(p, list | tuple) and len(p) == 2 and isinstance(p[0], MarkovField) for p in pairs):
+        raise problem("stack", "effects is not a list of pairs", "[(field, where), ...], such as [(rw1(n), t)]")
+    parts = [(field, _design(i, field, where)) for i, (field, where) in enumerate(pairs)]
     sizes = {W.shape[0] for _, W in parts} | (set() if fixed is None else {np.shape(fixed)[0]})
     if len(sizes) != 1:
         raise problem("stack", f"the parts have {sorted(sizes)} rows", "one row an observation in each of them")

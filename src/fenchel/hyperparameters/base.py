@@ -9,9 +9,11 @@ against this class alone. theta is unconstrained up to ``bounds``; positive para
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
+from ..checks import numeric, problem
 from ..priors.base import Prior
 from ..solvers.solution import Solution
 
@@ -52,3 +54,12 @@ class Family(ABC):
     @abstractmethod
     def example(cls, rng: np.random.Generator, n: int) -> Family:
         """A small family over n rows: the contract tests run on it."""
+
+
+def log_bounds(where: str, bounds: Any) -> np.ndarray:
+    """The logs (1, 2) of a pair of positive numbers, the lower one first."""
+    pair = numeric(where, "bounds", bounds)
+    if pair.shape != (2,) or not 0.0 < pair[0] <= pair[1] < np.inf:
+        got = f"bounds = {pair.tolist()}" if pair.size <= 2 else f"bounds has shape {pair.shape}"
+        raise problem(where, got, "two finite numbers above 0, the smaller one first")
+    return np.asarray(np.log(pair)[None, :])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import numeric, problem
+from ..checks import count, instance, numeric, problem, scalar
 from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
@@ -89,6 +89,14 @@ def grid(
     >>> found.elbo.shape, bool(found.certified < 1e-8)
     ((3,), True)
     """
+    instance("grid", "likelihood", likelihood, Likelihood, "Poisson()")
+    instance("grid", "family", family, Family, "KernelCovariance(kernel, X)")
+    if not hasattr(axes, "__iter__"):
+        raise problem("grid", f"axes is a {type(axes).__name__}", "a list of vectors, one for each hyperparameter")
+    if tick is not None and not callable(tick):
+        raise problem("grid", f"tick is a {type(tick).__name__}", "a function of (done, total), or None")
+    jobs = jobs if isinstance(jobs, int) and -1 <= jobs < 0 else count("grid", "jobs", jobs, 1)
+    drop = None if drop is None else scalar("grid", "drop", drop)
     values = [np.atleast_1d(numeric("grid", f"axes[{i}]", axis)) for i, axis in enumerate(axes)]
     if len(values) != family.theta.size or any(v.ndim != 1 or v.size == 0 for v in values):
         got = f"axes of shapes {[v.shape for v in values]}"

@@ -53,6 +53,9 @@ class KernelCovariance(Family):
         log_prior: Any = None,
         level: float = 0.0,
     ) -> None:
+        if not hasattr(kernel, "clone_with_theta"):
+            got = f"kernel is a {type(kernel).__name__}"
+            raise problem("KernelCovariance", got, "a kernel of sklearn.gaussian_process.kernels, such as RBF(1.0)")
         refuse_compound(kernel)
         X = finite("KernelCovariance", "X", numeric("KernelCovariance", "X", X))
         if X.ndim != 2:

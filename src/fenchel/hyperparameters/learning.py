@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from ..checks import Refusal, problem
+from ..checks import Refusal, count, instance, numeric, problem, scalar
 from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
@@ -92,6 +92,8 @@ class Evidence:
         own: bool = True,
         progress: bool = False,
     ) -> None:
+        instance("learn", "likelihood", likelihood, Likelihood, "Poisson()")
+        instance("learn", "family", family, Family, "KernelCovariance(kernel, X)")
         self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
         self.tol, self.max_iter, self.progress = tol, max_iter, progress
         self.on_iteration: Callable[[dict[str, float]], Any] | None = None  # hears the iterations of every fit
@@ -244,7 +246,11 @@ def learn(
     """
     evidence = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood)
     lower, upper = evidence.bounds.T
-    first = evidence.start if theta is None else np.asarray(theta, dtype=np.float64)
+    first = evidence.start if theta is None else numeric("learn", "theta", theta)
+    n_restarts, max_iter = count("learn", "n_restarts", n_restarts), count("learn", "max_iter", max_iter)
+    gtol = scalar("learn", "gtol", gtol, 0.0)
+    if callback is not None and not callable(callback):
+        raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     if first.shape != evidence.start.shape or not np.isfinite(first).all():
         got = f"theta has shape {first.shape}"
         raise problem(
@@ -351,6 +357,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
     certify()
     assert best is not None
     value, theta, gradient, solution = best
+    solution = solution.judged_by(evidence.tol)
     first, likelihood = evidence.split(theta)
     slope_left = evidence.rising(theta, gradient)
     rounded = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2

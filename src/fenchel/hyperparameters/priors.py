@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks import problem
+from ..checks import problem, scalar
 
 LogPrior = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -31,8 +31,8 @@ class ScalarPrior(ABC):
 
 
 def _level(where: str, u: float, probability: float) -> None:
-    if not (u > 0.0 and 0.0 < probability < 1.0):
-        raise problem(where, f"u = {u!r}, probability = {probability!r}", "u > 0 and a probability in (0, 1)")
+    scalar(where, "u", u, 0.0)
+    scalar(where, "probability", probability, 0.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import scalar
 from ..linalg.arrays import Array, namespace
 from ..priors.base import Prior
 from ..priors.dense import DenseCovariance
 from ..solvers.solution import Solution
-from .base import Family
+from .base import Family, log_bounds
 
 
 class ScaledCovariance(Family):
@@ -48,8 +49,8 @@ class ScaledCovariance(Family):
         bounds: tuple[float, float] = (1e-5, 1e5),
     ) -> None:
         self.base = DenseCovariance(covariance, mean, design, offset)
-        self._theta = np.log(np.array([float(variance)]))
-        self._bounds = np.log(np.array([bounds], dtype=np.float64))
+        self._theta = np.log(np.array([scalar("ScaledCovariance", "variance", variance, 0.0)]))
+        self._bounds = log_bounds("ScaledCovariance", bounds)
 
     @property
     def theta(self) -> np.ndarray:

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import positive, problem
+from ..checks import numeric, positive, problem, vector
 from ..linalg.arrays import to_numpy
 from ..priors.features import Features
 from ..solvers.solution import Solution
-from .base import Family
+from .base import Family, log_bounds
 
 
 class WeightVariances(Family):
@@ -54,14 +54,18 @@ class WeightVariances(Family):
         bounds: tuple[float, float] = (1e-6, 1e6),
         log_prior: Any = None,
     ) -> None:
-        L = int(design.shape[1])
         self.base = Features(design, 1.0, mean, offset)
-        self.groups = np.zeros(L, dtype=int) if groups is None else np.asarray(groups, dtype=int)
-        if self.groups.shape != (L,):
-            raise problem("WeightVariances", f"groups has shape {self.groups.shape}", f"({L},): one a weight")
-        self.variance = np.broadcast_to(positive("WeightVariances", "variance", np.asarray(variance, float)), (L,))
+        L = int(self.base.design.shape[1])
+        given = np.zeros(L) if groups is None else numeric("WeightVariances", "groups", groups)
+        if given.shape != (L,) or not (np.abs(given) < 2**31).all():
+            got = f"groups has shape {given.shape}" if given.shape != (L,) else "groups holds others than whole numbers"
+            raise problem("WeightVariances", got, f"({L},): one a weight")
+        self.groups = given.astype(int)
+        self.variance = np.broadcast_to(
+            positive("WeightVariances", "variance", vector("WeightVariances", "variance", variance, L)), (L,)
+        )
         self.n_groups = int(self.groups.max(initial=-1)) + 1
-        self._bounds = np.tile(np.log(np.asarray(bounds, dtype=np.float64)), (self.n_groups, 1))
+        self._bounds = np.tile(log_bounds("WeightVariances", bounds), (self.n_groups, 1))
         self._log_prior = log_prior
 
     @property

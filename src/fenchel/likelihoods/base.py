@@ -81,7 +81,7 @@ class Likelihood(ABC):
 
     def prepare(self, y: Any, weights: Any = None) -> dict[str, np.ndarray]:
         """Check ``y`` and ``weights``; return the rows, with unobserved ones at weight 0."""
-        y = numeric(self.name, "y", y, LABELS)
+        y = numeric(self.name, "y", y, LABELS, missing=True)
         if y.ndim != 1 or y.shape[0] == 0:
             raise problem(
                 self.name,

@@ -290,7 +290,7 @@ class Mixed(Likelihood):
         return self._by_part(h, lambda part, mine: part.predictive_variance(h[mine, 0], rho[mine, 0], rng))
 
     def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
-        y, h, rho = numeric(self.name, "y", y), to_numpy(column(h)), to_numpy(column(rho))
+        y, h, rho = numeric(self.name, "y", y, missing=True), to_numpy(column(h)), to_numpy(column(rho))
 
         def one(part: Likelihood, mine: np.ndarray) -> Array:
             C = part.n_predictors

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, labels, problem
+from ..checks import choice, count, labels
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.functions import log_mean_exp_excess
 from .base import Likelihood, Rows, column, is_short
@@ -55,10 +55,8 @@ class MultinomialLogit(Likelihood):
     ) -> None:
         choice(self.name, "bound", bound, self.bounds)
         choice(self.name, "reference", reference, ("last", None))
-        if int(n_classes) != n_classes or n_classes < 2:
-            raise problem(self.name, f"n_classes = {n_classes}", "an integer >= 2")
-        self.n_classes, self.reference, self.bound = int(n_classes), reference, bound
-        self.n_draws = int(n_draws)
+        self.n_classes, self.reference, self.bound = count(self.name, "n_classes", n_classes, 2), reference, bound
+        self.n_draws = count(self.name, "n_draws", n_draws, 1)
         self.n_predictors = self.n_classes - (reference == "last")
         self.layout = tuple(range(self.n_predictors))
         self.domain = Domain(lower=0.0, total=1.0, exactly=reference is None)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma, gammaln
 
-from ..checks import positive, problem, vector
+from ..checks import number, positive, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Rows
 from .logistic_noise import LogisticNoise
@@ -65,6 +65,8 @@ class StudentT(NoiseLikelihood):
     ) -> None:
         super().__init__(scale, bound)
         self.df = float(positive(self.name, "df", vector(self.name, "df", df, 1)[0]))
+        if self.df < 1e-3:
+            raise problem(self.name, f"df = {number(self.df)}", "0.001 or more degrees of freedom")
         if learn_df and self.df <= 1.0:
             raise problem(
                 self.name, f"df = {self.df:g} with learn_df=True", "df above 1", "Learn the scale alone for a Cauchy."
@@ -150,7 +152,8 @@ class StudentT(NoiseLikelihood):
     def unit_log_predictive(self, a: Array, v: Array) -> Array:
         xp, nu = namespace(a), self.df
         # right: where nu/2 (l + 1 - e^l) is negligible; left: below the outlier's own weight, (nu+1) / (a^2 + v + nu)
-        widest = float(xp.max(a * a + v)) + nu
+        spread = a * a + v  # may overflow: such rows have density 0
+        widest = float(xp.max(xp.where(xp.isfinite(spread), spread, xp.zeros_like(spread)))) + nu
         upper = math.log1p(3.0 * math.sqrt(_NEGLIGIBLE / nu) + 3.0 * _NEGLIGIBLE / nu)
         lower = -math.log(widest / nu) - 2.0 * _NEGLIGIBLE / (nu + 1.0) - 3.0 * math.sqrt(_NEGLIGIBLE / nu)
         n = math.ceil((upper - lower) / min(_SPACING, 0.35 * math.sqrt(2.0 / nu)))

@@ -7,15 +7,19 @@ Cholesky with a selected inverse, hence these pages.
     invert      top down: Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 - Y' Z21, Z22 read from the parent's front
 
 The second is Takahashi's recursion in blocks: the inverse on the pattern of L, at about the cost of the first.
+
+Products go through ``np.dot(a, b, out)`` and everything else is a plain loop: slices assigned to slices and arrays made
+on the way doubled the time numba takes to compile this file.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def small_cholesky(A):
     """L of A = L L' in the lower triangle of A; returns the first bad pivot, or -1."""
     w = A.shape[0]
@@ -35,7 +39,7 @@ def small_cholesky(A):
     return -1
 
 
-@njit(cache=True)
+@compiled
 def lower_inverse(L, out):
     """L^-1 of a lower triangle into the square ``out``, zeros above."""
     w = L.shape[0]
@@ -51,7 +55,7 @@ def lower_inverse(L, out):
             out[i, j] = -s * d
 
 
-@njit(cache=True)
+@compiled
 def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak):
     """Factorise the panels x in place; the inverses of their diagonal blocks go to ``inverse``. Bad column or -1."""
     m = start.size - 1
@@ -65,7 +69,9 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_p
         w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
         F = x[panel[k] : panel[k] + (w + r) * w].reshape(w + r, w)
         U = stack[top : top + r * r].reshape(r, r)
-        U[:, :] = 0.0
+        for i in range(r):
+            for j in range(r):
+                U[i, j] = 0.0
         base = top
         c = first_child[k]
         while c != -1:  # extend-add
@@ -113,7 +119,9 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_p
                 if scratch.size < need:
                     scratch = np.empty(2 * need)
                 T = scratch[: r * w].reshape(r, w)
-                T[:, :] = B
+                for i in range(r):
+                    for j in range(w):
+                        T[i, j] = B[i, j]
                 np.dot(T, Linv.T, B)
                 if r * w < 64:
                     for i in range(r):
@@ -139,30 +147,50 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_p
     return -1
 
 
-@njit(cache=True)
+@compiled
 def blocked_cholesky(A):
     """Cholesky of a full symmetric A by blocks of 48 columns, lower triangle in place."""
     w = A.shape[0]
     step = 48
+    block, inverse = np.empty(step * step), np.empty(step * step)
+    below, update = np.empty(2 * w * step), np.empty(w * step)
     for a in range(0, w, step):
         b = min(w, a + step)
-        D = np.ascontiguousarray(A[a:b, a:b])
+        k, r = b - a, w - b
+        D = block[: k * k].reshape(k, k)
+        for i in range(k):
+            for j in range(k):
+                D[i, j] = A[a + i, a + j]
         bad = small_cholesky(D)
         if bad >= 0:
             return a + bad
-        A[a:b, a:b] = D
-        if b < w:
-            inv = np.empty((b - a, b - a))
-            lower_inverse(D, inv)
-            P = np.dot(np.ascontiguousarray(A[b:, a:b]), inv.T)
-            A[b:, a:b] = P
-            for c in range(b, w, step):
-                e = min(w, c + step)
-                A[c:, c:e] -= np.dot(P[c - b :], P[c - b : e - b].T)
+        for i in range(k):
+            for j in range(i + 1):
+                A[a + i, a + j] = D[i, j]
+        if r == 0:
+            break
+        inv = inverse[: k * k].reshape(k, k)
+        lower_inverse(D, inv)
+        B = below[: r * k].reshape(r, k)
+        P = below[r * k : 2 * r * k].reshape(r, k)
+        for i in range(r):
+            for j in range(k):
+                B[i, j] = A[b + i, a + j]
+        np.dot(B, inv.T, P)
+        for i in range(r):
+            for j in range(k):
+                A[b + i, a + j] = P[i, j]
+        for c in range(0, r, step):
+            e = min(r, c + step)
+            G = update[: (r - c) * (e - c)].reshape(r - c, e - c)
+            np.dot(P[c:], P[c:e].T, G)
+            for i in range(r - c):
+                for j in range(e - c):
+                    A[b + c + i, b + c + j] -= G[i, j]
     return -1
 
 
-@njit(cache=True)
+@compiled
 def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, down_peak):
     """The inverse on the pattern of L, as panels laid out like x."""
     m = start.size - 1
@@ -170,6 +198,8 @@ def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_pt
     stack = np.empty(max(1, down_peak))
     where = np.zeros(m, np.int64)
     ends = np.zeros(m, np.int64)
+    scratch = np.empty(1)
+    Z22 = scratch.reshape(1, 1)
     for k in range(m - 1, -1, -1):
         w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
         size = w + r
@@ -180,63 +210,98 @@ def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_pt
         F = x[panel[k] : panel[k] + size * w].reshape(size, w)
         Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
         out = z[panel[k] : panel[k] + size * w].reshape(size, w)
-        Z11 = np.dot(Linv.T, Linv)
+        need = 2 * w * w + 2 * r * w + r * r
+        if scratch.size < need:
+            scratch = np.empty(2 * need)
+        Z11 = scratch[: w * w].reshape(w, w)
+        np.dot(Linv.T, Linv, Z11)
         if r > 0:
+            at = w * w
+            inner = scratch[at : at + w * w].reshape(w, w)
+            at += w * w
+            Y = scratch[at : at + r * w].reshape(r, w)
+            at += r * w
+            Z21 = scratch[at : at + r * w].reshape(r, w)
+            at += r * w
+            Z22 = scratch[at : at + r * r].reshape(r, r)
             full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
             P = stack[where[up] : where[up] + full * full].reshape(full, full)
             rel = relative[ptr[k] : ptr[k + 1]]
-            Z22 = np.empty((r, r))
             for i in range(r):
                 a = rel[i]
                 for j in range(r):
                     Z22[i, j] = P[a, rel[j]]
-            Y = np.dot(F[w:], Linv)
-            Z21 = np.dot(Z22, Y)
-            Z11 += np.dot(Y.T, Z21)
+            np.dot(F[w:], Linv, Y)
+            np.dot(Z22, Y, Z21)
+            np.dot(Y.T, Z21, inner)
+            for i in range(w):
+                for j in range(w):
+                    Z11[i, j] += inner[i, j]
             for i in range(r):
                 for j in range(w):
                     out[w + i, j] = -Z21[i, j]
-            if children[k] > 0:
-                Q = stack[base : base + size * size].reshape(size, size)
-                Q[w:, w:] = Z22
-                Q[w:, :w] = -Z21
-                Q[:w, w:] = -Z21.T
-        elif children[k] > 0:
-            Q = stack[base : base + size * size].reshape(size, size)
-        out[:w, :] = Z11
+        for i in range(w):
+            for j in range(w):
+                out[i, j] = Z11[i, j]
         if children[k] > 0:
-            Q[:w, :w] = Z11
+            Q = stack[base : base + size * size].reshape(size, size)
+            for i in range(size):
+                for j in range(w):
+                    Q[i, j] = out[i, j]
+            for i in range(r):
+                for j in range(w):
+                    Q[j, w + i] = out[w + i, j]
+                for j in range(r):
+                    Q[w + i, w + j] = Z22[i, j]
             where[k] = base
             ends[k] = base + size * size
     return z
 
 
-@njit(cache=True)
+@compiled
 def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, backward):
     """L^-1 b and then L^-T b, as asked, for b (n, k), in place."""
-    m = start.size - 1
+    m, columns = start.size - 1, b.shape[1]
+    tallest = 0
+    for k in range(m):
+        tallest = max(tallest, start[k + 1] - start[k] + ptr[k + 1] - ptr[k])
+    scratch = np.empty(2 * tallest * columns)
     if forward:
         for k in range(m):
-            a, e = start[k], start[k + 1]
-            w, r = e - a, ptr[k + 1] - ptr[k]
+            a = start[k]
+            w, r = start[k + 1] - a, ptr[k + 1] - ptr[k]
             Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
-            y = np.dot(Linv, np.ascontiguousarray(b[a:e]))
-            b[a:e] = y
+            y = scratch[: w * columns].reshape(w, columns)
+            np.dot(Linv, b[a : a + w], y)
+            for i in range(w):
+                for j in range(columns):
+                    b[a + i, j] = y[i, j]
             if r > 0:
                 F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
-                t = np.dot(F, y)
+                t = scratch[w * columns : (w + r) * columns].reshape(r, columns)
+                np.dot(F, y, t)
                 for i in range(r):
-                    b[rows[ptr[k] + i]] -= t[i]
+                    row = rows[ptr[k] + i]
+                    for j in range(columns):
+                        b[row, j] -= t[i, j]
     if backward:
         for k in range(m - 1, -1, -1):
-            a, e = start[k], start[k + 1]
-            w, r = e - a, ptr[k + 1] - ptr[k]
+            a = start[k]
+            w, r = start[k + 1] - a, ptr[k + 1] - ptr[k]
             Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
-            y = np.ascontiguousarray(b[a:e])
+            y = scratch[: w * columns].reshape(w, columns)
+            for i in range(w):
+                for j in range(columns):
+                    y[i, j] = 0.0
             if r > 0:
                 F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
-                t = np.empty((r, b.shape[1]))
+                t = scratch[w * columns : (w + r) * columns].reshape(r, columns)
                 for i in range(r):
-                    t[i] = b[rows[ptr[k] + i]]
-                y = y - np.dot(F.T, t)
-            b[a:e] = np.dot(Linv.T, y)
+                    row = rows[ptr[k] + i]
+                    for j in range(columns):
+                        t[i, j] = b[row, j]
+                np.dot(F.T, t, y)
+            for i in range(w):
+                for j in range(columns):
+                    y[i, j] = b[a + i, j] - y[i, j]
+            np.dot(Linv.T, y, b[a : a + w])

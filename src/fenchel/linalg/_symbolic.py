@@ -2,15 +2,19 @@
 
 Columns are ordered so that the elimination tree is postordered, and grouped into supernodes: runs of w columns that
 share the r rows below them. Its panel is (w + r) x w, and its rows stand at known places in the parent's front.
+
+Plain loops over plain arrays: a slice assigned to a slice brings numba's formatting of its error message along, which
+takes longer to compile than all of this file.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiled import compiled
 
 
-@njit(cache=True)
+@compiled
 def elimination_tree(indptr, indices):
     """Parents (Liu) of a symmetric matrix given by its full pattern, -1 at roots."""
     n = indptr.size - 1
@@ -28,7 +32,7 @@ def elimination_tree(indptr, indices):
     return parent
 
 
-@njit(cache=True)
+@compiled
 def postorder(parent):
     """An order of the nodes in which children come before parents and subtrees are contiguous."""
     n = parent.size
@@ -60,7 +64,7 @@ def postorder(parent):
     return out
 
 
-@njit(cache=True)
+@compiled
 def column_counts(indptr, indices, parent):
     """Entries of each column of L, its diagonal included: every row walks its subtree once, O(nnz L)."""
     n = parent.size
@@ -79,7 +83,7 @@ def column_counts(indptr, indices, parent):
     return count
 
 
-@njit(cache=True)
+@compiled
 def fundamental_supernodes(parent, count):
     """First columns of the runs whose columns nest exactly, with n at the end."""
     n = parent.size
@@ -93,7 +97,7 @@ def fundamental_supernodes(parent, count):
     return start[: k + 1]
 
 
-@njit(cache=True)
+@compiled
 def worth_merging(width, zeros, size):
     """Whether stored zeros are cheaper than another small panel."""
     if width <= 8:
@@ -103,16 +107,18 @@ def worth_merging(width, zeros, size):
     return zeros <= 0.08 * size
 
 
-@njit(cache=True)
+@compiled
 def supernodes(indptr, indices, start, total):
-    """Merge fundamental supernodes where it pays; return first columns, row pointers and rows below.
+    """Merge fundamental supernodes where it pays; return first columns, row pointers and rows below, in no order.
 
-    ``total`` bounds the rows of all fundamental supernodes.
+    ``total`` bounds the rows of all fundamental supernodes. The rows are sorted by the caller: numba would compile a
+    sort of its own for most of a second.
     """
     n = indptr.size - 1
     m = start.size - 1
     rows = np.empty(total, np.int64)
     rows_start = np.zeros(m + 1, np.int64)
+    lowest = np.full(m, n, np.int64)  # of the rows below
     mark = np.full(n, -1, np.int64)
     owner = np.empty(n, np.int64)
     for k in range(m):
@@ -140,10 +146,11 @@ def supernodes(indptr, indices, start, total):
                     rows[p] = i
                     p += 1
             c = child_next[c]
-        rows[rows_start[k] : p].sort()
         rows_start[k + 1] = p
+        for q in range(rows_start[k], p):
+            lowest[k] = min(lowest[k], rows[q])
         if p > rows_start[k]:
-            up = owner[rows[rows_start[k]]]
+            up = owner[lowest[k]]
             child_next[k] = child_head[up]
             child_head[up] = k
     # a supernode may swallow the one just before it, if that is its child: the union keeps the parent's rows
@@ -156,7 +163,7 @@ def supernodes(indptr, indices, start, total):
         a, true = start[k], w * (w + 1) / 2.0 + w * r
         while top >= 0:
             c = source[top]
-            if rows_start[c + 1] == rows_start[c] or rows[rows_start[c]] >= start[k + 1]:
+            if lowest[c] >= start[k + 1]:  # no rows below, or in a later supernode
                 break
             width = start[k + 1] - first[top]
             size = width * (width + 1) / 2.0 + width * r
@@ -176,11 +183,12 @@ def supernodes(indptr, indices, start, total):
     out_start[count] = n
     out_rows = np.empty(out_ptr[count], np.int64)
     for k in range(count):
-        out_rows[out_ptr[k] : out_ptr[k + 1]] = rows[rows_start[source[k]] : rows_start[source[k] + 1]]
+        for q in range(out_ptr[k + 1] - out_ptr[k]):
+            out_rows[out_ptr[k] + q] = rows[rows_start[source[k]] + q]
     return out_start, out_ptr, out_rows
 
 
-@njit(cache=True)
+@compiled
 def relations(start, ptr, rows):
     """Parent of each supernode, where its rows stand in the parent's front, and the sizes of the two stacks."""
     m = start.size - 1
@@ -223,19 +231,27 @@ def relations(start, ptr, rows):
     return parent, relative, children, up_peak, down_peak
 
 
-@njit(cache=True)
+@compiled
 def positions(start, ptr, rows, panel, indptr, indices):
     """Where each entry of the lower triangle stands among the panels; -1 above the diagonal."""
     out = np.full(indices.size, -1, np.int64)
     m = start.size - 1
     for k in range(m):
         w = start[k + 1] - start[k]
-        below = rows[ptr[k] : ptr[k + 1]]
         for j in range(start[k], start[k + 1]):
             for p in range(indptr[j], indptr[j + 1]):
                 i = indices[p]
                 if i < j:
                     continue
-                local = i - start[k] if i < start[k + 1] else w + np.searchsorted(below, i)
+                local = i - start[k]
+                if i >= start[k + 1]:  # by bisection
+                    low, high = ptr[k], ptr[k + 1] - 1
+                    while low < high:
+                        middle = (low + high) // 2
+                        if rows[middle] < i:
+                            low = middle + 1
+                        else:
+                            high = middle
+                    local = w + low - ptr[k]
                 out[p] = panel[k] + local * w + (j - start[k])
     return out

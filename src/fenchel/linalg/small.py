@@ -10,7 +10,8 @@ W_p' V_r W_p. Compiled, because LAPACK called on stacks of 10 x 10 matrices spen
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from .compiled import compiled
 
 
 def size_of(T: int) -> int:
@@ -40,7 +41,7 @@ def unpack(table: np.ndarray) -> np.ndarray:
     return out
 
 
-@njit(cache=True, nogil=True, fastmath=False)
+@compiled
 def factorise(A: np.ndarray, L: int, inverse: bool) -> tuple[np.ndarray, int]:  # pragma: no cover - compiled
     """I + A_r -> its Cholesky factor, or its inverse, in place; log-determinants, and how many failed."""
     R = A.shape[0]
@@ -92,7 +93,7 @@ def factorise(A: np.ndarray, L: int, inverse: bool) -> tuple[np.ndarray, int]:  
     return log_det, failed
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def solve(C: np.ndarray, b: np.ndarray) -> None:  # pragma: no cover - compiled
     """(C_r C_r')^-1 b_r in place, C packed factors (R, T), b (R, L)."""
     R, L = b.shape
@@ -110,7 +111,7 @@ def solve(C: np.ndarray, b: np.ndarray) -> None:  # pragma: no cover - compiled
             b[r, i] = x / C[r, i * (i + 1) // 2 + i]
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def multiply(V: np.ndarray, b: np.ndarray) -> np.ndarray:  # pragma: no cover - compiled
     """V_r b_r for packed V (R, T) and b (R, L)."""
     R, L = b.shape
@@ -127,7 +128,7 @@ def multiply(V: np.ndarray, b: np.ndarray) -> np.ndarray:  # pragma: no cover - 
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sandwich(V: np.ndarray, G: np.ndarray, L: int) -> np.ndarray:  # pragma: no cover - compiled
     """V_r G_r V_r, all packed."""
     R = V.shape[0]

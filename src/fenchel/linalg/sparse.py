@@ -83,7 +83,10 @@ class SymbolicCholesky:
         first = kernels.fundamental_supernodes(parent, count)
         rows_bound = int((count[first[1:] - 1] - 1).sum())
         self.order, self.inverse_order = order, np.argsort(order)
-        self.start, self.ptr, self.rows = kernels.supernodes(B.indptr, B.indices, first, rows_bound)
+        self.start, self.ptr, rows = kernels.supernodes(B.indptr, B.indices, first, rows_bound)
+        below_each = sp.csr_array((rows, rows, self.ptr), shape=(self.ptr.size - 1, self.n))
+        below_each.sort_indices()
+        self.rows = below_each.indices.astype(np.int64)
         width, below = np.diff(self.start), np.diff(self.ptr)
         self.panel = np.concatenate([[0], np.cumsum((width + below) * width)])
         self.inverse_ptr = np.concatenate([[0], np.cumsum(width * width)])
@@ -217,7 +220,7 @@ class SparseCholesky:
 
     def sample(self, noise: Any) -> np.ndarray:
         """P' L^-T noise: draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
-        out = self._apply(np.array(self._columns(noise)), False, True)[self.symbolic.inverse_order]
+        out = self._apply(np.array(self._columns(noise), order="C"), False, True)[self.symbolic.inverse_order]
         return out.reshape(np.shape(noise))
 
     # -- the selected inverse --------------------------------------------------------------------------

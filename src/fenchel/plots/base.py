@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..checks import optional
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -17,11 +19,8 @@ DASHES = ("-", "--", "-.", ":")
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure in inches, made without pyplot."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('plots: matplotlib is not installed. Try: pip install "fenchel[plots]"') from error
-    return Figure(figsize=(width, height), layout="constrained")
+    figure: Figure = optional("plots", "matplotlib.figure").Figure(figsize=(width, height), layout="constrained")
+    return figure
 
 
 def quiet(ax: Axes) -> None:

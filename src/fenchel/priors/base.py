@@ -142,6 +142,10 @@ class Factor(ABC):
     def sample(self, size: int, rng: np.random.Generator) -> Array:
         """Draws of W (z - m): (size, N, C)."""
 
+    @abstractmethod
+    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of z - m: (size, L) for one block, (size, L, C) for several."""
+
 
 class Predictors(ABC):
     """A prior bound to N observations of C predictors."""

@@ -253,13 +253,14 @@ class BatchedFactor(BlockFactor):
         return full if own.keep is None else full[own.keep]
 
     def sample(self, size: int, rng: np.random.Generator) -> Array:
-        own, L = self.own, self.own.W.shape[1]
+        own = self.own
+        draws = self.sample_latents(size, rng).reshape(size, own.R, -1) @ own.W.T
+        return np.stack([own.gather(draw) for draw in draws]) if size else np.empty((0, *own.mt.shape))
+
+    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
         root = np.linalg.cholesky(small.unpack(self.V))
-        out = np.empty((size, own.n_observations, own.n_predictors))
-        for k in range(size):
-            z = np.einsum("rij,rj->ri", root, rng.standard_normal((own.R, L)))
-            out[k] = own.gather(z @ own.W.T)
-        return out
+        noise = rng.standard_normal((size, self.own.R, self.own.W.shape[1]))
+        return np.asarray(np.einsum("rij,srj->sri", root, noise, optimize=True)).reshape(size, -1)
 
     def covariance(self) -> list[Array]:
         raise _refusal("covariance")
@@ -275,6 +276,9 @@ class BatchedFactor(BlockFactor):
 
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         raise _refusal("sample")
+
+    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        raise _refusal("sample_latents")
 
 
 class BatchedWoodbury:

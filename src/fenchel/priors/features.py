@@ -44,10 +44,13 @@ class Features(Prior):
         like = design if hasattr(design, "shape") and namespace(design) is not np else np.empty(0)
         if is_sparse(design):
             like = np.empty(0)
+        if design is None:
+            raise problem("Features", "design is None", "features X, shape (N, L)")
         self.design = checked_design("Features", design, like, None)
         L = self.design.shape[1]
         self._like = np.empty(0) if is_sparse(self.design) else self.design
-        if np.ndim(to_numpy(variance) if hasattr(variance, "shape") else variance) == 2:
+        variance = variance if hasattr(variance, "shape") else numeric("Features", "variance", variance)
+        if np.ndim(to_numpy(variance)) == 2:
             self.variance = checked_covariance("Features", "variance", asarray(variance, self._like), False)
             if self.variance.shape[0] != L:
                 raise problem("Features", f"variance has shape {tuple(self.variance.shape)}", f"({L}, {L})")

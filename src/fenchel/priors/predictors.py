@@ -95,6 +95,10 @@ class BlockFactor(Factor):
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         """``sample`` of each block: (size, R)."""
 
+    @abstractmethod
+    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        """``sample_latents`` of each block: (L, size)."""
+
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         blocks, layout = self.blocks, system.layout
         S_part = self.predictors.apply(blocks.gather(system.signs * v, layout))
@@ -136,6 +140,10 @@ class BlockFactor(Factor):
         if len(draws) == 1:
             return xp.reshape(draws[0], (size, self.blocks.n, self.blocks.n_predictors))
         return xp.stack(draws, axis=2)
+
+    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
+        draws = [block.T for block in self.latent_blocks(size, rng)]
+        return draws[0] if len(draws) == 1 else namespace(draws[0]).stack(draws, axis=2)
 
 
 class LatentPredictors(Predictors):
@@ -274,7 +282,7 @@ class LatentPredictors(Predictors):
         value = new.design if new.design is not None else new.cross
         L, n_blocks = self.latents[0].n, len(self.latents)
         width = len(self.blocks.groups[0])
-        if is_sparse(value):
+        if is_sparse(value) and name == "design":
             finite(where, f"{name}.data", value.tocsr().data)
         else:
             host = namespace(value) is np

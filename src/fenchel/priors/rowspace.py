@@ -308,3 +308,18 @@ class RowsFactor(BlockFactor):
             R = dense.semidefinite_root(part.covariance())
             draws.append((R @ asarray(rng.standard_normal((R.shape[1], size)), R)).T)
         return draws
+
+    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        """A draw of the prior and one of noise make data of covariance B; what these data explain is taken off.
+
+        No matrix of the latents' own size: there may be many more of them than rows.
+        """
+        draws, predictors = [], self.predictors
+        for part, z, W in zip(self.parts, predictors.latents, predictors.designs, strict=True):
+            root = part.root[:, None]
+            prior = z.color(asarray(rng.standard_normal((z.root.shape[-1], size)), root))
+            noise = asarray(rng.standard_normal((root.shape[0], size)), root)
+            Linv = part.L_inverse()
+            half = dense.multiply_lower(Linv, root * z.multiply(W, prior) + noise)
+            draws.append(prior - z.cross(W).T @ (root * dense.multiply_lower(Linv, half, transposed=True)))
+        return draws

@@ -327,7 +327,10 @@ class SparseFactor(BlockFactor):
         return np.stack([V[i, :, i, :] for i in range(n)])
 
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
-        return [np.asarray(self.W @ part.sample(rng.standard_normal((part.n, size)))).T for part in self.parts]
+        return [np.asarray(self.W @ z).T for z in self.latent_blocks(size, rng)]
+
+    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        return [part.sample(rng.standard_normal((part.n, size))) for part in self.parts]
 
 
 def row_quadratic(factor: SparseCholesky | ConstrainedCholesky, W: Any, step: int = 256) -> np.ndarray:

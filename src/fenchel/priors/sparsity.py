@@ -100,7 +100,9 @@ def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
     else:
         dense = constraints.toarray() if hasattr(constraints, "toarray") else constraints
         C = np.atleast_2d(finite("SparsePrecision", "constraints", numeric("SparsePrecision", "constraints", dense)))
-    length = np.sqrt((C**2).sum(axis=1, keepdims=True))
+    largest = np.abs(C).max(axis=-1, keepdims=True, initial=0.0)
+    C = C / np.where(largest > 0.0, largest, 1.0)  # a row's length means nothing, and its square may overflow
+    length = np.sqrt((C**2).sum(axis=-1, keepdims=True))
     apart = ((C != 0.0).sum(axis=0) <= 1).all()  # rows that share no latent are independent: no need to compute a rank
     if C.ndim != 2 or C.shape[1] != L or (length == 0.0).any() or not (apart or np.linalg.matrix_rank(C) == len(C)):
         raise problem(

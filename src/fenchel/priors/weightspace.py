@@ -287,6 +287,10 @@ class WeightsFactor(BlockFactor):
             draws.append(part.X.times(part.U @ noise).T)
         return draws
 
+    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
+        pairs = zip(self.parts, self.predictors.latents, strict=True)
+        return [z.color(p.U @ asarray(rng.standard_normal((p.U.shape[1], size)), p.U)) for p, z in pairs]
+
 
 class OwnFactor:
     """(diag(1/lam) + X X')^-1 = Lam - Lam X A^-1 X' Lam from the factor A = I + X' Lam X that is there already.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..checks import Refusal
+from ..checks import Refusal, optional
 from ..checks import problem as refusal
 from ..linalg.arrays import Array, to_numpy
 from ..posterior import Posterior
@@ -51,9 +51,7 @@ class Trace:
 
     def to_frame(self) -> Any:
         """The trace as a pandas DataFrame."""
-        import pandas
-
-        return pandas.DataFrame(self._rows, columns=list(self.columns))
+        return optional("trace.to_frame", "pandas").DataFrame(self._rows, columns=list(self.columns))
 
     def __repr__(self) -> str:
         return f"Trace({len(self)} entries: {', '.join(self.columns)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..problem import Problem
 from .base import Outcome
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LeaveOneOut:
     """Leave-one-out predictions from the cavity, without a refit.
 
@@ -29,6 +30,27 @@ class LeaveOneOut:
     def elpd(self) -> float:
         """The sum of the log densities: the expected log predictive density."""
         return float(np.nansum(to_numpy(self.log_density)))
+
+    @property
+    def elpd_se(self) -> float:
+        """Its standard error over the rows: sqrt(n) times their standard deviation; NaN for fewer than two."""
+        seen = self._seen
+        return float(np.sqrt(seen.size) * seen.std(ddof=1)) if seen.size > 1 else float("nan")
+
+    @property
+    def _seen(self) -> np.ndarray:
+        density = to_numpy(self.log_density)
+        return density[~np.isnan(density)]
+
+    def __repr__(self) -> str:
+        seen, density = self._seen, to_numpy(self.log_density)
+        if not seen.size:
+            return f"LeaveOneOut(none of {density.size} rows observed)"
+        worst = int(np.nanargmin(density))
+        return (
+            f"LeaveOneOut(elpd={self.elpd:.4f}, elpd_se={self.elpd_se:.2g}, {seen.size} of {density.size} rows "
+            f"observed, log densities from {density[worst]:.3g} (row {worst}) to {seen.max():.3g})"
+        )
 
 
 class Solution:
@@ -76,6 +98,18 @@ class Solution:
         self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
         self._rows, self._y = problem.all_rows, problem.y
         self.posterior: Posterior = point.posterior()
+
+    def judged_by(self, tol: float) -> Solution:
+        """The same fit under the tolerance a search was asked for, if it met that while fitting more loosely."""
+        allowed = tol * max(1.0, abs(self.elbo))
+        if not (self.optimal and (self.gap - self.rounding <= allowed or self.tol <= tol)):
+            return self
+        out = copy.copy(self)
+        out.tol, out.converged = tol, self.rounding <= allowed
+        out.status = self.status.replace(f"<= {self.tol:.1e}", f"<= {tol:.1e}")
+        if not out.converged:
+            out.status = _drowned(self.rounding, self.elbo, tol)
+        return out
 
     @property
     def n_observed(self) -> int:
