@@ -33,6 +33,7 @@ from .posterior import Posterior
 from .priors.base import Factor
 from .priors.coupled import CoupledSystem, Step
 from .problem import Problem
+from .rounding import elbo_rounding
 
 _LEAST = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
 _SHORT = 0.05  # of a step in h, in log rho and in the decrement: the curvature changes by e^0.2 at most on the way
@@ -154,7 +155,7 @@ class PrimalPoint:
     def rounding(self) -> float:
         """How far rounding may have moved the elbo."""
         owner = self.problem
-        return owner.rounding(self, owner.likelihood.largest_term(owner.rows))
+        return elbo_rounding(self, owner.predictors, owner.weight * owner.likelihood.largest_term(owner.rows))
 
     @property
     def gap(self) -> float:

@@ -26,9 +26,9 @@ from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Prior
+from .rounding import elbo_rounding
 
-_ROUNDINGS = 4.0, 8.0  # root mean squares of rounding allowed for, in sums and in log|B|; 50-digit trials saw 2 and 6
-_NEAR = 1e-4  # slopes of the dual below which its sites and its mean differ by rounding and little else
+_ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
 _MANY = 30_000  # observations from which the gap is bounded rather than computed: Newton squares what that costs
 
 
@@ -159,24 +159,6 @@ class Problem:
         there = in_blocks(s.shape[0], one)[0]
         return None if bent else there
 
-    def rounding(self, point: Any, largest: Array) -> float:
-        """How far rounding may have moved the elbo at a point: some of its root mean squares, at the cost of O(N).
-
-        log|B| is off by what its factorisation lost; alpha' S alpha by eps sum alpha^2 S, or by eps |u| times the root
-        of that where it is u' u; and the sum over observations by eps of the terms that cancel in each, ``largest``
-        (N,) among them.
-        """
-        if not np.isfinite(point.elbo):
-            return np.inf
-        xp, alpha, h, weighted = namespace(point.alpha), point.alpha, point.h, self.predictors.has_weights
-        with np.errstate(over="ignore", invalid="ignore"):
-            terms = xp.sum(xp.abs(alpha * h) + xp.abs(point.lam * point.rho) / 2, axis=1) + self.weight * largest
-            spread = float(xp.sum(alpha * alpha * self.predictors.variance))
-            square = float(xp.sum(terms * terms)) + spread * (point.quadratic if weighted else spread)
-            square += point.elbo * point.elbo  # a power of Python's floats would raise where it overflows
-            total = _ROUNDINGS[0] * EPS * float(np.sqrt(square)) + _ROUNDINGS[1] * point.factor.log_det_rounding
-        return float(total) if total == total else np.inf
-
     # -- points ------------------------------------------------------------------------------------
     def at(self, s: Array) -> Point:
         """Evaluate the dual at s (N, P). A failed factorisation or a NaN is a point with dual = +inf."""
@@ -217,9 +199,8 @@ class Problem:
             s = s[:, None]
         if s.shape != (self.n_observations, P):
             meaning = "one s a potential" if self.likelihood.convex else "mean and log variance of each eta"
-            raise problem(
-                "infer", f"start has shape {s.shape}", f"({self.n_observations}, {P}): {meaning}, or a Solution"
-            )
+            wanted = f"({self.n_observations}, {P}): {meaning}, or a Solution"
+            raise problem("infer", f"start has shape {s.shape}", wanted)
         s = s[self.active]
         bad = ~np.isfinite(s)
         if bad.any():
@@ -357,7 +338,8 @@ class Point:
     def rounding(self) -> float:
         """How far rounding may have moved the elbo."""
         owner = self.problem
-        return owner.rounding(self, namespace(self.s).abs(owner.likelihood.constant(owner.rows)))
+        constant = namespace(self.s).abs(owner.likelihood.constant(owner.rows))
+        return elbo_rounding(self, owner.predictors, owner.weight * constant)
 
     @property
     def log_evidence(self) -> float:
@@ -366,22 +348,28 @@ class Point:
 
     def posterior(self) -> Posterior:
         """q(z) at this point, for all observations."""
-        owner = self.problem
+        owner, h = self.problem, self._unrounded_h()
         sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
-        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (self.h, self.rho), self._weights)
 
-    def _weights(self) -> list[Array] | None:
-        """u with X u = S alpha, by A u = X' (alpha + Lam X u), which a wide prior does not cancel.
+        def weights() -> list[Array] | None:
+            # u with X u = S alpha = mt - h, by A u = X' (alpha + Lam X u), which a wide prior does not cancel
+            return owner.full_weights(self.factor.weights(self.alpha + self.lam * (owner.mt - h)))
 
-        X u = mt - h; at the optimum h as the sites have it, s = a_h h + lam' rho/2, which no sum over rows has rounded.
-        """
+        return Posterior(owner.all_predictors, owner.active, self.factor, sites, (h, self.rho), weights)
+
+    def _unrounded_h(self) -> Array:
+        """h; as its sites have it, s = a_h h + lam' rho/2, where only the rounding of S alpha makes a difference."""
         owner, h, g, spread = self.problem, self.h, self.g, self.site.spread
+        if self.s.shape != h.shape:
+            return h
         xp = namespace(g)
         if self.site.slack is not None and not bool(xp.any(self.site.slack > 0.0)):
             g = g - (xp.sum(spread * g, axis=1) / xp.sum(spread, axis=1))[:, None]  # s is known up to this
-        if self.s.shape == h.shape and float(xp.max(xp.abs(g))) < _NEAR:
-            h = h + owner.likelihood.signs(owner.rows) * g
-        return owner.full_weights(self.factor.weights(self.alpha + self.lam * (owner.mt - h)))
+        spacing = owner.weight[:, None] * spread * (1.0 + xp.abs(self.s))
+        noise = owner.predictors.mean_rounding(xp.abs(self.alpha) + spacing)
+        if noise is None or not bool(xp.all(xp.abs(g) <= _ROUNDED * noise)):
+            return h
+        return h + owner.likelihood.signs(owner.rows) * g
 
     def primal(self) -> float:
         """P from its own formula, as a check on ``elbo``."""

@@ -303,8 +303,13 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
             if best is None:
                 raise
         if not good and best is None:
-            got = f"at the start the evidence is {value} and its largest slope {np.abs(gradient).max(initial=0.0):.1e}"
-            raise problem("learn", got, "finite numbers", f"The fit there: {evidence.solution.status}.")
+            slope = np.abs(gradient).max(initial=0.0)
+            raise problem(
+                "learn",
+                f"the evidence or its gradient is not finite at the start: {value}, largest slope {slope:.1e}",
+                "a start, covariates and a prior mean on the scale of the data",
+                f"The fit there: {evidence.solution.status}. Rescale the inputs, or give theta.",
+            )
         if not good and best is not None:
             away = theta - best[1]
             steep = 10.0 * (1.0 + float(np.abs(best[2]).sum())) / max(float(np.linalg.norm(away)), 1e-12)

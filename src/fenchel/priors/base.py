@@ -154,7 +154,6 @@ class Predictors(ABC):
     n_predictors: int
     mt: Array  # (N, C)  W mu + offset
     extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
-    has_weights: bool = False  # whether alpha' S alpha is computed as the norm of ``weights_of(alpha)``
     correlated: bool = False  # whether the predictors of one observation are, a priori
     small: bool = False  # whether its matrices are so small that BLAS does better on one thread
 
@@ -170,6 +169,14 @@ class Predictors(ABC):
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         """alpha' S alpha."""
         return float(namespace(alpha).sum(alpha * S_alpha))
+
+    def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
+        """What rounding did to alpha' S alpha, as a root mean square: eps sum alpha^2 S."""
+        return EPS * float(namespace(alpha).sum(alpha * alpha * self.variance))
+
+    def mean_rounding(self, alpha: Array) -> Array | None:
+        """What rounding of alpha does to S alpha (N, C), a root mean square; None where that is not cheaply known."""
+        return None
 
     def weights_of(self, alpha: Array) -> list[Array] | None:
         """u of each block with S alpha = X u, where the latents are at hand; None where only S is.

@@ -83,8 +83,6 @@ class BatchedFeatures(Prior):
 class BatchedPredictors(Predictors):
     """The cells of the table that are in the system: all of them, or those in ``keep``."""
 
-    has_weights = True
-
     def __init__(self, prior: BatchedFeatures, n_predictors: int, keep: np.ndarray | None) -> None:
         self.prior, self.W, self.R, self.keep = prior, prior.loadings, prior.n_copies, keep
         self.n_predictors = n_predictors
@@ -124,6 +122,9 @@ class BatchedPredictors(Predictors):
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         return self.weights_norm(self.weights_of(alpha))
+
+    def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
+        return EPS * quadratic
 
     def at(self, lam: Array) -> BatchedFactor:
         return BatchedFactor(self, lam)

@@ -26,12 +26,13 @@ from ..linalg.arrays import Array
 from ..linalg.cg import conjugate_gradients
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.sparse import SparseCholesky, SymbolicCholesky, symmetric_csc
-from .base import NewtonSystem, Prior, Product
+from ..linalg.sparse import SparseCholesky, symmetric_csc
+from .base import EPS, NewtonSystem, Prior, Product
 from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .setup import checked_design, checked_mean, lay_out
-from .sparsity import Pattern, constrained, sparse_factor
+from .sparse_newton import CheapCurvature
+from .sparsity import Pattern, constrained
 
 
 class SparsePrecision(Prior):
@@ -157,8 +158,6 @@ class SparseLatents(Latents):
 class SparsePredictors(LatentPredictors):
     """Predictors of a sparse precision; all blocks share its pattern."""
 
-    has_weights = True
-
     def __init__(
         self,
         blocks: Blocks,
@@ -191,6 +190,9 @@ class SparsePredictors(LatentPredictors):
         P = self.pattern
         Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
         return float(sum(u @ (Q @ u) for u in weights))
+
+    def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
+        return EPS * abs(quadratic)  # what the solve lost is orthogonal to alpha but for this
 
     def shifts_of(self, weights: list[Array]) -> list[Array]:
         return weights
@@ -340,74 +342,3 @@ def row_quadratic(factor: SparseCholesky | ConstrainedCholesky, W: Any, step: in
         right = W[i : i + step].toarray().T
         out[i : i + step] = np.sum(right * factor.solve(right), axis=0)
     return out
-
-
-class CheapCurvature:
-    """J^-1 + extra + 1/2 diag(rho^2) + S on the potentials: solved by one more factorisation of the same pattern.
-
-    With Jt = (J^-1 + extra + diagonal)^-1 it is Jt - Jt W (Q + W' Jt W)^-1 W' Jt. A softmax couples its classes through
-    Jt: then the blocks W' diag(Jt_bc) W stand side by side in one matrix of C L latents, its pattern analysed once.
-    """
-
-    def __init__(self, factor: SparseFactor, system: NewtonSystem, diagonal: Array) -> None:
-        self.blocks, self.W, self.predictors = factor.blocks, factor.W, factor.predictors
-        self.signs, self.layout, self.rest = system.signs, system.layout, system.extra + diagonal
-        self.d = system.spread / (1.0 + system.spread * self.rest)
-        self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
-        P = factor.pattern
-        if self.total is None:
-            weight = self.blocks.split(self.blocks.gather(self.signs**2 * self.d, self.layout))
-            self.factors = [P.factor(w) for w in weight]
-        elif len(self.blocks.groups) > 1:
-            self.factors = [self._coupled(P)]
-        else:
-            m, flat = self.blocks.n_predictors, (self.signs * self.d).reshape(-1)
-            pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
-            Z = pool @ self.W.multiply(flat[:, None]).tocsr()
-            Q = sp.csc_array((P.q + P.T @ self.d.reshape(-1), P.indices, P.indptr), shape=P.shape)
-            self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
-
-    def _coupled(self, P: Pattern) -> SparseCholesky | ConstrainedCholesky:
-        signed, C = self.signs * self.d, len(self.blocks.groups)
-
-        def block(b: int, c: int) -> Any:
-            data = -(P.T @ (signed[:, b] * signed[:, c] / self.total))
-            if b == c:
-                data = data + P.q + P.T @ (self.signs[:, b] ** 2 * self.d[:, b])
-            return sp.csc_array((data, P.indices, P.indptr), shape=P.shape)
-
-        joint = sp.block_array([[block(b, c) for c in range(C)] for b in range(C)], format="csc")
-        return self._held(P, joint, C)
-
-    @staticmethod
-    def _held(P: Pattern, joint: Any, copies: int = 1) -> SparseCholesky | ConstrainedCholesky:
-        """Factorise under the constraints, reusing the analysis of the last matrix with this pattern."""
-        if P.constraint is not None and P.constraint.nodes.size:
-            diagonal = joint.diagonal()
-            for c in range(copies):
-                diagonal[c * P.shape[0] + P.constraint.nodes] += P.constraint.shift
-            joint.setdiag(diagonal)
-        joint = symmetric_csc(joint)
-        if P.joint is None or not P.joint.same_pattern(joint):
-            P.joint = SymbolicCholesky(joint)
-        base = sparse_factor(P.joint, joint.data)
-        return base if P.constraint is None else P.constraint.hold(base, copies)
-
-    def _J(self, x: Array) -> Array:
-        out = self.d * x
-        return out if self.total is None else out - self.d * (out.sum(axis=1) / self.total)[:, None]
-
-    def solve(self, r: Array) -> Array:
-        Jr = self._J(r)
-        inner = [self.W.T @ x for x in self.blocks.split(self.blocks.gather(self.signs * Jr, self.layout))]
-        if len(self.factors) < len(inner):
-            solved = np.split(self.factors[0].solve(np.concatenate(inner)), len(inner))
-        else:
-            solved = [F.solve(x) for F, x in zip(self.factors, inner, strict=True)]
-        back = self.blocks.join([self.W @ u for u in solved])
-        return Jr - self._J(self.signs * self.blocks.spread(back, self.layout))
-
-    def multiply(self, dtau: Array) -> Array:
-        """(S + extra + diagonal) dtau: what is left of the curvature without J^-1."""
-        S = self.predictors.apply(self.blocks.gather(self.signs * dtau, self.layout))
-        return self.signs * self.blocks.spread(S, self.layout) + self.rest * dtau
