@@ -845,6 +845,7 @@ def test_errors_about_series(call, sentence):
         call()
 
 
+@pytest.mark.filterwarnings("ignore:.*the evidence still rises beyond:sklearn.exceptions.ConvergenceWarning")
 def test_series_that_say_little():
     rng = np.random.default_rng(0)
     for y in (rng.normal(size=50), np.ones(60), rng.standard_cauchy(100), np.r_[np.zeros(30), 1.0, np.zeros(30)]):

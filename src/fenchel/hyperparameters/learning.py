@@ -26,6 +26,7 @@ from .base import Family
 
 _FTOL = 1e-15  # the slope ends a search, not slow progress: that one is all rounding
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
+_STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
 _AT = 1e-4  # nearer to a bound than this, theta is at it
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _ROUNDS = 6  # searches in a row, each from where the last gave up
@@ -343,7 +344,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
             best = None
             negative(theta)
 
-    theta, message, n_steps, rounds = start, "; nothing to learn", 0, 0
+    theta, message, n_steps, rounds, allowed = start, "; nothing to learn", 0, 0, gtol
     before, slope = negative(theta)
     while start.size and rounds < _ROUNDS and n_steps < max_iter:
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
@@ -354,9 +355,12 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         exact = evidence.slope is None
         certify()
         assert best is not None
-        risen, theta, slope = before + best[0], best[1], best[2]
-        if evidence.rising(theta, slope) <= gtol or (exact and risen <= _NOTHING * abs(before)):
-            break  # flat; or not even exact fits rise any more
+        risen, theta, slope, rounding = before + best[0], best[1], best[2], best[3].rounding
+        if evidence.rising(theta, slope) <= gtol:
+            break
+        if exact and risen <= max(_NOTHING * abs(before), rounding):  # not even exact fits rise any more
+            allowed = max(gtol, _STEEP * abs(before), rounding**0.5)  # a slope whose rise is lost in rounding
+            break
         before = -best[0]
     evidence.limit = None  # what is returned was asked for all of tol
     certify()
@@ -366,12 +370,12 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
     first, likelihood = evidence.split(theta)
     slope_left = evidence.rising(theta, gradient)
     rounded = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
-    converged = slope_left <= gtol and (solution.optimal or rounded)
+    converged = slope_left <= allowed and (solution.optimal or rounded)
     out = Learned(theta, likelihood, evidence.family.at(first), solution, value, gradient, converged, "", 0, 0)
     out.at_bounds, out.held = evidence.at_bounds(theta, gradient, gtol)
     out.status = (
         f"{'converged' if converged else 'not converged'}: largest projected slope {slope_left:.1e} "
-        f"{'<=' if slope_left <= gtol else '>'} {gtol:.1e}{message}; {_said(evidence, out.at_bounds)}"
+        f"{'<=' if slope_left <= allowed else '>'} {allowed:.1e}{message}; {_said(evidence, out.at_bounds)}"
         f"inner fit: {solution.status}"
     )
     return out

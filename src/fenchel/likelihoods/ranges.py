@@ -2,16 +2,16 @@
 
     a noise variance v     FLOOR * spread(y) <= v <= CEILING * largest(y)^2
 
-Below the floor 1 + S/v has no digit left of its 1 in double precision, whatever S of the size of the data; nor can the
-noise be below the rounding of y itself. The ceiling is beyond what y can be. ``spread`` is the variance, or from the
-quartiles where the tails are heavy: one outlier of 1e10 must not hide noise of 1.
+Below the floor 1 + S/v keeps fewer than six digits of its 1 in double precision, for S of the size of the data; nor can
+the noise be below the rounding of y itself. The ceiling is beyond what y can be. ``spread`` is the variance, or from
+the quartiles where the tails are heavy: one outlier of 1e10 must not hide noise of 1.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-FLOOR, CEILING = 1e-14, 1e3
+FLOOR, CEILING = 1e-10, 1e3
 _NORMAL_QUARTILES = 1.3489795003921634  # their distance under N(0, 1)
 
 
@@ -23,7 +23,7 @@ def log_noise_variance(y: np.ndarray, start: float, robust: bool = False) -> tup
     >>> import numpy as np
     >>> from fenchel.likelihoods.ranges import log_noise_variance
     >>> np.exp(log_noise_variance(np.array([0.0, 2.0, np.nan]), 1.0))
-    array([1.e-14, 4.e+03])
+    array([1.e-10, 4.e+03])
     """
     seen = y[np.isfinite(y)]
     largest = float(np.abs(seen).max(initial=0.0))
