@@ -260,7 +260,9 @@ def test_learning_that_cannot_begin_says_so():
             return np.full(theta.size, np.nan)
 
     base = gmrf.iid(3)
-    with pytest.raises(ValueError, match=r"learn: at the start the evidence is .* largest slope nan; expected finite"):
+    with pytest.raises(
+        ValueError, match=r"learn: the evidence or its gradient is not finite at the start: .* largest slope nan"
+    ):
         learn(Poisson(), Broken(base.build, base.theta, base.names), np.ones(3))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, problem
+from ..linalg.moments import column_moments
 from ..solvers.solution import Solution
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -54,26 +55,23 @@ class Columns:
         """Read off the rows of X (N, p) with weight above 0."""
         finite(where, "fixed", X)
         w = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)
-        seen = w > 0.0
-        X, w = X[seen], w[seen] / w.max(initial=0.0) if seen.any() else w[seen]
-        centre, scale, beyond = np.zeros(X.shape[1]), np.ones(X.shape[1]), np.zeros(X.shape[1])
-        Z, noise, constant = np.zeros(X.shape), np.zeros(X.shape[1]), []
-        for j in range(X.shape[1]) if X.shape[0] else []:
-            unit = 2.0 ** np.frexp(np.abs(X[:, j]).max())[1] if X[:, j].any() else 1.0  # squares stay within doubles
-            x = X[:, j] / unit
-            middle = float(np.average(x, weights=w)) if centred else 0.0
-            middle += float(np.average(x - middle, weights=w)) if centred else 0.0
-            rest = float(np.average(x - middle, weights=w)) if centred else 0.0
-            sd = float(np.sqrt(np.average((x - middle - rest) ** 2, weights=w)))
-            if sd <= 8.0 * _EPS * float(np.abs(x).max()):
-                constant.append(j)
-                centre[j] = X[0, j] if centred else 0.0
-                continue
-            if sd * unit < _SMALLEST:
-                got = f"the column {names[j]!r} has standard deviation {sd * unit:.1e}"
-                raise problem(where, got, "numbers far from the end of double precision", "Give it in a larger unit.")
-            centre[j], scale[j], beyond[j] = middle * unit, sd * unit, rest * unit
-            Z[:, j], noise[j] = (x - middle - rest) / sd, _EPS * float(np.abs(x).max()) / sd
+        seen, p = w > 0.0, X.shape[1]
+        if not seen.any() or p == 0:
+            return cls(tuple(str(name) for name in names), np.zeros(p), np.ones(p), np.zeros(p))
+        X, w = X[seen], w[seen] / w.max()
+        mean, sd, rest, same = column_moments(X, w)
+        if not centred:
+            mean, sd, rest = np.zeros(p), np.hypot(mean, sd), np.zeros(p)
+            same = sd == 0.0
+        tiny = ~same & (sd < _SMALLEST)
+        if tiny.any():
+            j = int(np.argmax(tiny))
+            got = f"the column {names[j]!r} has standard deviation {sd[j]:.1e}"
+            raise problem(where, got, "numbers far from the end of double precision", "Give it in a larger unit.")
+        constant, scale = [int(j) for j in np.flatnonzero(same)], np.where(same, 1.0, sd)
+        centre, beyond = np.where(same & centred, X[0], mean), np.where(same, 0.0, rest)
+        Z = np.where(same, 0.0, (X - centre - beyond) / scale)
+        noise = np.where(same, 0.0, _EPS * np.abs(X).max(axis=0) / scale)
         live = [j for j in range(X.shape[1]) if j not in constant]
         dependent = _dependent(np.sqrt(w)[:, None] * Z, live, noise)
         return cls(tuple(str(name) for name in names), centre, scale, beyond, tuple(constant), dependent)
