@@ -111,6 +111,18 @@ def table(where: str, value: Any, name: str = "X") -> Any:
     return value
 
 
+def as_pandas(where: str, value: Any) -> Any:
+    """A data frame of another library as pandas'; anything else as it is."""
+    if not (hasattr(value, "to_pandas") and hasattr(value, "columns")):
+        return value
+    optional(where, "pandas")
+    try:
+        return value.to_pandas()
+    except ImportError as error:
+        got = f"X is a {type(value).__module__.split('.')[0]} frame, which cannot become a pandas one here ({error})"
+        raise problem(where, got, "pyarrow installed, or a pandas frame") from None
+
+
 def unmasked(where: str, name: str, value: Any, missing: bool = False) -> Any:
     """A masked array as a plain one: NaN where masked if ``missing`` is allowed, else refused where anything is."""
     if not isinstance(value, np.ma.MaskedArray):
@@ -149,7 +161,7 @@ def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool =
         if word in ("dates", "time spans"):
             what, advice = f"{what} but holds {word}", _CURES[word]
         elif word is not None and not advice:
-            advice = _CURES[word]
+            advice = "For labels use a classifier." if name == "y" else _CURES[word]
         raise problem(where, what, "numbers in a regular shape", advice) from None
 
 

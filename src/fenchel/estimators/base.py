@@ -95,7 +95,7 @@ class LatentGaussianEstimator(BaseEstimator):
         return learn(likelihood, family, y, **options)
 
     def _inner_tol(self) -> float:
-        return scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10), low=-1e-300)
+        return scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10), low=0.0)
 
     def _keep(self, found: Learned, family: Family) -> None:
         self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
@@ -118,10 +118,16 @@ class LatentGaussianEstimator(BaseEstimator):
             each = ", ".join(named[:3]) + (f" and {len(named) - 3} more so (see at_bounds_)" if len(named) > 3 else "")
             warnings.warn(
                 f"{type(self).__name__} ended with {each}, and the evidence still rises beyond: the bound decides, "
-                "not the data. Widen it, or read the model as one with that value given.",
+                f"not the data. {self._widening(held, len(family.names))}",
                 ConvergenceWarning,
                 stacklevel=3,
             )
+
+    def _widening(self, held: list[int], n_family: int) -> str:
+        """What to do about hyperparameters at a bound: those of the likelihood have theirs from the data."""
+        if all(i >= n_family for i in held):
+            return "It was read off the data (the noise of y cannot be told below 1e-10 of its variance, say)."
+        return "Widen it where the prior was given bounds, or read the model as one with that value given."
 
     @property
     def at_bounds_(self) -> dict[str, str]:

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import choice, numeric, problem
+from ..checks import as_pandas, choice, numeric, problem
 from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
 from ..factors.prediction import draw, given, means, typical
@@ -197,7 +197,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """scikit-learn's checks: names and number of columns, and for arrays their shape and finiteness."""
-        least, X = 2 if reset else 1, unmasked(X)
+        least, X = 2 if reset else 1, unmasked(as_pandas(type(self).__name__, X))
         if is_frame(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
             if X.shape[0] < least:
@@ -276,7 +276,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         cells = self._model.cells(fits.mean, fits.covariance, self._parameters)  # z does not know of units
         if return_distribution:
             return _distribution(self.columns_, values, cells)
-        return self._table.fill(X, typical(cells))
+        return self._table.fill(as_pandas(type(self).__name__, X), typical(cells))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Rows from the model, as a table of the type it was fitted to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, positive
+from ..checks import choice, positive, problem
 from ..hyperparameters import Evidence, Family, KernelCovariance
 from ..kernels import diagonal, evaluate
 from ..likelihoods.base import Likelihood
@@ -22,6 +23,7 @@ from .large import announce
 from .lengths import best_kernel, default_kernels, few_rows
 from .responses import some_rows
 
+_SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _ROUGH = 1e-3  # relative gap of the fits that choose where the default kernel starts
 _BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
 
@@ -44,11 +46,24 @@ class GaussianProcess:
         if self.warm_start and hasattr(self, "kernel_"):  # type: ignore[attr-defined]
             self._kernel_start = clone(self.kernel_)
         elif self.kernel is not None:
-            self._kernel_start = clone(self.kernel)
+            self._kernel_start = self._own_kernel(X)
         else:
             self._kernel_start = self._default_kernel(y, weights)
         n_theta = self._kernel_start.n_dims if self.optimizer is not None else 0
         announce(type(self).__name__, X.shape[0], max(2, getattr(self, "n_classes_", 2)), n_theta)
+
+    def _own_kernel(self, X: np.ndarray) -> Any:
+        """A copy of the user's kernel, which must understand the columns of X."""
+        name, example = type(self).__name__, "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
+        if not hasattr(self.kernel, "clone_with_theta"):
+            raise problem(name, f"kernel = {self.kernel!r}", example, "None starts from the distances in X.")
+        out = clone(self.kernel)
+        try:
+            out(X[:1])
+        except ValueError as error:
+            got = f"kernel = {self.kernel!r} does not fit {X.shape[1]} columns ({error})"
+            raise problem(name, got, "one length for all columns, or one for each") from None
+        return out
 
     def _default_kernel(self, y: np.ndarray, weights: Any) -> Any:
         likelihood = self._likelihood()
@@ -66,6 +81,26 @@ class GaussianProcess:
     def _finish(self) -> None:
         n = self._kernel_start.n_dims
         self.kernel_ = self._kernel_start.clone_with_theta(self.theta_[:n])  # type: ignore[attr-defined]
+        self._warn_unrelated()
+
+    def _warn_unrelated(self) -> None:
+        """A length far below every distance makes the kernel matrix diagonal: nothing is learned from other rows."""
+        X = self.X_train_[:: max(1, self.X_train_.shape[0] // _SEEN)]
+        distinct = np.unique(X, axis=0)
+        if distinct.shape[0] < 2:
+            return
+        K = evaluate(self.kernel_, distinct)
+        own = np.sqrt(np.diagonal(K))
+        related = np.abs(K) / np.maximum(np.outer(own, own), np.finfo(float).tiny)
+        np.fill_diagonal(related, 0.0)
+        if related.max() < _UNRELATED:
+            warnings.warn(
+                f"{type(self).__name__}: under {self.kernel_} no row is related to any other (correlations below "
+                f"{_UNRELATED:g}), so that predictions elsewhere are the prior's. Where rows are far apart or columns "
+                "of different units, scale X (StandardScaler), or leave kernel=None, which starts from its distances.",
+                UserWarning,
+                stacklevel=3,
+            )
 
     @abstractmethod
     def _likelihood(self) -> Likelihood:

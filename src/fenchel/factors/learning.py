@@ -33,7 +33,7 @@ from .moments import Moments
 
 _LONG, _SAMPLE = 20_000, 4_000  # rows from which a sample of so many is learned first
 _FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
-_PAIRS = 30
+_PAIRS, _FLAT = 30, 1e-6  # of L-BFGS; of |objective|: a slope whose rise is lost in rounding
 _OFFSET_PRECISION, _LEAST_NOISE = 0.01, 1e-6  # of an offset around b0; of a noise variance relative to its column's
 
 
@@ -200,7 +200,10 @@ def _search(
     if last["x"] is None or not np.array_equal(last["x"], found.x):
         evaluate(found.x)
     evidence: Evidence = last["evidence"]
-    done = bool(found.success) and evidence.converged
+    floors = np.array([-np.inf if low is None else low for low, _ in code.bounds])
+    slope = float(np.abs(np.maximum(found.x - found.jac, floors) - found.x).max(initial=0.0))
+    stuck = slope <= _FLAT * max(1.0, abs(float(found.fun)))  # its line search failed where nothing rises any more
+    done = (bool(found.success) or stuck) and evidence.converged
     status = f"{'converged' if done else 'not converged'}: {str(found.message).strip().lower()}"
     if not evidence.converged:
         status += "; some rows' fits did not reach their gap"

@@ -34,7 +34,7 @@ def exposed_counts(where: str, y: np.ndarray, exposure: Any, integer: bool = Tru
             where,
             f"exposure{place} = 0 while y{place} = {number(y[impossible][0])} is a count above 0",
             "y = 0 or NaN wherever exposure is 0",
-            "Set y to NaN there, or give the exposure.",
+            "Give the exposure, or leave the row out (for infer: y = NaN there).",
         )
     observed = (exposure > 0.0) & ~np.isnan(y)
     return {

@@ -15,8 +15,10 @@ from ..checks import finite, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index
 from ..linalg.standardized import is_sparse
-from .base import Factor, NewRows, NewtonSystem, Predictors
+from .base import EPS, Factor, NewRows, NewtonSystem, Predictors
 from .latents import Latents
+
+_LOST = 1e-6  # of a prior variance: a posterior one below minus this is no rounding
 
 
 class Blocks:
@@ -221,9 +223,13 @@ class LatentPredictors(Predictors):
         spread = None
         if not new.mean_only:
             spread = factor.variance_at(rows) if new.design is not None else factor.reduction(rows)
-        return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread)
+        # rounding may add eps lam S to the share of a prior variance that the data take away
+        scale = float(namespace(alpha).max(factor.lam * factor.predictors.variance)) if new.cross is not None else 0.0  # type: ignore[attr-defined]
+        return self.assemble(new, Blocks(m, self.blocks.groups).join(means), spread, max(_LOST, 1e3 * EPS * scale))
 
-    def assemble(self, new: NewRows, mean: Array, spread: Array | None) -> tuple[Array, Array | None]:
+    def assemble(
+        self, new: NewRows, mean: Array, spread: Array | None, lost: float = _LOST
+    ) -> tuple[Array, Array | None]:
         """Mean and variance (M, C) from W* m and its variance, or from what the latents say and how much they know."""
         m = mean.shape[0]
         mean = mean + self._per_row("offset", new.offset, m)
@@ -247,7 +253,7 @@ class LatentPredictors(Predictors):
         prior = self._per_row("variance", new.variance, m)
         left = prior - spread
         xp = namespace(left)
-        if bool(xp.any(left < -1e-6 * (1.0 + prior))):
+        if bool(xp.any(left < -lost * (1.0 + prior))):
             raise problem(
                 "posterior.predict",
                 "cross and variance contradict each other: a posterior variance would be negative",
