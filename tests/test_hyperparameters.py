@@ -189,3 +189,19 @@ def test_grids_and_learning_refuse():
         WeightVariances(np.ones((4, 3)), groups=[0, 1])
     with pytest.raises(ValueError, match="u = -1"):
         PCPrecision(-1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_learning_does_not_end_on_the_wrong_side_of_the_top(seed):
+    """A variance of weights that a first long step takes to its lower bound, where the evidence is flat."""
+    from fenchel.hyperparameters import WeightVariances
+
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(80, 1))
+    y = rng.poisson(np.exp(0.5 + 0.3 * x[:, 0])).astype(float)
+    design = np.column_stack([x - x.mean(), np.ones(80)])
+    family = WeightVariances(design, np.array([0, -1]), np.array([1.0, 100.0]), np.array([0.0, np.log(y.mean())]))
+    found = learn(Poisson(), family, y)
+    grid = np.linspace(*family.bounds[0], 41)
+    best = max(fenchel.infer(Poisson(), family.at(np.array([t])), y).elbo for t in grid)
+    assert found.objective >= best - 1e-6

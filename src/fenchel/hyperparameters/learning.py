@@ -29,6 +29,7 @@ _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
 _AT = 1e-4  # nearer to a bound than this, theta is at it
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
+_FEW = 8  # hyperparameters up to which an end at a bound is held against one more search from half way
 _ROUNDS = 6  # searches in a row, each from where the last gave up
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
@@ -274,6 +275,11 @@ def learn(
         if draw is not None:  # a fit of many rows takes minutes: its iterations show too, numbered by the evaluation
             evidence.on_iteration = lambda row: draw({**row, "iteration": evidence.n_evaluations + 1.0})
         ends = [_climb(evidence, starts[0], max_iter, gtol, report)]
+        edge = list(ends[0].at_bounds)
+        if edge and first.size <= _FEW:  # a long step may have passed over the top, to where a bound is as flat as one
+            halfway = np.array(ends[0].theta)
+            halfway[edge] = (starts[0][edge] + halfway[edge]) / 2
+            starts.insert(1, halfway)
         for start in starts[1:]:
             with suppress(Refusal):  # a random start beyond double precision is none
                 ends.append(_climb(evidence, start, max_iter, gtol, report))
