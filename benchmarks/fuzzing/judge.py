@@ -78,6 +78,9 @@ def judge(model: Model, solution: Any, tol: float, log_concave: bool, doubt: boo
         return out
     if not np.isfinite(solution.elbo):
         return out
+    if not log_concave and (np.abs(h - point.h.astype(float)) > np.sqrt(np.maximum(rho, 0.0))).any():
+        out.judged = False  # another stationary point: none was promised to be the best
+        return out
     short = float(best - D(float(solution.elbo)))
     out.error = abs(short) / scale / tol
     if out.said == "converged" and out.error > 1.01 + _ROUNDING / tol:
@@ -129,9 +132,10 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
     worst = []
     largest = 1e-12 * float(max(np.abs(z), default=ZERO))
     spread = 1e-15 * float(max(np.diag(model.Sigma)))  # a prior variance less what the data took of it
+    taken = max(1e-12 * float(max(point.rho)), 2e-14 * float(max(np.diag(S))))
     for what, got, want, peak, own, floor in (
         ("mean", h, point.h, np.diag(mean_peak), point.rho, 1e-12 * float(max(np.abs(point.h)))),
-        ("variance", rho, point.rho, np.diag(rho_peak), point.rho * point.rho, 1e-12 * float(max(point.rho))),
+        ("variance", rho, point.rho, np.diag(rho_peak), point.rho * point.rho, taken),
         ("latent mean", latent_mean, z, latents(K), z_variance, largest),
         ("latent variance", latent_variance, z_variance, 4 * z_variance**2, z_variance**2, spread),
     ):

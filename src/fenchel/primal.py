@@ -117,9 +117,12 @@ class PrimalPoint:
         """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
         xp, rho = namespace(step.dh), self.rho
         moves = xp.abs(step.dh), xp.abs(step.drho) / xp.where(rho > 0.0, rho, xp.ones_like(rho))
-        short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= step.slope <= _SHORT**2
+        slope = step.slope
+        if self.weights is not None and slope >= 0.0:  # by another way, which a factor that lost its digits contradicts
+            slope = max(slope, self.factor.weights_decrement(self.weights, self.loss.alpha[:, None]))
+        short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= slope <= _SHORT**2
         if short and step.unsolved <= _SOLVED and self.problem.likelihood.log_concave:
-            self.decrement = step.slope
+            self.decrement = slope
 
     @cached_property
     def _strong_concavity(self) -> float:

@@ -15,6 +15,7 @@ from .linalg.arrays import Array, namespace
 from .priors.base import EPS, Predictors
 
 _SUMS, _LOG_DET = 4.0, 8.0  # root mean squares allowed for
+_CANCELLING = 8.0  # roundings of the largest term: it meets others of its size, and is itself a sum (log-gammas)
 
 
 def elbo_rounding(point: Any, predictors: Predictors, largest: Array) -> float:
@@ -23,7 +24,7 @@ def elbo_rounding(point: Any, predictors: Predictors, largest: Array) -> float:
         return np.inf
     alpha, xp = point.alpha, namespace(point.alpha)
     with np.errstate(over="ignore", invalid="ignore"):
-        terms = xp.sum(xp.abs(alpha * point.h) + xp.abs(point.lam * point.rho) / 2, axis=1) + largest
+        terms = xp.sum(xp.abs(alpha * point.h) + xp.abs(point.lam * point.rho) / 2, axis=1) + _CANCELLING * largest
         square = float(xp.sum(terms * terms)) + point.elbo * point.elbo  # a power of Python floats raises
         sums = EPS * float(np.sqrt(square)) + predictors.quadratic_rounding(alpha, point.quadratic)
         total = _SUMS * sums + _LOG_DET * point.factor.log_det_rounding

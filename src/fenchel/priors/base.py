@@ -89,6 +89,10 @@ class Factor(ABC):
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         """M v (N, P), without ``extra``."""
 
+    def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
+        """g' V g for g = Sigma^-1 u - X' alpha: what the means may still gain, twice, from the weights themselves."""
+        return 0.0
+
     def weights(self, v: Array) -> list[Array] | None:
         """u of each block with Vt v = X u (``Predictors.weights_of``); None where only S is at hand."""
         return None

@@ -115,6 +115,7 @@ class RowFactor:
         xp, S, lam = namespace(self.lam), self.block.diagonal, self.lam
         Linv = self.L_inverse()
         cavity = dense.column_squares(Linv)
+        cavity = xp.where(cavity < 1.0, cavity, xp.ones_like(cavity))  # B >= I: above 1 is rounding
         tiny = lam * S < _TINY
         variance = (1.0 - cavity) / xp.where(tiny, xp.ones_like(lam), lam)
         rows = np.flatnonzero(to_numpy(tiny))
@@ -122,6 +123,7 @@ class RowFactor:
             index = dense.asarray_index(rows, S)
             variance = xp.where(tiny, xp.zeros_like(lam), variance)
             direct = xp.take(S, index) - self.explained(xp.take(self.block.S, index, axis=0))
+            direct = xp.where(direct > 0.0, direct, xp.zeros_like(direct))  # below 0 is rounding
             variance = variance + scatter(direct, rows, lam)
             cavity = xp.where(tiny, 1.0 - lam * variance, cavity)
         return variance, cavity

@@ -272,7 +272,8 @@ class RowsFactor(BlockFactor):
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
-            out.append(z.diagonal(None) - part.explained(z.cross(W).T))
+            left = z.diagonal(None) - part.explained(z.cross(W).T)
+            out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))  # below 0 is rounding
         return self.predictors.columns(out)
 
     def latent_covariance(self) -> list[Array]:

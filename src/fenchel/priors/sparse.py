@@ -236,6 +236,14 @@ class SparseFactor(BlockFactor):
         parts = sum(part.log_det_rounding**2 for part in self.parts)
         return float(parts + len(self.parts) * self.pattern.base.log_det_rounding**2) ** 0.5
 
+    def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
+        P, total = self.pattern, 0.0
+        Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        for part, u, a in zip(self.parts, weights, self.blocks.split(alpha), strict=True):
+            g = Q @ u - self.W.T @ a
+            total += abs(float(g @ part.solve(g)))
+        return total
+
     def weights(self, v: Array) -> list[Array]:
         return [part.solve(self.W.T @ x) for part, x in zip(self.parts, self.blocks.split(v), strict=True)]
 

@@ -187,6 +187,13 @@ class WeightsFactor(BlockFactor):
         parts = self.blocks.split(v)
         return self.blocks.join([part.apply(x) for part, x in zip(self.parts, parts, strict=True)])
 
+    def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
+        total = 0.0
+        for part, u, a in zip(self.parts, weights, self.blocks.split(alpha), strict=True):
+            half = part.U.T @ (u - part.X.adjoint(a))
+            total += float(namespace(half).sum(half * half))
+        return total
+
     def weights(self, v: Array) -> list[Array]:
         parts = zip(self.parts, self.blocks.split(v), strict=True)
         return [part.solve(part.X.adjoint(x)) for part, x in parts]
