@@ -190,3 +190,15 @@ def test_the_probit_far_from_its_target_at_enormous_variances(h, rho):
         )
         exact = float(mpmath.quad(g, [c for c in cuts if c >= -30]))
     assert abs(got - exact) <= 1e-8 * abs(exact)
+
+
+def test_a_weak_row_that_others_determine_keeps_its_variance():
+    """lam S is moderate and rho a millionth of a millionth of S: 1 - lam rho has no digit left."""
+    W = np.array([[1.0, 326626.0], [1.0, 349247.0]])
+    weights = np.array([4.6e-17, 1.0])
+    sol = fenchel.infer(Gaussian(1.0), DenseCovariance(37.2 * np.eye(2), design=W), [0.0, 1.0], weights=weights)
+    with mpmath.workdps(40):
+        S = mpmath.matrix(W.tolist()) * mpmath.mpf(37.2) * mpmath.matrix(W.tolist()).T
+        V = (S**-1 + mpmath.diag([mpmath.mpf(w) for w in weights])) ** -1
+        exact = [float(V[0, 0]), float(V[1, 1])]
+    np.testing.assert_allclose(sol.posterior.variance, exact, rtol=3e-4)

@@ -132,7 +132,7 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
     worst = []
     largest = 1e-12 * float(max(np.abs(z), default=ZERO))
     spread = 1e-15 * float(max(np.diag(model.Sigma)))  # a prior variance less what the data took of it
-    taken = max(1e-12 * float(max(point.rho)), 2e-14 * float(max(np.diag(S))))
+    taken = max(1e-12 * float(max(point.rho)), 1e-15 * float(max(np.diag(S))))
     for what, got, want, peak, own, floor in (
         ("mean", h, point.h, np.diag(mean_peak), point.rho, 1e-12 * float(max(np.abs(point.h)))),
         ("variance", rho, point.rho, np.diag(rho_peak), point.rho * point.rho, taken),

@@ -12,6 +12,7 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 DEAD = 1e-150  # a lam below this is 0: its reciprocal would overflow when squared
 _WEAK = 1e-7  # below this lam S_nn, rows of Vt are formed by themselves
 _TINY = 1e-4  # below lam S_nn = 1e-4 the formula (1 - diag B^-1)/lam loses digits; see RowFactor.marginals
+_LOST = 1e-8  # of lam rho: below it that formula has half its digits, and a row with lam S_nn < 1 has more in S_nn
 
 
 class RowBlock:
@@ -116,7 +117,7 @@ class RowFactor:
         Linv = self.L_inverse()
         cavity = dense.column_squares(Linv)
         cavity = xp.where(cavity < 1.0, cavity, xp.ones_like(cavity))  # B >= I: above 1 is rounding
-        tiny = lam * S < _TINY
+        tiny = (lam * S < _TINY) | ((lam * S < 1.0) & (1.0 - cavity < _LOST))
         variance = (1.0 - cavity) / xp.where(tiny, xp.ones_like(lam), lam)
         rows = np.flatnonzero(to_numpy(tiny))
         if rows.size:  # S_nn - |L^-1 Lam^1/2 S_n|^2 for those rows only
