@@ -158,7 +158,8 @@ class PrimalPoint:
     def rounding(self) -> float:
         """How far rounding may have moved the elbo."""
         owner = self.problem
-        return elbo_rounding(self, owner.predictors, owner.weight * owner.likelihood.largest_term(owner.rows))
+        terms = owner.likelihood.cancelling(self.h, owner.rows, dual=False)
+        return elbo_rounding(self, owner.predictors, owner.weight * terms)
 
     @property
     def gap(self) -> float:

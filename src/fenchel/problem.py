@@ -338,8 +338,8 @@ class Point:
     def rounding(self) -> float:
         """How far rounding may have moved the elbo."""
         owner = self.problem
-        constant = namespace(self.s).abs(owner.likelihood.constant(owner.rows))
-        return elbo_rounding(self, owner.predictors, owner.weight * constant)
+        terms = owner.likelihood.cancelling(self.h, owner.rows, dual=True)
+        return elbo_rounding(self, owner.predictors, owner.weight * terms)
 
     @property
     def log_evidence(self) -> float:

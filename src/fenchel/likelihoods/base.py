@@ -155,9 +155,13 @@ class Likelihood(ABC):
         """const(y) of f, per unit of weight (N,)."""
         return 0.0 * rows["weight"]
 
-    def largest_term(self, rows: Rows) -> Array:
-        """The largest of the terms that cancel in the value of ``loss``, of each observation (N,): its constant."""
-        return namespace(rows["weight"]).abs(self.constant(rows))
+    def cancelling(self, h: Array, rows: Rows, dual: bool) -> Array:
+        """The size of the terms that cancel in the dual, or in ``loss``, of each observation (N,), at h (N, C).
+
+        Per unit of weight its constant, and a slope in eta of at most 1: that of a label or of a share.
+        """
+        xp = namespace(h)
+        return xp.abs(self.constant(rows)) + xp.max(xp.abs(h), axis=1)
 
     def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
         """s_hat(h, rho), where the maximum that defines f is reached. Affine lam: the coordinate itself.

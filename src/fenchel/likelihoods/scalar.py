@@ -85,5 +85,8 @@ class ExponentialLikelihood(Likelihood):
         ratio = xp.where(some, kappa, xp.ones_like(kappa)) / xp.where(some, rate, xp.ones_like(kappa))
         return xp.where(some, kappa - kappa * xp.log(ratio), xp.zeros_like(kappa)) + self.constant(rows)
 
-    def largest_term(self, rows: Rows) -> Array:
-        return namespace(rows["weight"]).abs(self.floor(rows))
+    def cancelling(self, h: Array, rows: Rows, dual: bool) -> Array:
+        xp = namespace(h)
+        if dual:
+            return xp.abs(self.constant(rows)) + xp.abs(self.linear(rows) * h[:, 0])
+        return xp.abs(self.floor(rows))
