@@ -15,11 +15,11 @@ from .linalg.arrays import Array, namespace
 from .priors.base import EPS, Predictors
 
 _SUMS, _LOG_DET = 4.0, 8.0  # root mean squares allowed for
-_CANCELLING = 2.0  # roundings of each of the terms that cancel: they are sums themselves (log-gammas, exponentials)
+_CANCELLING = 4.0  # roundings of each of the terms that cancel: they are sums themselves (log-gammas, exponentials)
 
 
 def elbo_rounding(point: Any, predictors: Predictors, largest: Array) -> float:
-    """How far rounding may have moved the elbo at a point; ``largest`` (N,): the terms that cancel in each observation."""
+    """How far rounding may have moved the elbo at a point; ``largest`` (N,): the terms that cancel in each row."""
     if not np.isfinite(point.elbo):
         return np.inf
     alpha, xp = point.alpha, namespace(point.alpha)
