@@ -256,7 +256,7 @@ def read(where: str, name: Any, spec: Any, column: Any, levels: Any, scale: floa
             given = _structure(where, name, given)
             chosen = list(range(given.shape[0])) if chosen is None else chosen
         else:
-            given, chosen = graph_of(where, name, given, chosen)
+            given, chosen = graph_of(where, name, given, chosen, column)
         if asked is None and chosen == list(range(given.shape[0])):  # such names say nothing
             counted_from_one(where, name, column, given.shape[0])
         if len(chosen) != given.shape[0]:
