@@ -1,5 +1,6 @@
 """What somebody who comes from lme4 or INLA tries first: graphs, group ids, maps, tables, dates with holes."""
 
+import itertools
 import warnings
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_a_list_of_tuples_is_an_edge_list():
         towns([(0, 1), (1, 2)])
     right = towns(LINE, TOWNS).elbo_
     assert towns([(0, 1), (1, 2), (2, 3)], TOWNS).elbo_ == pytest.approx(right, abs=1e-10)
-    named = list(zip(TOWNS[:-1], TOWNS[1:], strict=True))
+    named = list(itertools.pairwise(TOWNS))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert towns(named).elbo_ == pytest.approx(right, abs=1e-10)
@@ -114,3 +115,93 @@ def test_a_list_of_tuples_is_an_edge_list():
     assert island.elbo_ == pytest.approx(towns(alone, TOWNS).elbo_, abs=1e-10)
     with pytest.warns(UserWarning, match="names 'Wismra' only beside others"):
         towns([*named, ("Wismar", "Wismra")])
+
+
+# -- groups ----------------------------------------------------------------------------------------------
+def grouped(ids, **options):
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame({"g": np.repeat(np.array(ids, dtype=object), 4)})
+    y = rng.normal(np.repeat(rng.normal(0, 2, len(ids)), 4), 0.5)
+    return GMRFRegressor({"g": "iid"}, likelihood="gaussian", learn=False, **options).fit(X, y), X, y
+
+
+@pytest.mark.parametrize(
+    ("ids", "other", "sentence"),
+    [
+        ([10, 20, 30], "10", r"X\[0, 'g'\] = '10' is text and the levels are numbers; .* X\['g'\]\.astype\(int\)"),
+        ([0.5, 1.5], "0.5", r"'0.5' is text and the levels are numbers; .* X\['g'\]\.astype\(float\)"),
+        (["10", "20"], 10, r"X\[0, 'g'\] = 10 is numbers and the levels are text; .* X\['g'\]\.astype\(str\)"),
+        (["10", "20"], 10.0, r"10.0 is numbers and the levels are text; .* X\['g'\]\.astype\(int\)\.astype\(str\)"),
+        (list(pd.date_range("2020", periods=3)), "2020-01-01", r"the levels are dates; .* pandas\.to_datetime\(X\['g'"),
+    ],
+)
+def test_groups_of_another_sort_are_not_new_groups(ids, other, sentence):
+    model, X, y = grouped(ids)
+    new = pd.DataFrame({"g": pd.Series([other], dtype=object)})
+    for ask in (model.predict, lambda X: model.score(X, y[:1])):
+        with pytest.raises(ValueError, match=sentence):
+            ask(new)
+    np.testing.assert_allclose(model.predict(X)[::4], [model.predict(X[X["g"] == i])[0] for i in ids])
+
+
+def test_new_groups_of_the_right_sort_come_from_the_population():
+    for ids, new in (([10, 20, 30], [40, 50.0]), (["a", "b"], ["c", "d"]), (["a", 1], ["c", 2])):
+        model, _, _ = grouped(ids)
+        made = model.predict(pd.DataFrame({"g": pd.Series(new, dtype=object)}))
+        np.testing.assert_allclose(made, model.intercept_, atol=1e-10)
+    towned = towns(LINE, TOWNS)
+    with pytest.raises(ValueError, match=r"X\[0, 'town'\] = 3 is numbers and the levels are text; expected one of 4"):
+        towned.predict(pd.DataFrame({"town": [3]}))
+
+
+def test_n_counts_observed_rows():
+    X = pd.DataFrame({"g": list("aaabbbccc")})
+    y = np.array([1.0, 2, np.nan, 4, 0, 5, 2, 1, 3])
+    exposure = np.array([1.0, 1, 1, 1, 0, 1, 1, 1, 1])
+    weight = np.array([1.0, 1, 1, 1, 1, 1, 0, 0, 2])
+    model = GMRFRegressor({"g": "iid"}, learn=False).fit(X, y, exposure=exposure, sample_weight=weight)
+    assert model.effects_["g"]["n"].tolist() == [2, 2, 1]
+    trials = np.array([5, 5, 5, 5, 0, 5, 5, 5, 5])
+    y = np.where(trials == 0, 0, np.nan_to_num(y))
+    model = GMRFRegressor({"g": "iid"}, "binomial", learn=False).fit(X, y, trials=trials)
+    assert model.effects_["g"]["n"].tolist() == [3, 2, 3]
+
+
+# -- sentences -------------------------------------------------------------------------------------------
+def test_a_missing_group_is_told_what_can_be_done():
+    model, X, y = grouped([1, 2])
+    hole = X.assign(g=[np.nan, *X["g"][1:]])
+    with pytest.raises(ValueError, match=r"is NaN or inf; .* Drop the row\. A group that fit has not seen is predict"):
+        model.predict(hole)
+    with pytest.raises(ValueError, match=r"is NaN or inf; .* Drop the row, or give what is missing a level of its own"):
+        model.fit(hole, y)
+
+
+@pytest.mark.parametrize("likelihood", ["poisson", "student-t", "negative-binomial", "gamma"])
+def test_noise_variance_belongs_to_gaussian_noise(likelihood):
+    X, y = rows()
+    sentence = f'noise_variance meets likelihood="{likelihood}"; expected noise_variance with "gaussian" alone'
+    with pytest.raises(ValueError, match=sentence):
+        GMRFRegressor({"town": "iid"}, likelihood, noise_variance=2.0).fit(X, y + 1)
+    kept = GMRFRegressor({"town": "iid"}, "gaussian", noise_variance=2.0, learn=False).fit(X, y)
+    assert kept.likelihood_.variance == pytest.approx(2.0)
+
+
+def test_noise_variance_beside_a_likelihood_of_the_users():
+    from fenchel import Gaussian
+
+    X, y = rows()
+    with pytest.raises(ValueError, match=r"noise_variance meets .* A Likelihood brings its own parameters"):
+        GMRFRegressor({"town": "iid"}, Gaussian(1.0), noise_variance=2.0).fit(X, y)
+
+
+def test_columns_that_are_not_there():
+    X, y = rows()
+    X["E"] = np.linspace(1.0, 2.0, len(X))
+    model = GMRFRegressor({"town": "iid"}, exposure="E", learn=False).fit(X, y)
+    with pytest.raises(ValueError, match=r"X has no column 'E', where .* exposure; .* exposure=1 gives a rate"):
+        model.predict(X[["town"]])
+    rate = model.predict(X[["town"]], exposure=1)
+    np.testing.assert_allclose(rate * X["E"], model.predict(X), rtol=1e-12)
+    with pytest.raises(ValueError, match=r"X has no column 'town': it has 'E'; expected every column that the model u"):
+        model.predict(X[["E"]])

@@ -53,6 +53,32 @@ def shown(levels: list[Any]) -> str:
     return f"{levels[0]!r}, {levels[1]!r}, ..., {levels[-1]!r}"
 
 
+def sort_of(value: Any) -> str | None:
+    """Text, numbers, dates, or something else."""
+    if isinstance(value, (str, bytes)):
+        return "text"
+    if isinstance(value, (Number, np.bool_)):
+        return "numbers"
+    return "dates" if hasattr(value, "isoformat") or hasattr(value, "to_timestamp") else None
+
+
+def mismatch(name: Any, value: Any, levels: list[Any]) -> tuple[str, str] | None:
+    """What the levels are and how to turn ``value`` into one, where all of them are of another sort; None elsewhere."""
+    mine, theirs = sort_of(value), {sort_of(level) for level in levels}
+    sort = next(iter(theirs)) if len(theirs) == 1 else None
+    if mine is None or sort is None or mine == sort:
+        return None
+    cure = ""
+    if sort == "text":
+        cure = f"X[{name!r}]{'.astype(int)' if isinstance(value, float) and value == int(value) else ''}.astype(str)"
+    elif mine == "text" and sort == "numbers":
+        whole = all(isinstance(level, Number) and level == int(level) for level in levels)  # type: ignore[call-overload]
+        cure = f"X[{name!r}].astype({'int' if whole else 'float'})"
+    elif mine == "text":
+        cure = f"pandas.to_datetime(X[{name!r}])"
+    return sort, f"{cure} makes {sort} of it." if cure else ""
+
+
 # -- graphs ----------------------------------------------------------------------------------------------
 def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None, column: Any = ()) -> tuple[Any, list[Any]]:
     """The adjacency matrix and its nodes' names: the user's, the graph's own, or 0, 1, ...
