@@ -205,3 +205,47 @@ def test_columns_that_are_not_there():
     np.testing.assert_allclose(rate * X["E"], model.predict(X), rtol=1e-12)
     with pytest.raises(ValueError, match=r"X has no column 'town': it has 'E'; expected every column that the model u"):
         model.predict(X[["E"]])
+
+
+# -- tables of many levels -------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", ["iid", "rw1", "rw2", "ar1", "seasonal", "icar", "bym", "bym2", "leroux"])
+def test_effects_are_those_of_the_whole_inverse(kind):
+    """Var[w'z] = w' A^-1 w with the dense inverse, under the constraints, at levels with data and without."""
+    n, rng = 90, np.random.default_rng(3)
+    level = rng.integers(0, n - 5, 150)  # some levels have no data
+    ring = np.roll(np.eye(n), 1, axis=1)
+    spec = {"seasonal": ("seasonal", 6)}.get(kind, kind)
+    spec = (kind, ring + ring.T) if kind in ("icar", "bym", "bym2", "leroux") else spec
+    X = pd.DataFrame({"t": level, "x": rng.normal(size=150)})
+    y = rng.poisson(2.0, 150)
+    model = GMRFRegressor({"t": spec}, levels={"t": range(n)}, learn=False).fit(X, y)
+    table, posterior = model.effects_["t"], model.solution_.posterior
+    solves = np.array([np.ravel(posterior.predict(design=row)[1])[0] for row in _rows_of(model)])
+    dense = _dense_covariance(model)
+    for i, row in enumerate(_rows_of(model)):
+        w = row.toarray().ravel()
+        assert table["sd"].iloc[i] ** 2 == pytest.approx(w @ dense @ w, rel=1e-7)
+        assert table["sd"].iloc[i] ** 2 == pytest.approx(solves[i], rel=1e-8)  # one row at a time is solved for
+    prediction = posterior.predict(design=sp.vstack(_rows_of(model)))
+    np.testing.assert_allclose(prediction[0], table["mean"], atol=1e-10)
+
+
+def _rows_of(model):
+    effect = model._effects[0]
+    own = effect.design(np.arange(len(effect.levels)))
+    trend = effect.free()[1] / model._columns.scale[1:]  # the covariate's comes first
+    tail = np.hstack([np.zeros((own.shape[0], 2)), trend])
+    both = sp.hstack([own, sp.csr_array(tail)], format="csr")
+    return [both[[i]] for i in range(own.shape[0])]
+
+
+def _dense_covariance(model):
+    """(Q + W' Lam W)^-1 on the null space of the constraints, by an orthonormal basis of it."""
+    prior = model._model()[1].at(model.theta_[: model._model()[1].theta.size])
+    Q, W, lam = prior.precision.toarray(), prior.design.toarray(), np.ravel(model.solution_.posterior._lam)
+    A = Q + W.T @ (lam[:, None] * W)
+    if prior.constraint is None:
+        return np.linalg.inv(A)
+    C = prior.constraint.C
+    basis = np.linalg.svd(C)[2][C.shape[0] :].T
+    return basis @ np.linalg.solve(basis.T @ A @ basis, basis.T)
