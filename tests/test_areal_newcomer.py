@@ -249,3 +249,97 @@ def _dense_covariance(model):
     C = prior.constraint.C
     basis = np.linalg.svd(C)[2][C.shape[0] :].T
     return basis @ np.linalg.solve(basis.T @ A @ basis, basis.T)
+
+
+# -- maps ------------------------------------------------------------------------------------------------
+SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]])
+SQUARES = [np.add(SQUARE, [3 * i, 0]) for i in range(4)]
+
+
+def colours(ax):
+    """The value drawn at each square, from left to right."""
+    shapes = ax.collections[0]
+    left = [path.vertices[:, 0].min() for path in shapes.get_paths()]
+    return np.asarray(shapes.get_array())[np.argsort(left)].tolist()
+
+
+def geojson(ids):
+    shape = [{"type": "Polygon", "coordinates": [square.tolist()]} for square in SQUARES]
+    features = [{"type": "Feature", "geometry": s, "properties": {}} for s in shape]
+    return {"type": "FeatureCollection", "features": [{**f, "id": i} for f, i in zip(features, ids, strict=True)]}
+
+
+class Frame(pd.DataFrame):
+    """As much of a GeoDataFrame as a map needs."""
+
+    @property
+    def geometry(self):
+        return geojson(range(4))
+
+
+def test_maps_go_by_labels(tmp_path):
+    pytest.importorskip("matplotlib")
+    import json
+
+    from fenchel.plots import plot_map
+
+    risk = pd.Series([4.0, 3.0, 2.0, 1.0], index=TOWNS[::-1])
+    frame = Frame({"name": TOWNS})
+    named = Frame({"name": TOWNS}, index=TOWNS)
+    (tmp_path / "map.json").write_text(json.dumps(geojson(TOWNS)))
+    for outlines in (named, geojson(TOWNS), tmp_path / "map.json"):
+        assert colours(plot_map(outlines, risk)) == [1.0, 2.0, 3.0, 4.0]
+        assert colours(plot_map(outlines, risk.to_numpy())) == [4.0, 3.0, 2.0, 1.0]
+        assert colours(plot_map(outlines, risk.reset_index(drop=True))) == [4.0, 3.0, 2.0, 1.0]
+    with pytest.raises(ValueError, match=r"'Wismar' is none of 0, 1, 2, \.\.\..*set_index\(.*values\.to_numpy\(\)"):
+        plot_map(frame, risk)
+    for other in (geojson(["01", "02", "03", "04"]), Frame({"name": TOWNS}, index=[7, 8, 9, 10])):
+        with pytest.raises(ValueError, match=r"not those of the districts: 'Wismar' is none of .*values\.to_numpy\(\)"):
+            plot_map(other, risk)
+    twice = pd.Series(risk.to_numpy(), index=[*TOWNS[:3], TOWNS[0]])
+    with pytest.raises(ValueError, match="do not have the same labels, each once"):
+        plot_map(named, twice)
+    assert colours(plot_map([[square] for square in SQUARES], risk)) == [4.0, 3.0, 2.0, 1.0]  # no labels to go by
+
+
+# -- dates -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("dates", "hole"),
+    [
+        (pd.date_range("2020-01-01", periods=12, freq="D"), [3, 7, 8]),
+        (pd.date_range("2020-01-06", periods=12, freq="7D"), [5]),
+        (pd.date_range("2020-01-01 00:30", periods=30, freq="h"), [2, 20]),
+        (pd.date_range("2020-01-01", periods=14, freq="MS"), [1, 6]),
+        (pd.date_range("2020-01-31", periods=14, freq=pd.offsets.MonthEnd()), [1, 6]),
+        (pd.date_range("2020-01-01", periods=9, freq="QS"), [4]),
+        (pd.date_range("2015-07-01", periods=9, freq=pd.DateOffset(years=1)), [2, 3]),
+        (pd.date_range("2020-01-01", periods=14, freq="MS", tz="Europe/Berlin"), [1, 6]),
+        (pd.date_range("2020-01-01", periods=12, freq="D", tz="UTC"), [4]),
+    ],
+)
+def test_holes_in_dates_are_filled(dates, hole):
+    kept = dates.delete(hole)
+    y = np.random.default_rng(0).poisson(3.0, len(kept)).astype(float)
+    model = GMRFRegressor({"t": "rw1"}, learn=False).fit(pd.DataFrame({"t": kept}), y)
+    assert model.levels_["t"] == list(dates)
+    numbers = pd.DataFrame({"t": np.delete(np.arange(len(dates)), hole)})
+    steps = GMRFRegressor({"t": "rw1"}, learn=False).fit(numbers, y)
+    assert model.elbo_ == pytest.approx(steps.elbo_, abs=1e-10)
+    np.testing.assert_allclose(model.effects_["t"]["mean"], steps.effects_["t"]["mean"], atol=1e-10)
+    assert (model.effects_["t"]["n"].to_numpy() == 0).sum() == len(hole)
+
+
+def test_dates_without_a_step_are_told_of_one_that_works():
+    y = np.arange(1.0, 16.0)
+    working = pd.DataFrame({"t": pd.bdate_range("2020-01-01", periods=15)})
+    model = GMRFRegressor({"t": "rw1"}, learn=False)
+    with pytest.raises(ValueError, match=r"none is a Saturday or Sunday; .* levels=\{'t': pandas\.bdate_range\(X\['t'"):
+        model.fit(working, y)
+    named = {"t": pd.bdate_range(working["t"].min(), working["t"].max())}
+    assert len(model.set_params(levels=named).fit(working, y).levels_["t"]) == 15
+    odd = pd.DataFrame({"t": pd.to_datetime(["2020-01-01", "2020-01-03", "2020-01-06"])})
+    model = GMRFRegressor({"t": "rw1"}, learn=False)
+    with pytest.raises(ValueError, match=r"not equally spaced; .* pandas\.date_range\(X\['t'\]\.min\(\), .*, freq="):
+        model.fit(odd, y[:3])
+    named = {"t": pd.date_range(odd["t"].min(), odd["t"].max(), freq="D")}
+    assert len(model.set_params(levels=named).fit(odd, y[:3]).levels_["t"]) == 6

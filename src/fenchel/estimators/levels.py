@@ -203,15 +203,36 @@ def _times(where: str, name: Any, found: list[Any]) -> list[Any]:
     if hasattr(found[0], "ordinal") and hasattr(found[0], "freq"):  # pandas Periods
         return list(optional(where, "pandas").period_range(min(found), max(found)))
     if hasattr(found[0], "timestamp"):
-        pd = optional(where, "pandas")
-        dates = pd.DatetimeIndex(sorted(found))
-        whole = len(set(dates.day)) == 1 or bool(dates.is_month_end.all())  # months, quarters, years
-        months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.float64))
-        if _regular(np.diff(dates.asi8).astype(np.float64)) or (whole and _regular(months)):
-            return list(dates)
-        raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
+        return _dates(where, name, optional(where, "pandas").DatetimeIndex(sorted(found)))
     got = f"the column {name!r} holds {found[0]!r}, which has no place in time"
     raise problem(where, got, "numbers or dates", advice)
+
+
+def _dates(where: str, name: Any, dates: Any) -> list[Any]:
+    """Every step from the first date to the last: whole months, or the shortest gap where all are its multiples."""
+    pd = optional(where, "pandas")
+    ends = len(set(dates.day)) > 1 and bool(dates.is_month_end.all())
+    whole = ends or len(set(dates.day)) == 1  # months, quarters, years
+    months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.int64))
+    gaps, filled = np.diff(dates.asi8), dates
+    if _regular(gaps.astype(np.float64)) or (whole and _regular(months.astype(np.float64))):
+        return list(dates)
+    first_to_last = f"X[{name!r}].min(), X[{name!r}].max()"
+    if whole and (months > 0).all():
+        steps = range(0, int(months.sum()) + 1, int(np.gcd.reduce(months)))
+        later = [dates[0] + (pd.offsets.MonthEnd(k) if ends else pd.DateOffset(months=k)) for k in steps[1:]]
+        filled = pd.DatetimeIndex([dates[0], *later])
+    elif (gaps % gaps.min() == 0).all() and gaps.sum() < _SPARSEST * (100 + dates.size) * gaps.min():
+        step = (dates[1:] - dates[:-1]).min()
+        filled = pd.date_range(dates[0], dates[-1], freq=step)
+        if step == pd.Timedelta(days=1) and (dates.day_of_week < 5).all() and (filled.day_of_week >= 5).sum() > 1:
+            got = f"the dates {name!r} have gaps, and none is a Saturday or Sunday"
+            advice = f"levels={{{name!r}: pandas.bdate_range({first_to_last})}}, or date_range, says which."
+            raise problem(where, got, "working days or all days", advice)
+    if filled is dates or not dates.isin(filled).all():  # no step at all, or other times of day
+        advice = f"levels={{{name!r}: pandas.date_range({first_to_last}, freq=...)}} says the step, such as 'D' or 'h'."
+        raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
+    return list(filled)
 
 
 def _regular(gaps: np.ndarray) -> bool:

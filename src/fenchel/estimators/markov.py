@@ -59,7 +59,8 @@ class GMRFRegressor(EffectTables, Regression):
         and numbers written as text are refused.
     levels : dict, optional
         Column -> its levels in order. Needed for regions that the graph does not name (their default is 0, 1, ...), and
-        to reach times or groups beyond the data. Default in time: every step from the first to the last.
+        to reach times or groups beyond the data. Default in time: every step from the first to the last,
+        whole numbers by 1, dates by months or by their shortest gap.
     exposure, trials, event : column of X, optional
         Where ``fit``, ``predict`` and ``score`` find them when they are not given as arrays.
     intercept : bool
