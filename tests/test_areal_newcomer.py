@@ -115,6 +115,12 @@ def test_a_list_of_tuples_is_an_edge_list():
     assert island.elbo_ == pytest.approx(towns(alone, TOWNS).elbo_, abs=1e-10)
     with pytest.warns(UserWarning, match="names 'Wismra' only beside others"):
         towns([*named, ("Wismar", "Wismra")])
+    X, y = rows([1, 2, 3, 4])  # numbers that are names: (1, 2) are the first two, not the second and third
+    numbered = GMRFRegressor({"town": ("icar", [(1, 2), (2, 3)])}, levels={"town": [1, 2, 3, 4]}, learn=False)
+    assert numbered.fit(X, y).elbo_ == pytest.approx(island.elbo_, abs=1e-10)
+    numbered.set_params(effects={"town": ("icar", [(0, 1), (1, 2)])})
+    with pytest.raises(ValueError, match=r"levels\['town'\] has 4 entries and the graph 5 nodes"):
+        numbered.fit(X, y)
 
 
 # -- groups ----------------------------------------------------------------------------------------------

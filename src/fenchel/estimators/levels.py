@@ -88,7 +88,8 @@ def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None, column
     own: list[Any] | None = None
     _no_outlines(where, name, graph)
     pairs = edge_tuples(graph)
-    if pairs is not None and not all(isinstance(end, Number) for edge in pairs for end in edge):  # names
+    numbered = pairs is not None and all(isinstance(end, Number) for edge in pairs for end in edge)
+    if pairs is not None and (not numbered or (levels and all(isinstance(level, Number) for level in levels))):  # names
         graph = {level: [] for level in levels or ()}
         for a, b in pairs:
             graph.setdefault(a, []).append(b)

@@ -42,7 +42,7 @@ class GMRFRegressor(EffectTables, Regression):
         ``"iid"``, ``"rw1"``, ``"rw2"``, ``"ar1"``, ``("seasonal", period)`` for groups and times;
         ``("icar" | "bym" | "bym2" | "leroux", graph)`` for regions, the graph a scipy sparse or dense adjacency matrix,
         a pandas frame of it (its index names the regions), {region: [neighbours]}, a list of edges as tuples of names
-        (or of 0, 1, ... with ``levels``), a networkx graph or libpysal weights;
+        (or of 0, 1, ..., which ``levels`` name), a networkx graph or libpysal weights;
         ``("generic", structure)``. A last entry holds starting values: ``("bym2", graph, {"precision": 4.0})``,
         ``("iid", {"precision": 4.0})``, and the constraints of a structure that is singular,
         ``("generic", structure, {"constraints": "sum-to-zero"})``, or rows (k, levels).
