@@ -495,7 +495,7 @@ def test_clones_pickles_and_pipelines():
     assert model.set_params(learn=False).get_params()["learn"] is False
     frame = X[["age", "region"]]
     model = GMRFRegressor({"region": ("icar", ring())}).fit(frame, y)
-    sentence = r"X has no column 'region'; expected one of 0, 1\. The columns of an array are numbers"
+    sentence = r"X has no column 'region': it has 0, 1; .* The columns of an array are numbers"
     with (
         pytest.warns(UserWarning, match="does not have valid feature names"),
         pytest.raises(ValueError, match=sentence),
@@ -528,7 +528,7 @@ def test_one_warning_with_a_sentence():
         (
             {"effects": {"place": "iid"}},
             {},
-            r"X has no column 'place'; expected one of 'region', 'year', 'group', 'age'",
+            r"X has no column 'place': it has 'region', 'year', 'group', 'age'; expected every column that the",
         ),
         ({"likelihood": "normal"}, {}, r"likelihood = 'normal' is not known; expected 'gaussian' or 'laplace'"),
         ({"levels": {"age": [1]}}, {}, r"levels of \['age'\]; expected a dict whose keys are among \['region'"),
@@ -587,8 +587,8 @@ def test_more_errors():
         GMRFRegressor(SPEC).fit(X, np.r_[-1, y[1:]])
     with pytest.raises(ValueError, match="requires y to be passed, but the target y is None"):
         GMRFRegressor(SPEC).fit(X, None)
-    irregular = pd.DataFrame({"t": pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-05", "2020-02-01"])})
-    with pytest.raises(ValueError, match=r"the dates 't' are not equally spaced; .* levels=\{'t': \.\.\.\}"):
+    irregular = pd.DataFrame({"t": pd.to_datetime(["2020-01-01", "2020-01-03", "2020-01-06", "2020-02-01"])})
+    with pytest.raises(ValueError, match=r"the dates 't' are not equally spaced; .* levels=\{'t': pandas\.date_range"):
         GMRFRegressor({"t": "rw1"}).fit(irregular, y[:4])
     with pytest.raises(ValueError, match=r"the times 't' are not equally spaced; expected a regular grid"):
         GMRFRegressor({"t": "rw1"}).fit(pd.DataFrame({"t": [0.0, 0.5, 0.7]}), y[:3])

@@ -427,7 +427,7 @@ def test_groups_that_fit_has_not_seen_come_from_the_population():
     u, y, _ = panel()
     X = frame(u)
     model = GMRFRegressor({"g": "iid"}).fit(X, y)
-    h, rho = model.latent_mean_and_variance(X[:4].assign(g=[99, "new", 0, 7]))
+    h, rho = model.latent_mean_and_variance(X[:4].assign(g=[99, 98, 0, 7]))
     spread = 1 / model.hyperparameters_["value"]["g", "precision"]
     posterior = model.solution_.posterior
     tail = np.column_stack([np.ones(4), (u[:4] - u.mean(axis=0)) / u.std(axis=0)])

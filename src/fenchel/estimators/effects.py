@@ -28,7 +28,7 @@ from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior, independent
 from ..priors.sparse import SparsePrecision
-from .levels import counted_from_one, graph_of, inferred, listed, present, shown, values
+from .levels import counted_from_one, graph_of, inferred, listed, mismatch, present, shown, sort_of, values
 
 ON_GRAPHS = {"icar": gmrf.icar, "bym": gmrf.bym, "bym2": gmrf.bym2, "leroux": gmrf.leroux}
 IN_TIME = {"rw1": gmrf.rw1, "rw2": gmrf.rw2, "ar1": gmrf.ar1, "seasonal": gmrf.seasonal}
@@ -125,14 +125,20 @@ class Effect:
 
     # -- rows --------------------------------------------------------------------------------------
     def codes(self, column: Any, new: bool = False) -> np.ndarray:
-        """The node of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent."""
-        found = values(column)
+        """The node of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent.
+
+        A group of another sort than all that fit has seen, "10" for 10, is none of them and no new one: refused.
+        """
+        found, sorts = values(column), set()  # of new groups: text, numbers, dates
         out = np.empty(len(found), dtype=np.int64)
         for i, value in enumerate(found):
             code = self.place.get(value)
             if code is None:
                 if not (new and self.kind == "iid" and present(value)):
-                    raise self._unknown(i, value)
+                    raise self._unknown(i, value, new)
+                if sort_of(value) not in sorts and mismatch(self.name, value, self.levels) is not None:
+                    raise self._unknown(i, value, new)
+                sorts.add(sort_of(value))
                 code = -1
             out[i] = code
         return out
@@ -141,13 +147,19 @@ class Effect:
         """The variance (N,) that rows of groups without a latent have: the population's."""
         return np.where(codes < 0, np.exp(-theta[0]), 0.0) if self.kind == "iid" else np.zeros(codes.size)
 
-    def _unknown(self, row: int, value: Any) -> ValueError:
+    def _unknown(self, row: int, value: Any, new: bool) -> ValueError:
         got = f"X[{row}, {self.name!r}] = {value!r}"
         if not present(value):
-            return problem(
-                self.where, f"{got} is NaN or inf", "a level in every row", "Drop the row: its y has no place."
-            )
+            advice = "Drop the row, or give what is missing a level of its own."
+            if new:
+                advice = "Drop the row."
+                if self.kind == "iid":
+                    advice += " A group that fit has not seen is predicted from the population, under any name."
+            return problem(self.where, f"{got} is NaN or inf", "a level in every row", advice)
         known = f"one of {len(self.levels)} levels {shown(self.levels)}"
+        other = mismatch(self.name, value, self.levels)
+        if other is not None:
+            return problem(self.where, f"{got} is {sort_of(value)} and the levels are {other[0]}", known, other[1])
         if self.kind in IN_TIME:
             advice = f"To reach other times give them all to fit: levels={{{self.name!r}: ...}}."
         elif self.levels == list(range(len(self.levels))):
@@ -256,7 +268,7 @@ def read(where: str, name: Any, spec: Any, column: Any, levels: Any, scale: floa
             given = _structure(where, name, given)
             chosen = list(range(given.shape[0])) if chosen is None else chosen
         else:
-            given, chosen = graph_of(where, name, given, chosen)
+            given, chosen = graph_of(where, name, given, chosen, column)
         if asked is None and chosen == list(range(given.shape[0])):  # such names say nothing
             counted_from_one(where, name, column, given.shape[0])
         if len(chosen) != given.shape[0]:

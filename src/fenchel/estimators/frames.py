@@ -35,7 +35,7 @@ def column_of(where: str, X: Any, name: Any) -> Any:
     if name not in known:
         names = ", ".join(repr(k) for k in known[:8]) + (", ..." if len(known) > 8 else "")
         advice = "" if hasattr(X, "columns") else "The columns of an array are numbers; a pandas frame has names."
-        raise problem(where, f"X has no column {name!r}", f"one of {names}", advice)
+        raise problem(where, f"X has no column {name!r}: it has {names}", "every column that the model uses", advice)
     return X[name] if hasattr(X, "columns") else X[:, name]
 
 

@@ -6,13 +6,16 @@ A level is any hashable value; 3 and 3.0 are the same one. Their order is that o
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from ..checks import optional, problem
+from ..checks import numeric, optional, problem
 from ..gmrf import as_adjacency
+from ..gmrf.graphs import edge_tuples
 
 _SPARSEST = 100  # steps without data to a step with data: beyond it the numbers count something finer than steps
 
@@ -50,27 +53,70 @@ def shown(levels: list[Any]) -> str:
     return f"{levels[0]!r}, {levels[1]!r}, ..., {levels[-1]!r}"
 
 
+def sort_of(value: Any) -> str | None:
+    """Text, numbers, dates, or something else."""
+    if isinstance(value, (str, bytes)):
+        return "text"
+    if isinstance(value, (Number, np.bool_)):
+        return "numbers"
+    return "dates" if hasattr(value, "isoformat") or hasattr(value, "to_timestamp") else None
+
+
+def mismatch(name: Any, value: Any, levels: list[Any]) -> tuple[str, str] | None:
+    """What the levels are and how to turn ``value`` into one, where all of them are of another sort; None elsewhere."""
+    mine, theirs = sort_of(value), {sort_of(level) for level in levels}
+    sort = next(iter(theirs)) if len(theirs) == 1 else None
+    if mine is None or sort is None or mine == sort:
+        return None
+    cure = ""
+    if sort == "text":
+        cure = f"X[{name!r}]{'.astype(int)' if isinstance(value, float) and value == int(value) else ''}.astype(str)"
+    elif mine == "text" and sort == "numbers":
+        whole = all(isinstance(level, Number) and level == int(level) for level in levels)  # type: ignore[call-overload]
+        cure = f"X[{name!r}].astype({'int' if whole else 'float'})"
+    elif mine == "text":
+        cure = f"pandas.to_datetime(X[{name!r}])"
+    return sort, f"{cure} makes {sort} of it." if cure else ""
+
+
 # -- graphs ----------------------------------------------------------------------------------------------
-def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None) -> tuple[Any, list[Any]]:
-    """The adjacency matrix and its nodes' names: the user's, the graph's own, or 0, 1, ..."""
+def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None, column: Any = ()) -> tuple[Any, list[Any]]:
+    """The adjacency matrix and its nodes' names: the user's, the graph's own, or 0, 1, ...
+
+    A name that is only ever a neighbour, and not in the ``column`` of the data, is warned of.
+    """
     own: list[Any] | None = None
+    _no_outlines(where, name, graph)
+    pairs = edge_tuples(graph)
+    numbered = pairs is not None and all(isinstance(end, Number) for edge in pairs for end in edge)
+    if pairs is not None and (not numbered or (levels and all(isinstance(level, Number) for level in levels))):  # names
+        graph = {level: [] for level in levels or ()}
+        for a, b in pairs:
+            graph.setdefault(a, []).append(b)
     if isinstance(graph, Mapping):  # name -> neighbours
+        graph = {region: _neighbours(where, name, region, near) for region, near in graph.items()}
         own = list(dict.fromkeys([*graph, *(b for near in graph.values() for b in near)]))
+        if levels is not None and set(own) != set(levels) and set(own) != set(range(len(own))):
+            odd = next(level for level in [*own, *levels] if (level in own) != (level in levels))
+            of, by = ("the graph", f"levels[{name!r}]") if odd in own else (f"levels[{name!r}]", "the graph")
+            raise problem(where, f"{of} names {odd!r}, which {by} does not", "the same names in both")
+        if levels is None:
+            _warn_of_strangers(where, name, own, {*values(column), *(graph if pairs is None else ())})
         place = {node: i for i, node in enumerate(own)}
-        pairs = [(place[a], place[b]) for a, near in graph.items() for b in near]
-        A = as_adjacency(np.array(pairs, dtype=np.int64).reshape(-1, 2), len(own))
+        edges = [(place[a], place[b]) for a, near in graph.items() for b in near]
+        A = as_adjacency(edges or sp.csr_array((len(own), len(own))), len(own))
     elif hasattr(graph, "columns") and hasattr(graph, "index"):  # a pandas frame
         own = list(graph.index)
         if list(graph.columns) != own:
             raise problem(where, f"the adjacency of {name!r} has other columns than rows", "one order of names in both")
-        A = as_adjacency(np.asarray(graph))
+        A = as_adjacency(numeric(where, f"the adjacency of {name!r}", graph))
     else:
         for attribute in ("id_order", "unique_ids", "nodes"):  # libpysal's W and Graph, networkx
             if hasattr(graph, attribute):
                 own = list(getattr(graph, attribute))
                 break
         shape: tuple[int, ...] = np.shape(graph) if own is None else ()
-        if levels is None and len(shape) == 2 and shape[1] == 2 != shape[0]:
+        if levels is None and len(shape) == 2 and (pairs is not None or shape[1] == 2 != shape[0]):
             advice = f"levels={{{name!r}: range(n)}} says how many there are, and what they are called."
             raise problem(where, f"the graph of {name!r} is a list of {shape[0]} edges", "its nodes as well", advice)
         A = as_adjacency(graph, None if levels is None else len(levels))
@@ -80,6 +126,40 @@ def graph_of(where: str, name: Any, graph: Any, levels: list[Any] | None) -> tup
     if levels is not None and len(levels) != n:
         raise problem(where, f"levels[{name!r}] has {len(levels)} entries and the graph {n} nodes", "one name a node")
     return A, levels if levels is not None else own if own is not None else list(range(n))
+
+
+def _no_outlines(where: str, name: Any, graph: Any) -> None:
+    """Refuse GeoJSON and geopandas frames: districts as they look, not who borders whom."""
+    geojson = isinstance(graph, Mapping) and isinstance(graph.get("type"), str) and {*graph} & set(_GEOJSON)
+    if geojson or hasattr(graph, "geometry"):
+        got = f"the graph of {name!r} holds outlines, not neighbours"
+        frame = "geopandas.GeoDataFrame.from_features(geojson)" if geojson else "frame"
+        advice = f"libpysal.graph.Graph.build_contiguity({frame}.set_index(...)) finds who borders whom."
+        raise problem(where, got, "{region: [its neighbours]} or an adjacency matrix", advice)
+
+
+_GEOJSON = ("features", "geometry", "geometries", "coordinates")
+
+
+def _neighbours(where: str, name: Any, region: Any, near: Any) -> list[Any]:
+    got = f"in the graph of {name!r} the neighbours of {region!r} are {near!r}"
+    if isinstance(near, (str, bytes)) or not isinstance(near, Iterable):
+        raise problem(where, got, "a list of neighbours", "" if near is None else f"Write {{{region!r}: [{near!r}]}}.")
+    out = list(near)  # an iterator can be read once
+    for other in out:
+        if not getattr(other, "__hash__", None) or not present(other):
+            raise problem(where, f"in the graph of {name!r} a neighbour of {region!r} is {other!r}", "a region's name")
+    return out
+
+
+def _warn_of_strangers(where: str, name: Any, own: list[Any], known: set[Any]) -> None:
+    strangers = [node for node in own if node not in known]
+    if strangers:
+        message = (
+            f"{where}: the graph of {name!r} names {shown(strangers)} only beside others, and X[{name!r}] does not. If "
+            f"it is no misspelling of another region, levels={{{name!r}: [...]}} with every region says so."
+        )
+        warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def counted_from_one(where: str, name: Any, column: Any, n: int) -> None:
@@ -124,15 +204,36 @@ def _times(where: str, name: Any, found: list[Any]) -> list[Any]:
     if hasattr(found[0], "ordinal") and hasattr(found[0], "freq"):  # pandas Periods
         return list(optional(where, "pandas").period_range(min(found), max(found)))
     if hasattr(found[0], "timestamp"):
-        pd = optional(where, "pandas")
-        dates = pd.DatetimeIndex(sorted(found))
-        whole = len(set(dates.day)) == 1 or bool(dates.is_month_end.all())  # months, quarters, years
-        months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.float64))
-        if _regular(np.diff(dates.asi8).astype(np.float64)) or (whole and _regular(months)):
-            return list(dates)
-        raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
+        return _dates(where, name, optional(where, "pandas").DatetimeIndex(sorted(found)))
     got = f"the column {name!r} holds {found[0]!r}, which has no place in time"
     raise problem(where, got, "numbers or dates", advice)
+
+
+def _dates(where: str, name: Any, dates: Any) -> list[Any]:
+    """Every step from the first date to the last: whole months, or the shortest gap where all are its multiples."""
+    pd = optional(where, "pandas")
+    ends = len(set(dates.day)) > 1 and bool(dates.is_month_end.all())
+    whole = ends or len(set(dates.day)) == 1  # months, quarters, years
+    months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.int64))
+    gaps, filled = np.diff(dates.asi8), dates
+    if _regular(gaps.astype(np.float64)) or (whole and _regular(months.astype(np.float64))):
+        return list(dates)
+    first_to_last = f"X[{name!r}].min(), X[{name!r}].max()"
+    if whole and (months > 0).all():
+        steps = range(0, int(months.sum()) + 1, int(np.gcd.reduce(months)))
+        later = [dates[0] + (pd.offsets.MonthEnd(k) if ends else pd.DateOffset(months=k)) for k in steps[1:]]
+        filled = pd.DatetimeIndex([dates[0], *later])
+    elif (gaps % gaps.min() == 0).all() and gaps.sum() < _SPARSEST * (100 + dates.size) * gaps.min():
+        step = (dates[1:] - dates[:-1]).min()
+        filled = pd.date_range(dates[0], dates[-1], freq=step)
+        if step == pd.Timedelta(days=1) and (dates.day_of_week < 5).all() and (filled.day_of_week >= 5).sum() > 1:
+            got = f"the dates {name!r} have gaps, and none is a Saturday or Sunday"
+            advice = f"levels={{{name!r}: pandas.bdate_range({first_to_last})}}, or date_range, says which."
+            raise problem(where, got, "working days or all days", advice)
+    if filled is dates or not dates.isin(filled).all():  # no step at all, or other times of day
+        advice = f"levels={{{name!r}: pandas.date_range({first_to_last}, freq=...)}} says the step, such as 'D' or 'h'."
+        raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
+    return list(filled)
 
 
 def _regular(gaps: np.ndarray) -> bool:

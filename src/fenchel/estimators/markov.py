@@ -41,7 +41,8 @@ class GMRFRegressor(EffectTables, Regression):
         Column of X -> the field over its values (None: fixed effects alone):
         ``"iid"``, ``"rw1"``, ``"rw2"``, ``"ar1"``, ``("seasonal", period)`` for groups and times;
         ``("icar" | "bym" | "bym2" | "leroux", graph)`` for regions, the graph a scipy sparse or dense adjacency matrix,
-        a pandas frame of it (its index names the regions), {region: neighbours}, a networkx graph or libpysal weights;
+        a pandas frame of it (its index names the regions), {region: [neighbours]}, a list of edges as tuples of names
+        (or of 0, 1, ..., which ``levels`` name), a networkx graph or libpysal weights;
         ``("generic", structure)``. A last entry holds starting values: ``("bym2", graph, {"precision": 4.0})``,
         ``("iid", {"precision": 4.0})``, and the constraints of a structure that is singular,
         ``("generic", structure, {"constraints": "sum-to-zero"})``, or rows (k, levels).
@@ -58,7 +59,8 @@ class GMRFRegressor(EffectTables, Regression):
         and numbers written as text are refused.
     levels : dict, optional
         Column -> its levels in order. Needed for regions that the graph does not name (their default is 0, 1, ...), and
-        to reach times or groups beyond the data. Default in time: every step from the first to the last.
+        to reach times or groups beyond the data. Default in time: every step from the first to the last,
+        whole numbers by 1, dates by months or by their shortest gap.
     exposure, trials, event : column of X, optional
         Where ``fit``, ``predict`` and ``score`` find them when they are not given as arrays.
     intercept : bool
@@ -90,7 +92,7 @@ class GMRFRegressor(EffectTables, Regression):
     Attributes
     ----------
     effects_ : dict of pandas frames
-        Of each effect, by level: mean, sd, lower, upper (95 %), n (observations), and for counts, proportions, amounts
+        Of each effect, by level: mean, sd, lower, upper (95 %), n (observed rows), and for counts, proportions, amounts
         and durations the relative risk (odds, mean, hazard ratio): ``relative_risk`` its posterior mean, ``rr_median``
         its median, ``rr_lower`` and ``rr_upper`` its interval, ``p_above_1`` the probability that it is above 1.
     fixed_effects_ : pandas frame
@@ -200,7 +202,7 @@ class GMRFRegressor(EffectTables, Regression):
         ]
         for sentence in [*single, *self._columns.complaints()]:
             warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
-        self._counts = [np.bincount(c[~np.isnan(y)], minlength=len(e.levels)) for e, c in self._parts()]
+        self._counts = [np.bincount(c[seen > 0.0], minlength=len(e.levels)) for e, c in self._parts()]
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
         if ordered and self._fixed.shape[1]:  # learned where the covariates are at their means, stated at x = 0
             self._shift = float(self._columns.centre @ self.coef_)
@@ -279,11 +281,15 @@ class GMRFRegressor(EffectTables, Regression):
         columns += [effect.free()[1][code] for effect, code in zip(self._effects, codes, strict=True)]
         return codes, np.hstack([np.zeros((X.shape[0], 0)), *columns])
 
-    def _given(self, X: Any, what: str, value: Any) -> np.ndarray | None:
+    def _given(self, X: Any, what: str, value: Any, new: bool = False) -> np.ndarray | None:
         """Exposure, trials or event (N,): the argument, the column the constructor names, or None."""
         column = getattr(self, what)
         if value is None and column is None:
             return None
+        if value is None and new and column not in names_of(X):
+            got = f"X has no column {column!r}, where the constructor says to find {what}"
+            advice = {"exposure": "exposure=1 gives a rate.", "trials": "trials=1 gives a probability."}.get(what, "")
+            raise problem(type(self).__name__, got, f"that column, or {what}= as an argument", advice)
         values = self._column(X, column) if value is None else value
         out = numeric(type(self).__name__, what, values)
         if out.ndim > 1 or (out.ndim == 1 and out.shape[0] != X.shape[0]):
@@ -303,7 +309,12 @@ class GMRFRegressor(EffectTables, Regression):
                 stacklevel=3,
             )
             likelihood = Poisson(integer=False)
-        if likelihood == "gaussian" and self.noise_variance is not None:
+        if self.noise_variance is not None:
+            if not (isinstance(likelihood, str) and likelihood == "gaussian"):
+                given = f'likelihood="{likelihood}"' if isinstance(likelihood, str) else f"likelihood={likelihood!r}"
+                advice = "" if isinstance(likelihood, str) else "A Likelihood brings its own parameters."
+                got = f"noise_variance meets {given}"
+                raise problem(name, got, 'noise_variance with "gaussian" alone', advice)
             likelihood = Gaussian(float(self.noise_variance))
         bound = self.bound if isinstance(likelihood, str) else "best"
         return read_response(name, likelihood, bound, y, rows, weights)
@@ -324,7 +335,7 @@ class GMRFRegressor(EffectTables, Regression):
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         h, rho = self._predictors(X)
         frame = self._frame(X, reset=False)
-        found = {what: self._given(frame, what, value) for what, value in rows.items()}
+        found = {what: self._given(frame, what, value, new=True) for what, value in rows.items()}
         new = at_rows(type(self).__name__, self.likelihood_, h.shape[0], found)
         return Poisson(new.exposure, integer=False) if isinstance(new, Poisson) else new, h, rho
 

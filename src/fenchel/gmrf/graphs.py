@@ -16,7 +16,8 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
     Parameters
     ----------
     graph : scipy sparse or dense (n, n), edge list (m, 2) with ``n``, networkx graph, libpysal W or Graph
-        Weights are read as "neighbours or not"; duplicate edges count once; isolated nodes are kept.
+        Weights are read as "neighbours or not"; duplicate edges count once; isolated nodes are kept. A list of tuples,
+        ``[(0, 1), (1, 2)]``, is always an edge list, an array of shape (2, 2) a matrix where n = 2 or is not given.
     n : int
         Number of nodes; needed with an edge list, whose nodes are 0, ..., n-1.
     """
@@ -26,12 +27,18 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         return _from_edges(edges, len(place))
     matrix = getattr(graph, "sparse", graph)  # libpysal
     if hasattr(matrix, "tocoo"):
-        A = sp.csr_array(matrix)
+        A = sp.csr_array(matrix, copy=True)  # zeros are taken out in place
+        A.sum_duplicates()
     else:
-        values = numeric("graph", "graph", graph)
+        pairs = edge_tuples(graph)
+        if pairs is not None and n is None:
+            got = f"graph is a list of {len(pairs)} edges"
+            raise problem("graph", got, "how many nodes there are as well", "Pass n: nodes without an edge count, too.")
+        advice = "Edges of a graph are pairs of integers; networkx.Graph(edges) reads names." if pairs else ""
+        values = numeric("graph", "graph", graph if pairs is None else pairs, advice)
         if values.ndim != 2:
             raise problem("graph", f"graph has shape {values.shape}", "an adjacency matrix (n, n) or edges (m, 2)")
-        if n is not None and values.shape[1] == 2 and values.shape != (n, n):
+        if n is not None and values.shape[1] == 2 and (pairs is not None or values.shape != (n, n)):
             bad = (values < 0) | (values >= n) | (values != np.floor(values))
             if bad.any():
                 got = f"edge {int(np.argwhere(bad)[0][0])} names node {values[bad][0]:g}"
@@ -40,6 +47,11 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         if values.shape[0] != values.shape[1]:
             raise problem("graph", f"graph has shape {values.shape}", "(n, n)", "With an edge list pass n as well.")
         A = sp.csr_array(values)
+    missing = np.flatnonzero(np.isnan(A.data))
+    if missing.size:
+        i, j = (int(at[missing[0]]) for at in sp.coo_array(A).coords)
+        advice = "NaN is neither: where it means no neighbours, .fillna(0) or np.nan_to_num(graph) say so."
+        raise problem("graph", f"graph[{i}, {j}] is NaN", "0 or a weight for every pair", advice)
     A.eliminate_zeros()
     A = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
     if A.shape[0] != A.shape[1] or A.shape[0] == 0:
@@ -52,6 +64,13 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         got = f"edge ({np.ravel(i)[0]}, {np.ravel(j)[0]}) has no mirror image"
         raise problem("graph", got, "a symmetric adjacency matrix", "Use A + A.T for a graph stored one way.")
     return A
+
+
+def edge_tuples(graph: Any) -> list[Any] | None:
+    """The edges of a graph that is a list of tuples of two; None of any other."""
+    if not isinstance(graph, (list, tuple, set, frozenset)) or not graph:
+        return None
+    return list(graph) if all(isinstance(edge, tuple) and len(edge) == 2 for edge in graph) else None
 
 
 def _from_edges(edges: np.ndarray, n: int) -> sp.csr_array:

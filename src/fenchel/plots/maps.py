@@ -9,7 +9,7 @@ import numpy as np
 from ..checks import problem, vector
 from ..linalg.arrays import to_numpy
 from .base import new_figure
-from .outlines import districts, signed_area
+from .outlines import districts, labels_of, opened, signed_area
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,8 +35,9 @@ def plot_map(
     polygons : N lists of arrays (vertices, 2), GeoSeries, GeoDataFrame, or GeoJSON (a dict or the path of a file)
         The outlines of each district. They are drawn in decreasing area, so that enclaves stay visible.
     values : array (N,)
-        One a district, in their order; a pandas Series with the labels of a GeoSeries in another order is sorted into
-        theirs. NaN is drawn grey.
+        One a district, in their order. A pandas Series goes by its labels where the districts have some (the index of
+        a GeoSeries or GeoDataFrame, the ids of GeoJSON's features), and by position where it has none of its own: its
+        index is pandas' default. NaN is drawn grey.
     ax : Axes, optional
     label, title : str
         Of the colour bar, and of the map.
@@ -59,6 +60,7 @@ def plot_map(
     >>> ax = plot_map([[square], [square + [1, 0]]], [0.8, 1.3], label="relative risk", ratio=True)
     >>> ax.figure.savefig("map.png")  # doctest: +SKIP
     """
+    polygons = opened(polygons)
     shapes_of = districts(polygons)
     numbers = vector("plot_map", "values", to_numpy(_in_order(polygons, values)))
     if numbers.shape[0] != len(shapes_of):
@@ -112,12 +114,25 @@ def _turned(polygon: list[np.ndarray]) -> list[np.ndarray]:
 
 def _in_order(polygons: Any, values: Any) -> Any:
     """Values with the districts' own labels in another order, sorted into theirs."""
-    labels, own = getattr(polygons, "index", None), getattr(values, "index", None)
-    if labels is None or own is None or callable(labels) or callable(own) or list(labels) == list(own):
+    labels, index = labels_of(polygons), getattr(values, "index", None)
+    if labels is None or index is None or callable(index):
         return values
-    if own.is_unique and labels.is_unique and set(labels) == set(own):
+    own = list(index)
+    if labels == own:
+        return values
+    if len(set(own)) == len(own) and len(set(labels)) == len(labels) and set(labels) == set(own):
         return values.reindex(labels)
-    if len(set(labels) & set(own)):
-        got = "the labels of the values are not those of the districts"
-        raise problem("plot_map", got, "the same labels, or none", "values.to_numpy() takes them in their order.")
-    return values
+    if own == list(range(len(own))) and not set(labels) & set(own):  # pandas' default: no labels of its own
+        return values
+    stranger = next((label for label in own if label not in labels), own[0] if own else None)
+    got = f"the labels of the values are not those of the districts: {stranger!r} is none of {_few(labels)}"
+    if stranger in labels:
+        got = "the values and the districts do not have the same labels, each once"
+    advice = "values.to_numpy() takes them in their order."
+    if hasattr(polygons, "set_index"):
+        advice = f"polygons.set_index(the column of their names) gives the districts names; {advice}"
+    raise problem("plot_map", got, "the same labels, or none", advice)
+
+
+def _few(labels: list[Any]) -> str:
+    return ", ".join(repr(label) for label in labels[:3]) + (", ..." if len(labels) > 3 else "")

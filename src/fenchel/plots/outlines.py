@@ -17,11 +17,27 @@ from ..checks import problem
 District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
 
 
-def districts(given: Any) -> list[District]:
-    """One entry a district."""
+def opened(given: Any) -> Any:
+    """The GeoJSON in a file; anything else as it is."""
     if isinstance(given, (str, os.PathLike)):
         with open(given, encoding="utf-8") as file:
-            given = json.load(file)
+            return json.load(file)
+    return given
+
+
+def labels_of(given: Any) -> list[Any] | None:
+    """The labels of the districts: the index of a GeoSeries or GeoDataFrame, the ids of GeoJSON's features; or None."""
+    index = getattr(given, "index", None)
+    if index is not None and not callable(index):  # a list has a method of that name
+        return list(index)
+    features = given.get("features") if isinstance(given, dict) else None
+    ids = [feature.get("id") if isinstance(feature, dict) else None for feature in features or []]
+    return ids if ids and None not in ids else None
+
+
+def districts(given: Any) -> list[District]:
+    """One entry a district."""
+    given = opened(given)
     shapes = getattr(given, "geometry", given)  # of a GeoDataFrame, the active one
     shapes = getattr(shapes, "__geo_interface__", shapes)
     if isinstance(shapes, dict):

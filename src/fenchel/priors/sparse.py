@@ -317,7 +317,7 @@ class SparseFactor(BlockFactor):
         out = []
         for part, z, new in zip(self.parts, self.predictors.latents, designs, strict=True):
             assert isinstance(z, SparseLatents)
-            out.append(row_quadratic(part, z.rows(new)))
+            out.append(self.pattern.quadratic(part, z.rows(new)))
         return out
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
@@ -341,12 +341,3 @@ class SparseFactor(BlockFactor):
 
     def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         return [part.sample(rng.standard_normal((part.n, size))) for part in self.parts]
-
-
-def row_quadratic(factor: SparseCholesky | ConstrainedCholesky, W: Any, step: int = 256) -> np.ndarray:
-    """diag(W A^-1 W') for any rows W, by solves with a few hundred right-hand sides at a time."""
-    out = np.empty(W.shape[0])
-    for i in range(0, W.shape[0], step):
-        right = W[i : i + step].toarray().T
-        out[i : i + step] = np.sum(right * factor.solve(right), axis=0)
-    return out

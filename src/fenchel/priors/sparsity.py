@@ -15,6 +15,8 @@ from ..linalg.dense import NotPositiveDefinite
 from ..linalg.sparse import SparseCholesky, SymbolicCholesky
 
 _HARMLESS = 1e-3  # pivots above this share of the diagonal: no direction is nearly flat
+_FEW = 64  # rows that are solved for sooner than the inverse is computed on the pattern
+_PAIRS = 2**22  # of latents that rows touch, looked up at a time
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
 
 
@@ -132,14 +134,25 @@ class Pattern:
         else:
             self.symbolic, self.q = SymbolicCholesky(union), self.entries(Q)
             self.base = self._made(self.q)
-        # row n of W touches the entries (i, j) for every pair of its columns
-        per_row = np.diff(W.indptr)
+        self.T = self.products(W)[0]
+
+    def products(self, W: Any) -> tuple[Any, np.ndarray]:
+        """T, the map from weights of the rows of W to the entries of W' diag(.) W, and which rows have all of them.
+
+        Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
+        """
+        n, per_row = W.shape[0], np.diff(W.indptr)
         first = np.repeat(np.arange(W.nnz), np.repeat(per_row, per_row))
         within = np.arange(first.size) - np.repeat(np.concatenate([[0], np.cumsum(per_row**2)])[:-1], per_row**2)
-        row = np.repeat(np.arange(self.n_rows), per_row**2)
+        row = np.repeat(np.arange(n), per_row**2)
         second = W.indptr[row] + within % np.maximum(per_row[row], 1)
-        place = self._places(W.indices[first], W.indices[second])
-        self.T = sp.csr_array((W.data[first] * W.data[second], (place, row)), shape=(union.nnz, self.n_rows))
+        i, j = W.indices[first], W.indices[second]
+        place = np.minimum(self._places(i, j), self.indices.size - 1)
+        there = (self.indices[place] == i) & (place >= self.indptr[j]) & (place < self.indptr[j + 1])
+        whole = np.bincount(row[~there], minlength=n) == 0
+        keep = whole[row]
+        data = (W.data[first] * W.data[second])[keep]
+        return sp.csr_array((data, (place[keep], row[keep])), shape=(self.indices.size, n)), whole
 
     def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
@@ -182,9 +195,41 @@ class Pattern:
 
     def diagonal(self, factor: SparseCholesky | ConstrainedCholesky) -> np.ndarray:
         """diag(W V W') from the selected inverse."""
-        if isinstance(factor, ConstrainedCholesky):
-            return factor.row_variances(self.W, self.T)
-        return self.T.T @ factor.inverse_data()
+        return _selected(factor, self.W, self.T)
+
+    def quadratic(self, factor: SparseCholesky | ConstrainedCholesky, W: Any) -> np.ndarray:
+        """diag(W V W') of any rows: from the selected inverse where they are many and it holds their entries.
+
+        Then the time grows with the rows; a solve for each takes as long as there are latents.
+        """
+        out, solved = np.empty(W.shape[0]), [np.arange(0)]
+        widest = int(np.diff(W.indptr).max(initial=1)) ** 2
+        if W.shape[0] <= _FEW or widest > self.indices.size:
+            return row_quadratic(factor, W)
+        step = max(1, _PAIRS // widest)
+        for a in range(0, W.shape[0], step):
+            some = W[a : a + step]
+            T, whole = self.products(some)
+            out[a : a + step] = _selected(factor, some, T)
+            solved.append(a + np.flatnonzero(~whole))
+        rest = np.concatenate(solved)
+        out[rest] = row_quadratic(factor, W[rest])
+        return out
+
+
+def _selected(factor: SparseCholesky | ConstrainedCholesky, W: Any, T: Any) -> np.ndarray:
+    if isinstance(factor, ConstrainedCholesky):
+        return factor.row_variances(W, T)
+    return np.asarray(T.T @ factor.inverse_data())
+
+
+def row_quadratic(factor: SparseCholesky | ConstrainedCholesky, W: Any, step: int = 256) -> np.ndarray:
+    """diag(W A^-1 W') for any rows W, by solves with a few hundred right-hand sides at a time."""
+    out = np.empty(W.shape[0])
+    for i in range(0, W.shape[0], step):
+        right = W[i : i + step].toarray().T
+        out[i : i + step] = np.sum(right * factor.solve(right), axis=0)
+    return out
 
 
 def sparse_factor(symbolic: SymbolicCholesky, data: np.ndarray) -> SparseCholesky:
