@@ -95,7 +95,10 @@ class LatentGaussianEstimator(BaseEstimator):
         return learn(likelihood, family, y, **options)
 
     def _inner_tol(self) -> float:
-        return scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10), low=0.0)
+        tol = scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10))
+        if tol < 0.0:
+            raise problem(type(self).__name__, f"tol = {tol:g}", "a number >= 0")
+        return tol
 
     def _keep(self, found: Learned, family: Family) -> None:
         self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
