@@ -146,7 +146,7 @@ class LinearModel:
         self.intercept_std_: Any = np.zeros(mean.shape[1])
         if self.fit_intercept:  # eta at x = 0
             h, rho = (np.reshape(x, (1, -1))[0] for x in self._eta(np.zeros((1, D))))
-            self.intercept_, self.intercept_std_ = h, np.sqrt(rho)
+            self.intercept_, self.intercept_std_ = h + self._shift, np.sqrt(rho)  # type: ignore[attr-defined]
         family, theta = self._family_of(self._design), self.theta_  # type: ignore[attr-defined]
         v = family.variances_at(theta[: family.n_groups])[:D] / self._scale() ** 2
         self.variance_ = float(v[0]) if self.prior == "ridge" else v

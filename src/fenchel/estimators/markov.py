@@ -187,7 +187,7 @@ class GMRFRegressor(EffectTables, Regression):
         response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
         y, ordered = self._responds(response), kind(response.likelihood) in ORDERED
         self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
-        self._offset, self._shift = response.level if self._intercept else 0.0, 0.0
+        self._offset = response.level if self._intercept else 0.0
         self._effects = self._read(X)
         self._covariates = self._fixed_columns(X)
         self._codes, self._fixed = self._rows(X)
@@ -204,8 +204,8 @@ class GMRFRegressor(EffectTables, Regression):
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
         if ordered and self._fixed.shape[1]:  # learned where the covariates are at their means, stated at x = 0
             self._shift = float(self._columns.centre @ self.coef_)
-            own = self.likelihood_.theta
-            self.likelihood_ = self.likelihood_.with_theta(np.r_[own[0] + self._shift, own[1:]])
+            own = self._fitted.theta
+            self.likelihood_ = self._fitted.with_theta(np.r_[own[0] + self._shift, own[1:]])
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
@@ -306,7 +306,7 @@ class GMRFRegressor(EffectTables, Regression):
         if likelihood == "gaussian" and self.noise_variance is not None:
             likelihood = Gaussian(float(self.noise_variance))
         bound = self.bound if isinstance(likelihood, str) else "best"
-        return read_response(name, likelihood, bound, y, rows, weights)
+        return read_response(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
 
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -316,7 +316,7 @@ class GMRFRegressor(EffectTables, Regression):
         ones = np.ones((columns.shape[0], int(self._intercept)))
         tail = np.hstack([ones, self._columns.standardise(columns)])
         design = sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
-        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset + self._shift)
+        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset)
         for (effect, theta), code in zip(self._thetas(), codes, strict=True):
             rho = rho + effect.unseen(code, theta)
         return h, rho
@@ -325,7 +325,7 @@ class GMRFRegressor(EffectTables, Regression):
         h, rho = self._predictors(X)
         frame = self._frame(X, reset=False)
         found = {what: self._given(frame, what, value) for what, value in rows.items()}
-        new = at_rows(type(self).__name__, self.likelihood_, h.shape[0], found)
+        new = at_rows(type(self).__name__, self._fitted, h.shape[0], found)
         return Poisson(new.exposure, integer=False) if isinstance(new, Poisson) else new, h, rho
 
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:

@@ -28,10 +28,20 @@ class _Generic(Regression):
 
     likelihood: Any
     bound: str
+    fit_intercept: bool
+    learn_likelihood: bool
+    mean_: float
 
     def _read(self, y: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
         name = type(self).__name__
-        return self._responds(read_response(name, self.likelihood, self.bound, numeric(name, "y", y), rows, weights))
+        y, self._shift = numeric(name, "y", y), 0.0
+        learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
+        found = read_response(name, self.likelihood, self.bound, y, rows, weights, self._is_centred(), learned)
+        return self._responds(found)
+
+    def _is_centred(self) -> bool:
+        """Whether the prior mean of eta is the link of the overall mean of y, and not the user's."""
+        return bool(self.fit_intercept)
 
     def predict(self, X: Any, return_std: bool = False, exposure: Any = None, trials: Any = None) -> Any:
         """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
@@ -136,7 +146,10 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         self.progress = progress
 
     def _mean(self) -> float:
-        return self.mean_
+        return self.mean_ - self._shift
+
+    def _is_centred(self) -> bool:
+        return isinstance(self.mean, str)
 
     def _scale(self) -> float:
         return self._response.scale
@@ -182,6 +195,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         self._begin(X, y, weights)
         learned, own = self.optimizer is not None, self.learn_likelihood
         self._learn(y, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+        self.mean_ += self._shift
         self._finish()
         return self
 
@@ -280,7 +294,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         self.tol = tol
 
     def _mean(self) -> float:
-        return self.mean_
+        return self.mean_ - self._shift
 
     def _scale(self) -> float:
         return self.scale_
@@ -326,6 +340,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
             self._groups = np.full_like(self._groups, -1)
         self._begin_learning(y, weights)
         self._learn(y, weights, self.learn_variance or own, own=own)
+        self.mean_ += self._shift
         self._finish()
         self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
         self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])

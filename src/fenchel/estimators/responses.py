@@ -12,6 +12,7 @@ The level of eta is the link of the overall mean, sum w y / sum w, so that the l
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from scipy.special import logit, ndtri
 from .. import likelihoods
 from ..checks import choice, problem, vector
 from ..likelihoods.base import Likelihood
+from .durations import WeibullInUnits
 
 NAMES = {
     "gaussian": "Gaussian",
@@ -106,9 +108,20 @@ def kind(likelihood: Likelihood) -> str:
 
 
 def read_response(
-    where: str, likelihood: Any, bound: str, y: np.ndarray, rows: Mapping[str, Any], weights: Any
+    where: str,
+    likelihood: Any,
+    bound: str,
+    y: np.ndarray,
+    rows: Mapping[str, Any],
+    weights: Any,
+    centred: bool = True,
+    learned: bool = True,
 ) -> Response:
-    """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters."""
+    """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters.
+
+    ``centred`` says whether the prior of eta is about the level that is found here; a level that the user chose holds
+    in the units of y. ``learned`` says whether the likelihood's own parameters are learned.
+    """
     given = {key: vector(where, key, value, y.shape[0]) for key, value in rows.items() if value is not None}
     w = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
     classes = None
@@ -131,9 +144,11 @@ def read_response(
         got = f"likelihood is a {type(likelihood).__name__}"
         raise problem(where, got, f"one of {', '.join(map(repr, NAMES))}, or a Likelihood")
     made.prepare(y)  # refuses a target that is not one before anything is computed from it
-    if type(made).__name__ == "Weibull":
-        made = _in_units(made, np.nan_to_num(y), w)
     seen = np.nan_to_num(y)
+    if kind(made) in DURATIONS:
+        _check_events(where, made, seen, w, learned)
+    if type(made).__name__ == "Weibull" and centred:
+        made = _in_units(made, seen, w)
     return Response(made, y, _level(made, seen, w), _scale(made, seen, w), classes)
 
 
@@ -148,6 +163,11 @@ def some_rows(likelihood: Likelihood, keep: Any) -> Likelihood:
     """The same likelihood for some of its rows."""
     own = {key: getattr(likelihood, key) for key in likelihood.row_parameters}
     return likelihood.with_rows(**{key: value[keep] for key, value in own.items() if np.ndim(value) == 1})
+
+
+def reported(likelihood: Likelihood) -> tuple[Likelihood, float]:
+    """The likelihood on the scale its class documents, and what eta is there above eta as fitted."""
+    return (likelihood.plain(), likelihood.shift) if isinstance(likelihood, WeibullInUnits) else (likelihood, 0.0)
 
 
 def parameter_names(likelihood: Likelihood) -> list[str]:
@@ -209,11 +229,25 @@ def _made(where: str, cls: Any, bound: str, y: np.ndarray, rows: dict[str, Any],
 
 def _in_units(weibull: Any, t: np.ndarray, w: np.ndarray) -> Likelihood:
     """The same durations in units of total time an event."""
-    from .durations import WeibullInUnits
-
     event = np.ones(t.shape) if weibull.event is None else np.nan_to_num(np.broadcast_to(weibull.event, t.shape))
     unit = float(w @ t) / max(float(w @ event), 0.5)
     return WeibullInUnits(weibull.shape, weibull.event, unit if unit > 0.0 else 1.0)
+
+
+def _check_events(where: str, likelihood: Any, t: np.ndarray, w: np.ndarray, learned: bool) -> None:
+    """Rows that are all censored bound the hazard from above alone."""
+    if likelihood.event is None or float(w @ np.nan_to_num(np.broadcast_to(likelihood.event, t.shape))) > 0.0:
+        return
+    if learned and likelihood.theta.size:
+        advice = 'Use likelihood="exponential", or give the shape and do not learn it.'
+        got = "every row is censored (event = 0), and without events the shape is not known"
+        raise problem(where, got, "at least one row whose event happened", advice)
+    warnings.warn(
+        f"{where}: every row is censored (event = 0): the data bound the hazard from above alone, and how low it is "
+        "comes from the prior.",
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:

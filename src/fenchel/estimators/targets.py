@@ -57,7 +57,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         """The likelihood at new rows, and the mean and variance of eta there."""
         check_is_fitted(self)
         h, rho = self._predictors(X)
-        return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, rho
+        return at_rows(type(self).__name__, self._fitted, h.shape[0], rows), h, rho
 
     def _moments_for_mean(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         """The same where the mean of y alone is wanted: under noise about eta it is eta's, whatever the variance."""
@@ -65,7 +65,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         if kind(self.likelihood_) not in NOISE:
             return self._moments(X, **rows)
         h = self._latent_mean(X)
-        return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, np.zeros_like(h)
+        return at_rows(type(self).__name__, self._fitted, h.shape[0], rows), h, np.zeros_like(h)
 
     def _labels(self, levels: np.ndarray) -> np.ndarray:
         return levels if self._response.classes is None else self.classes_[levels.astype(int)]
