@@ -66,8 +66,8 @@ def test_the_weibull_latent_of_a_process_is_in_the_users_unit_of_time():
     h, _ = years.latent_mean_and_variance(X)
     k = years.likelihood_.shape
     assert np.abs(h - (LEVEL + SLOPE * X["x"]) * k / SHAPE).mean() < 0.5
-    np.testing.assert_allclose(days.latent_mean_and_variance(X)[0] - h, -k * np.log(YEAR), rtol=1e-6)
-    assert days.mean_ - years.mean_ == pytest.approx(-k * np.log(YEAR), rel=1e-6)
+    np.testing.assert_allclose(days.latent_mean_and_variance(X)[0] - h, -k * np.log(YEAR), rtol=1e-4)
+    assert days.mean_ - years.mean_ == pytest.approx(-k * np.log(YEAR), rel=1e-4)
     assert years.log_marginal_likelihood(years.theta_) == pytest.approx(years.elbo_, abs=1e-6)
 
 
@@ -92,3 +92,122 @@ def test_durations_without_events_are_refused_or_announced(make):
         make(likelihood="weibull").fit(X, t, event=np.zeros(30))
     with pytest.warns(UserWarning, match="every row is censored.*bound the hazard from above alone"):
         make(likelihood="exponential").fit(X, t, event=np.zeros(30))
+
+
+# -- what fit was given and score was not --------------------------------------------------------------
+COUNTS = [
+    BayesianPoissonRegression,
+    GaussianProcessPoissonRegressor,
+    lambda: BayesianLinearRegression(likelihood="poisson"),
+    lambda: GaussianProcessRegressor(likelihood="negative-binomial"),
+    GMRFRegressor,
+]
+
+
+@pytest.mark.parametrize("make", COUNTS)
+def test_a_score_without_the_exposure_of_fit_says_so(make):
+    rng = np.random.default_rng(1)
+    X, years = rng.normal(size=(40, 1)), rng.uniform(5.0, 50.0, 40)
+    y = rng.poisson(years * np.exp(0.3 * X[:, 0]))
+    model = make().fit(X, y, exposure=years)
+    with pytest.warns(UserWarning, match="fit was given exposure, score was not: each y is scored at exposure 1"):
+        wrong = model.score(X, y)
+    assert model.score(X, y, exposure=years) > wrong + 1.0  # no warning: it would be an error here
+    assert model.score(X, y, exposure=1.0) == wrong
+    y = rng.poisson(np.exp(1.0 + 0.5 * X[:, 0]))
+    make().fit(X, y).score(X, y)
+    make().fit(X, y, exposure=np.ones(40)).score(X, y)
+
+
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GMRFRegressor])
+def test_a_score_without_the_events_of_fit_says_so(make):
+    X, t, event = durations(60)
+    model = make(likelihood="weibull").fit(X, t, event=event)
+    with pytest.warns(UserWarning, match="fit was given event, score was not: every duration is taken as observed"):
+        model.score(X, t)
+    model.score(X, t, event=event)
+
+
+def test_columns_that_the_constructor_names_are_found_by_score():
+    X, t, event = durations(60)
+    frame = X.assign(died=event)
+    by_column = GMRFRegressor(likelihood="weibull", event="died").fit(frame, t)
+    by_array = GMRFRegressor(likelihood="weibull").fit(X, t, event=event)
+    assert by_column.score(frame, t) == pytest.approx(by_array.score(X, t, event=event), rel=1e-6)
+
+
+# -- words and categories ------------------------------------------------------------------------------
+LEVELS = ["poor", "fair", "good"]
+
+
+def graded(n=150, seed=2):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    return X, np.digitize(X[:, 0] + rng.logistic(size=n), [-1.0, 1.0])
+
+
+@pytest.mark.parametrize("name", ["ordinal", "ordinal-probit"])
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+def test_an_ordered_categorical_is_taken_in_its_order(make, name):
+    X, codes = graded(60)
+    words = pd.Categorical(np.array(LEVELS)[codes], categories=[*LEVELS, "superb"], ordered=True)
+    by_code, by_word = make(likelihood=name).fit(X, codes), make(likelihood=name).fit(X, pd.Series(words))
+    assert by_word.classes_.tolist() == LEVELS
+    np.testing.assert_array_equal(by_word.predict_proba(X), by_code.predict_proba(X))
+    np.testing.assert_array_equal(by_word.predict(X), by_code.predict(X))
+    middle = by_word.predict_quantiles(X, [0.5])[:, 0]
+    assert middle.tolist() == np.array(LEVELS)[by_code.predict_quantiles(X, [0.5])[:, 0].astype(int)].tolist()
+    assert by_word.score(X, words) == by_code.score(X, codes) == by_word.score(X, list(words))
+    np.testing.assert_array_equal(by_word.predict_rate(X), by_code.predict_rate(X))
+    with pytest.raises(ValueError, match=r"y\[0\] = 'superb' was not seen in fit; expected one of \['poor', 'fair'"):
+        by_word.score(X[:1], ["superb"])
+
+
+def test_categories_that_are_numbers_are_these_numbers():
+    X, codes = graded(60)
+    stars = np.array([1, 2, 4])[codes]
+    plain = BayesianLinearRegression(likelihood="ordinal").fit(X, stars)
+    ranked = BayesianLinearRegression(likelihood="ordinal").fit(X, pd.Categorical(stars, ordered=True))
+    np.testing.assert_array_equal(ranked.predict(X), plain.predict(X))
+    assert ranked.classes_.tolist() == [1, 2, 4]
+
+
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+def test_two_words_are_labels(make):
+    X, codes = graded(60)
+    yes = codes > 0
+    plain = make(likelihood="bernoulli").fit(X, yes)
+    text = np.where(yes, "yes", "no")
+    for y in (text, text.tolist(), text.astype(object), pd.Series(text), pd.Series(text, dtype="category")):
+        model = make(likelihood="bernoulli").fit(X, y)
+        assert model.classes_.tolist() == ["no", "yes"]
+        np.testing.assert_array_equal(model.predict_proba(X), plain.predict_proba(X))
+        assert model.score(X, y) == plain.score(X, yes)
+    assert set(np.unique(model.sample_y(X, 3))) == {"no", "yes"}
+
+
+def test_a_missing_category_is_unobserved_where_nan_is_and_refused_elsewhere():
+    X, codes = graded(60)
+    words = pd.Series(np.array(LEVELS)[codes]).astype(pd.CategoricalDtype(LEVELS, ordered=True))
+    words[[3, 7]] = np.nan
+    with_nan = np.where(words.isna(), np.nan, codes)
+    by_code, by_word = (GMRFRegressor(likelihood="ordinal").fit(X, y) for y in (with_nan, words))
+    assert by_word.elbo_ == by_code.elbo_
+    assert by_word.score(X, words) == by_code.score(X, with_nan)
+    with pytest.raises(ValueError, match="Input y contains NaN"):
+        BayesianLinearRegression(likelihood="ordinal").fit(X, words)
+
+
+def test_words_without_an_order_and_continuous_levels_are_refused_with_a_way_out():
+    X, codes = graded(60)
+    text = np.array(LEVELS)[codes]
+    for y in (text, pd.Series(text, dtype="category")):
+        with pytest.raises(ValueError, match=r"without an order.*pd.Categorical\(y, categories="):
+            BayesianLinearRegression(likelihood="ordinal").fit(X, y)
+    with pytest.raises(ValueError, match='likelihood="bernoulli" meets 3 different values'):
+        BayesianLinearRegression(likelihood="bernoulli").fit(X, text)
+    with pytest.raises(ValueError, match="y holds text and likelihood = BernoulliLogit"):
+        BayesianLinearRegression(likelihood=fenchel.BernoulliLogit()).fit(X, text)
+    for y in (X[:, 0], np.arange(60.0)):
+        with pytest.raises(ValueError, match=r'"ordinal" meets 60 different values of y in 60 rows; expected levels'):
+            BayesianLinearRegression(likelihood="ordinal").fit(X, y)

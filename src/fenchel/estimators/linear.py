@@ -373,7 +373,7 @@ class BayesianPoissonRegression(LinearModel, Counts):
         """
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
-        self._poisson: Poisson = self._counts(y, exposure)
+        self._poisson = self._counts(y, exposure)
         weights = weights_of(sample_weight, X)
         self.mean_ = overall_level(self._poisson, y, weights) if self.fit_intercept else 0.0
         self._begin(X, weights)

@@ -25,6 +25,7 @@ from .covariates import Covariate
 from .covariates import read as read_covariate
 from .effects import Effect, joined, read
 from .frames import as_frame, column_of, is_geometry, names_of, target_of, weight_seen
+from .labels import read_labels
 from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
 from .tables import EffectTables
 from .targets import Regression
@@ -170,7 +171,8 @@ class GMRFRegressor(EffectTables, Regression):
         ----------
         X : pandas frame (N, D), or an array whose columns are named 0, 1, ...
         y : array (N,)
-            NaN, or masked, where unobserved: such rows are predicted like any other.
+            NaN, or masked, where unobserved: such rows are predicted like any other. Levels may be an ordered
+            categorical of pandas, and two labels any two words.
         exposure : array (N,), optional
             Of counts: expected counts, person-years: y ~ Poisson(exposure * exp(eta)). 0 means unobserved.
         trials : array (N,)
@@ -182,10 +184,11 @@ class GMRFRegressor(EffectTables, Regression):
         """
         name = type(self).__name__
         X = self._frame(X, reset=True)
+        y, words = read_labels(name, self.likelihood, y)
         y = target_of(name, X, y)
         weights = weights_of(sample_weight, X)
         response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, ordered = self._responds(response), kind(response.likelihood) in ORDERED
+        y, ordered = self._responds(response, words), kind(response.likelihood) in ORDERED
         self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
         self._offset = response.level if self._intercept else 0.0
         self._effects = self._read(X)

@@ -18,6 +18,7 @@ from ..checks import choice, numeric
 from ..likelihoods.base import Likelihood
 from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
+from .labels import read_labels
 from .linear import LinearModel
 from .responses import ORDERED, kind, read_response, some_rows
 from .targets import Regression
@@ -32,12 +33,12 @@ class _Generic(Regression):
     learn_likelihood: bool
     mean_: float
 
-    def _read(self, y: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
+    def _read(self, y: Any, words: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
         name = type(self).__name__
         y, self._shift = numeric(name, "y", y), 0.0
         learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
         found = read_response(name, self.likelihood, self.bound, y, rows, weights, self._is_centred(), learned)
-        return self._responds(found)
+        return self._responds(found, words)
 
     def _is_centred(self) -> bool:
         """Whether the prior mean of eta is the link of the overall mean of y, and not the user's."""
@@ -176,7 +177,9 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         ----------
         X : array (N, D)
         y : array (N,)
-            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order.
+            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
+            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
+            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
         sample_weight : array (N,), optional
             Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
         exposure : array (N,), optional
@@ -186,9 +189,10 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         event : array (N,), optional
             "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
         """
+        y, words = read_labels(type(self).__name__, self.likelihood, y)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         weights = weights_of(sample_weight, X)
-        y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
         if isinstance(self.mean, str):
             choice(type(self).__name__, "mean", self.mean, ("link",), "Or a number.")
         self.mean_ = self._response.level if isinstance(self.mean, str) else float(self.mean)
@@ -329,9 +333,10 @@ class BayesianLinearRegression(LinearModel, _Generic):
         X : array (N, D) or scipy sparse
         y, sample_weight, exposure, trials, event : as in ``GaussianProcessRegressor.fit``
         """
+        y, words = read_labels(type(self).__name__, self.likelihood, y)
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
         weights = weights_of(sample_weight, X)
-        y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
         self.scale_, self._own = self._response.scale, self._response.likelihood.theta
         self.mean_ = self._response.level if self._has_intercept() else 0.0
         self._begin(X, weights)

@@ -46,6 +46,12 @@ NAMES = {
 NOISE = ("Gaussian", "LaplaceNoise", "LogisticNoise", "StudentT")  # eta is on the scale of y
 ORDERED = ("Ordinal", "OrdinalProbit")  # the cutpoints are the intercept
 DURATIONS = ("Exponential", "Weibull")
+_TAKEN = {  # where a score is not told
+    "exposure": "each y is scored at exposure 1",
+    "trials": "each y is scored at one trial",
+    "event": "every duration is taken as observed",
+}
+_MOST_LEVELS = 50  # of an ordinal y: cutpoints of more are not learned from data
 LABELS = (*ORDERED, "BernoulliLogit", "BernoulliProbit")
 RATIOS = {
     "relative_risk": ("Poisson", "NegativeBinomial", "ZeroInflatedPoisson"),
@@ -165,6 +171,18 @@ def some_rows(likelihood: Likelihood, keep: Any) -> Likelihood:
     return likelihood.with_rows(**{key: value[keep] for key, value in own.items() if np.ndim(value) == 1})
 
 
+def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:
+    """Warn of rows' parameters that fit was given and a score is not: its densities are then of another question."""
+    for key in likelihood.row_parameters:
+        fitted = getattr(likelihood, key)
+        if given.get(key) is None and fitted is not None and (np.asarray(fitted) != 1.0).any():
+            warnings.warn(
+                f"{where}: fit was given {key}, score was not: {_TAKEN[key]}; pass {key}=...",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
 def reported(likelihood: Likelihood) -> tuple[Likelihood, float]:
     """The likelihood on the scale its class documents, and what eta is there above eta as fitted."""
     return (likelihood.plain(), likelihood.shift) if isinstance(likelihood, WeibullInUnits) else (likelihood, 0.0)
@@ -273,6 +291,12 @@ def _encoded(where: str, name: str, y: np.ndarray) -> tuple[np.ndarray, np.ndarr
             "two" if two else "two or more levels",
             'For ordered levels use "ordinal", for classes GaussianProcessClassifier.' if two and classes.size else "",
         )
+    rows = int((~np.isnan(y)).sum())
+    real = bool((classes != np.floor(classes)).any()) and 2 < classes.size == rows
+    if not two and (real or classes.size > _MOST_LEVELS):
+        got = f'likelihood="{name}" meets {classes.size} different values of y in {rows} rows'
+        advice = 'For real numbers use "gaussian" or "student-t"; or cut y into a few levels (pd.cut, pd.qcut).'
+        raise problem(where, got, f"levels, {_MOST_LEVELS} at most", advice)
     return classes, encoded(where, classes, y)
 
 
