@@ -1,12 +1,9 @@
-"""What a newcomer meets on the side of y: units of time, censoring, exposures forgotten, categories, constant targets."""
-
-import warnings
+"""What a newcomer meets on the side of y: units of time, censoring, exposures forgotten, categories, constants."""
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats as st
-from sklearn.gaussian_process.kernels import RBF
 
 import fenchel
 from fenchel.estimators import (
@@ -88,9 +85,9 @@ def test_weibull_without_an_intercept_has_eta_zero_at_zero(make):
 @pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
 def test_durations_without_events_are_refused_or_announced(make):
     X, t, _ = durations(30)
-    with pytest.raises(ValueError, match="every row is censored.*without events the shape is not known"):
+    with pytest.raises(ValueError, match=r"every row is censored.*without events the shape is not known"):
         make(likelihood="weibull").fit(X, t, event=np.zeros(30))
-    with pytest.warns(UserWarning, match="every row is censored.*bound the hazard from above alone"):
+    with pytest.warns(UserWarning, match=r"every row is censored.*bound the hazard from above alone"):
         make(likelihood="exponential").fit(X, t, event=np.zeros(30))
 
 
@@ -211,3 +208,40 @@ def test_words_without_an_order_and_continuous_levels_are_refused_with_a_way_out
     for y in (X[:, 0], np.arange(60.0)):
         with pytest.raises(ValueError, match=r'"ordinal" meets 60 different values of y in 60 rows; expected levels'):
             BayesianLinearRegression(likelihood="ordinal").fit(X, y)
+
+
+# -- targets without spread ----------------------------------------------------------------------------
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_a_constant_target_has_finite_standard_deviations():
+    model = BayesianLinearRegression().fit([[1.0], [2.0], [3.0]], [1, 1, 1])
+    # conjugate by hand at the learned variances: columns are standardised, the intercept is about the mean of y
+    noise, sd = model.likelihood_.variance, np.std([1.0, 2.0, 3.0])
+    expected = np.sqrt(1.0 / (3.0 / noise + 1.0 / model.variance_)) / sd
+    np.testing.assert_allclose(model.coef_std_, [expected], rtol=1e-4)
+    assert np.isfinite(model.intercept_std_)
+
+
+@pytest.mark.filterwarnings("ignore:.*its coefficient keeps its prior")
+@pytest.mark.parametrize("name", ["gaussian", "laplace", "logistic", "student-t"])
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+def test_one_row_has_an_interval_of_the_order_of_y_in_any_unit(make, name):
+    widths = []
+    for unit in (1e-6, 1.0, 3e6):
+        low, middle, high = make(likelihood=name).fit([[1.0]], [unit]).predict_quantiles([[1.0]])[0]
+        assert middle == pytest.approx(unit, rel=1e-6)
+        widths.append((high - low) / unit)
+    np.testing.assert_allclose(widths, widths[1], rtol=1e-2)  # searches end some thousandths of a nat apart
+    assert widths[1] > 0.1
+
+
+# -- degrees of freedom --------------------------------------------------------------------------------
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GMRFRegressor])
+def test_the_degrees_of_freedom_stay_unless_asked(make):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(300, 1))
+    y = X[:, 0] + rng.standard_t(2.0, 300)
+    assert make(likelihood="student-t").fit(X, y).likelihood_.df == 4.0
+    learned = make(likelihood=fenchel.StudentT(learn_df=True)).fit(X, y).likelihood_.df
+    assert 1.3 < learned < 3.0
+    for cls in (GaussianProcessRegressor, GMRFRegressor):
+        assert "StudentT(learn_df=True)" in cls.__doc__

@@ -51,7 +51,9 @@ class GMRFRegressor(EffectTables, Regression):
         "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
         "ordinal", "ordinal-probit" (levels), "beta" (proportions), "gamma" (amounts), "exponential", "weibull"
         (durations, which may be censored), "gaussian", "laplace", "logistic", "student-t" (noise about eta). Its own
-        parameters are learned with the rest.
+        parameters are learned with the rest, but for the degrees of freedom of "student-t", which stay at 4
+        (``fenchel.StudentT(learn_df=True)`` learns them). eta of "weibull" is that of the hazard shape t^(shape-1)
+        exp(eta), t in the units of y.
     fixed : "rest", None or list of columns
         Covariates: by default every column that is nothing else (nor the geometry of a geopandas frame). Numbers, in
         any unit and from any origin, and booleans are taken as they are; categories and text are factors, each level

@@ -70,13 +70,15 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
     kernel : kernel of sklearn.gaussian_process.kernels, optional
         Of the latent function, on the scale of eta. Default: as in ``GaussianProcessClassifier``.
     likelihood : str or Likelihood
-        "gaussian", "laplace", "logistic", "student-t" (noise about eta; four degrees of freedom), "poisson",
-        "negative-binomial", "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations,
-        which may be censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal",
-        "ordinal-probit" (levels; the cutpoints start at the link of the cumulative frequencies).
+        "gaussian", "laplace", "logistic", "student-t" (noise about eta), "poisson", "negative-binomial",
+        "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations, which may be
+        censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal", "ordinal-probit"
+        (levels; the cutpoints start at the link of the cumulative frequencies). Its own parameters are learned, but for
+        the degrees of freedom of "student-t", which stay at 4: ``fenchel.StudentT(learn_df=True)`` learns them too.
     mean : "link" or float
         The prior mean of eta: the link of the overall mean of y (0 for ordered levels, whose cutpoints carry it; the
-        median for heavy-tailed noise), or a number.
+        median for heavy-tailed noise), or a number. Of "weibull" it is that of the hazard shape t^(shape-1) exp(eta),
+        t in the units of y, as are all that is reported of eta.
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     optimizer : "fmin_l_bfgs_b" or None
@@ -216,7 +218,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         One variance for all coefficients, or one for each feature, for when few of many may matter (automatic relevance
         determination; see ``BayesianLogisticRegression``). The likelihood's own parameters are then those of "ridge".
     likelihood : str or Likelihood
-        As in ``GaussianProcessRegressor``.
+        As in ``GaussianProcessRegressor``; the degrees of freedom of "student-t" are not learned.
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     variance : float or array (D,)
@@ -241,14 +243,15 @@ class BayesianLinearRegression(LinearModel, _Generic):
     coef_, coef_std_ : arrays (D,)
         Posterior mean and standard deviation.
     intercept_, intercept_std_ : float
-        Of eta at x = 0.
+        Of eta at x = 0; of "weibull" eta is that of the hazard shape t^(shape-1) exp(eta), t in the units of y.
     coef_cov_ : array (D, D)
     variance_ : float or array (D,)
         As learned, in units of ``scale_ ** 2``.
     relevance_spread_ : float
         prior="ard", learned: the standard deviation of the log variances.
     scale_ : float
-        The standard deviation of y where eta is on its scale, 1 elsewhere.
+        The standard deviation of y where eta is on its scale, 1 elsewhere. A constant y (one row, say) has its size in
+        its place, 1 if it is 0: such data say nothing of the noise, and intervals are then of the order of y itself.
     mean_ : float
         The prior mean of eta at the mean of X: the link of the overall mean of y; 0 without an intercept.
     feature_mean_, feature_scale_ : arrays (D,)

@@ -94,8 +94,8 @@ class Response:
     level : float
         The link of the overall mean; 0 for ordered levels, and for likelihoods not known here.
     scale : float
-        The scale of eta: the standard deviation of y (by its quartiles under heavy tails) where eta is on the scale of
-        y, 1 elsewhere.
+        The scale of eta: the standard deviation of y (by its quartiles under heavy tails; the size of a constant y, 1
+        for zeros) where eta is on the scale of y, 1 elsewhere.
     classes : array (K,) or None
         The labels in order.
     """
@@ -336,13 +336,13 @@ def _scale(likelihood: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
 
 
 def _scale_of(name: str, y: np.ndarray, w: np.ndarray) -> float:
-    """The standard deviation of y; from its quartiles where the tails are heavy; 1 where y is constant."""
+    """The standard deviation of y; from its quartiles where the tails are heavy; where y is constant its size, or 1."""
     quartiles = _quantile(y, w, 0.75) - _quantile(y, w, 0.25)
     if name in ("LaplaceNoise", "StudentT") and quartiles > 0.0:
         return float(quartiles / (ndtri(0.75) - ndtri(0.25)))
     mean = np.average(y, weights=w)
     sd = float(np.sqrt(np.average((y - mean) ** 2, weights=w)))
-    return sd if sd > 1e-12 * abs(mean) else 1.0
+    return sd if sd > 1e-12 * abs(mean) else float(abs(mean)) or 1.0  # in the units of y even where it has no spread
 
 
 def _quantile(y: np.ndarray, w: np.ndarray, level: float) -> float:
