@@ -73,7 +73,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         return levels if self._response.classes is None else self.classes_[levels.astype(int)]
 
     def _mean_of(self, moments: tuple[Likelihood, np.ndarray, np.ndarray], with_std: bool) -> Any:
-        """The mean of y (M,), and its standard deviation if asked for; of labels their values, of words their places."""
+        """The mean of y (M,), its standard deviation if asked for; of labels their values, of words their places."""
         likelihood, h, rho = moments
         if self._response.classes is not None:
             p = np.asarray(likelihood.predictive_probabilities(h, rho))
