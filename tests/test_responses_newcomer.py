@@ -193,6 +193,14 @@ def test_a_missing_category_is_unobserved_where_nan_is_and_refused_elsewhere():
     assert by_word.score(X, words) == by_code.score(X, with_nan)
     with pytest.raises(ValueError, match="Input y contains NaN"):
         BayesianLinearRegression(likelihood="ordinal").fit(X, words)
+    text, hidden = np.where(codes > 0, "yes", "no"), np.arange(60) < 4
+    by_number = GMRFRegressor(likelihood="bernoulli").fit(X, np.where(hidden, np.nan, codes > 0))
+    for y in (
+        pd.Series(text, dtype="string").mask(hidden),
+        np.ma.masked_array(text, hidden),
+        np.where(hidden, None, text),
+    ):
+        assert GMRFRegressor(likelihood="bernoulli").fit(X, y).elbo_ == by_number.elbo_
 
 
 def test_words_without_an_order_and_continuous_levels_are_refused_with_a_way_out():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import first, holds, problem
+from .levels import present
 from .responses import LABELS, NAMES, ORDERED, kind
 
 
@@ -28,11 +29,11 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
         advice = 'Give them one: y = pd.Categorical(y, categories=["low", "middle", "high"], ordered=True).'
         got = f'y holds {held} without an order, and likelihood="{likelihood}"'
         raise problem(where, got, "an ordered categorical, or numbers", advice)
-    values = np.asarray(y, dtype=object)
-    missing = np.array([v is None or v != v for v in values.tolist()], dtype=bool)
+    values = _objects(y)
+    missing = np.array([not present(v) for v in values.tolist()], dtype=bool)
     words = np.unique(values[~missing].astype(str)) if ranked is None else np.asarray(y.dtype.categories)
     if ranked is None:
-        values = np.where(missing, values, values.astype(str))
+        values[~missing] = values[~missing].astype(str)
     if words.size != 2:
         words = words[np.isin(words, values[~missing])]
     if words.dtype.kind in "biuf" and (np.diff(words) > 0).all():
@@ -43,9 +44,17 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
 def levels_of_words(where: str, words: np.ndarray, y: Any) -> np.ndarray:
     """The place of each entry among the words (N,), NaN where missing."""
     place = {word: float(k) for k, word in enumerate(words.tolist())}
-    given = np.asarray(y, dtype=object).tolist()
-    out = np.array([np.nan if v is None or v != v else place.get(v, -1.0) for v in given])
+    given = _objects(y).tolist()
+    out = np.array([place.get(v, -1.0) if present(v) else np.nan for v in given])
     if (out < 0).any():
         got = f"y{first(out < 0)} = {given[int(np.argmax(out < 0))]!r} was not seen in fit"
         raise problem(where, got, f"one of {words.tolist()}")
+    return out
+
+
+def _objects(y: Any) -> np.ndarray:
+    """A copy of the entries as they are, None where masked."""
+    out = np.array(np.ma.getdata(y) if np.ma.isMaskedArray(y) else y, dtype=object)
+    if np.ma.isMaskedArray(y):
+        out[np.ma.getmaskarray(y)] = None
     return out

@@ -264,7 +264,7 @@ def _check_events(where: str, likelihood: Any, t: np.ndarray, w: np.ndarray, lea
         f"{where}: every row is censored (event = 0): the data bound the hazard from above alone, and how low it is "
         "comes from the prior.",
         UserWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
