@@ -35,7 +35,8 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
     if ranked is None:
         values[~missing] = values[~missing].astype(str)
     if words.size != 2:
-        words = words[np.isin(words, values[~missing])]
+        seen = set(values[~missing].tolist())
+        words = words[np.array([word in seen for word in words.tolist()], dtype=bool)]
     if words.dtype.kind in "biuf" and (np.diff(words) > 0).all():
         return np.where(missing, np.nan, np.where(missing, 0.0, values)).astype(np.float64), None
     return levels_of_words(where, words, values), words
