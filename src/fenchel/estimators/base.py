@@ -20,7 +20,7 @@ from ..checks import count, numeric, problem, scalar, table, unmasked
 from ..hyperparameters import Evidence, Family, Learned, learn
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
-from .responses import parameter_names
+from .responses import parameter_names, reported
 
 
 class LatentGaussianEstimator(BaseEstimator):
@@ -48,6 +48,8 @@ class LatentGaussianEstimator(BaseEstimator):
     solution_: Solution
     likelihood_: Likelihood
     theta_: np.ndarray
+    _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
+    _shift: float = 0.0  # what eta as reported is above eta as fitted
 
     @abstractmethod
     def _model(self) -> tuple[Likelihood, Family]:
@@ -101,7 +103,8 @@ class LatentGaussianEstimator(BaseEstimator):
         return tol
 
     def _keep(self, found: Learned, family: Family) -> None:
-        self.solution_, self.likelihood_, self.theta_ = found.solution, found.likelihood, found.theta
+        self.solution_, self._fitted, self.theta_ = found.solution, found.likelihood, found.theta
+        self.likelihood_, self._shift = reported(found.likelihood)
         own = parameter_names(found.likelihood) if found.theta.size > len(family.names) else []
         self.theta_names_ = [*family.names, *own]
         self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
@@ -166,7 +169,7 @@ class LatentGaussianEstimator(BaseEstimator):
         family = self._model()[1]
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
-            self.likelihood_,
+            self._fitted,
             family,
             self._y_train,
             weights=self._weights,
@@ -186,7 +189,8 @@ class LatentGaussianEstimator(BaseEstimator):
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
         check_is_fitted(self)
-        return self._predictors(X)
+        h, rho = self._predictors(X)
+        return h + self._shift, rho
 
 
 def _prior_slope(family: Family, theta: np.ndarray) -> np.ndarray:

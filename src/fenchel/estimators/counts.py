@@ -15,10 +15,13 @@ from ..likelihoods import Poisson
 from .base import LatentGaussianEstimator, levels_of
 from .predictive import draws
 from .predictive import quantiles as quantiles_of
+from .responses import announce_missing
 
 
 class Counts(RegressorMixin, LatentGaussianEstimator):
     """Counts y ~ Poisson(exposure * exp(eta))."""
+
+    _poisson: Poisson
 
     def _counts(self, y: np.ndarray, exposure: Any) -> Poisson:
         """Check the target; keep the likelihood."""
@@ -70,8 +73,9 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         return draws(Poisson(E), h, rho, int(n_samples), rng)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
-        """The mean log predictive density of the counts (larger is better)."""
+        """The mean log predictive density of the counts (larger is better); without exposure, each at exposure 1."""
         check_is_fitted(self)
+        announce_missing(type(self).__name__, self._poisson, {"exposure": exposure})
         h, rho = self._predictors(X)
         y = vector(type(self).__name__, "y", y, h.shape[0])
         likelihood = Poisson(self._exposed(h, exposure), integer=False)

@@ -4,6 +4,7 @@
 
 With the plain hazard k t^{k-1} e^eta the level of eta is about -k log t: it moves with the shape k and with the unit of
 time, and a prior mean chosen for one shape is wrong for the next. In units u of total time an event it is near 0.
+A fit is done so, and reported as ``Weibull`` has it: the user's eta is eta - k log u.
 """
 
 from __future__ import annotations
@@ -47,6 +48,15 @@ class WeibullInUnits(Weibull):
 
     def with_theta(self, theta: np.ndarray) -> WeibullInUnits:
         return WeibullInUnits(float(np.exp(theta[0])), self.event, self.unit)
+
+    @property
+    def shift(self) -> float:
+        """What eta of the plain hazard, shape * t**(shape - 1) * exp(eta), is above this one."""
+        return -self.shape * float(np.log(self.unit))
+
+    def plain(self) -> Weibull:
+        """The same with the hazard that ``Weibull`` has, in the units of y."""
+        return Weibull(self.shape, self.event)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
         return self.unit * super().predictive_mean(h, rho, rng)

@@ -172,6 +172,10 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
     is the best Gaussian in Kullback and Leibler's sense rather than Laplace's, and every fit carries a proof of
     convergence.
 
+    With more than two classes the evidence is a bound that loosens as the latent variance grows, so that the variance
+    of a learned kernel tends to be smaller than the one that predicts best. Where that matters keep it,
+    ``ConstantKernel(v, "fixed") * RBF(...)``, with v chosen by cross-validation.
+
     Parameters
     ----------
     kernel : kernel of sklearn.gaussian_process.kernels, optional

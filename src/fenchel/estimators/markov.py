@@ -25,6 +25,7 @@ from .covariates import Covariate
 from .covariates import read as read_covariate
 from .effects import Effect, joined, read
 from .frames import as_frame, column_of, is_geometry, names_of, target_of, weight_seen
+from .labels import read_labels
 from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
 from .tables import EffectTables
 from .targets import Regression
@@ -51,7 +52,9 @@ class GMRFRegressor(EffectTables, Regression):
         "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
         "ordinal", "ordinal-probit" (levels), "beta" (proportions), "gamma" (amounts), "exponential", "weibull"
         (durations, which may be censored), "gaussian", "laplace", "logistic", "student-t" (noise about eta). Its own
-        parameters are learned with the rest.
+        parameters are learned with the rest, but for the degrees of freedom of "student-t", which stay at 4
+        (``fenchel.StudentT(learn_df=True)`` learns them). eta of "weibull" is that of the hazard shape t^(shape-1)
+        exp(eta), t in the units of y.
     fixed : "rest", None or list of columns
         Covariates: by default every column that is nothing else (nor the geometry of a geopandas frame). Numbers, in
         any unit and from any origin, and booleans are taken as they are; categories and text are factors, each level
@@ -172,7 +175,8 @@ class GMRFRegressor(EffectTables, Regression):
         ----------
         X : pandas frame (N, D), or an array whose columns are named 0, 1, ...
         y : array (N,)
-            NaN, or masked, where unobserved: such rows are predicted like any other.
+            NaN, or masked, where unobserved: such rows are predicted like any other. Levels may be an ordered
+            categorical of pandas, and two labels any two words.
         exposure : array (N,), optional
             Of counts: expected counts, person-years: y ~ Poisson(exposure * exp(eta)). 0 means unobserved.
         trials : array (N,)
@@ -184,12 +188,13 @@ class GMRFRegressor(EffectTables, Regression):
         """
         name = type(self).__name__
         X = self._frame(X, reset=True)
+        y, words = read_labels(name, self.likelihood, y)
         y = target_of(name, X, y)
         weights = weights_of(sample_weight, X)
         response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, ordered = self._responds(response), kind(response.likelihood) in ORDERED
+        y, ordered = self._responds(response, words), kind(response.likelihood) in ORDERED
         self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
-        self._offset, self._shift = response.level if self._intercept else 0.0, 0.0
+        self._offset = response.level if self._intercept else 0.0
         self._effects = self._read(X)
         self._covariates = self._fixed_columns(X)
         self._codes, self._fixed = self._rows(X)
@@ -206,8 +211,8 @@ class GMRFRegressor(EffectTables, Regression):
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
         if ordered and self._fixed.shape[1]:  # learned where the covariates are at their means, stated at x = 0
             self._shift = float(self._columns.centre @ self.coef_)
-            own = self.likelihood_.theta
-            self.likelihood_ = self.likelihood_.with_theta(np.r_[own[0] + self._shift, own[1:]])
+            own = self._fitted.theta
+            self.likelihood_ = self._fitted.with_theta(np.r_[own[0] + self._shift, own[1:]])
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
@@ -317,7 +322,7 @@ class GMRFRegressor(EffectTables, Regression):
                 raise problem(name, got, 'noise_variance with "gaussian" alone', advice)
             likelihood = Gaussian(float(self.noise_variance))
         bound = self.bound if isinstance(likelihood, str) else "best"
-        return read_response(name, likelihood, bound, y, rows, weights)
+        return read_response(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
 
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -327,7 +332,7 @@ class GMRFRegressor(EffectTables, Regression):
         ones = np.ones((columns.shape[0], int(self._intercept)))
         tail = np.hstack([ones, self._columns.standardise(columns)])
         design = sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
-        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset + self._shift)
+        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset)
         for (effect, theta), code in zip(self._thetas(), codes, strict=True):
             rho = rho + effect.unseen(code, theta)
         return h, rho
@@ -336,7 +341,7 @@ class GMRFRegressor(EffectTables, Regression):
         h, rho = self._predictors(X)
         frame = self._frame(X, reset=False)
         found = {what: self._given(frame, what, value, new=True) for what, value in rows.items()}
-        new = at_rows(type(self).__name__, self.likelihood_, h.shape[0], found)
+        new = at_rows(type(self).__name__, self._fitted, h.shape[0], found)
         return Poisson(new.exposure, integer=False) if isinstance(new, Poisson) else new, h, rho
 
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:

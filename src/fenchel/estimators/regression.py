@@ -18,6 +18,7 @@ from ..checks import choice, numeric
 from ..likelihoods.base import Likelihood
 from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
+from .labels import read_labels
 from .linear import LinearModel
 from .responses import ORDERED, kind, read_response, some_rows
 from .targets import Regression
@@ -28,10 +29,20 @@ class _Generic(Regression):
 
     likelihood: Any
     bound: str
+    fit_intercept: bool
+    learn_likelihood: bool
+    mean_: float
 
-    def _read(self, y: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
+    def _read(self, y: Any, words: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
         name = type(self).__name__
-        return self._responds(read_response(name, self.likelihood, self.bound, numeric(name, "y", y), rows, weights))
+        y, self._shift = numeric(name, "y", y), 0.0
+        learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
+        found = read_response(name, self.likelihood, self.bound, y, rows, weights, self._is_centred(), learned)
+        return self._responds(found, words)
+
+    def _is_centred(self) -> bool:
+        """Whether the prior mean of eta is the link of the overall mean of y, and not the user's."""
+        return bool(self.fit_intercept)
 
     def predict(self, X: Any, return_std: bool = False, exposure: Any = None, trials: Any = None) -> Any:
         """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
@@ -59,13 +70,15 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
     kernel : kernel of sklearn.gaussian_process.kernels, optional
         Of the latent function, on the scale of eta. Default: as in ``GaussianProcessClassifier``.
     likelihood : str or Likelihood
-        "gaussian", "laplace", "logistic", "student-t" (noise about eta; four degrees of freedom), "poisson",
-        "negative-binomial", "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations,
-        which may be censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal",
-        "ordinal-probit" (levels; the cutpoints start at the link of the cumulative frequencies).
+        "gaussian", "laplace", "logistic", "student-t" (noise about eta), "poisson", "negative-binomial",
+        "zero-inflated-poisson" (counts), "gamma" (amounts), "exponential", "weibull" (durations, which may be
+        censored), "beta" (proportions), "binomial", "bernoulli", "probit" (successes), "ordinal", "ordinal-probit"
+        (levels; the cutpoints start at the link of the cumulative frequencies). Its own parameters are learned, but for
+        the degrees of freedom of "student-t", which stay at 4: ``fenchel.StudentT(learn_df=True)`` learns them too.
     mean : "link" or float
         The prior mean of eta: the link of the overall mean of y (0 for ordered levels, whose cutpoints carry it; the
-        median for heavy-tailed noise), or a number.
+        median for heavy-tailed noise), or a number. Of "weibull" it is that of the hazard shape t^(shape-1) exp(eta),
+        t in the units of y, as are all that is reported of eta.
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     optimizer : "fmin_l_bfgs_b" or None
@@ -136,7 +149,10 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         self.progress = progress
 
     def _mean(self) -> float:
-        return self.mean_
+        return self.mean_ - self._shift
+
+    def _is_centred(self) -> bool:
+        return isinstance(self.mean, str)
 
     def _scale(self) -> float:
         return self._response.scale
@@ -163,7 +179,9 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         ----------
         X : array (N, D)
         y : array (N,)
-            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order.
+            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
+            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
+            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
         sample_weight : array (N,), optional
             Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
         exposure : array (N,), optional
@@ -173,15 +191,17 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         event : array (N,), optional
             "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
         """
+        y, words = read_labels(type(self).__name__, self.likelihood, y)
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         weights = weights_of(sample_weight, X)
-        y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
         if isinstance(self.mean, str):
             choice(type(self).__name__, "mean", self.mean, ("link",), "Or a number.")
         self.mean_ = self._response.level if isinstance(self.mean, str) else float(self.mean)
         self._begin(X, y, weights)
         learned, own = self.optimizer is not None, self.learn_likelihood
         self._learn(y, weights, learned, self.n_restarts_optimizer, self.random_state, own)
+        self.mean_ += self._shift
         self._finish()
         return self
 
@@ -198,7 +218,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         One variance for all coefficients, or one for each feature, for when few of many may matter (automatic relevance
         determination; see ``BayesianLogisticRegression``). The likelihood's own parameters are then those of "ridge".
     likelihood : str or Likelihood
-        As in ``GaussianProcessRegressor``.
+        As in ``GaussianProcessRegressor``; the degrees of freedom of "student-t" are not learned.
     bound : str
         "best": exact expectations where the likelihood has them; or one of the likelihood's bounds by name.
     variance : float or array (D,)
@@ -223,14 +243,15 @@ class BayesianLinearRegression(LinearModel, _Generic):
     coef_, coef_std_ : arrays (D,)
         Posterior mean and standard deviation.
     intercept_, intercept_std_ : float
-        Of eta at x = 0.
+        Of eta at x = 0; of "weibull" eta is that of the hazard shape t^(shape-1) exp(eta), t in the units of y.
     coef_cov_ : array (D, D)
     variance_ : float or array (D,)
         As learned, in units of ``scale_ ** 2``.
     relevance_spread_ : float
         prior="ard", learned: the standard deviation of the log variances.
     scale_ : float
-        The standard deviation of y where eta is on its scale, 1 elsewhere.
+        The standard deviation of y where eta is on its scale, 1 elsewhere. A constant y (one row, say) has its size in
+        its place, 1 if it is 0: such data say nothing of the noise, and intervals are then of the order of y itself.
     mean_ : float
         The prior mean of eta at the mean of X: the link of the overall mean of y; 0 without an intercept.
     feature_mean_, feature_scale_ : arrays (D,)
@@ -280,7 +301,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
         self.tol = tol
 
     def _mean(self) -> float:
-        return self.mean_
+        return self.mean_ - self._shift
 
     def _scale(self) -> float:
         return self.scale_
@@ -315,9 +336,10 @@ class BayesianLinearRegression(LinearModel, _Generic):
         X : array (N, D) or scipy sparse
         y, sample_weight, exposure, trials, event : as in ``GaussianProcessRegressor.fit``
         """
+        y, words = read_labels(type(self).__name__, self.likelihood, y)
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
         weights = weights_of(sample_weight, X)
-        y = self._read(y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
         self.scale_, self._own = self._response.scale, self._response.likelihood.theta
         self.mean_ = self._response.level if self._has_intercept() else 0.0
         self._begin(X, weights)
@@ -326,6 +348,7 @@ class BayesianLinearRegression(LinearModel, _Generic):
             self._groups = np.full_like(self._groups, -1)
         self._begin_learning(y, weights)
         self._learn(y, weights, self.learn_variance or own, own=own)
+        self.mean_ += self._shift
         self._finish()
         self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
         self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])

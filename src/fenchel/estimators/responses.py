@@ -12,6 +12,7 @@ The level of eta is the link of the overall mean, sum w y / sum w, so that the l
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from scipy.special import logit, ndtri
 from .. import likelihoods
 from ..checks import choice, problem, vector
 from ..likelihoods.base import Likelihood
+from .durations import WeibullInUnits
 
 NAMES = {
     "gaussian": "Gaussian",
@@ -44,6 +46,12 @@ NAMES = {
 NOISE = ("Gaussian", "LaplaceNoise", "LogisticNoise", "StudentT")  # eta is on the scale of y
 ORDERED = ("Ordinal", "OrdinalProbit")  # the cutpoints are the intercept
 DURATIONS = ("Exponential", "Weibull")
+_TAKEN = {  # where a score is not told
+    "exposure": "each y is scored at exposure 1",
+    "trials": "each y is scored at one trial",
+    "event": "every duration is taken as observed",
+}
+_MOST_LEVELS = 50  # of an ordinal y: cutpoints of more are not learned from data
 LABELS = (*ORDERED, "BernoulliLogit", "BernoulliProbit")
 RATIOS = {
     "relative_risk": ("Poisson", "NegativeBinomial", "ZeroInflatedPoisson"),
@@ -86,8 +94,8 @@ class Response:
     level : float
         The link of the overall mean; 0 for ordered levels, and for likelihoods not known here.
     scale : float
-        The scale of eta: the standard deviation of y (by its quartiles under heavy tails) where eta is on the scale of
-        y, 1 elsewhere.
+        The scale of eta: the standard deviation of y (by its quartiles under heavy tails; the size of a constant y, 1
+        for zeros) where eta is on the scale of y, 1 elsewhere.
     classes : array (K,) or None
         The labels in order.
     """
@@ -106,9 +114,20 @@ def kind(likelihood: Likelihood) -> str:
 
 
 def read_response(
-    where: str, likelihood: Any, bound: str, y: np.ndarray, rows: Mapping[str, Any], weights: Any
+    where: str,
+    likelihood: Any,
+    bound: str,
+    y: np.ndarray,
+    rows: Mapping[str, Any],
+    weights: Any,
+    centred: bool = True,
+    learned: bool = True,
 ) -> Response:
-    """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters."""
+    """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters.
+
+    ``centred`` says whether the prior of eta is about the level that is found here; a level that the user chose holds
+    in the units of y. ``learned`` says whether the likelihood's own parameters are learned.
+    """
     given = {key: vector(where, key, value, y.shape[0]) for key, value in rows.items() if value is not None}
     w = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
     classes = None
@@ -131,9 +150,11 @@ def read_response(
         got = f"likelihood is a {type(likelihood).__name__}"
         raise problem(where, got, f"one of {', '.join(map(repr, NAMES))}, or a Likelihood")
     made.prepare(y)  # refuses a target that is not one before anything is computed from it
-    if type(made).__name__ == "Weibull":
-        made = _in_units(made, np.nan_to_num(y), w)
     seen = np.nan_to_num(y)
+    if kind(made) in DURATIONS:
+        _check_events(where, made, seen, w, learned)
+    if type(made).__name__ == "Weibull" and centred:
+        made = _in_units(made, seen, w)
     return Response(made, y, _level(made, seen, w), _scale(made, seen, w), classes)
 
 
@@ -148,6 +169,23 @@ def some_rows(likelihood: Likelihood, keep: Any) -> Likelihood:
     """The same likelihood for some of its rows."""
     own = {key: getattr(likelihood, key) for key in likelihood.row_parameters}
     return likelihood.with_rows(**{key: value[keep] for key, value in own.items() if np.ndim(value) == 1})
+
+
+def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:
+    """Warn of rows' parameters that fit was given and a score is not: its densities are then of another question."""
+    for key in likelihood.row_parameters:
+        fitted = getattr(likelihood, key)
+        if given.get(key) is None and fitted is not None and (np.asarray(fitted) != 1.0).any():
+            warnings.warn(
+                f"{where}: fit was given {key}, score was not: {_TAKEN[key]}; pass {key}=...",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def reported(likelihood: Likelihood) -> tuple[Likelihood, float]:
+    """The likelihood on the scale its class documents, and what eta is there above eta as fitted."""
+    return (likelihood.plain(), likelihood.shift) if isinstance(likelihood, WeibullInUnits) else (likelihood, 0.0)
 
 
 def parameter_names(likelihood: Likelihood) -> list[str]:
@@ -209,11 +247,25 @@ def _made(where: str, cls: Any, bound: str, y: np.ndarray, rows: dict[str, Any],
 
 def _in_units(weibull: Any, t: np.ndarray, w: np.ndarray) -> Likelihood:
     """The same durations in units of total time an event."""
-    from .durations import WeibullInUnits
-
     event = np.ones(t.shape) if weibull.event is None else np.nan_to_num(np.broadcast_to(weibull.event, t.shape))
     unit = float(w @ t) / max(float(w @ event), 0.5)
     return WeibullInUnits(weibull.shape, weibull.event, unit if unit > 0.0 else 1.0)
+
+
+def _check_events(where: str, likelihood: Any, t: np.ndarray, w: np.ndarray, learned: bool) -> None:
+    """Rows that are all censored bound the hazard from above alone."""
+    if likelihood.event is None or float(w @ np.nan_to_num(np.broadcast_to(likelihood.event, t.shape))) > 0.0:
+        return
+    if learned and likelihood.theta.size:
+        advice = 'Use likelihood="exponential", or give the shape and do not learn it.'
+        got = "every row is censored (event = 0), and without events the shape is not known"
+        raise problem(where, got, "at least one row whose event happened", advice)
+    warnings.warn(
+        f"{where}: every row is censored (event = 0): the data bound the hazard from above alone, and how low it is "
+        "comes from the prior.",
+        UserWarning,
+        stacklevel=5,
+    )
 
 
 def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -239,6 +291,12 @@ def _encoded(where: str, name: str, y: np.ndarray) -> tuple[np.ndarray, np.ndarr
             "two" if two else "two or more levels",
             'For ordered levels use "ordinal", for classes GaussianProcessClassifier.' if two and classes.size else "",
         )
+    rows = int((~np.isnan(y)).sum())
+    real = bool((classes != np.floor(classes)).any()) and 2 < classes.size == rows
+    if not two and (real or classes.size > _MOST_LEVELS):
+        got = f'likelihood="{name}" meets {classes.size} different values of y in {rows} rows'
+        advice = 'For real numbers use "gaussian" or "student-t"; or cut y into a few levels (pd.cut, pd.qcut).'
+        raise problem(where, got, f"levels, {_MOST_LEVELS} at most", advice)
     return classes, encoded(where, classes, y)
 
 
@@ -278,13 +336,13 @@ def _scale(likelihood: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
 
 
 def _scale_of(name: str, y: np.ndarray, w: np.ndarray) -> float:
-    """The standard deviation of y; from its quartiles where the tails are heavy; 1 where y is constant."""
+    """The standard deviation of y; from its quartiles where the tails are heavy; where y is constant its size, or 1."""
     quartiles = _quantile(y, w, 0.75) - _quantile(y, w, 0.25)
     if name in ("LaplaceNoise", "StudentT") and quartiles > 0.0:
         return float(quartiles / (ndtri(0.75) - ndtri(0.25)))
     mean = np.average(y, weights=w)
     sd = float(np.sqrt(np.average((y - mean) ** 2, weights=w)))
-    return sd if sd > 1e-12 * abs(mean) else 1.0
+    return sd if sd > 1e-12 * abs(mean) else float(abs(mean)) or 1.0  # in the units of y even where it has no spread
 
 
 def _quantile(y: np.ndarray, w: np.ndarray, level: float) -> float:

@@ -30,6 +30,7 @@ class EffectTables:
     _columns: Columns
     _counts: list[np.ndarray]
     _offset: float
+    _shift: float
     _intercept: bool
 
     def effect_table(self, name: Any, level: float = 0.95) -> Any:
@@ -59,7 +60,7 @@ class EffectTables:
         check_is_fitted(self)
         mean, covariance = self._columns.fixed_effects(self.solution_, self._intercept)
         if self._intercept:
-            mean[0] += self._offset
+            mean[0] += self._offset + self._shift
         return mean, covariance
 
     @property

@@ -20,9 +20,10 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import problem, vector
 from ..likelihoods.base import Likelihood
 from .base import LatentGaussianEstimator, levels_of
+from .labels import levels_of_words
 from .predictive import draws, mean_quantiles
 from .predictive import quantiles as quantiles_of
-from .responses import DURATIONS, LABELS, NAMES, NOISE, Response, at_rows, encoded, kind
+from .responses import DURATIONS, LABELS, NAMES, NOISE, Response, announce_missing, at_rows, encoded, kind
 
 
 def _has(method: str, what: str, kinds: tuple[str, ...]) -> Callable[[Any], bool]:
@@ -45,19 +46,20 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     likelihood: Any
     classes_: np.ndarray
     _response: Response
+    _words: np.ndarray | None
 
-    def _responds(self, response: Response) -> np.ndarray:
-        """Keep the likelihood of the training rows; y as it takes it."""
-        self._response = response
+    def _responds(self, response: Response, words: np.ndarray | None) -> np.ndarray:
+        """Keep the likelihood of the training rows, and what its levels are called; y as it takes it."""
+        self._response, self._words = response, words
         if response.classes is not None:
-            self.classes_ = response.classes
+            self.classes_ = response.classes if words is None else words
         return response.y
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         """The likelihood at new rows, and the mean and variance of eta there."""
         check_is_fitted(self)
         h, rho = self._predictors(X)
-        return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, rho
+        return at_rows(type(self).__name__, self._fitted, h.shape[0], rows), h, rho
 
     def _moments_for_mean(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         """The same where the mean of y alone is wanted: under noise about eta it is eta's, whatever the variance."""
@@ -65,18 +67,19 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         if kind(self.likelihood_) not in NOISE:
             return self._moments(X, **rows)
         h = self._latent_mean(X)
-        return at_rows(type(self).__name__, self.likelihood_, h.shape[0], rows), h, np.zeros_like(h)
+        return at_rows(type(self).__name__, self._fitted, h.shape[0], rows), h, np.zeros_like(h)
 
     def _labels(self, levels: np.ndarray) -> np.ndarray:
         return levels if self._response.classes is None else self.classes_[levels.astype(int)]
 
     def _mean_of(self, moments: tuple[Likelihood, np.ndarray, np.ndarray], with_std: bool) -> Any:
-        """The mean of y (M,), and its standard deviation if asked for; of labels, of their values."""
+        """The mean of y (M,), its standard deviation if asked for; of labels their values, of words their places."""
         likelihood, h, rho = moments
         if self._response.classes is not None:
             p = np.asarray(likelihood.predictive_probabilities(h, rho))
-            mean = p @ self.classes_
-            return (mean, np.sqrt(np.maximum(p @ self.classes_**2 - mean**2, 0.0))) if with_std else mean
+            values = self._response.classes
+            mean = p @ values
+            return (mean, np.sqrt(np.maximum(p @ values**2 - mean**2, 0.0))) if with_std else mean
         mean = np.asarray(likelihood.predictive_mean(h, rho))
         return (mean, np.sqrt(np.asarray(likelihood.predictive_variance(h, rho)))) if with_std else mean
 
@@ -117,14 +120,18 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     ) -> float:
         """The mean log predictive density of y (larger is better); rows with y = NaN do not count.
 
-        The density of a censored row is the probability to last longer.
+        The density of a censored row is the probability to last longer. Exposure, trials and event that fit was given
+        are needed here too: without them exposure 1, one trial and an event that happened are assumed, with a warning.
         """
-        likelihood, h, rho = self._moments(X, exposure=exposure, trials=trials, event=event)
-        y = self._scored(y, h.shape[0])
-        y = y if self._response.classes is None else encoded(type(self).__name__, self.classes_, y)
+        name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
+        likelihood, h, rho = self._moments(X, **rows)
+        columns = {key: getattr(self, key, None) for key in rows}  # where an estimator finds what is not given
+        announce_missing(name, self._fitted, {k: columns[k] if v is None else v for k, v in rows.items()})
+        y = self._scored(y if self._words is None else levels_of_words(name, self._words, y), h.shape[0])
+        y = y if self._response.classes is None else encoded(name, self._response.classes, y)
         density = np.asarray(likelihood.predictive_log_density(y, h, rho))
         seen = ~np.isnan(density)
-        weights = None if sample_weight is None else vector(type(self).__name__, "sample_weight", sample_weight, y.size)
+        weights = None if sample_weight is None else vector(name, "sample_weight", sample_weight, y.size)
         return float(np.average(density[seen], weights=None if weights is None else weights[seen]))
 
     def _scored(self, y: Any, n: int) -> np.ndarray:
