@@ -277,3 +277,13 @@ def test_learning_with_many_rows_starts_where_it_was():
     assert model.n_iter_ <= 12
     cold = BayesianLogisticRegression(variance=model.variance_, learn_variance=False).fit(X, y)
     assert cold.elbo_ == pytest.approx(model.elbo_, abs=1e-4)
+
+
+def test_a_constant_column_is_left_to_its_prior():
+    """Under tiny noise the rounding of what centring leaves of it would outweigh the prior."""
+    X = np.column_stack([np.linspace(-1.0, 1.0, 60), np.full(60, 7.3), np.sin(np.arange(60.0))])
+    y = 2.0 * X[:, 0] + 1e-4 * np.cos(np.arange(60.0) ** 2)
+    model = BayesianLinearRegression(variance=3.0, learn_variance=False).fit(X, y)
+    assert model.coef_[1] == 0.0
+    assert model.coef_std_[1] == pytest.approx(np.sqrt(3.0) * model.scale_ / model.feature_scale_[1], rel=1e-12)
+    np.testing.assert_allclose(model.coef_[[0, 2]], [2.0, 0.0], atol=1e-3)

@@ -59,10 +59,11 @@ class LinearModel:
         self._groups = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D)
         self._start = np.broadcast_to(v, (D,)) * self._scale() ** 2
         names, centre = self._columns(), bool(self.fit_intercept)
-        self.feature_mean_, self._rest, self.feature_scale_ = centres_and_units(
+        self.feature_mean_, self._rest, self.feature_scale_, constant = centres_and_units(
             name, X, weights, names, centre, bool(self.standardize)
         )
         self._design = self._standardized(X)
+        self._design.drop(constant)
         if self._has_intercept():
             positive(name, "intercept_variance", self.intercept_variance)
             self._groups = np.append(self._groups, -1)

@@ -15,8 +15,8 @@ _REACH = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # squares of a coefficie
 
 def centres_and_units(
     where: str, X: Any, weights: np.ndarray | None, names: Sequence[str], centre: bool, scale: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The shift (D,) of each column, what rounding took from it, and its unit.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The shift (D,) of each column, what rounding took from it, its unit, and whether nothing is left of it.
 
     The shift is the weighted mean, the unit the standard deviation about it; without centring 0 and the root mean
     square. A constant column has no standard deviation: its own size stands in, and 1 for zeros. Without scaling every
@@ -33,4 +33,6 @@ def centres_and_units(
         advice = "Give it in another unit" + ("." if scale else ", or leave standardize=True.")
         raise problem(where, f"column {names[d]!r} of X has {word} {size[d]:.3g}", f"{low:g} to {high:g}", advice)
     unit = size if scale else np.ones_like(size)
-    return (mean, rest, unit) if centre else (np.zeros_like(mean), np.zeros_like(mean), unit)
+    if centre:
+        return mean, rest, unit, constant
+    return np.zeros_like(mean), np.zeros_like(mean), unit, np.zeros_like(constant)

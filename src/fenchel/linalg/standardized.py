@@ -62,6 +62,10 @@ class Standardized:
             X, shift, rest, scale = Shifted(X, shift, scale), np.zeros(D), rest / scale, np.ones(D)
         self.X, self.shift, self.inverse = X, shift + rest, 1.0 / scale
 
+    def drop(self, columns: np.ndarray) -> None:
+        """Make columns 0 exactly: those of a constant, of which only rounding is left."""
+        self.inverse = np.where(columns, 0.0, self.inverse)
+
     def __getitem__(self, rows: Any) -> Standardized:
         out = copy.copy(self)
         out.X = self.X[rows]
