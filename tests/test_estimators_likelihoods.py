@@ -392,8 +392,10 @@ OVERFITTED = (
     "agree with weighted ones to 1e-8, not to the 1e-9 asked for"
 )
 EXCUSED = {f"check_sample_weight_equivalence_on_{kind}_data": OVERFITTED for kind in ("dense", "sparse")}
-
-EXCUSED_DENSE = {name: why for name, why in EXCUSED.items() if "dense" in name}
+VANISHED = "the check's rows repeat without noise, which is learned down to its bound: rounding moves theta there"
+    "the check's 15 rows repeat without noise: it is learned to its lower bound, where rounding moves theta by 1e-4"
+)
+EXCUSED_DENSE = {"check_sample_weight_equivalence_on_dense_data": VANISHED}
 
 
 @pytest.mark.parametrize(

@@ -67,3 +67,9 @@ def test_files_stay_small_and_open_with_a_docstring(path):
     text = path.read_text()
     assert len(text.splitlines()) <= 400
     assert text == "" or text.lstrip().startswith('"""')
+
+
+def test_every_compiled_loop_has_the_one_decorator():
+    """numba's own, with a cache, raises where no folder can be written."""
+    own = [path.name for path in SOURCES if "njit" in path.read_text(encoding="utf-8")]
+    assert own == ["compiled.py"]

@@ -198,9 +198,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
     of rows with hundreds of features are fine.
 
     With more than two classes the evidence is a bound that loosens as the variance grows, so that the learned variance
-    tends to be smaller than the one that predicts best (scikit-learn's digits: 0.3 is learned from 1200 rows, and 3
-    has the better score on others). Where that matters give ``variance=..., learn_variance=False``, chosen by
-    ``GridSearchCV`` say.
+    tends to be smaller than the one that predicts best. Where that matters give ``variance=...,
+    learn_variance=False``, chosen by ``GridSearchCV`` say.
 
     Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
     coefficients are for X as it is. A constant column has a coefficient of 0 with the standard deviation of its prior.

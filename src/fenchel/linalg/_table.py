@@ -23,16 +23,16 @@ from __future__ import annotations
 from math import exp, inf, log, log1p, sqrt
 
 import numpy as np
-from numba import njit
 
 from ._cells import COUNT, LOGISTIC, ORDERED, ORDERED_TILTED, REAL, SOFTMAX, TILTED, coin, ends, rise, sites, tilted
+from .compiled import compiled
 
 _REACH = 4.0  # how far one step may move a coordinate that bends on the scale of e
 _ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
 _PATIENCE = 8  # steps without a new best before the search goes back to it
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
 def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cover - compiled
     """D of a row from its sites (``value``: their sum); u, C (the factor of I + A) and D = C^-1 in place."""
     L = W.shape[1]
@@ -77,7 +77,7 @@ def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cove
     return value if abs(value) < inf else inf
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
 def _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, V):  # pragma: no cover - compiled
     """rho, h and the slope g of every potential; returns the gap of the row. V, packed, has its off-diagonal twice."""
     L, gap, t = W.shape[1], 0.0, 0
@@ -146,7 +146,7 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, V): 
     return gap if gap == gap else inf
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
 def _newton(y, kind, first, W, table, work, D, X, B, A, H, r, whole):  # pragma: no cover - compiled
     """ds (row 12) and dtau (row 11) of Newton's system; g'dtau, or NaN where it cannot be solved.
 
@@ -257,7 +257,7 @@ def _newton(y, kind, first, W, table, work, D, X, B, A, H, r, whole):  # pragma:
     return slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _bounded(y, kind, first, work):  # pragma: no cover - compiled
     """ds with every coordinate's move held to its reach; in a softmax, its move relative to the mean of all classes."""
     for j in range(kind.size):
@@ -273,7 +273,7 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
             work[12, q] = min(max(work[12, q] - mean, -_REACH), _REACH) - ref
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def evaluate(
     y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, gaps
 ):  # pragma: no cover - compiled
@@ -285,7 +285,7 @@ def evaluate(
     return dual, _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, A)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def row(
     y, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, D, tol, most
 ):  # pragma: no cover - compiled

@@ -9,13 +9,13 @@ from __future__ import annotations
 from math import exp, expm1, inf, log
 
 import numpy as np
-from numba import njit
 
 from ._cells import COUNT, ORDERED, REAL, SOFTMAX, ends
 from ._table import evaluate, row
+from .compiled import compiled
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compiled
     """A start between alpha = 0 (c = 0, but for what has no such s) and the prior's mean (c = 1)."""
     for j in range(kind.size):
@@ -53,7 +53,7 @@ def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compil
                 s[q + i] = log(tau / (1.0 - tau)) + shift if abs(shift) < inf else 0.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled(error_model="numpy")
 def solve(
     values, s, cold, kind, first, levels, mt, variance, cuts, W, table, tol, most, mean, V, alpha, lam, elbo, gap
 ):  # pragma: no cover - compiled
