@@ -393,8 +393,6 @@ OVERFITTED = (
 )
 EXCUSED = {f"check_sample_weight_equivalence_on_{kind}_data": OVERFITTED for kind in ("dense", "sparse")}
 VANISHED = "the check's rows repeat without noise, which is learned down to its bound: rounding moves theta there"
-    "the check's 15 rows repeat without noise: it is learned to its lower bound, where rounding moves theta by 1e-4"
-)
 EXCUSED_DENSE = {"check_sample_weight_equivalence_on_dense_data": VANISHED}
 
 
