@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel import gmrf
-from fenchel.likelihoods import BernoulliLogit, Gaussian, NegativeBinomial, Poisson, StudentT
+from fenchel.likelihoods import BernoulliLogit, Gaussian, LogisticNoise, NegativeBinomial, Poisson, StudentT
 from fenchel.linalg.functions import stirling
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 
@@ -202,3 +202,55 @@ def test_a_weak_row_that_others_determine_keeps_its_variance():
         V = (S**-1 + mpmath.diag([mpmath.mpf(w) for w in weights])) ** -1
         exact = [float(V[0, 0]), float(V[1, 1])]
     np.testing.assert_allclose(sol.posterior.variance, exact, rtol=3e-4)
+
+
+def test_a_ridge_that_alone_holds_a_far_level_is_no_certificate():
+    """u' Q u cancels to a millionth of its terms, and the elbo with it."""
+    off, diagonal, y = -11855924.746128846, 23711849.493443284, 999997.3921660561
+    Q = sp.csc_array(np.where(np.eye(3) > 0, diagonal, off))
+    sol = fenchel.infer(Gaussian(3.75), SparsePrecision(Q), [y, np.nan, np.nan], tol=1e-8)
+    with mpmath.workdps(50):
+        S = (mpmath.matrix(Q.toarray().tolist()) ** -1)[0, 0] + mpmath.mpf(3.75)
+        exact = float(-mpmath.log(2 * mpmath.pi * S) / 2 - mpmath.mpf(y) ** 2 / (2 * S))
+    off = abs(sol.elbo - exact)
+    assert off <= (1e-8 * abs(exact) if sol.converged else sol.rounding)
+
+
+def test_a_covariance_of_low_rank_beyond_double_precision_says_so():
+    S = [
+        [3.3224125128729424e10, -1.5400198983849524e11, -2.0411050642608694e11],
+        [-1.5400198983849524e11, 7.1383709224318909e11, 9.4610238839305054e11],
+        [-2.0411050642608694e11, 9.4610238839305054e11, 1.2539411849701001e12],
+    ]
+    y, weights = [-0.17993563339579166, -0.28943482440233886, -0.767062439760401], [1.0, 0.25, 1.0]
+    likelihood = LogisticNoise(0.0018061560873031126)
+    sol = fenchel.infer(likelihood, DenseCovariance(np.array(S)), y, weights=weights, tol=1e-4)
+    assert not sol.converged
+    assert "limit of double precision" in sol.status
+
+
+@pytest.mark.parametrize(("h", "rho"), [(-0.02, 0.007), (0.3, 0.05), (0.2, 0.2)])
+def test_expectations_of_a_narrow_beta_keep_thirteen_digits(h, rho):
+    from fenchel.likelihoods import Beta
+
+    y, precision = 0.4948572099453788, 580.58
+    got = Beta(precision).loss(np.array([[h]]), np.array([[rho]]), Beta(precision).prepare(np.array([y]))).value[0]
+    left, right = -1.5571994212168683, 1.5328618101587437
+    with mpmath.workdps(30):
+        phi, L = mpmath.mpf(precision), mpmath.mpf(y)
+
+        def psi(eta):
+            x = phi / (1 + mpmath.exp(-eta))
+            own = mpmath.loggamma(x) + mpmath.loggamma(phi - x) - mpmath.loggamma(phi)
+            return own - (x - 1) * mpmath.log(L) - (phi - x - 1) * mpmath.log(1 - L)
+
+        def bound(eta):
+            if left <= eta <= right:
+                return psi(eta)
+            edge = left if eta < left else right
+            return psi(edge) + mpmath.diff(psi, edge) * (eta - edge)
+
+        density = lambda eta: bound(eta) * mpmath.exp(-((eta - h) ** 2) / (2 * rho)) / mpmath.sqrt(2 * mpmath.pi * rho)
+        cuts = sorted({h + k * rho**0.5 for k in (-14, -7, -3, 0, 3, 7, 14)} | {left, right})
+        exact = float(mpmath.quad(density, cuts))
+    assert abs(got - exact) <= 3e-12

@@ -29,7 +29,7 @@ _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
 _AT = 1e-4  # nearer to a bound than this, theta is at it
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
-_FEW = 8  # hyperparameters up to which an end at a bound is held against one more search from half way
+_ARM = 4.0  # in e-folds: how far one search may go; a quadratic model of the far side of a hill steps over it
 _ROUNDS = 6  # searches in a row, each from where the last gave up
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
@@ -275,11 +275,6 @@ def learn(
         if draw is not None:  # a fit of many rows takes minutes: its iterations show too, numbered by the evaluation
             evidence.on_iteration = lambda row: draw({**row, "iteration": evidence.n_evaluations + 1.0})
         ends = [_climb(evidence, starts[0], max_iter, gtol, report)]
-        edge = list(ends[0].at_bounds)
-        if edge and first.size <= _FEW:  # a long step may have passed over the top, to where a bound is as flat as one
-            halfway = np.array(ends[0].theta)
-            halfway[edge] = (starts[0][edge] + halfway[edge]) / 2
-            starts.insert(1, halfway)
         for start in starts[1:]:
             with suppress(Refusal):  # a random start beyond double precision is none
                 ends.append(_climb(evidence, start, max_iter, gtol, report))
@@ -356,11 +351,15 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
         scale = 1.0 / max(1.0, float(np.linalg.norm(slope)))
         options = {"maxiter": max_iter - n_steps, "gtol": scale * gtol, "ftol": _FTOL, "maxfun": 20 * max_iter}
-        found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=evidence.bounds, options=options)
-        message, n_steps, rounds, scale = f"; {found.message.lower()}", n_steps + int(found.nit), rounds + 1, 1.0
-        exact = evidence.slope is None
-        certify()
+        near = np.clip(np.stack([theta - _ARM, theta + _ARM], axis=1), *evidence.bounds.T[:, :, None])
+        found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=near, options=options)
+        message, n_steps, scale = f"; {found.message.lower()}", n_steps + int(found.nit), 1.0
         assert best is not None
+        if np.any((best[1] == near.T) & (best[1] != evidence.bounds.T)) and -best[0] < before:
+            before, theta, slope = -best[0], best[1], best[2]  # at the arm's end: go on from there
+            continue
+        exact, rounds = evidence.slope is None, rounds + 1
+        certify()
         risen, theta, slope, rounding = before + best[0], best[1], best[2], best[3].rounding
         if evidence.rising(theta, slope) <= gtol:
             break

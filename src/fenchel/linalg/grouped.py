@@ -17,7 +17,7 @@ from .quadrature import expect
 # of the trapezoidal rule: variance up to which, spacing in standard deviations, reach in them
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0), (4.0, 0.25, 9.0), (16.0, 0.125, 9.0))
 # of the panels: psi grows like a square, so that all of E[psi] may lie many standard deviations from the mean
-_REACH, _NODES = 14.0, 24
+_REACH, _NODES = 14.0, 30  # their rounding; 24 leave 6e-11 of a square
 _OFFSETS = (-1e8, -1e6, -1e4, -400.0, -40.0, -8.0, 0.0, 8.0, 40.0, 400.0, 1e4, 1e6, 1e8)
 _POINT = 1e-150  # a standard deviation below this is a point
 _ROWS = 1024  # rows at a time

@@ -192,7 +192,13 @@ class SparsePredictors(LatentPredictors):
         return float(sum(u @ (Q @ u) for u in weights))
 
     def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
-        return EPS * abs(quadratic)  # what the solve lost is orthogonal to alpha but for this
+        """eps |u| o |Q| |u|: what a solve leaves, u'(Q u - W' alpha), and what u' Q u cancels."""
+        P, total = self.pattern, EPS * quadratic * (EPS * quadratic)  # a power of Python floats raises
+        Q = sp.csc_array((np.abs(P.q), P.indices, P.indptr), shape=P.shape)
+        for u in map(np.abs, self.weights_of(alpha)):
+            each = EPS * u * (Q @ u)
+            total += float(each @ each)
+        return float(np.sqrt(total))
 
     def shifts_of(self, weights: list[Array]) -> list[Array]:
         return weights

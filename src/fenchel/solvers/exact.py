@@ -131,7 +131,7 @@ class CoupledNewton(Solver):
 
     # -- the climb ---------------------------------------------------------------------------------
     def climb(self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping) -> Outcome:
-        step, slow, flat = 0.0, 0, 0
+        step, slow, flat, slowly = 0.0, 0, 0, False
         while True:
             status = stopping.record(n, point, step)
             if status is not None:
@@ -139,9 +139,9 @@ class CoupledNewton(Solver):
             before = point.shortfall
             accuracy = min(0.1, max(1e-9, 0.1 * relative(point) ** 0.5))
             newton = newton_step(point, accuracy, economical=slow < 2)
-            # Newton sees nothing left to gain twice running, and still the certificate is wide: rounding fills it
+            # nothing left to gain, says Newton twice running, and the certificate hardly falls: rounding fills it
             little = newton is not None and newton.slope <= _LITTLE * stopping.tol * max(1.0, abs(point.elbo))
-            flat, found = flat + 1 if little else 0, None
+            flat, found = flat + 1 if little and slowly else 0, None
             if flat < 2:
                 found = None if newton is None else self.search(problem, point, newton)
                 found = self.natural(problem, point) if found is None else found
@@ -151,7 +151,8 @@ class CoupledNewton(Solver):
                 status = stopping.record(n, point, 1.0) or stopping.stagnated(point)
                 break
             (point, step), n = found, n + 1
-            slow = slow + 1 if point.shortfall > 0.3 * before else slow
+            slowly = point.shortfall > 0.3 * before
+            slow += slowly
         if stopping.reached(point) and not problem.likelihood.log_concave:
             status = (
                 f"stationary: {point.measure} {relative(point):.1e} <= {stopping.tol:.1e}; {problem.likelihood.name} "

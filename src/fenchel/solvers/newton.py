@@ -100,10 +100,10 @@ class MirrorNewton(Solver):
 def advance(problem: Problem, point: Point, best: Point, patience: int, economical: bool) -> tuple[Point, float] | None:
     """One iteration: the next point and its step, or None when nothing improves on this one."""
     system = newton_system(point, economical)
-    try:
-        ds, dtau = point.factor.direction(system)
-    except NotPositiveDefinite:  # rounding, at a point too far out
+    found = direction(point, system)
+    if found is None:
         return None if point is best else careful(problem, best)
+    ds, dtau = found
     slope = float(namespace(ds).sum(point.g * dtau))
     if not -slope > _ROUNDING * max(1.0, abs(point.dual)):
         return search_by_gap(problem, point, ds)
@@ -122,6 +122,14 @@ def newton_system(point: Point, economical: bool = False) -> NewtonSystem:
     A prior may use a cheaper curvature while that is ``economical``: until two steps have not cut the gap to a third.
     """
     return point.newton_system(min(0.1, max(1e-9, relative(point) ** 0.5)), economical)
+
+
+def direction(point: Point, system: NewtonSystem) -> tuple[Array, Array] | None:
+    """(ds, dtau) of Newton's system; None where rounding defeats it, at a point too far out."""
+    try:
+        return point.factor.direction(system)
+    except NotPositiveDefinite:
+        return None
 
 
 def moved(problem: Problem, s: Array, ds: Array) -> Array:
@@ -164,10 +172,10 @@ def careful(problem: Problem, point: Point) -> tuple[Point, float] | None:
     others, where a short step shortens all alike. The step reported is then 1 / (1 + mu).
     """
     system = newton_system(point)
-    try:
-        ds, dtau = point.factor.direction(system)
-    except NotPositiveDefinite:
+    found = direction(point, system)
+    if found is None:
         return None
+    ds, dtau = found
     slope, step = float(namespace(ds).sum(point.g * dtau)), 1.0
     while step >= _SHORTEST:
         trial = problem.at(point.s + step * ds)
@@ -178,7 +186,10 @@ def careful(problem: Problem, point: Point) -> tuple[Point, float] | None:
     for power in range(1, 14):
         share = 4.0**-power
         slack = None if system.slack is None else share * system.slack
-        ds, dtau = point.factor.direction(replace(system, spread=share * system.spread, slack=slack))
+        found = direction(point, replace(system, spread=share * system.spread, slack=slack))
+        if found is None:
+            continue
+        ds, dtau = found
         trial = problem.at(point.s + share * ds)
         if trial.dual <= point.dual + _ARMIJO * float(namespace(ds).sum(point.g * dtau)):
             return trial, share
