@@ -29,8 +29,8 @@ import scipy
 from accuracy_reference import STORE, Case, cases
 
 import fenchel
-from fenchel.baselines import laplace
 from fenchel.likelihoods import BernoulliLogit, Poisson, StochasticVolatility
+from fenchel.paper.rivals import laplace
 from fenchel.priors import DenseCovariance
 from fenchel.solvers import Solution
 

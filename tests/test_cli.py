@@ -13,12 +13,12 @@ from scipy import sparse
 from scipy.special import ndtr
 
 import fenchel
+from fenchel import demo
 from fenchel.cli import main
 from fenchel.datasets import load_germany
-from fenchel.experiments import demo
-from fenchel.experiments.common import Result
 from fenchel.inference import infer
 from fenchel.likelihoods import Poisson
+from fenchel.paper.settings import Result
 from fenchel.priors import DenseCovariance
 from fenchel.report import Section
 
@@ -135,7 +135,7 @@ def test_reproduce_runs_each_target_once_in_order(tmp_path, monkeypatch):
         return SimpleNamespace(run=run)
 
     for name in ("glass", "germany", "volatility", "logistic"):
-        monkeypatch.setitem(sys.modules, f"fenchel.experiments.{name}", pretend(name))
+        monkeypatch.setitem(sys.modules, f"fenchel.paper.{name}", pretend(name))
     call = ["reproduce", "--jobs", "2", "--cap", "5", "--seed", "3", "--quiet", "--out", str(tmp_path)]
     outcome = CliRunner().invoke(main, call)
     assert outcome.exit_code == 0, outcome.output

@@ -406,7 +406,7 @@ def test_draws_of_the_latents_class_by_class():
 
 
 def test_draws_of_the_latents_of_a_rival():
-    from fenchel.baselines import laplace
+    from fenchel.paper.rivals import laplace
 
     y, cases = _latent_cases()
     prior, Q, W, _ = cases["designed"]

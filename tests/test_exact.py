@@ -11,7 +11,7 @@ from scipy import integrate, optimize, stats
 from test_solvers import with_offset
 
 import fenchel
-import fenchel.baselines
+import fenchel.paper.rivals
 from fenchel.likelihoods import BernoulliLogit, Binomial, Mixed, MultinomialLogit, Ordinal, Poisson
 from fenchel.linalg.logistic import logistic_moments
 from fenchel.primal import PrimalPoint
@@ -330,7 +330,7 @@ def test_what_has_no_dual_says_so():
     with pytest.raises(ValueError, match="walks on the dual"):
         fenchel.infer(BernoulliLogit("exact"), prior, y, method="lbfgs")
     with pytest.raises(ValueError, match="walks on the dual"):
-        fenchel.baselines.opper_archambeau(BernoulliLogit("exact"), prior, y)
+        fenchel.paper.rivals.opper_archambeau(BernoulliLogit("exact"), prior, y)
     with pytest.raises(ValueError, match="no convex dual"):
         BernoulliLogit("exact").site(np.zeros((3, 1)), BernoulliLogit().prepare(y))
     with pytest.raises(ValueError, match="mean and log variance"):

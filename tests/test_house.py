@@ -25,7 +25,7 @@ def test_doors_open_one_way():
 
 def test_every_room_has_a_layer():
     layers = (ROOT / "pyproject.toml").read_text()
-    rooms = {p.parent.name if p.parent.name != "fenchel" else p.stem for p in SOURCES} - {"__init__"}
+    rooms = {p.relative_to(ROOT / "src" / "fenchel").parts[0].removesuffix(".py") for p in SOURCES} - {"__init__"}
     missing = [room for room in rooms if f"fenchel.{room}" not in layers]
     assert not missing
 

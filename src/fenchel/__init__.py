@@ -50,7 +50,6 @@ _HOME = {
     "StochasticVolatilityModel": "estimators",
 }
 _ROOMS = (
-    "baselines",
     "datasets",
     "estimators",
     "gmrf",
@@ -99,7 +98,6 @@ __all__ = [
     "Weibull",
     "ZeroInflatedPoisson",
     "__version__",
-    "baselines",
     "datasets",
     "estimators",
     "gmrf",
@@ -112,7 +110,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import baselines, datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
+    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
     from .estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,

@@ -14,7 +14,7 @@ import click
 
 from . import __version__
 
-_TARGETS = ("glass", "germany", "volatility", "logistic")  # modules of fenchel.experiments
+_TARGETS = ("glass", "germany", "volatility", "logistic")  # modules of fenchel.paper
 
 
 @contextmanager
@@ -49,7 +49,7 @@ def main() -> None:
 def demo(out: Path, quiet: bool) -> None:
     """Map a disease: deaths from oral cancer in the districts of Germany, with a report."""
     with _writing_to(out):
-        from .experiments.demo import run
+        from .demo import run
 
         run(out, progress=not quiet, quiet=quiet)
 
@@ -81,8 +81,8 @@ def reproduce(targets: tuple[str, ...], quick: bool, out: Path, jobs: int, cap: 
     """
     names = [name for name in _TARGETS if not targets or "all" in targets or name in targets]
     with _writing_to(out):
-        from .experiments.common import Settings
-        from .experiments.reproduce import reproduce as run
+        from .paper.reproduce import reproduce as run
+        from .paper.settings import Settings
 
         run(names, Settings(quick=quick, jobs=jobs, cap=cap, seed=seed), out, quiet=quiet)
 

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from ..inference import infer
-from ..likelihoods.base import Likelihood
-from ..linalg.dense import solve_cholesky, solve_lower
-from ..priors.base import Prior
-from ..problem import Point, Problem
-from ..solvers.base import Callback, Outcome, Solver, Stopping, relative
-from ..solvers.solution import Solution
+from ...inference import infer
+from ...likelihoods.base import Likelihood
+from ...linalg.dense import solve_cholesky, solve_lower
+from ...priors.base import Prior
+from ...problem import Point, Problem
+from ...solvers.base import Callback, Outcome, Solver, Stopping, relative
+from ...solvers.solution import Solution
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
 from .run import starts

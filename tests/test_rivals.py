@@ -11,11 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fenchel
-from fenchel import baselines
-from fenchel.baselines.geometry import Geometry
-from fenchel.baselines.opper_archambeau import Surface as MeanLambda
-from fenchel.baselines.primal import Primal
-from fenchel.baselines.primal import Surface as MeanCovariance
 from fenchel.likelihoods import (
     BernoulliLogit,
     Binomial,
@@ -25,17 +20,22 @@ from fenchel.likelihoods import (
     Poisson,
     StochasticVolatility,
 )
+from fenchel.paper import rivals
+from fenchel.paper.rivals.geometry import Geometry
+from fenchel.paper.rivals.opper_archambeau import Surface as MeanLambda
+from fenchel.paper.rivals.primal import Primal
+from fenchel.paper.rivals.primal import Surface as MeanCovariance
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.problem import Problem
 from fenchel.solvers.base import Stopping
 
 SAME_BOUND = {
-    "opper_archambeau": baselines.opper_archambeau,
-    "opper_archambeau white": lambda *a, **k: baselines.opper_archambeau(*a, mean="white", **k),
-    "opper_archambeau dual": lambda *a, **k: baselines.opper_archambeau(*a, mean="dual", **k),
-    "primal_cholesky": baselines.primal_cholesky,
-    "primal_full": baselines.primal_full,
-    "coordinate_ascent": baselines.coordinate_ascent,
+    "opper_archambeau": rivals.opper_archambeau,
+    "opper_archambeau white": lambda *a, **k: rivals.opper_archambeau(*a, mean="white", **k),
+    "opper_archambeau dual": lambda *a, **k: rivals.opper_archambeau(*a, mean="dual", **k),
+    "primal_cholesky": rivals.primal_cholesky,
+    "primal_full": rivals.primal_full,
+    "coordinate_ascent": rivals.coordinate_ascent,
 }
 
 
@@ -140,12 +140,12 @@ def test_no_certificate_is_below_the_true_error(seed, data, variance):
     likelihood, y = likelihoods(rng, n)[data]
     prior = DenseCovariance(kernel(rng, n, variance))
     best = fenchel.infer(likelihood, prior, y, tol=1e-12)
-    for method in (baselines.primal_cholesky, baselines.primal_full, baselines.opper_archambeau):
+    for method in (rivals.primal_cholesky, rivals.primal_full, rivals.opper_archambeau):
         trace = method(likelihood, prior, y, tol=1e-6, max_iter=60).trace
         assert (best.elbo - trace["elbo"] <= trace["gap"] + 1e-8).all()
         assert (trace["elbo"] <= best.elbo_upper + 1e-8).all()
     for width in (0, 2):
-        trace = baselines.primal_cholesky(likelihood, prior, y, bandwidth=width, tol=1e-10, max_iter=500).trace
+        trace = rivals.primal_cholesky(likelihood, prior, y, bandwidth=width, tol=1e-10, max_iter=500).trace
         top = trace["elbo"][-1]
         assert (top - trace["elbo"] <= trace["gap"] + 1e-8).all()
         assert top <= best.elbo_upper + 1e-8
@@ -189,7 +189,7 @@ def assert_slope(surface, x):
 def test_mean_field_of_a_gaussian_is_known():
     rng = np.random.default_rng(0)
     K, y, v = kernel(rng, 7), rng.normal(size=7), 0.3
-    sol = baselines.mean_field(Gaussian(v), DenseCovariance(K), y, tol=1e-13)
+    sol = rivals.mean_field(Gaussian(v), DenseCovariance(K), y, tol=1e-13)
     np.testing.assert_allclose(sol.posterior.variance, 1 / (np.diag(np.linalg.inv(K)) + 1 / v), rtol=1e-5)
     np.testing.assert_allclose(sol.posterior.mean, K @ np.linalg.solve(K + v * np.eye(7), y), atol=1e-5)
 
@@ -198,9 +198,9 @@ def test_a_wider_band_is_no_worse_and_all_of_it_is_the_optimum():
     rng = np.random.default_rng(1)
     likelihood, y = likelihoods(rng, 10)["bernoulli"]
     prior = DenseCovariance(kernel(rng, 10))
-    values = [baselines.primal_cholesky(likelihood, prior, y, bandwidth=b, tol=1e-11).elbo for b in (0, 1, 3, 6, 9)]
+    values = [rivals.primal_cholesky(likelihood, prior, y, bandwidth=b, tol=1e-11).elbo for b in (0, 1, 3, 6, 9)]
     assert (np.diff(values) > -1e-9).all()
-    assert values[0] == pytest.approx(baselines.mean_field(likelihood, prior, y, tol=1e-11).elbo, abs=1e-8)
+    assert values[0] == pytest.approx(rivals.mean_field(likelihood, prior, y, tol=1e-11).elbo, abs=1e-8)
     assert values[-1] == pytest.approx(fenchel.infer(likelihood, prior, y).elbo, abs=1e-6)
 
 
@@ -210,7 +210,7 @@ def test_fixed_points_of_coordinate_ascent_are_coordinate_minima_of_the_dual(dat
     likelihood, y = likelihoods(rng, 9)[data]
     y = np.nan_to_num(y)
     prior = DenseCovariance(kernel(rng, 9))
-    sol = baselines.coordinate_ascent(likelihood, prior, y, tol=1e-14, max_iter=60)
+    sol = rivals.coordinate_ascent(likelihood, prior, y, tol=1e-14, max_iter=60)
     problem = Problem(likelihood, prior, y)
     s, here = sol.s, problem.at(sol.s).dual
     for index in np.ndindex(*s.shape):
@@ -229,7 +229,7 @@ def test_laplace_against_scikit_learn():
     y = (X[:, 0] + 0.5 * rng.normal(size=40) > 0).astype(float)
     k = ConstantKernel(3.0) * RBF(1.3)
     theirs = GaussianProcessClassifier(k, optimizer=None).fit(X, y)
-    ours = baselines.laplace(BernoulliLogit(), DenseCovariance(k(X)), y)
+    ours = rivals.laplace(BernoulliLogit(), DenseCovariance(k(X)), y)
     assert ours.converged
     assert ours.log_evidence == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-4)  # their own tolerance
 
@@ -240,7 +240,7 @@ def test_laplace_against_brute_force(data):
     n = 6
     likelihood, y = likelihoods(rng, n)[data]
     K, C = kernel(rng, n), likelihood.n_predictors
-    sol = baselines.laplace(likelihood, DenseCovariance(K), y, tol=1e-14)
+    sol = rivals.laplace(likelihood, DenseCovariance(K), y, tol=1e-14)
     rows = likelihood.prepare(y)
     Sigma = np.kron(np.eye(C), K)  # class by class
     L = np.linalg.cholesky(Sigma)
@@ -309,7 +309,7 @@ def test_ep_against_the_textbook(data):
         one = {key: value[i : i + 1] for key, value in rows.items()}
         return float(likelihood.log_density(np.array([[x]]), one)[0, 0])
 
-    sol = baselines.ep(likelihood, DenseCovariance(K), y, tol=1e-10)
+    sol = rivals.ep(likelihood, DenseCovariance(K), y, tol=1e-10)
     assert sol.converged
     mean, variance = sequential_ep(log_density, K)
     np.testing.assert_allclose(sol.posterior.mean, mean, atol=1e-6)
@@ -323,7 +323,7 @@ def test_ep_and_laplace_are_exact_where_everything_is_gaussian():
     seen = ~np.isnan(y)
     C = K[np.ix_(seen, seen)] + v * np.eye(7)
     truth = -0.5 * (y[seen] @ np.linalg.solve(C, y[seen]) + np.linalg.slogdet(2 * np.pi * C)[1])
-    for method in (baselines.ep, baselines.laplace):
+    for method in (rivals.ep, rivals.laplace):
         sol = method(Gaussian(v), DenseCovariance(K), y)
         assert sol.converged
         assert sol.log_evidence == pytest.approx(truth, abs=1e-9)
@@ -332,12 +332,12 @@ def test_ep_and_laplace_are_exact_where_everything_is_gaussian():
 
 def test_the_evidence_of_ep_for_one_observation_is_exact():
     """And with weights, exposure and a prior mean: every constant is in."""
-    sol = baselines.ep(Poisson(2.0), DenseCovariance(np.array([[0.7]]), mean=0.4), [3.0])
+    sol = rivals.ep(Poisson(2.0), DenseCovariance(np.array([[0.7]]), mean=0.4), [3.0])
     truth = scipy.integrate.quad(
         lambda x: np.exp(3 * (x + np.log(2)) - 2 * np.exp(x)) / 6 * np.exp(-0.5 * (x - 0.4) ** 2 / 0.7), -8, 8
     )[0] / np.sqrt(2 * np.pi * 0.7)
     assert sol.log_evidence == pytest.approx(np.log(truth), abs=1e-9)
-    many = baselines.ep(Binomial([5]), DenseCovariance(np.array([[0.7]])), [2.0])
+    many = rivals.ep(Binomial([5]), DenseCovariance(np.array([[0.7]])), [2.0])
     truth = scipy.integrate.quad(
         lambda x: 10 * np.exp(2 * x) / (1 + np.exp(x)) ** 5 * np.exp(-0.5 * x**2 / 0.7), -8, 8
     )[0] / np.sqrt(2 * np.pi * 0.7)
@@ -350,14 +350,14 @@ def test_returns_of_zero_keep_their_evidence():
     y[[4, 7]] = 0.0, np.nan
     prior = DenseCovariance(kernel(rng, 10))
     best = fenchel.infer(likelihood, prior, y, tol=1e-11)
-    for method in (baselines.primal_cholesky, baselines.opper_archambeau):
+    for method in (rivals.primal_cholesky, rivals.opper_archambeau):
         sol = method(likelihood, prior, y, tol=1e-9)
         assert sol.elbo == pytest.approx(best.elbo, abs=1e-6)
         np.testing.assert_allclose(sol.posterior.mean, best.posterior.mean, atol=1e-3)
-    assert baselines.laplace(likelihood, prior, y).converged
+    assert rivals.laplace(likelihood, prior, y).converged
 
 
-@pytest.mark.parametrize("name", [n for n in baselines.__all__ if n != "mean_field"])
+@pytest.mark.parametrize("name", [n for n in rivals.__all__ if n != "mean_field"])
 def test_many_zero_returns_and_a_wide_intercept(name):
     """Their pull puts the prior's mean, as the others see it, a hundred nats' worth of exp away."""
     rng = np.random.default_rng(0)
@@ -365,7 +365,7 @@ def test_many_zero_returns_and_a_wide_intercept(name):
     y[:30] = 0.0
     prior = Features(np.column_stack([np.ones(60), rng.normal(size=60)]), variance=[10.0, 1.0])
     best = fenchel.infer(StochasticVolatility(), prior, y, tol=1e-11)
-    sol = getattr(baselines, name)(StochasticVolatility(), prior, y, tol=1e-7)
+    sol = getattr(rivals, name)(StochasticVolatility(), prior, y, tol=1e-7)
     assert sol.converged, sol.status
     assert best.elbo - sol.elbo < (1e-4 if name in SAME_BOUND else 1.0)
 
@@ -374,11 +374,11 @@ def test_what_does_not_converge_says_so():
     rng = np.random.default_rng(0)
     likelihood, y = likelihoods(rng, 12)["bernoulli"]
     prior = DenseCovariance(kernel(rng, 12, 100.0))
-    for name in baselines.__all__:
-        sol = getattr(baselines, name)(likelihood, prior, y, max_iter=1)
+    for name in rivals.__all__:
+        sol = getattr(rivals, name)(likelihood, prior, y, max_iter=1)
         assert not sol.converged
         assert sol.status.startswith("not converged: max_iter = 1 reached"), sol.status
-    assert "expectation propagation is not sure to converge" in baselines.ep(likelihood, prior, y, max_iter=1).status
+    assert "expectation propagation is not sure to converge" in rivals.ep(likelihood, prior, y, max_iter=1).status
 
 
 def test_lam_itself_jams_at_its_wall_and_says_so():
@@ -387,12 +387,12 @@ def test_lam_itself_jams_at_its_wall_and_says_so():
     likelihood, y = likelihoods(rng, 14)["volatility"]
     prior = priors(rng, 14)["dense"]
     best = fenchel.infer(likelihood, prior, y)
-    direct = baselines.opper_archambeau(likelihood, prior, y, mean="white", lam="direct", max_iter=400)
+    direct = rivals.opper_archambeau(likelihood, prior, y, mean="white", lam="direct", max_iter=400)
     assert not direct.converged
     assert direct.gap >= best.elbo - direct.elbo > 1e-3
-    assert baselines.opper_archambeau(likelihood, prior, y, mean="white", max_iter=4000).converged
+    assert rivals.opper_archambeau(likelihood, prior, y, mean="white", max_iter=4000).converged
     likelihood, y = likelihoods(rng, 14)["bernoulli"]
-    assert baselines.opper_archambeau(likelihood, prior, y, mean="white", lam="direct", max_iter=400).converged
+    assert rivals.opper_archambeau(likelihood, prior, y, mean="white", lam="direct", max_iter=400).converged
 
 
 def test_judging_is_off_the_clock():
@@ -406,29 +406,29 @@ def test_a_rivals_fit_starts_another_method():
     rng = np.random.default_rng(0)
     likelihood, y = likelihoods(rng, 12)["softmax"]
     prior = DenseCovariance(kernel(rng, 12))
-    first = baselines.primal_cholesky(likelihood, prior, y, tol=1e-6)
+    first = rivals.primal_cholesky(likelihood, prior, y, tol=1e-6)
     assert fenchel.infer(likelihood, prior, y, start=first, tol=1e-6).n_iter <= 1
     seen = []
-    baselines.opper_archambeau(likelihood, prior, y, callback=lambda row: seen.append(row) or len(seen) > 3)
+    rivals.opper_archambeau(likelihood, prior, y, callback=lambda row: seen.append(row) or len(seen) > 3)
     assert len(seen) == 4
 
 
 def test_refusals():
     K = np.eye(3)
     with pytest.raises(ValueError, match="ep: MultinomialLogit has 2 predictors an observation; expected one"):
-        baselines.ep(MultinomialLogit(3), DenseCovariance(K), [0, 1, 2])
+        rivals.ep(MultinomialLogit(3), DenseCovariance(K), [0, 1, 2])
     with pytest.raises(ValueError, match="bandwidth = -1; expected an integer >= 0"):
-        baselines.primal_cholesky(Poisson(), DenseCovariance(K), [0, 1, 2], bandwidth=-1)
+        rivals.primal_cholesky(Poisson(), DenseCovariance(K), [0, 1, 2], bandwidth=-1)
     with pytest.raises(ValueError, match="mean = 'other'"):
-        baselines.opper_archambeau(Poisson(), DenseCovariance(K), [0, 1, 2], mean="other")
+        rivals.opper_archambeau(Poisson(), DenseCovariance(K), [0, 1, 2], mean="other")
     with pytest.raises(ValueError, match=r"ep: damping = 2.0; expected a number in \(0, 1\]"):
-        baselines.ep(Poisson(), DenseCovariance(K), [0, 1, 2], damping=2.0)
+        rivals.ep(Poisson(), DenseCovariance(K), [0, 1, 2], damping=2.0)
     with pytest.raises(ValueError, match="a covariance of z with few entries needs its inverse"):
-        baselines.mean_field(Poisson(), DenseCovariance(np.ones((3, 3))), [0, 1, 2])
+        rivals.mean_field(Poisson(), DenseCovariance(np.ones((3, 3))), [0, 1, 2])
     with pytest.raises(ValueError, match="7000 latents; expected at most 6000"):
-        baselines.primal_full(Poisson(), SparsePrecision(sp.eye_array(7000)), np.ones(7000))
+        rivals.primal_full(Poisson(), SparsePrecision(sp.eye_array(7000)), np.ones(7000))
     with pytest.raises(ValueError, match="is not a count"):
-        baselines.laplace(Poisson(), DenseCovariance(K), [0, -1, 2])
-    sol = baselines.mean_field(Poisson(), DenseCovariance(K), [0, 1, 2])
+        rivals.laplace(Poisson(), DenseCovariance(K), [0, -1, 2])
+    sol = rivals.mean_field(Poisson(), DenseCovariance(K), [0, 1, 2])
     with pytest.raises(ValueError, match="the evidence gradient was asked of a baseline"):
         sol.posterior.gradient_covariance()

@@ -23,8 +23,8 @@ from ..inference import infer
 from ..likelihoods import MultinomialLogit
 from ..priors import DenseCovariance
 from ..solvers import Solution
-from .common import Result, Settings, Tick, silent
 from .race import WITHIN, Entry, Runner, race
+from .settings import Result, Settings, Tick, silent
 
 LOG_S, LOG_SIGMA = np.linspace(-1.0, 6.0, 11), np.linspace(-1.0, 4.0, 11)
 TOL = 1e-6  # relative gap of every point of a grid
@@ -224,7 +224,7 @@ def shared_latents(data: Split, log_s: float, log_sigma: float) -> DenseCovarian
 
 def runners(quick: bool) -> list[Runner]:
     """The methods in the order of the table; the dual Newton first."""
-    from .. import baselines as rival
+    from . import rivals as rival
 
     wolfe = "L-BFGS, 20 pairs, Wolfe steps"
     every = [

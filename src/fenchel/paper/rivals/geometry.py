@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..checks import problem as refusal
-from ..linalg.arrays import is_numpy
-from ..linalg.dense import semidefinite_root, solve_lower
-from ..priors.latents import Latents
-from ..priors.predictors import LatentPredictors
-from ..problem import Problem
+from ...checks import problem as refusal
+from ...linalg.arrays import is_numpy
+from ...linalg.dense import semidefinite_root, solve_lower
+from ...priors.latents import Latents
+from ...priors.predictors import LatentPredictors
+from ...problem import Problem
 
 LARGEST = 6000  # latents of a block: Sigma alone then fills 288 MB
 

@@ -18,14 +18,14 @@ import numpy as np
 from scipy.linalg.blas import dsyr
 from scipy.optimize import brentq
 
-from ..inference import infer
-from ..likelihoods.base import Likelihood, slice_rows
-from ..linalg.dense import symmetrised
-from ..priors.base import Prior
-from ..problem import Point, Problem
-from ..solvers.base import Callback, Outcome, Solver, Stopping
-from ..solvers.quasi_newton import Landscape, descend
-from ..solvers.solution import Solution
+from ...inference import infer
+from ...likelihoods.base import Likelihood, slice_rows
+from ...linalg.dense import symmetrised
+from ...priors.base import Prior
+from ...problem import Point, Problem
+from ...solvers.base import Callback, Outcome, Solver, Stopping
+from ...solvers.quasi_newton import Landscape, descend
+from ...solvers.solution import Solution
 from .candidate import Candidate, Expected, expected, explicit
 from .geometry import Geometry
 from .opper_archambeau import precision_roots

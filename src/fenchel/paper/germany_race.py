@@ -10,9 +10,9 @@ import numpy as np
 
 from ..inference import infer
 from ..solvers import Solution
-from .common import Settings
 from .germany_fits import TOL, Pair, Reading, Split
 from .race import Entry, Runner, race
+from .settings import Settings
 
 BANDWIDTH = 25
 
@@ -53,7 +53,7 @@ class Race:
 
 def runners(quick: bool = False) -> tuple[list[Runner], list[Runner]]:
     """Those that run on the dense prior, and those on the sparse one."""
-    from .. import baselines as rivals
+    from . import rivals
 
     band = partial(rivals.primal_cholesky, bandwidth=BANDWIDTH)
     duals = [

@@ -22,7 +22,6 @@ import numpy as np
 from scipy.special import ndtr
 
 from ..datasets import Germany, load_germany
-from .common import Result, Settings, versions
 from .germany_fits import (
     PAPER,
     Draw,
@@ -43,6 +42,7 @@ from .germany_fits import (
 )
 from .germany_race import Race, race_at
 from .race import race_numbers
+from .settings import Result, Settings, versions
 
 
 @dataclass(frozen=True)

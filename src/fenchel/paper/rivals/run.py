@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..problem import Point
-from ..solvers.base import Outcome, Stopping, relative
-from ..solvers.quasi_newton import Landscape, descend
+from ...problem import Point
+from ...solvers.base import Outcome, Stopping, relative
+from ...solvers.quasi_newton import Landscape, descend
 from .candidate import Candidate
 
 P = TypeVar("P")

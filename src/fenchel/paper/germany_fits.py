@@ -19,7 +19,7 @@ from ..inference import infer
 from ..likelihoods import Poisson
 from ..priors import DenseCovariance, SparsePrecision
 from ..solvers import Solution
-from .common import Settings
+from .settings import Settings
 
 PAPER = (2.637, 0.088)  # the paper's maximum
 N_TRAIN = 500

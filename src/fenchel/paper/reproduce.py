@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from ..plots.base import new_figure
 from ..report import Bullets, Chapter, Section, Table, write_report
-from .common import Result, Settings, progress_bar, versions
+from .settings import Result, Settings, progress_bar, versions
 
 TITLE = "Fast dual variational inference: the paper's experiments, rerun"
 PAPER = (

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import problem as refusal
-from ..inference import infer
-from ..likelihoods.base import Likelihood, slice_rows
-from ..linalg.quadrature import tilted_moments
-from ..priors.base import Prior
-from ..problem import Point, Problem
-from ..solvers.base import Callback, Outcome, Solver, Stopping
-from ..solvers.solution import Solution
+from ...checks import problem as refusal
+from ...inference import infer
+from ...likelihoods.base import Likelihood, slice_rows
+from ...linalg.quadrature import tilted_moments
+from ...priors.base import Prior
+from ...problem import Point, Problem
+from ...solvers.base import Callback, Outcome, Solver, Stopping
+from ...solvers.solution import Solution
 from .candidate import Candidate, dual_form
 
 _GENTLEST = 0.02

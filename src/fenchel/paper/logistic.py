@@ -25,8 +25,8 @@ from ..inference import infer
 from ..likelihoods import BernoulliLogit
 from ..priors import Features
 from ..solvers import Solution
-from .common import Result, Settings
 from .race import Entry, Runner, race
+from .settings import Result, Settings
 
 INTERCEPT_VARIANCE = 100.0
 FREEDOM = 8.0  # of the Student proposal: tails heavier than the posterior's
@@ -128,7 +128,7 @@ def prepare() -> Design:
 
 def methods() -> dict[str, Fit]:
     """The four approximations, as functions of (prior, y)."""
-    from ..baselines import ep, laplace
+    from .rivals import ep, laplace
 
     paper = BernoulliLogit()
     return {
@@ -217,7 +217,7 @@ def start_line(y: np.ndarray) -> np.ndarray:
 
 def runners(start: np.ndarray, quick: bool) -> list[Runner]:
     """The field of the race, the dual Newton first."""
-    from .. import baselines as b
+    from . import rivals as b
 
     def runner(name: str, call: Fit, words: str, same_bound: bool = True, **options: Any) -> Runner:
         return Runner(name, partial(call, **{"start": start, **options}), words, same_bound)

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import problem as refusal
-from ..inference import infer
-from ..likelihoods.base import Likelihood
-from ..priors.base import Prior
-from ..priors.latents import is_index
-from ..problem import Point, Problem
-from ..solvers.base import Callback, Outcome, Solver, Stopping
-from ..solvers.solution import Solution
+from ...checks import problem as refusal
+from ...inference import infer
+from ...likelihoods.base import Likelihood
+from ...priors.base import Prior
+from ...priors.latents import is_index
+from ...problem import Point, Problem
+from ...solvers.base import Callback, Outcome, Solver, Stopping
+from ...solvers.solution import Solution
 from .candidate import Candidate, expected, explicit
 from .geometry import Geometry
-from .parts import BandFactor, FullFactor, FullMatrix, Part
+from .parametrisations import BandFactor, FullFactor, FullMatrix, Part
 from .run import Judged, climb
 
 

@@ -9,11 +9,11 @@ import numpy as np
 from ..plots import plot_contours, plot_map, plot_race
 from ..report import Picture, Pre, Row, Section, Table
 from ..solvers import Solution
-from .common import Result, Settings
 from .germany import Study, numbers
 from .germany_fits import LEVEL_VARIANCE, PAPER, TOL, Fit, Pair, Reading
 from .germany_race import BANDWIDTH, Race
 from .race import race_table
+from .settings import Result, Settings
 
 _DEPTHS = (0.0, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)  # contours, nats below the maximum
 _HEADINGS = {

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..plots import plot_contours, plot_path, plot_race
 from ..report import Picture, Pre, Section
-from .common import Result
 from .race import WITHIN, Entry, race_numbers, race_table
+from .settings import Result
 from .volatility import INTERCEPT_VARIANCE, Volatility
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from ..checks import Refusal, problem
 from ..report import Table
 from ..solvers.solution import Solution
-from .common import Tick, silent
+from .settings import Tick, silent
 
 WITHIN = (0.1, 1e-3)  # nats
 Method = Callable[..., Solution]

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..linalg.arrays import Array
-from ..posterior import Posterior
-from ..priors.base import Factor
-from ..problem import Problem
+from ...linalg.arrays import Array
+from ...posterior import Posterior
+from ...priors.base import Factor
+from ...problem import Problem
 from .explicit import ExplicitPosterior
 from .geometry import Geometry
 

@@ -1,4 +1,4 @@
-"""The guest room: the methods the paper is compared with, on the same problem, the same start and the same clock.
+"""The methods the paper is compared with, on the same problem, the same start and the same clock.
 
 Each takes the same ``(likelihood, prior, y)`` as ``infer`` and returns the same ``Solution``. Its elbo is the value of
 the same float64 objective at its own q, and judging it does not count as its time. They work in dense latents on the

@@ -24,8 +24,8 @@ from ..inference import infer
 from ..likelihoods import StochasticVolatility
 from ..priors import DenseCovariance, Features, SparsePrecision
 from ..solvers import Solution
-from .common import Result, Settings
 from .race import Entry, Method, Runner, race
+from .settings import Result, Settings
 
 INTERCEPT_VARIANCE = 10.0
 BAND = 20
@@ -138,7 +138,7 @@ def start_line(y: np.ndarray) -> np.ndarray:
 
 def runners(prior: DenseCovariance, start: np.ndarray, quick: bool) -> list[Runner]:
     """The field of the race, the dual Newton first; those whose name says so work on the dense ``prior``."""
-    from .. import baselines as b
+    from . import rivals as b
 
     def sparse(name: str, call: Method, words: str, same_bound: bool = True, **options: Any) -> Runner:
         return Runner(name, partial(call, start=start, **options), f"{words}; sparse prior", same_bound)

@@ -8,10 +8,10 @@ from scipy.integrate import dblquad
 from scipy.special import expit
 
 from fenchel import infer
-from fenchel.experiments import logistic, volatility
-from fenchel.experiments.common import Settings, plain
-from fenchel.experiments.race import WITHIN
 from fenchel.likelihoods import BernoulliLogit, StochasticVolatility
+from fenchel.paper import logistic, volatility
+from fenchel.paper.race import WITHIN
+from fenchel.paper.settings import Settings, plain
 
 QUICK = Settings(quick=True, cap=1.0)
 
@@ -50,7 +50,7 @@ def same_optimum(entries, best):
 
 
 def test_the_volatility_page(series, tmp_path):
-    from fenchel.experiments.volatility_page import page
+    from fenchel.paper.volatility_page import page
 
     numbers = whole(page(series), tmp_path)
     assert numbers["zero_returns"] == 35
@@ -99,7 +99,7 @@ def test_the_common_start_is_near_the_prior_mean():
 
 
 def test_the_logistic_page(pima, tmp_path):
-    from fenchel.experiments.logistic_page import page
+    from fenchel.paper.logistic_page import page
 
     numbers = whole(page(pima), tmp_path)
     assert set(numbers["methods"]) == {"log-sum", "tilted", "Laplace", "EP"}

@@ -9,9 +9,9 @@ import numpy as np
 from ..plots import plot_forest, plot_race
 from ..plots.base import DASHES, GREY, MARKERS, PALETTE, new_figure, quiet
 from ..report import Picture, Pre, Row, Section, Table
-from .common import Result
 from .logistic import INTERCEPT_VARIANCE, Study
 from .race import WITHIN, race_numbers, race_table
+from .settings import Result
 
 WIDTH = 1.959964
 WORDS = {

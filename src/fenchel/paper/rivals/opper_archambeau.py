@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice
-from ..inference import infer
-from ..likelihoods.base import Likelihood
-from ..linalg.dense import NotPositiveDefinite, solve_lower
-from ..priors.base import Prior
-from ..priors.predictors import BlockFactor
-from ..problem import Point, Problem
-from ..solvers.base import Callback, Outcome, Solver, Stopping
-from ..solvers.solution import Solution
+from ...checks import choice
+from ...inference import infer
+from ...likelihoods.base import Likelihood
+from ...linalg.dense import NotPositiveDefinite, solve_lower
+from ...priors.base import Prior
+from ...priors.predictors import BlockFactor
+from ...problem import Point, Problem
+from ...solvers.base import Callback, Outcome, Solver, Stopping
+from ...solvers.solution import Solution
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
 from .run import Judged, climb

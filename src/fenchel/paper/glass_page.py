@@ -9,9 +9,9 @@ import numpy as np
 
 from ..plots import plot_contours, plot_race
 from ..report import Picture, Pre, Row, Section, Table
-from .common import Result, Settings, versions
 from .glass import MARKERS, PAPERS, TILTED, TOL, Star, Study, Surface
 from .race import WITHIN, race_numbers, race_table
+from .settings import Result, Settings, versions
 
 NEWTON, LBFGS, OA, OA_WHITE = "dual, Newton", "dual, L-BFGS", "Opper-Archambeau", "Opper-Archambeau, whitened"
 

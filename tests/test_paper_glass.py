@@ -7,10 +7,10 @@ import pytest
 from scipy.special import softmax
 
 from fenchel.datasets import load_glass
-from fenchel.experiments import glass
-from fenchel.experiments.common import Settings, plain
-from fenchel.experiments.glass_page import page
 from fenchel.inference import infer
+from fenchel.paper import glass
+from fenchel.paper.glass_page import page
+from fenchel.paper.settings import Settings, plain
 from fenchel.priors import DenseCovariance
 
 QUICK = Settings(quick=True)

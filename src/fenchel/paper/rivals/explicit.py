@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import count
-from ..checks import problem as refusal
-from ..linalg.arrays import Array
-from ..posterior import Posterior
-from ..priors.base import NewRows
-from ..priors.predictors import Blocks, LatentPredictors
+from ...checks import count
+from ...checks import problem as refusal
+from ...linalg.arrays import Array
+from ...posterior import Posterior
+from ...priors.base import NewRows
+from ...priors.predictors import Blocks, LatentPredictors
 from .geometry import Geometry
 
 

@@ -20,14 +20,14 @@ import numpy as np
 from scipy import sparse
 from scipy.special import ndtr
 
-from .. import gmrf
-from ..datasets import Germany, load_germany
-from ..inference import infer
-from ..likelihoods import Poisson
-from ..plots import plot_caterpillar, plot_grid, plot_map, plot_trace
-from ..priors import SparsePrecision
-from ..report import Picture, Pre, Row, Section, Table, write_report
-from ..solvers import Solution
+from . import gmrf
+from .datasets import Germany, load_germany
+from .inference import infer
+from .likelihoods import Poisson
+from .plots import plot_caterpillar, plot_grid, plot_map, plot_trace
+from .priors import SparsePrecision
+from .report import Picture, Pre, Row, Section, Table, write_report
+from .solvers import Solution
 
 INTERCEPT_VARIANCE = 10.0
 K_U = (4.0, 6.3, 10.0, 16.0, 25.0, 40.0, 63.0)
