@@ -14,14 +14,16 @@ import numpy as np
 from .checks import count, problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.memory import physical_memory as _physical_memory
+from .marginals import NormalAnswers, NormalMarginals
 from .priors.base import Factor, NewRows, Predictors
 
 
-class Posterior:
+class Posterior(NormalAnswers):
     """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
 
-    Arrays are in the library, and on the device, of the prior. With one predictor an observation eta has shape (N,),
-    with C of them (N, C).
+    Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
+    same of z and of new rows. Arrays are in the library, and on the device, of the prior. With one predictor an
+    observation eta has shape (N,), with C of them (N, C).
     """
 
     def __init__(
@@ -84,6 +86,10 @@ class Posterior:
         """Var[z]: (L,), or (L, C)."""
         return self._factor.latent_variance()
 
+    def latents(self) -> NormalMarginals:
+        """The marginals of z."""
+        return NormalMarginals(self.latent_mean, self.latent_variance)
+
     def latent_covariance(self) -> Array:
         """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
         factor = self._factor
@@ -121,6 +127,12 @@ class Posterior:
         new = NewRows(design, cross, variance, mean, offset)
         m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
         return self._shaped(m), self._shaped(v)
+
+    def at(
+        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+    ) -> NormalMarginals:
+        """The marginals of eta at new rows, which are given as in ``predict``."""
+        return NormalMarginals(*self.predict(design=design, cross=cross, variance=variance, mean=mean, offset=offset))
 
     def predict_mean(self, *, design: Any = None, cross: Any = None, mean: Any = None, offset: Any = 0.0) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
