@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg import dense
+from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.cg import conjugate_gradients
+from ..linalg.standardized import is_sparse
 from ..linalg.threads import FEW
 from .base import EPS, NewtonSystem, Product
 from .latents import Latents
@@ -29,6 +30,7 @@ from .predictors import BlockFactor, Blocks, LatentPredictors
 from .rowblock import DEAD, RowBlock, RowFactor
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
+_LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has lost as much
 
 
 class RowPredictors(LatentPredictors):
@@ -272,8 +274,15 @@ class RowsFactor(BlockFactor):
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
+            xp = namespace(part.lam)
+            lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
+            if lost and W is not None and is_numpy(part.lam) and z.n * (z.n + part.lam.size) <= orthogonal.AT_MOST:
+                X = z.whiten(W)
+                L = orthogonal.root_by_rows(X.toarray() if is_sparse(X) else X, part.lam)
+                out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
+                continue
             left = z.diagonal(None) - part.explained(z.cross(W).T)
-            out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))  # below 0 is rounding
+            out.append(xp.where(left > 0.0, left, xp.zeros_like(left)))  # below 0 is rounding
         return self.predictors.columns(out)
 
     def latent_covariance(self) -> list[Array]:
