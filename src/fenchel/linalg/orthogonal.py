@@ -22,5 +22,5 @@ def root_by_rows(X: np.ndarray, lam: np.ndarray) -> np.ndarray:
     33.62253
     """
     n = X.shape[1]
-    R: np.ndarray = np.linalg.qr(np.vstack([np.sqrt(lam)[:, None] * X, np.eye(n)]), mode="r")
+    R = np.asarray(np.linalg.qr(np.vstack([np.sqrt(lam)[:, None] * X, np.eye(n)]), mode="r"))
     return np.ascontiguousarray((R * np.where(np.diagonal(R) < 0.0, -1.0, 1.0)[:, None]).T)
