@@ -203,4 +203,8 @@ def optimum(model: Model, h: Any, rho: Any, steps: int = 60) -> Point | None:
             found.append(ascend(point, steps))
             if found[-1].missing() < D("1e-14") * max(ONE, abs(found[-1].elbo)):
                 break
-    return max(found, key=lambda p: p.elbo) if found else None
+    if not found:
+        return None
+    best = max(p.elbo for p in found)
+    equal = [p for p in found if best - p.elbo <= D("1e-15") * max(ONE, abs(best))]
+    return min(equal, key=lambda p: p.missing())
