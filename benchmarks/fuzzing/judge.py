@@ -111,7 +111,7 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
         A = [[S^-1 + f_hh, f_hr], [f_rh, (Vt o Vt)^-1/2 + f_rr]]
 
     The peak can be much wider than q: under a log-sum bound far more so. The entropy alone peaks in V, relative to V.
-    Rounding may move means by 1e-4 sds of q, and its variances by as much.
+    Rounding may move means by 1e-4 sds of q, and its variances by as much. Means beyond that are held against the ELBO.
     """
     h, rho, latent_mean, latent_variance = reported
     model, S, eye = point.model, point.model.S, identity(len(h))
@@ -143,6 +143,24 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
             width = room * float(max(v, ZERO).sqrt()) + _MOMENTS * float(max(w, ZERO).sqrt()) + floor
             miss = abs(float(a - b))
             worst.append((miss / width if width > 0 else (np.inf if miss > 1e-300 else 0.0), what))
+    if any(off > 1.0 and what.endswith("mean") for off, what in worst) and is_as_good(point, h, latent_mean, gap):
+        worst = [(off, what) for off, what in worst if not what.endswith("mean")]
     out.moments, what = max(worst)
     if out.moments > 1.0:
         out.faults.append(f"a {what} off by {out.moments:.1e} times what its gap {gap:.1e} allows")
+
+
+def is_as_good(point: Point, h: Any, latent_mean: Any, gap: float) -> bool:
+    """Whether the means reported, with the best variances, miss the best ELBO by no more than the gap.
+
+    Away from its top a peak can be flatter than its curvature there says: noise with straight sides whose slopes cancel.
+    """
+    model = point.model
+    try:
+        beta = point.beta + eliminate(model.S, (point.h - exact(h))[:, None])[:, 0]
+        there = model.at(beta, point.lam)
+    except ArithmeticError:  # S is singular
+        return False
+    z = model.mu - model.Sigma.dot(model.W.T).dot(beta)
+    near = np.abs(exact(latent_mean) - z) <= D("1e-9") * max(np.abs(z))
+    return bool(np.all(near)) and point.elbo - there.elbo <= D(1.01 * gap)
