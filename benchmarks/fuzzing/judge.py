@@ -111,7 +111,7 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
         A = [[S^-1 + f_hh, f_hr], [f_rh, (Vt o Vt)^-1/2 + f_rr]]
 
     The peak can be much wider than q: under a log-sum bound far more so. The entropy alone peaks in V, relative to V.
-    Rounding may move means by 1e-4 sds of q, and its variances by as much. Means beyond that are held against the ELBO.
+    Rounding may move means by 1e-4 sds of q, and its variances by as much; means beyond that are held against the ELBO.
     """
     h, rho, latent_mean, latent_variance = reported
     model, S, eye = point.model, point.model.S, identity(len(h))
@@ -153,7 +153,7 @@ def check_moments(out: Verdict, point: Point, reported: tuple[Any, Any, Any, Any
 def is_as_good(point: Point, h: Any, latent_mean: Any, gap: float) -> bool:
     """Whether the means reported, with the best variances, miss the best ELBO by no more than the gap.
 
-    Away from its top a peak can be flatter than its curvature there says: noise with straight sides whose slopes cancel.
+    Away from its top a peak can be flatter than its curvature says: noise with straight sides whose slopes cancel.
     """
     model = point.model
     try:
