@@ -61,7 +61,7 @@ def examine(seed: int, i: int, show: bool = False) -> tuple[FuzzProblem, Verdict
             return problem, Verdict(said, faults, judged=False, reason=solution.status)
         try:
             verdict = judge(model, solution, problem.ask["tol"], problem.log_concave, doubt=i % 10 == 0)
-        except ArithmeticError as error:  # no verdict, and nobody is accused
+        except (ArithmeticError, ValueError) as error:  # no verdict, and nobody is accused
             said = "converged" if solution.converged else "not converged"
             return problem, Verdict(said, judged=False, reason=f"the judge failed: {error!r}")
         verdict.reason = solution.status

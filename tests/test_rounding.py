@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel import gmrf
-from fenchel.likelihoods import BernoulliLogit, Gaussian, LogisticNoise, NegativeBinomial, Poisson, StudentT
+from fenchel.likelihoods import BernoulliLogit, Binomial, Gaussian, LogisticNoise, NegativeBinomial, Poisson, StudentT
 from fenchel.linalg.functions import stirling
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 
@@ -268,3 +268,25 @@ def test_latent_variances_of_two_nearly_equal_rows(n):
         V = (mpmath.eye(3) / mpmath.mpf(v) + X.T * X / mpmath.mpf(noise)) ** -1
         exact = [float(V[i, i]) for i in range(3)]
     np.testing.assert_allclose(sol.posterior.latent_variance, exact, rtol=1e-6)
+
+
+def test_a_root_of_low_rank_is_known_to_be_rounded():
+    """The least eigenvalue of Sigma is rounding, and a hundred million trials through a steep design see it."""
+    K = np.array([[5.680383508445218, -0.5273565591394764], [-0.5273565591394764, 0.04895883175034928]])
+    W = np.array(
+        [
+            [882.2997469585979, -313.57293398808577],
+            [-322.2736148312082, 882.0214310101918],
+            [93.39778984109113, -1341.9381228405964],
+        ]
+    )
+    y, trials, weights = (
+        np.array([80292.0, 736.0, 503149.0]),
+        np.array([193809.0, 2415.0, 673318.0]),
+        [1000.0, 1.0, 3.0],
+    )
+    offset = np.array([-0.359836539272282, -1.6845948960650565, 1.4868818949416958])
+    prior = DenseCovariance(K, design=W, offset=offset)
+    sol = fenchel.infer(Binomial(trials, "exact"), prior, y, weights=weights, tol=1e-8)
+    assert not sol.converged or abs(sol.elbo + 35799.690444) < 1e-3
+    assert sol.rounding > 0.05

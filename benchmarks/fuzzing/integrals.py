@@ -48,6 +48,8 @@ def expectation(parts: Parts, h: D, rho: D, landmarks: list[float], cuts: Any = 
     edges = [np.arange(-_REACH, _REACH + 1.0)]
     if sd > 0:
         far = float(np.max(np.abs(np.array(landmarks) - float(m)))) + _REACH * float(sd)
+        if not far < np.inf:
+            raise ArithmeticError("a normal beyond extended precision")
         steps = np.r_[0.0, 2.0 ** np.arange(-1.0, max(1.0, np.log2(far)))]
         places = [x + sign * steps for x in landmarks for sign in (-1.0, 1.0)]
         t = (np.concatenate([*places, cuts]).astype(LD) - m) / sd

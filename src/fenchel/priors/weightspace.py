@@ -154,8 +154,13 @@ class WeightPredictors(LatentPredictors):
         return self.weights_norm(self.weights_of(alpha))  # no cancellation under a wide prior
 
     def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
-        # u' u with u = X' alpha: eps |u| times the rounding of u
-        return EPS * float(np.sqrt(quadratic * float(namespace(alpha).sum(alpha * alpha * self.variance))))
+        """u' u with u = X' alpha: eps |u| times the rounding of u; of a root's error E, a' E a, a = W' alpha."""
+        xp = namespace(alpha)
+        total = EPS * float(np.sqrt(quadratic * float(xp.sum(alpha * alpha * self.variance))))
+        if not all(z.diagonal_only for z in self.latents):  # R R' is off by about eps sqrt(Sigma_ii Sigma_jj)
+            pairs = zip(self.latents, self.adjoints(alpha), strict=True)
+            total += EPS * sum(float(xp.sum(a * a * z.diagonal(None))) for z, a in pairs)
+        return total
 
     def mean_rounding(self, alpha: Array) -> Array:
         xp = namespace(alpha)
