@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import fenchel
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson
 from fenchel.linalg.arrays import to_numpy
+from fenchel.linalg.design import Identity
 from fenchel.priors import DenseCovariance, Features, NewtonSystem, SparsePrecision
 from fenchel.priors.rowspace import RowPredictors
 from fenchel.priors.weightspace import WeightPredictors
@@ -244,8 +245,8 @@ def test_prediction_of_new_rows(prior, C, coupled):
     y = rng.poisson(2.0, N) if C == 1 else rng.integers(0, 4, N)
     sol = fenchel.infer(likelihood, prior, y, tol=TIGHT)
     post = sol.posterior
-    design = getattr(prior, "design", None)
-    if design is None:
+    design = prior.design
+    if isinstance(design, Identity):
         cov = np.linalg.inv(prior.precision.toarray()) if isinstance(prior, SparsePrecision) else prior.covariance
         L = cov.shape[-1]
         m, v = post.predict(design=np.eye(L), offset=prior.offset)

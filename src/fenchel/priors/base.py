@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
+from ..linalg.design import Design
 
 Product = Callable[[Array], Array]
 EPS = 2.0**-53  # of one rounding to double precision
@@ -127,7 +128,7 @@ class Factor(ABC):
         """diag V: (L,) for one block, (L, C) for several."""
 
     @abstractmethod
-    def variance_at(self, designs: Sequence[Any]) -> Array:
+    def variance_at(self, designs: Sequence[Design]) -> Array:
         """diag(W* V W*') (M, C) for new rows of W, one design for each block."""
 
     @abstractmethod

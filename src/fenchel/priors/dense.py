@@ -28,7 +28,7 @@ class DenseCovariance(Prior):
         predictors a matrix of N*C rows (observation by observation) makes them correlated a priori. numpy, torch or
         cupy: the computation runs where it lives. It is referred to, not copied.
     mean : float, array (L,) or (L, C)
-    design : array (N, L) or scipy sparse, optional
+    design : array (N, L), scipy sparse or ``linalg.design.Design``, optional
         W; without it every latent is a predictor. N*C rows make the predictors correlated.
     offset : float, array (N,) or (N, C)
 
@@ -65,7 +65,7 @@ class DenseCovariance(Prior):
 
     @property
     def n_rows(self) -> int:
-        return int(self.covariance.shape[-1] if self.design is None else self.design.shape[0])
+        return self.design.shape[0]
 
     @property
     def like(self) -> Array:

@@ -13,7 +13,6 @@ import numpy as np
 
 from ..checks import numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from ..linalg.standardized import is_sparse
 from .base import Prior
 from .dense import checked_covariance
 from .setup import bind_latents, checked_design, checked_mean
@@ -24,7 +23,7 @@ class Features(Prior):
 
     Parameters
     ----------
-    design : array (N, L) or scipy sparse
+    design : array (N, L), scipy sparse or ``linalg.design.Design``
         W, one row a predictor. Several predictors of an observation share it, each with weights of its own; N*C rows
         (observation by observation) with one common set of weights make them correlated.
     variance : float, array (L,) or (L, L)
@@ -41,15 +40,13 @@ class Features(Prior):
     """
 
     def __init__(self, design: Any, variance: Any = 1.0, mean: Any = 0.0, offset: Any = 0.0) -> None:
-        like = design if hasattr(design, "shape") and namespace(design) is not np else np.empty(0)
-        if is_sparse(design):
-            like = np.empty(0)
         if design is None:
             raise problem("Features", "design is None", "features X, shape (N, L)")
-        self.design = checked_design("Features", design, like, None)
+        self.design = checked_design("Features", design, None, None)
         L = self.design.shape[1]
-        self._like = np.empty(0) if is_sparse(self.design) else self.design
-        variance = variance if hasattr(variance, "shape") else numeric("Features", "variance", variance)
+        self._like = self.design.like
+        if not isinstance(variance, np.ndarray) and namespace(variance) is np:
+            variance = numeric("Features", "variance", variance)
         if np.ndim(to_numpy(variance)) == 2:
             self.variance = checked_covariance("Features", "variance", asarray(variance, self._like), False)
             if self.variance.shape[0] != L:
@@ -75,7 +72,7 @@ class Features(Prior):
 
     @property
     def n_rows(self) -> int:
-        return int(self.design.shape[0])
+        return self.design.shape[0]
 
     @property
     def like(self) -> Array:

@@ -14,7 +14,8 @@ import numpy as np
 from ..checks import finite, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.dense import asarray_index
-from ..linalg.standardized import is_sparse
+from ..linalg.design import Design
+from ..linalg.matrices import as_design
 from .base import EPS, Factor, NewRows, NewtonSystem, Predictors
 from .latents import Latents
 
@@ -90,7 +91,7 @@ class BlockFactor(Factor):
         """``reduction`` of each block, flat."""
 
     @abstractmethod
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
         """``variance_at`` of each block, flat."""
 
     @abstractmethod
@@ -133,7 +134,7 @@ class BlockFactor(Factor):
     def reduction(self, cross: Sequence[Array]) -> Array:
         return self._by_observation(self.reduction_blocks(cross))
 
-    def variance_at(self, designs: Sequence[Any]) -> Array:
+    def variance_at(self, designs: Sequence[Design]) -> Array:
         return self._by_observation(self.variance_blocks(designs))
 
     def sample(self, size: int, rng: np.random.Generator) -> Array:
@@ -152,13 +153,18 @@ class LatentPredictors(Predictors):
     """Predictors built on ``Latents``: one (latents, W) for each block."""
 
     def __init__(
-        self, blocks: Blocks, latents: Sequence[Latents], designs: Sequence[Any], offset: Array, default_mean: Any
+        self,
+        blocks: Blocks,
+        latents: Sequence[Latents],
+        designs: Sequence[Design],
+        offset: Array,
+        default_mean: float | None,
     ) -> None:
         self.blocks, self.latents, self.designs = blocks, list(latents), list(designs)
         self.n_observations, self.n_predictors = blocks.n, blocks.n_predictors
         self.offset, self.default_mean = offset, default_mean
         pairs = zip(self.latents, self.designs, strict=True)
-        self.mt = blocks.join([z.multiply(W, z.mean) for z, W in pairs]) + offset
+        self.mt = blocks.join([W.times(z.mean) for z, W in pairs]) + offset
 
     @property
     def variance(self) -> Array:
@@ -174,7 +180,7 @@ class LatentPredictors(Predictors):
 
     def adjoints(self, alpha: Array) -> list[Array]:
         flat = self.blocks.split(alpha)
-        return [z.adjoint(W, a) for z, W, a in zip(self.latents, self.designs, flat, strict=True)]
+        return [W.adjoint(a) for W, a in zip(self.designs, flat, strict=True)]
 
     def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
         return self.columns(self._shifts(alpha, weights))
@@ -196,16 +202,16 @@ class LatentPredictors(Predictors):
     def correlated(self) -> bool:  # type: ignore[override]
         return any(len(group) > 1 for group in self.blocks.groups)
 
-    def keep_rows(self, keep: np.ndarray) -> tuple[Blocks, list[Any], Array, list[np.ndarray]]:
+    def keep_rows(self, keep: np.ndarray) -> tuple[Blocks, list[Design], Array, list[np.ndarray]]:
         """Blocks, designs, offset and the flat row indices of each block for the observations ``keep``."""
         flat = []
         for group in self.blocks.groups:
             m = len(group)
             flat.append((keep[:, None] * m + np.arange(m)[None, :]).ravel())
-        made: dict[int, Any] = {}  # blocks that share a design go on sharing it
-        for z, W, rows in zip(self.latents, self.designs, flat, strict=True):
+        made: dict[int, Design] = {}  # blocks that share a design go on sharing it
+        for W, rows in zip(self.designs, flat, strict=True):
             if id(W) not in made:
-                made[id(W)] = z.subset(W, rows)
+                made[id(W)] = W.take(rows)
         designs = [made[id(W)] for W in self.designs]
         offset = namespace(self.offset).take(self.offset, asarray_index(keep, self.offset), axis=0)
         return Blocks(keep.size, self.blocks.groups), designs, offset, flat
@@ -217,7 +223,7 @@ class LatentPredictors(Predictors):
         rows, m = self.new_rows(new)
         if new.design is not None:
             shifts = zip(self.latents, rows, self._shifts(alpha, weights), strict=True)
-            means = [z.multiply(row, z.mean - shift) for z, row, shift in shifts]
+            means = [row.times(z.mean - shift) for z, row, shift in shifts]
         else:
             means = [-(row @ a) for row, a in zip(rows, self.adjoints(alpha), strict=True)]
         spread = None
@@ -288,18 +294,17 @@ class LatentPredictors(Predictors):
         value = new.design if new.design is not None else new.cross
         L, n_blocks = self.latents[0].n, len(self.latents)
         width = len(self.blocks.groups[0])
-        if is_sparse(value) and name == "design":
-            finite(where, f"{name}.data", value.tocsr().data)
+        if name == "design":
+            W = as_design(value, self.offset, where)
+            rows: list[Any] = [W] * n_blocks
+            shape = tuple(W.shape)
         else:
             host = namespace(value) is np
             value = asarray(finite(where, name, numeric(where, name, value)) if host else value, self.offset)
-        if value.ndim == 3 and name == "cross" and value.shape[0] == n_blocks:
-            rows = [value[b, ...] for b in range(n_blocks)]
-        else:
-            rows = [value] * n_blocks
-        if rows[0].ndim != 2 or rows[0].shape[1] != L or rows[0].shape[0] % width:
+            own = value.ndim == 3 and value.shape[0] == n_blocks
+            rows = [value[b, ...] for b in range(n_blocks)] if own else [value] * n_blocks
+            shape = tuple(value.shape)
+        if len(rows[0].shape) != 2 or rows[0].shape[1] != L or rows[0].shape[0] % width:
             per = f"a multiple of {width} rows" if width > 1 else "any number of rows"
-            raise problem(where, f"{name} has shape {tuple(value.shape)}", f"{L} columns and {per}")
-        if is_sparse(value) and not isinstance(self.offset, np.ndarray):
-            rows = [asarray(row.toarray(), self.offset) for row in rows]
+            raise problem(where, f"{name} has shape {shape}", f"{L} columns and {per}")
         return rows, rows[0].shape[0] // width

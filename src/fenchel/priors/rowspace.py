@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.cg import conjugate_gradients
+from ..linalg.design import Design
 from ..linalg.threads import FEW
 from .base import EPS, NewtonSystem, Product
 from .latents import Latents
@@ -38,9 +38,9 @@ class RowPredictors(LatentPredictors):
         self,
         blocks: Blocks,
         latents: Sequence[Latents],
-        designs: Sequence[Any],
+        designs: Sequence[Design],
         offset: Array,
-        default_mean: Any = None,
+        default_mean: float | None = None,
         rows: Sequence[RowBlock] | None = None,
     ) -> None:
         super().__init__(blocks, latents, designs, offset, default_mean)
@@ -49,8 +49,7 @@ class RowPredictors(LatentPredictors):
             rows = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 if id(z) not in made:
-                    plain = W is None and not z.diagonal_only
-                    made[id(z)] = RowBlock(z.Sigma if plain else z.between(W, W))
+                    made[id(z)] = RowBlock(z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
         self.small = all(row.n <= FEW for row in self.rows)
@@ -262,8 +261,8 @@ class RowsFactor(BlockFactor):
 
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
-        for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            G = z.pull_back(W, dense.symmetrised(dense.scale_symmetric(part.copy_of_B_inverse(), part.root)))
+        for part, W, a in zip(self.parts, predictors.designs, adjoints, strict=True):
+            G = W.pull_back(dense.symmetrised(dense.scale_symmetric(part.copy_of_B_inverse(), part.root)))
             G *= -0.5
             G += (0.5 * a)[:, None] * a[None, :]
             out.append(G)
@@ -272,7 +271,7 @@ class RowsFactor(BlockFactor):
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
-            left = z.diagonal(None) - part.explained(z.cross(W).T)
+            left = z.variance() - part.explained(z.cross(W).T)
             out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))  # below 0 is rounding
         return self.predictors.columns(out)
 
@@ -280,14 +279,14 @@ class RowsFactor(BlockFactor):
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
             half = dense.multiply_lower(part.L_inverse(), part.root[:, None] * z.cross(W))
-            out.append((dense.diagonal_matrix(z.Sigma) if z.diagonal_only else z.Sigma) - half.T @ half)
+            out.append(z.covariance() - half.T @ half)
         return out
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        triples = zip(self.parts, self.predictors.latents, self.predictors.designs, cross, strict=True)
-        return [part.explained(c if W is None else z.multiply(W, c.T).T) for part, z, W, c in triples]
+        triples = zip(self.parts, self.predictors.designs, cross, strict=True)
+        return [part.explained(W.times(c.T).T) for part, W, c in triples]
 
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
         out = []
         for part, z, W, new in zip(self.parts, self.predictors.latents, self.predictors.designs, designs, strict=True):
             left = z.diagonal(new) - part.explained(z.between(new, W))
@@ -321,6 +320,6 @@ class RowsFactor(BlockFactor):
             prior = z.color(asarray(rng.standard_normal((z.root.shape[-1], size)), root))
             noise = asarray(rng.standard_normal((root.shape[0], size)), root)
             Linv = part.L_inverse()
-            half = dense.multiply_lower(Linv, root * z.multiply(W, prior) + noise)
+            half = dense.multiply_lower(Linv, root * W.times(prior) + noise)
             draws.append(prior - z.cross(W).T @ (root * dense.multiply_lower(Linv, half, transposed=True)))
         return draws

@@ -8,33 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..linalg.arrays import Array, asarray, is_numpy
-from ..linalg.standardized import Standardized, is_sparse
+from ..linalg.arrays import Array, asarray
+from ..linalg.design import Design, Identity
+from ..linalg.matrices import as_design
 from .latents import Latents
 from .predictors import Blocks
 from .rowspace import RowPredictors
 from .weightspace import WeightPredictors
 
 
-def checked_design(where: str, design: Any, like: Array, n_latents: int | None) -> Any:
-    """W as a float64 array beside ``like``, or as scipy CSR; None stays None."""
-    if design is None:
-        return None
-    if isinstance(design, Standardized):
-        finite(where, "design", design.entries)
-        W: Any = design
-    elif is_sparse(design):
-        import scipy.sparse as sp
-
-        W = sp.csr_array(design).astype(np.float64)
-        finite(where, "design.data", W.data)
-        if not is_numpy(like):
-            W = asarray(W.toarray(), like)
-    elif is_numpy(like):
-        W = finite(where, "design", numeric(where, "design", design))
-    else:
-        W = asarray(design, like)
-    if W.ndim != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
+def checked_design(where: str, design: Any, like: Array | None, n_latents: int | None) -> Design:
+    """W beside ``like``; the identity where no design is given and the latents are known."""
+    if design is None and n_latents is not None:
+        return Identity(n_latents, like)
+    W = as_design(design, like, where)
+    if len(W.shape) != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
         wanted = "(N, L)" if n_latents is None else f"(N, {n_latents}): one column a latent"
         raise problem(where, f"design has shape {tuple(W.shape)}", wanted, "One row of W a predictor.")
     return W
@@ -86,14 +74,14 @@ def bind_latents(
     where: str,
     covariances: Sequence[Array],
     mean: np.ndarray,
-    design: Any,
+    design: Design,
     offset: Any,
     shape: tuple[int, int, bool],
     own: bool,
 ) -> RowPredictors | WeightPredictors:
     """Bind covariances (one shared, or one for each predictor) to N observations of C predictors."""
     like, L = covariances[0], int(covariances[0].shape[0])
-    rows = L if design is None else int(design.shape[0])
+    rows = design.shape[0]
     blocks, means, placed = lay_out(where, L, rows, mean, offset, shape, len(covariances) if own else None)
     n_blocks = len(blocks.groups)
     made: dict[tuple[int, bytes], Latents] = {}
@@ -106,7 +94,7 @@ def bind_latents(
     # N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) in weight space
     width = L * (n_blocks if shape[2] else 1)
     space = WeightPredictors if 2 * width <= rows else RowPredictors
-    if isinstance(design, Standardized) and space is RowPredictors:
-        design = design.toarray()
+    if space is RowPredictors:
+        design = design.multiplied_out()
     default = float(mean) if mean.ndim == 0 else None
     return space(blocks, latents, [design] * n_blocks, asarray(placed, like), default)

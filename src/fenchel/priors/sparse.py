@@ -26,9 +26,10 @@ from ..linalg.arrays import Array
 from ..linalg.cg import conjugate_gradients
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
+from ..linalg.design import HOST, Design
 from ..linalg.sparse import SparseCholesky, symmetric_csc
 from .base import EPS, NewtonSystem, Prior, Product
-from .latents import Latents, is_index
+from .latents import Latents
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .setup import checked_design, checked_mean, lay_out
 from .sparse_newton import CheapCurvature
@@ -76,8 +77,7 @@ class SparsePrecision(Prior):
                 "(gmrf.rw2 holds both).",
             ) from None
         L = self.precision.shape[0]
-        W = checked_design("SparsePrecision", design, np.empty(0), L)
-        self.design = None if W is None else sp.csr_array(W)
+        self.design = checked_design("SparsePrecision", design, HOST, L)
         self.mean = checked_mean("SparsePrecision", mean, L)
         self.offset = offset
 
@@ -92,7 +92,7 @@ class SparsePrecision(Prior):
 
     @property
     def n_rows(self) -> int:
-        return int(self.precision.shape[0] if self.design is None else self.design.shape[0])
+        return self.design.shape[0]
 
     @property
     def like(self) -> Array:
@@ -108,7 +108,7 @@ class SparsePrecision(Prior):
     @cached_property
     def pattern(self) -> Pattern:
         """The symbolic analysis, made at the first fit and kept for the next."""
-        return Pattern(self.precision, self.design, self.factor, self.constraint)
+        return Pattern(self.precision, self.design.csr(), self.factor, self.constraint)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
@@ -147,13 +147,6 @@ class SparseLatents(Latents):
     def covariance_times(self, v: Array) -> Array:
         return self.factor.solve(v)
 
-    def rows(self, W: Any) -> Any:
-        """W as a csr array, the identity and its rows included."""
-        if W is None or is_index(W):
-            eye = sp.eye_array(self.n, format="csr")
-            return eye if W is None else eye[W]
-        return sp.csr_array(W)
-
 
 class SparsePredictors(LatentPredictors):
     """Predictors of a sparse precision; all blocks share its pattern."""
@@ -162,14 +155,14 @@ class SparsePredictors(LatentPredictors):
         self,
         blocks: Blocks,
         latents: Sequence[SparseLatents],
-        designs: Sequence[Any],
+        designs: Sequence[Design],
         offset: Array,
-        default_mean: Any,
+        default_mean: float | None,
         pattern: Pattern,
     ) -> None:
         super().__init__(blocks, latents, designs, offset, default_mean)
         self.pattern = pattern
-        self.W = latents[0].rows(designs[0])
+        self.W = designs[0].csr()
 
     @property
     def variance(self) -> Array:
@@ -319,12 +312,8 @@ class SparseFactor(BlockFactor):
     def latent_variance(self) -> Array:
         return self.predictors.columns([part.inverse_diagonal() for part in self.parts])
 
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
-        out = []
-        for part, z, new in zip(self.parts, self.predictors.latents, designs, strict=True):
-            assert isinstance(z, SparseLatents)
-            out.append(self.pattern.quadratic(part, z.rows(new)))
-        return out
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
+        return [self.pattern.quadratic(part, new.csr()) for part, new in zip(self.parts, designs, strict=True)]
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
         P, out = self.pattern, []

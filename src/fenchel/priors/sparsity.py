@@ -122,8 +122,6 @@ class Pattern:
         self, Q: Any, W: Any, factor: SparseCholesky | ConstrainedCholesky, constraint: Constraint | None
     ) -> None:
         self.constraint = constraint
-        L = Q.shape[0]
-        W = sp.eye_array(L, format="csr") if W is None else sp.csr_array(W)
         self.n_rows, self.W = W.shape[0], W
         ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)

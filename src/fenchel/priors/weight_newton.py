@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..linalg import dense, rows
+from ..linalg import dense
 from ..linalg.arrays import Array, namespace
+from ..linalg.matrices import array_design
 from .base import NewtonSystem
 
 if TYPE_CHECKING:
@@ -64,9 +65,9 @@ class Woodbury:
             parts = self.blocks.split(self.blocks.gather(weight, self.layout))
             grams = [X.gram(w) for X, w in zip(self.features, parts, strict=True)]
             if total is not None:
-                X = self.features[0]
-                Z = X.summed(xp.reshape(signed, (-1,)), self.blocks.n)
-                grams = [grams[0] - rows.gram(Z, 1.0 / total)]
+                Z = self.features[0].toarray() * xp.reshape(signed, (-1,))[:, None]
+                Z = xp.sum(xp.reshape(Z, (self.blocks.n, -1, Z.shape[1])), axis=1)  # the rows of each observation
+                grams = [grams[0] - array_design(Z).gram(1.0 / total)]
         else:
             grams = [self._coupled_gram(signed, weight, total)]
         self.factors = [dense.cholesky(H + xp.eye(H.shape[0], dtype=xp.float64, **on_device(H))) for H in grams]

@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg import dense, rows
+from ..linalg import dense
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
+from ..linalg.design import Design, Scaled
+from ..linalg.matrices import array_design
 from .base import EPS, NewtonSystem
-from .latents import Latents, is_index
+from .latents import Latents
 from .predictors import BlockFactor, Blocks, LatentPredictors
-from .tall import Tall
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
@@ -37,9 +38,9 @@ _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's sys
 class WeightFactor:
     """A = I + X' Lam X = L L' of one block."""
 
-    def __init__(self, X: Tall, lam: Array) -> None:
+    def __init__(self, X: Scaled, lam: Array) -> None:
         self.X, self.lam = X, lam
-        self.WLW = rows.gram(X.W, lam)  # before its columns are scaled
+        self.WLW = X.base.gram(lam)  # before its columns are scaled
         A = X.both_scaled(self.WLW)
         xp = namespace(A)
         self.L = dense.cholesky(A + xp.eye(A.shape[0], dtype=xp.float64, **on_device(A)))
@@ -85,19 +86,19 @@ class WeightPredictors(LatentPredictors):
         self,
         blocks: Blocks,
         latents: Sequence[Latents],
-        designs: Sequence[Any],
+        designs: Sequence[Design],
         offset: Array,
-        default_mean: Any = None,
-        features: Sequence[Tall] | None = None,
+        default_mean: float | None = None,
+        features: Sequence[Scaled] | None = None,
     ) -> None:
         super().__init__(blocks, latents, designs, offset, default_mean)
         if features is None:
-            made: dict[tuple[int, int], Tall] = {}
+            made: dict[tuple[int, int], Scaled] = {}
             features = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 key = (id(z), id(W))
                 if key not in made:
-                    made[key] = Tall.whitened(z, W)
+                    made[key] = z.whiten(W)
                 features.append(made[key])
         self.features = list(features)
         self._seen: tuple[Any, list[Array]] = (None, [])
@@ -148,10 +149,10 @@ class WeightPredictors(LatentPredictors):
 
     def restrict(self, keep: np.ndarray) -> WeightPredictors:
         blocks, designs, offset, flat = self.keep_rows(keep)
-        made: dict[int, Tall] = {}
+        made: dict[int, Scaled] = {}
         for X, W, few, index in zip(self.features, self.designs, designs, flat, strict=True):
             if id(X) not in made:
-                made[id(X)] = Tall(few, X.scale) if X.W is W else X.take(index)
+                made[id(X)] = Scaled(few, X.scale) if X.base is W else X.take(index)
         features = [made[id(X)] for X in self.features]
         return WeightPredictors(blocks, self.latents, designs, offset, self.default_mean, features)
 
@@ -247,12 +248,7 @@ class WeightsFactor(BlockFactor):
     def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            if part.X.W is W:
-                WLW = part.WLW
-            elif W is None or is_index(W):
-                WLW = z.pull_back(W, dense.diagonal_matrix(part.lam))
-            else:
-                WLW = rows.gram(W, part.lam)
+            WLW = part.WLW if part.X.base is W else W.gram(part.lam)
             half = (WLW @ z.root if z.root.ndim == 2 else WLW * z.root[None, :]) @ part.U
             out.append(0.5 * (a[:, None] * a[None, :] - (WLW - half @ half.T)))
         return out
@@ -272,12 +268,12 @@ class WeightsFactor(BlockFactor):
         taken = []
         for part, z, c in zip(self.parts, self.predictors.latents, cross, strict=True):
             X = z.whiten_cross(c)
-            taken.append(namespace(X).sum(X * X, axis=1) - rows.row_squares(X, part.U))
+            taken.append(namespace(X).sum(X * X, axis=1) - array_design(X).row_squares(part.U))
         return taken
 
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
         triples = zip(self.parts, self.predictors.latents, designs, strict=True)
-        return [Tall.whitened(z, new).row_squares(part.U) for part, z, new in triples]
+        return [z.whiten(new).row_squares(part.U) for part, z, new in triples]
 
     def observation_covariance(self) -> Array:
         part, C = self.parts[0], self.blocks.n_predictors

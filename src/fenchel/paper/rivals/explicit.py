@@ -55,8 +55,7 @@ class ExplicitPosterior(Posterior):
 
     def _seen(self, parts: list[np.ndarray]) -> list[np.ndarray]:
         """W x of each block, for x (L,) or (L, k)."""
-        rows = zip(self._everyone.latents, self._everyone.designs, parts, strict=True)
-        return [np.asarray(z.multiply(W, part)) for z, W, part in rows]
+        return [np.asarray(W.times(part)) for W, part in zip(self._everyone.designs, parts, strict=True)]
 
     @cached_property
     def _marginals(self) -> tuple[Array, Array]:
@@ -78,10 +77,10 @@ class ExplicitPosterior(Posterior):
         new = NewRows(design, cross, variance, mean, offset)
         rows, m = self._everyone.new_rows(new)
         means, spreads = [], []
-        for b, (z, row) in enumerate(zip(self._everyone.latents, rows, strict=True)):
+        for b, row in enumerate(rows):
             if design is not None:
-                means.append(z.multiply(row, self._means[b]))
-                spreads.append(np.sum(np.asarray(z.multiply(row, self._G[b])) ** 2, axis=1))
+                means.append(row.times(self._means[b]))
+                spreads.append(np.sum(np.asarray(row.times(self._G[b])) ** 2, axis=1))
             else:
                 X = self._white(b, row)
                 means.append(X @ self._u[b] - row @ self._shift[b])

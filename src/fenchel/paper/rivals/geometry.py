@@ -47,7 +47,7 @@ class Geometry:
         self.X = []
         for z, W, R in zip(predictors.latents, predictors.designs, self.R, strict=True):
             if (id(z), id(W)) not in rows:
-                rows[id(z), id(W)] = np.ascontiguousarray(z.multiply(W, R))
+                rows[id(z), id(W)] = np.ascontiguousarray(W.times(R))
             self.X.append(rows[id(z), id(W)])
         self.sizes = [R.shape[1] for R in self.R]
 
