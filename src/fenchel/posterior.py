@@ -14,7 +14,10 @@ import numpy as np
 from .checks import count, problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.memory import physical_memory as _physical_memory
+from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors
+from .priors.capabilities import HasLatentCovariance, HasWeights, PredictsNewRows
+from .priors.prediction import predicted
 
 
 class Posterior:
@@ -49,11 +52,14 @@ class Posterior:
         if self._active.size == n:
             return h, rho  # nothing was set aside, or the only row was
         rest = np.setdiff1d(np.arange(n), self._active)
-        weights = self._weights
-        full = self._all.mt - (self._all.apply(self._alpha) if weights is None else self._all.from_weights(weights))
+        full, weights = self._all.mt, self._weights
+        if weights is not None and isinstance(self._all, HasWeights):
+            full = full - self._all.from_weights(weights)
+        else:
+            full = full - self._all.apply(self._alpha)
         out = np.empty(tuple(full.shape))
         out[self._active] = to_numpy(rho)
-        out[rest] = to_numpy(self._all.restrict(rest).variance_of(self._factor))
+        out[rest] = to_numpy(self._all.variance_of(rest, self._factor, self._lam))
         return full, asarray(out, full)
 
     @cached_property
@@ -87,7 +93,7 @@ class Posterior:
     def latent_covariance(self) -> Array:
         """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
         factor = self._factor
-        if not hasattr(factor, "latent_covariance"):
+        if not isinstance(factor, HasLatentCovariance):
             raise problem(
                 "posterior.latent_covariance",
                 "the covariance of sparse latents is a full matrix",
@@ -119,13 +125,18 @@ class Posterior:
         mean, variance : arrays (M,) or (M, C)
         """
         new = NewRows(design, cross, variance, mean, offset)
-        m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
+        m, v = self._predict(new)
         return self._shaped(m), self._shaped(v)
+
+    def _predict(self, new: NewRows) -> tuple[Array, Array | None]:
+        if isinstance(self._all, PredictsNewRows):
+            return self._all.predict(self._factor, self._alpha, new, self._weights)
+        return predicted(self._joint_factor(), self._alpha, new)
 
     def predict_mean(self, *, design: Any = None, cross: Any = None, mean: Any = None, offset: Any = 0.0) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
         new = NewRows(design, cross, None, mean, offset, mean_only=True)
-        return self._shaped(self._all.predict(self._factor, self._alpha, new, self._weights)[0])
+        return self._shaped(self._predict(new)[0])
 
     def covariance(self) -> Array:
         """Cov[eta] of the observations: (N, N), or (C, N, N) for independent and (N*C, N*C) for correlated predictors.
@@ -183,27 +194,23 @@ class Posterior:
         v = rho / asarray(remainder, rho)
         return h + self._alpha * v, v
 
-    def gradient_covariance(self) -> list[Array]:
-        """dP/dSigma, the evidence gradient in the prior covariance, of each block (L, L).
+    def adjoint(self) -> PriorAdjoint:
+        """How the evidence changes with the prior: its mean, covariance or precision, design and extra variance.
 
-        By the envelope theorem nothing is differentiated through the fit: dP/dtheta = sum_ij G_ij dSigma_ij/dtheta. Its
-        error is the square root of the gap, so fit to a small tol first.
+        ``adjoint().covariance`` and so on; each is computed when it is read.
         """
-        return self._factor.gradient_covariance(self._all.adjoints(self._alpha))
+        return PriorAdjoint(
+            self._all, self._factor, self._active, (self._alpha, self._lam), find_weights=lambda: self._weights
+        )
+
+    def gradient_covariance(self) -> list[Array]:
+        """dP/dSigma, the evidence gradient in the prior covariance, of each block (L, L)."""
+        return self.adjoint().covariance
 
     def gradient_precision(self) -> list[Any]:
-        """dP/dQ, the evidence gradient in a sparse prior precision, on its pattern, of each block.
-
-        dP/dtheta = sum of its products with dQ/dtheta, entry by entry. For constraints the precision is free on their
-        complement only; what dQ does beyond it does not count.
-        """
-        factor = self._factor
-        if not hasattr(factor, "gradient_precision"):
-            raise problem(
-                "posterior.gradient_precision", "the prior is not a SparsePrecision", "one", "Use gradient_covariance."
-            )
-        return factor.gradient_precision(self._all.adjoints(self._alpha))
+        """dP/dQ, the evidence gradient in a sparse prior precision, on its pattern, of each block."""
+        return self.adjoint().precision
 
     def gradient_mean(self) -> list[Array]:
         """dP/dmu of each block (L,): -W' alpha."""
-        return [-a for a in self._all.adjoints(self._alpha)]
+        return self.adjoint().mean

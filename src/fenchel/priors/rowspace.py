@@ -23,8 +23,9 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design
 from ..linalg.threads import FEW
-from .base import EPS, NewtonSystem, Product
+from .base import Product
 from .latents import Latents
+from .newton import NewtonSystem
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .rowblock import DEAD, RowBlock, RowFactor
 
@@ -106,11 +107,6 @@ class RowsFactor(BlockFactor):
     def cavity(self) -> Array:
         return self._both()[1]
 
-    @property
-    def log_det_rounding(self) -> float:
-        each = self.cavity * (1.0 + self.lam * self.predictors.variance)
-        return EPS * float(namespace(each).sum(each * each)) ** 0.5
-
     def apply(self, v: Array) -> Array:
         out = []
         for part, x in zip(self.parts, self.blocks.split(v), strict=True):
@@ -168,7 +164,7 @@ class RowsFactor(BlockFactor):
             part.block.give(Binv)
         if not fell < max(0.1, system.accuracy):  # rounding under tiny lam: factorise Newton's own matrices instead
             return self._coupled(system)
-        return self.mirror(system, dtau, -system.g - r - self.predictors.apply(dtau) - Fx), dtau
+        return system.mirror(dtau, -system.g - r - self.predictors.apply(dtau) - Fx), dtau
 
     def _uncoupled(self, system: NewtonSystem) -> tuple[Array, Array]:
         """x = K^-1 (q g) block by block; dtau = -q x and ds = -x / q, exact row by row however small q is."""
@@ -259,13 +255,21 @@ class RowsFactor(BlockFactor):
             total += 0.5 * (float(first) + part.products().quadratic(e))
         return total
 
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+    def covariance_adjoint(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, W, a in zip(self.parts, predictors.designs, adjoints, strict=True):
             G = W.pull_back(dense.symmetrised(dense.scale_symmetric(part.copy_of_B_inverse(), part.root)))
             G *= -0.5
             G += (0.5 * a)[:, None] * a[None, :]
             out.append(G)
+        return out
+
+    def design_covariance(self, designs: Sequence[Design]) -> list[Array]:
+        out = []
+        for part, z, seen, W in zip(self.parts, self.predictors.latents, self.predictors.designs, designs, strict=True):
+            root, Linv = part.root[:, None], part.L_inverse()
+            half = dense.multiply_lower(Linv, root * z.cross(seen))
+            out.append(z.cross(W) - dense.multiply_lower(Linv, root * z.between(seen, W)).T @ half)
         return out
 
     def latent_variance(self) -> Array:
@@ -292,12 +296,6 @@ class RowsFactor(BlockFactor):
             left = z.diagonal(new) - part.explained(z.between(new, W))
             out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))
         return out
-
-    def observation_covariance(self) -> Array:
-        n, C = self.blocks.n, self.blocks.n_predictors
-        xp, Vt = namespace(self.lam), self.covariance()[0]
-        V = xp.reshape(Vt, (n, C, n, C))
-        return xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
 
     def covariance(self) -> list[Array]:
         return [part.covariance() for part in self.parts]

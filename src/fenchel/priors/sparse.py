@@ -23,16 +23,16 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from ..linalg.arrays import Array
-from ..linalg.cg import conjugate_gradients
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import HOST, Design
 from ..linalg.sparse import SparseCholesky, symmetric_csc
-from .base import EPS, NewtonSystem, Prior, Product
+from .base import EPS, Prior, Product
 from .latents import Latents
+from .newton import NewtonSystem, iterated
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .setup import checked_design, checked_mean, lay_out
-from .sparse_newton import CheapCurvature
+from .sparse_newton import SparseCurvature
 from .sparsity import Pattern, constrained
 
 
@@ -223,10 +223,6 @@ class SparseFactor(BlockFactor):
             self._variance = self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
         return self._variance
 
-    @property
-    def cavity(self) -> Array:
-        return 1.0 - self.lam * self.variance
-
     def apply(self, v: Array) -> Array:
         return self.predictors.from_weights(self.weights(v))
 
@@ -248,44 +244,12 @@ class SparseFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        blocks, layout = self.blocks, system.layout
-        diagonal = 0.5 * system.slope**2 * blocks.spread(self.variance, layout) ** 2
-        cheap = CheapCurvature(self, system, diagonal)
-        if system.economical:
-            dtau = cheap.solve(-system.g)
-            plain = system.slack is None and bool((system.spread > 0.0).all())
-            other = dtau if plain else -system.g - cheap.multiply(dtau)  # the mirror looks at it only where it must
-            return self.mirror(system, dtau, other), dtau
-
-        def remainder(z: Array) -> Array:
-            exact = self.hadamard(blocks.gather(system.slope * z, layout))
-            return 0.5 * system.slope * blocks.spread(exact, layout) - diagonal * z
-
-        dtau, Fx, r, _ = conjugate_gradients(cheap.solve, remainder, -system.g, system.accuracy, max_iter=100)
-        return self.mirror(system, dtau, -system.g - r - cheap.multiply(dtau) - Fx), dtau
+        return iterated(self, system, SparseCurvature(self, system))
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         square = self.variance**2
         yield self.apply, (lambda v: square * v) if economical else self.hadamard
-
-    def hadamard(self, v: Array) -> Array:
-        """(Vt o Vt) v = -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
-        out = []
-        for lam, x, rho in zip(*(self.blocks.split(u) for u in (self.lam, v, self.variance)), strict=True):
-            x = np.where(rho > 0.0, x, 0.0)  # a row that constraints hold fast neither moves nor is moved
-            scale = float(np.abs(x * rho).max())
-            if scale == 0.0:
-                out.append(0.0 * x)
-                continue
-            e = 2e-3 / scale
-
-            def slope(e: float, lam: Array = lam, x: Array = x) -> Array:
-                up, down = (self.pattern.diagonal(self.pattern.factor(lam + s * e * x)) for s in (1.0, -1.0))
-                return (down - up) / (2.0 * e)
-
-            out.append((4.0 * slope(e / 2) - slope(e)) / 3.0)
-        return self.blocks.join(out)
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
@@ -295,10 +259,7 @@ class SparseFactor(BlockFactor):
             spread = sum(float(np.square(x.sum())) for x in self.blocks.split(np.abs(d) * np.sqrt(V * S)))
             return 0.5 * float(np.sum(residual * self.predictors.apply(residual))) + 0.5 * spread
 
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
-        raise NotImplementedError("a sparse prior has no dense covariance to differentiate: use gradient_precision")
-
-    def gradient_precision(self, adjoints: Sequence[Array]) -> list[Any]:
+    def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on the common pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
         columns = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
@@ -307,6 +268,15 @@ class SparseFactor(BlockFactor):
             shift = z.covariance_times(a)
             data = 0.5 * (prior - part.inverse_data() - shift[P.indices] * shift[columns])
             out.append(sp.csc_array((data, P.indices, P.indptr), shape=P.shape))
+        return out
+
+    def design_covariance(self, designs: Sequence[Design]) -> list[sp.csr_array]:
+        P, out = self.pattern, []
+        for part, design in zip(self.parts, designs, strict=True):
+            W = design.csr()
+            WV = W @ sp.csc_array((part.inverse_data(), P.indices, P.indptr), shape=P.shape)
+            row = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+            out.append(sp.csr_array((np.asarray(WV[row, W.indices]).ravel(), W.indices, W.indptr), shape=W.shape))
         return out
 
     def latent_variance(self) -> Array:
@@ -325,11 +295,6 @@ class SparseFactor(BlockFactor):
 
     def covariance(self) -> list[Array]:
         return [np.asarray(self.W @ part.solve(self.W.T.toarray())) for part in self.parts]
-
-    def observation_covariance(self) -> Array:
-        n, C = self.blocks.n, self.blocks.n_predictors
-        V = self.covariance()[0].reshape(n, C, n, C)
-        return np.stack([V[i, :, i, :] for i in range(n)])
 
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         return [np.asarray(self.W @ z).T for z in self.latent_blocks(size, rng)]

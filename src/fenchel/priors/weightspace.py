@@ -26,8 +26,9 @@ from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import array_design
-from .base import EPS, NewtonSystem
+from .base import EPS, Predictors
 from .latents import Latents
+from .newton import NewtonSystem
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .weight_newton import OwnFactor, Woodbury, on_device
 
@@ -120,15 +121,18 @@ class WeightPredictors(LatentPredictors):
         return self._seen[1]
 
     def apply(self, alpha: Array) -> Array:
-        return self.apply_from(self, alpha)
+        return self.from_weights(self.weights_of(alpha))
 
-    def apply_from(self, others: WeightPredictors, alpha: Array) -> Array:
+    def apply_from(self, others: Predictors, alpha: Array) -> Array:
         """X X_others' alpha: the covariance of these rows with others, times alpha."""
-        pairs = zip(self.features, others.weights_of(alpha), strict=True)
-        return self.blocks.join([X.times(u) for X, u in pairs])
+        assert isinstance(others, WeightPredictors)
+        return self.from_weights(others.weights_of(alpha))
 
     def from_weights(self, weights: list[Array]) -> Array:
         return self.blocks.join([X.times(u) for X, u in zip(self.features, weights, strict=True)])
+
+    def weights_norm(self, weights: list[Array]) -> float:
+        return float(sum(namespace(u).sum(u * u) for u in weights))
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         return self.weights_norm(self.weights_of(alpha))  # no cancellation under a wide prior
@@ -177,10 +181,6 @@ class WeightsFactor(BlockFactor):
         return self._variance
 
     @property
-    def cavity(self) -> Array:
-        return 1.0 - self.lam * self.variance
-
-    @property
     def log_det_rounding(self) -> float:
         return sum(part.log_det_rounding() ** 2 for part in self.parts) ** 0.5
 
@@ -202,31 +202,25 @@ class WeightsFactor(BlockFactor):
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         """By conjugate gradients, or by the preconditioner alone where what it leaves out is below the accuracy."""
-        blocks, layout, xp = self.blocks, system.layout, namespace(system.g)
-        live = bool(xp.all(system.spread > 0.0))
-        P: OwnFactor | Woodbury | None = None
-        if live and system.slack is None and system.spread.shape == self.lam.shape:
-            P = OwnFactor(self, system)
+        plain, same = system.plain, system.spread.shape == self.lam.shape
+        P: OwnFactor | Woodbury | None = OwnFactor(self, system) if plain and same else None
         if P is None or not P.left_out < _NEAR:
             P = Woodbury(self, system)
         if P.left_out <= system.accuracy:
             dtau, S_dtau = P.solve(-system.g)
-            if live and system.slack is None:
-                return dtau / system.spread, dtau
-            return self.mirror(system, dtau, -system.g - (system.extra + P.diagonal) * dtau - S_dtau), dtau
-
-        def remainder(z: Array) -> Array:
-            exact = self.hadamard(blocks.gather(system.slope * z, layout))
-            return 0.5 * system.slope * blocks.spread(exact, layout) + P.rest * z
-
-        dtau, Fx, r, _ = conjugate_gradients(
-            lambda b: P.solve(b)[0], remainder, -system.g, system.accuracy, max_iter=200
-        )
-        if live and system.slack is None:
+            left = Fx = 0.0
+        else:
+            dtau, Fx, left, _ = conjugate_gradients(
+                lambda b: P.solve(b)[0],
+                lambda z: system.bend(self, z) + P.rest * z,
+                -system.g,
+                system.accuracy,
+                max_iter=200,
+            )
+            S_dtau = None if plain else system.curvature(self, dtau, products=False)
+        if plain:
             return dtau / system.spread, dtau
-        S_part = self.predictors.apply(blocks.gather(system.signs * dtau, layout))
-        S_part = system.signs * blocks.spread(S_part, layout)
-        return self.mirror(system, dtau, -system.g - r - (system.extra + P.diagonal) * dtau - S_part - Fx), dtau
+        return system.mirror(dtau, -system.g - left - (system.extra + P.diagonal) * dtau - S_dtau - Fx), dtau
 
     @property
     def nearly_uncoupled(self) -> bool:
@@ -245,13 +239,17 @@ class WeightsFactor(BlockFactor):
             total += 0.5 * float(xp.sum(part.X.adjoint(r) ** 2)) + 0.5 * float(xp.sum(half * half))
         return total
 
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+    def covariance_adjoint(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
             WLW = part.WLW if part.X.base is W else W.gram(part.lam)
             half = (WLW @ z.root if z.root.ndim == 2 else WLW * z.root[None, :]) @ part.U
             out.append(0.5 * (a[:, None] * a[None, :] - (WLW - half @ half.T)))
         return out
+
+    def design_covariance(self, designs: Sequence[Design]) -> list[Array]:
+        halves = [z.color(part.U) for part, z in zip(self.parts, self.predictors.latents, strict=True)]
+        return [W.times(RU) @ RU.T for W, RU in zip(designs, halves, strict=True)]
 
     def latent_variance(self) -> Array:
         out = []

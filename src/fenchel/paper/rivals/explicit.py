@@ -17,7 +17,9 @@ from ...checks import count
 from ...checks import problem as refusal
 from ...linalg.arrays import Array
 from ...posterior import Posterior
+from ...priors.adjoint import PriorAdjoint
 from ...priors.base import NewRows
+from ...priors.prediction import assembled
 from ...priors.predictors import Blocks, LatentPredictors
 from .geometry import Geometry
 
@@ -86,7 +88,7 @@ class ExplicitPosterior(Posterior):
                 means.append(X @ self._u[b] - row @ self._shift[b])
                 spreads.append(np.sum(X**2, axis=1) - np.sum((X @ self._U[b]) ** 2, axis=1))
         blocks = Blocks(m, self._everyone.blocks.groups)
-        h, rho = self._everyone.assemble(new, blocks.join(means), blocks.join(spreads))
+        h, rho = assembled(self._everyone, new, blocks.join(means), blocks.join(spreads))
         return self._shaped(h), self._shaped(rho)
 
     def _white(self, b: int, cross: np.ndarray) -> np.ndarray:
@@ -137,14 +139,10 @@ class ExplicitPosterior(Posterior):
         v = rho / remainder
         return h + self._alpha * v, v
 
-    def gradient_covariance(self) -> list[Array]:
-        raise _no_gradient()
-
-    def gradient_precision(self) -> list[Any]:
-        raise _no_gradient()
-
-
-def _no_gradient() -> ValueError:
-    return refusal(
-        "posterior", "the evidence gradient was asked of a baseline", "a fit by infer()", "The envelope needs the dual."
-    )
+    def adjoint(self) -> PriorAdjoint:
+        raise refusal(
+            "posterior",
+            "the evidence gradient was asked of a baseline",
+            "a fit by infer()",
+            "The envelope needs the dual.",
+        )

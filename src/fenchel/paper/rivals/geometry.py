@@ -13,6 +13,7 @@ from ...linalg.arrays import is_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
 from ...priors.latents import Latents
 from ...priors.predictors import LatentPredictors
+from ...priors.sparse import SparseLatents
 from ...problem import Problem
 
 LARGEST = 6000  # latents of a block: Sigma alone then fills 288 MB
@@ -100,7 +101,7 @@ def _invertible(R: np.ndarray) -> bool:
 def _root(z: Latents, where: str) -> np.ndarray:
     if z.n > LARGEST:
         raise refusal(where, f"the prior has {z.n} latents", f"at most {LARGEST}: this method needs Sigma dense")
-    if hasattr(z, "factor"):  # a sparse precision
+    if isinstance(z, SparseLatents):
         return np.asarray(semidefinite_root(z.covariance_times(np.eye(z.n))))
     R = np.asarray(z.root)
     return np.diag(R) if R.ndim == 1 else R
