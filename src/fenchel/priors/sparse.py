@@ -23,10 +23,10 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from ..linalg.arrays import Array
-from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import HOST, Design
-from ..linalg.sparse import SparseCholesky, symmetric_csc
+from ..linalg.factorisation import Factorisation
+from ..linalg.sparse import symmetric_csc
 from .base import EPS, Prior, Product
 from .latents import Latents
 from .newton import NewtonSystem, iterated
@@ -141,7 +141,7 @@ class SparsePrecision(Prior):
 class SparseLatents(Latents):
     """mu and Sigma = Q^-1, which is only ever applied."""
 
-    def __init__(self, mean: np.ndarray, factor: SparseCholesky | ConstrainedCholesky) -> None:
+    def __init__(self, mean: np.ndarray, factor: Factorisation) -> None:
         self.mean, self.factor, self.n = mean, factor, factor.n
 
     def covariance_times(self, v: Array) -> Array:

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.arrays import Array
-from ..linalg.constrained import ConstrainedCholesky
-from ..linalg.sparse import SparseCholesky, SymbolicCholesky, symmetric_csc
+from ..linalg.factorisation import Factorisation, analyse
+from ..linalg.sparse import symmetric_csc
 from .newton import NewtonSystem
-from .sparsity import Pattern, sparse_factor
+from .sparsity import Pattern
 
 if TYPE_CHECKING:
     from .sparse import SparseFactor
@@ -43,7 +43,7 @@ class SparseCurvature:
             Q = sp.csc_array((P.q + P.T @ self.d.reshape(-1), P.indices, P.indptr), shape=P.shape)
             self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
 
-    def _coupled(self, P: Pattern) -> SparseCholesky | ConstrainedCholesky:
+    def _coupled(self, P: Pattern) -> Factorisation:
         signed, C = self.signs * self.d, len(self.blocks.groups)
 
         def block(b: int, c: int) -> Any:
@@ -56,7 +56,7 @@ class SparseCurvature:
         return self._held(P, joint, C)
 
     @staticmethod
-    def _held(P: Pattern, joint: Any, copies: int = 1) -> SparseCholesky | ConstrainedCholesky:
+    def _held(P: Pattern, joint: Any, copies: int = 1) -> Factorisation:
         """Factorise under the constraints, reusing the analysis of the last matrix with this pattern."""
         if P.constraint is not None and P.constraint.nodes.size:
             diagonal = joint.diagonal()
@@ -65,8 +65,8 @@ class SparseCurvature:
             joint.setdiag(diagonal)
         joint = symmetric_csc(joint)
         if P.joint is None or not P.joint.same_pattern(joint):
-            P.joint = SymbolicCholesky(joint)
-        base = sparse_factor(P.joint, joint.data)
+            P.joint = analyse(joint)
+        base = P.joint.factor(joint.data)
         return base if P.constraint is None else P.constraint.hold(base, copies)
 
     def _J(self, x: Array) -> Array:
