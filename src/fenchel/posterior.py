@@ -13,6 +13,7 @@ import numpy as np
 
 from .checks import count, problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors
@@ -59,8 +60,13 @@ class Posterior:
             full = full - self._all.apply(self._alpha)
         out = np.empty(tuple(full.shape))
         out[self._active] = to_numpy(rho)
-        out[rest] = to_numpy(self._all.variance_of(rest, self._factor, self._lam))
+        out[rest] = to_numpy(self._all.variance_of(rest, self._factor, self._lam)) + to_numpy(self._extra)[rest]
         return full, asarray(out, full)
+
+    @cached_property
+    def _extra(self) -> Array:
+        """c (N, C): what the latents do not explain, and q leaves as it is."""
+        return self._all.extra_variance + 0.0 * self._all.mt
 
     @cached_property
     def _weights(self) -> list[Array] | None:
@@ -104,7 +110,14 @@ class Posterior:
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
     def predict(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self,
+        *,
+        design: Any = None,
+        cross: Any = None,
+        variance: Any = None,
+        mean: Any = None,
+        offset: Any = 0.0,
+        extra_variance: Any = 0.0,
     ) -> tuple[Array, Array]:
         """Mean and variance of eta at new rows.
 
@@ -119,12 +132,14 @@ class Posterior:
         mean : float or array, optional
             Prior mean at the new points, with ``cross``. Default: the prior's mean when that is one number.
         offset : float or array, optional
+        extra_variance : float or array, optional
+            Variance of the new eta beyond that, for priors that have some: it is added.
 
         Returns
         -------
         mean, variance : arrays (M,) or (M, C)
         """
-        new = NewRows(design, cross, variance, mean, offset)
+        new = NewRows(design, cross, variance, mean, offset, extra_variance)
         m, v = self._predict(new)
         return self._shaped(m), self._shaped(v)
 
@@ -155,6 +170,13 @@ class Posterior:
                 "Use posterior.variance for the marginals, or posterior.sample for joint draws.",
             )
         blocks = self._joint_factor().covariance()
+        if not isinstance(self._all.extra_variance, float):
+            flat = (
+                [namespace(blocks[0]).reshape(self._extra, (-1,))]
+                if len(blocks) == 1
+                else [self._extra[:, c] for c in range(C)]
+            )
+            blocks = [V + diagonal_matrix(c) for V, c in zip(blocks, flat, strict=True)]
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
     def _joint_factor(self) -> Factor:
@@ -164,7 +186,11 @@ class Posterior:
 
     def sample(self, size: int = 1, rng: Any = None) -> Array:
         """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
-        draws = self._joint_factor().sample(count("posterior.sample", "size", size), np.random.default_rng(rng))
+        rng, size = np.random.default_rng(rng), count("posterior.sample", "size", size)
+        draws = self._joint_factor().sample(size, rng)
+        if not isinstance(self._all.extra_variance, float):
+            noise = asarray(rng.standard_normal(tuple(draws.shape)), draws)
+            draws = draws + namespace(draws).sqrt(self._extra)[None, ...] * noise
         return self._shaped(self._marginals[0][None, ...] + draws)
 
     def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
@@ -179,20 +205,22 @@ class Posterior:
         """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.
 
         v = rho / (1 - lam rho),  mean = h + alpha v; with predictors that are correlated a priori the same in matrices,
-        v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C).
+        v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C). It is the latents that forget the observation: an extra variance c
+        is not in rho there, and is added to v afterwards.
         """
-        h, rho = self._marginals
+        (h, rho), c = self._marginals, self._extra
         if self._all.correlated:
             V = self._joint_factor().observation_covariance()
             xp = namespace(V)
             eye = xp.eye(V.shape[1], dtype=xp.float64)
             eye = eye if isinstance(V, np.ndarray) else asarray(to_numpy(eye), V)
             v = V @ xp.linalg.inv(eye[None, ...] - self._lam[:, :, None] * V)
-            return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2
+            own = eye[None, ...] * c[:, :, None]
+            return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2 + own
         remainder = np.ones(tuple(h.shape))
         remainder[self._active] = to_numpy(self._factor.cavity)
-        v = rho / asarray(remainder, rho)
-        return h + self._alpha * v, v
+        v = (rho - c) / asarray(remainder, rho)
+        return h + self._alpha * v, v + c
 
     def adjoint(self) -> PriorAdjoint:
         """How the evidence changes with the prior: its mean, covariance or precision, design and extra variance.

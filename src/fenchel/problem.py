@@ -174,7 +174,7 @@ class Problem:
         only = self.likelihood.start(self.rows, 1.0)
         if not bool(xp.any(self.likelihood.start(self.rows, 0.25) != only)):
             return only  # this likelihood's start is where alpha is small already
-        variance = self.predictors.variance
+        variance, c = self.predictors.variance, self.predictors.extra_variance
         path: list[Array] = []
         best = np.inf
         for power in range(16):
@@ -182,7 +182,7 @@ class Problem:
             site = self.likelihood.site(s, self.rows)
             alpha, lam = w[:, None] * site.alpha, w[:, None] * site.lam
             value = xp.sum(alpha * (0.5 * self.predictors.apply(alpha) - self.mt)) + xp.sum(w * site.k)
-            value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance)))
+            value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance) + c * lam))
             if value >= best - 1e-9 * abs(value):
                 break
             path.append(s)
@@ -235,8 +235,8 @@ class Problem:
     def _marginals_aside(self) -> Array:
         """(h, log rho) of every row a priori, for those without curvature."""
         full = self.all_predictors
-        xp = namespace(full.mt)
-        return xp.concat([full.mt, xp.log(xp.maximum(full.variance, 1e-300 + xp.zeros_like(full.variance)))], axis=1)
+        xp, rho = namespace(full.mt), full.variance + full.extra_variance
+        return xp.concat([full.mt, xp.log(xp.maximum(rho, 1e-300 + xp.zeros_like(rho)))], axis=1)
 
     def full_alpha(self, alpha: Array) -> Array:
         fixed = self._fixed

@@ -233,6 +233,7 @@ class NewRows:
     variance: Any = None  # (M,) or (M, C): Var(eta*) a priori; needed with cross
     mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross
     offset: Any = 0.0
+    extra_variance: Any = 0.0  # (M,) or (M, C): variance of eta* beyond what the latents explain
     mean_only: bool = False  # no variance is wanted, and none is computed
 
 

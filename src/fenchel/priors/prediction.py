@@ -47,8 +47,9 @@ def assembled(
 ) -> tuple[Array, Array | None]:
     """Mean and variance (M, C) from W* m and its variance, or from what the latents say and how much they know."""
     mean = mean + _per_row(predictors, "offset", new.offset, mean.shape[0])
+    extra = 0.0 if new.mean_only else _per_row(predictors, "extra_variance", new.extra_variance, mean.shape[0])
     if new.design is not None:
-        return mean, spread
+        return mean, None if spread is None else spread + extra
     if new.variance is None and not new.mean_only:
         raise problem(_WHERE, "variance is missing", "the prior variance of each new predictor with cross")
     given = predictors.default_mean if new.mean is None else new.mean
@@ -72,15 +73,15 @@ def assembled(
             "variance = Var(eta*) and cross = Cov(eta*, z) of one prior",
             "Check that both come from the kernel of the fit.",
         )
-    return mean, xp.where(left > 0.0, left, xp.zeros_like(left))
+    return mean, xp.where(left > 0.0, left, xp.zeros_like(left)) + extra
 
 
 def _per_row(predictors: Predictors, name: str, value: Any, m: int) -> Array:
     """A number, (M,) or (M, C) as (M, C) on the prior's device."""
     C = predictors.n_predictors
     out = finite(_WHERE, name, numeric(_WHERE, name, value if namespace(value) is np else to_numpy(value)))
-    if name == "variance" and (out < 0.0).any():
-        raise problem(_WHERE, f"variance reaches {out.min():g}", "numbers >= 0")
+    if name.endswith("variance") and (out < 0.0).any():
+        raise problem(_WHERE, f"{name} reaches {out.min():g}", "numbers >= 0")
     if out.ndim == 1 and out.shape[0] == m:
         out = out[:, None]
     if out.ndim not in (0, 2) or (out.ndim == 2 and (out.shape[0] != m or out.shape[1] not in (1, C))):

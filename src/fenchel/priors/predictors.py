@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,21 +133,47 @@ class BlockFactor(Factor):
         return draws[0] if len(draws) == 1 else namespace(draws[0]).stack(draws, axis=2)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Latents as observations see them: one (latents, W) for each block."""
+
+    blocks: Blocks
+    latents: list[Latents]
+    designs: list[Design]
+    offset: Array  # (N, C)
+    extra_variance: Array | float  # (N, C), or 0
+    default_mean: float | None  # mu, where it is one number
+
+    def take(self, keep: np.ndarray) -> tuple[Seen, list[np.ndarray]]:
+        """By the observations ``keep`` alone, and the flat row indices of each block for them."""
+        flat = []
+        for group in self.blocks.groups:
+            m = len(group)
+            flat.append((keep[:, None] * m + np.arange(m)[None, :]).ravel())
+        made: dict[int, Design] = {}  # blocks that share a design go on sharing it
+        for W, rows in zip(self.designs, flat, strict=True):
+            if id(W) not in made:
+                made[id(W)] = W.take(rows)
+        xp, index, c = namespace(self.offset), asarray_index(keep, self.offset), self.extra_variance
+        out = replace(
+            self,
+            blocks=Blocks(keep.size, self.blocks.groups),
+            designs=[made[id(W)] for W in self.designs],
+            offset=xp.take(self.offset, index, axis=0),
+            extra_variance=c if isinstance(c, float) else xp.take(c, index, axis=0),
+        )
+        return out, flat
+
+
 class LatentPredictors(Predictors):
     """Predictors built on ``Latents``: one (latents, W) for each block."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[Latents],
-        designs: Sequence[Design],
-        offset: Array,
-        default_mean: float | None,
-    ) -> None:
-        self.blocks, self.latents, self.designs = blocks, list(latents), list(designs)
-        self.offset, self.default_mean = offset, default_mean
+    def __init__(self, seen: Seen) -> None:
+        self.seen, self.blocks = seen, seen.blocks
+        self.latents, self.designs, self.offset = seen.latents, seen.designs, seen.offset
+        self.extra_variance, self.default_mean = seen.extra_variance, seen.default_mean
         pairs = zip(self.latents, self.designs, strict=True)
-        self.mt = blocks.join([W.times(z.mean) for z, W in pairs]) + offset
+        self.mt = self.blocks.join([W.times(z.mean) for z, W in pairs]) + self.offset
 
     @property
     def variance(self) -> Array:
@@ -175,25 +202,11 @@ class LatentPredictors(Predictors):
 
     def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
         assert isinstance(factor, BlockFactor)
-        return factor.variance_at(self.keep_rows(rows)[1])
+        return factor.variance_at(self.seen.take(rows)[0].designs)
 
     @property
     def correlated(self) -> bool:  # type: ignore[override]
         return any(len(group) > 1 for group in self.blocks.groups)
-
-    def keep_rows(self, keep: np.ndarray) -> tuple[Blocks, list[Design], Array, list[np.ndarray]]:
-        """Blocks, designs, offset and the flat row indices of each block for the observations ``keep``."""
-        flat = []
-        for group in self.blocks.groups:
-            m = len(group)
-            flat.append((keep[:, None] * m + np.arange(m)[None, :]).ravel())
-        made: dict[int, Design] = {}  # blocks that share a design go on sharing it
-        for W, rows in zip(self.designs, flat, strict=True):
-            if id(W) not in made:
-                made[id(W)] = W.take(rows)
-        designs = [made[id(W)] for W in self.designs]
-        offset = namespace(self.offset).take(self.offset, asarray_index(keep, self.offset), axis=0)
-        return Blocks(keep.size, self.blocks.groups), designs, offset, flat
 
     # -- prediction --------------------------------------------------------------------------------
     def predict(

@@ -24,9 +24,8 @@ from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design
 from ..linalg.threads import FEW
 from .base import Product
-from .latents import Latents
 from .newton import NewtonSystem
-from .predictors import BlockFactor, Blocks, LatentPredictors
+from .predictors import BlockFactor, LatentPredictors, Seen
 from .rowblock import DEAD, RowBlock, RowFactor
 
 _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
@@ -35,16 +34,8 @@ _MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gra
 class RowPredictors(LatentPredictors):
     """Predictors whose blocks are N x N matrices."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[Latents],
-        designs: Sequence[Design],
-        offset: Array,
-        default_mean: float | None = None,
-        rows: Sequence[RowBlock] | None = None,
-    ) -> None:
-        super().__init__(blocks, latents, designs, offset, default_mean)
+    def __init__(self, seen: Seen, rows: Sequence[RowBlock] | None = None) -> None:
+        super().__init__(seen)
         if rows is None:
             made: dict[int, RowBlock] = {}  # predictors that share a covariance share the block
             rows = []
@@ -63,13 +54,12 @@ class RowPredictors(LatentPredictors):
         return RowsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> RowPredictors:
-        blocks, designs, offset, flat = self.keep_rows(keep)
+        seen, flat = self.seen.take(keep)
         made: dict[int, RowBlock] = {}
         for row, index in zip(self.rows, flat, strict=True):
             if id(row) not in made:
                 made[id(row)] = RowBlock(submatrix(row.S, index))
-        rows = [made[id(row)] for row in self.rows]
-        return RowPredictors(blocks, self.latents, designs, offset, self.default_mean, rows)
+        return RowPredictors(seen, [made[id(row)] for row in self.rows])
 
 
 def submatrix(S: Array, index: np.ndarray) -> Array:

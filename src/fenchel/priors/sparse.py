@@ -30,13 +30,13 @@ from ..linalg.sparse import symmetric_csc
 from .base import EPS, Prior, Product
 from .latents import Latents
 from .newton import NewtonSystem, iterated
-from .predictors import BlockFactor, Blocks, LatentPredictors
-from .setup import checked_design, checked_mean, lay_out
+from .predictors import BlockFactor, LatentPredictors, Seen
+from .setup import LatentPrior
 from .sparse_newton import SparseCurvature
 from .sparsity import Pattern, constrained
 
 
-class SparsePrecision(Prior):
+class SparsePrecision(LatentPrior):
     """A Gaussian prior given by its sparse precision matrix.
 
     Parameters
@@ -51,6 +51,8 @@ class SparsePrecision(Prior):
     constraints : "sum-to-zero", array or scipy sparse (k, L), optional
         C with C (z - mean) = 0. A precision that is singular (intrinsic: a random walk, an ICAR) is welcome if the
         constraints fix its null space. "sum-to-zero" is one constraint for each connected component of the precision.
+    extra_variance : float, array (N,) or (N, C)
+        As in ``DenseCovariance``.
 
     Examples
     --------
@@ -61,7 +63,13 @@ class SparsePrecision(Prior):
     """
 
     def __init__(
-        self, precision: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, constraints: Any = None
+        self,
+        precision: Any,
+        mean: Any = 0.0,
+        design: Any = None,
+        offset: Any = 0.0,
+        constraints: Any = None,
+        extra_variance: Any = 0.0,
     ) -> None:
         try:
             self.precision = symmetric_csc(precision)
@@ -76,10 +84,7 @@ class SparsePrecision(Prior):
                 else "One constraint for each flat direction: a second-order walk has two, its level and its slope "
                 "(gmrf.rw2 holds both).",
             ) from None
-        L = self.precision.shape[0]
-        self.design = checked_design("SparsePrecision", design, HOST, L)
-        self.mean = checked_mean("SparsePrecision", mean, L)
-        self.offset = offset
+        self.place(HOST, self.precision.shape[0], mean, design, offset, extra_variance)
 
     def reweighted(self, precision: Any) -> SparsePrecision:
         """The same prior with other values in the same pattern: every symbolic analysis is reused."""
@@ -91,19 +96,12 @@ class SparsePrecision(Prior):
         return out
 
     @property
-    def n_rows(self) -> int:
-        return self.design.shape[0]
-
-    @property
     def like(self) -> Array:
         return self.precision.data
 
     def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> SparsePredictors:
-        L, shape = self.precision.shape[0], (n_observations, n_predictors, coupled)
-        blocks, means, offset = lay_out("SparsePrecision", L, self.n_rows, self.mean, self.offset, shape, None)
-        latents = [SparseLatents(mean, self.factor) for mean in means]
-        default = float(self.mean) if self.mean.ndim == 0 else None
-        return SparsePredictors(blocks, latents, [self.design] * len(latents), offset, default, self.pattern)
+        seen = self.seen(n_observations, n_predictors, lambda b, mean: SparseLatents(mean, self.factor))
+        return SparsePredictors(seen, self.pattern)
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -151,18 +149,9 @@ class SparseLatents(Latents):
 class SparsePredictors(LatentPredictors):
     """Predictors of a sparse precision; all blocks share its pattern."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[SparseLatents],
-        designs: Sequence[Design],
-        offset: Array,
-        default_mean: float | None,
-        pattern: Pattern,
-    ) -> None:
-        super().__init__(blocks, latents, designs, offset, default_mean)
-        self.pattern = pattern
-        self.W = designs[0].csr()
+    def __init__(self, seen: Seen, pattern: Pattern) -> None:
+        super().__init__(seen)
+        self.pattern, self.W = pattern, seen.designs[0].csr()
 
     @property
     def variance(self) -> Array:
@@ -200,9 +189,8 @@ class SparsePredictors(LatentPredictors):
         return SparseFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> SparsePredictors:
-        blocks, designs, offset, flat = self.keep_rows(keep)
-        latents = [z for z in self.latents if isinstance(z, SparseLatents)]
-        return SparsePredictors(blocks, latents, designs, offset, self.default_mean, self.pattern.restricted(flat[0]))
+        seen, flat = self.seen.take(keep)
+        return SparsePredictors(seen, self.pattern.restricted(flat[0]))
 
 
 class SparseFactor(BlockFactor):

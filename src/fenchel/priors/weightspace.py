@@ -27,9 +27,8 @@ from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import array_design
 from .base import EPS, Predictors
-from .latents import Latents
 from .newton import NewtonSystem
-from .predictors import BlockFactor, Blocks, LatentPredictors
+from .predictors import BlockFactor, LatentPredictors, Seen
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
@@ -83,16 +82,8 @@ class WeightFactor:
 class WeightPredictors(LatentPredictors):
     """Predictors whose blocks are N x L features."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[Latents],
-        designs: Sequence[Design],
-        offset: Array,
-        default_mean: float | None = None,
-        features: Sequence[Scaled] | None = None,
-    ) -> None:
-        super().__init__(blocks, latents, designs, offset, default_mean)
+    def __init__(self, seen: Seen, features: Sequence[Scaled] | None = None) -> None:
+        super().__init__(seen)
         if features is None:
             made: dict[tuple[int, int], Scaled] = {}
             features = []
@@ -152,13 +143,12 @@ class WeightPredictors(LatentPredictors):
         return WeightsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> WeightPredictors:
-        blocks, designs, offset, flat = self.keep_rows(keep)
+        seen, flat = self.seen.take(keep)
         made: dict[int, Scaled] = {}
-        for X, W, few, index in zip(self.features, self.designs, designs, flat, strict=True):
+        for X, W, few, index in zip(self.features, self.designs, seen.designs, flat, strict=True):
             if id(X) not in made:
                 made[id(X)] = Scaled(few, X.scale) if X.base is W else X.take(index)
-        features = [made[id(X)] for X in self.features]
-        return WeightPredictors(blocks, self.latents, designs, offset, self.default_mean, features)
+        return WeightPredictors(seen, [made[id(X)] for X in self.features])
 
 
 class WeightsFactor(BlockFactor):

@@ -73,14 +73,11 @@ class ExplicitPosterior(Posterior):
     def latent_variance(self) -> Array:
         return self._everyone.columns([np.sum(G**2, axis=1) for G in self._G])
 
-    def predict(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
-    ) -> tuple[Array, Array]:
-        new = NewRows(design, cross, variance, mean, offset)
+    def _predict(self, new: NewRows) -> tuple[Array, Array | None]:
         rows, m = self._everyone.new_rows(new)
         means, spreads = [], []
         for b, row in enumerate(rows):
-            if design is not None:
+            if new.design is not None:
                 means.append(row.times(self._means[b]))
                 spreads.append(np.sum(np.asarray(row.times(self._G[b])) ** 2, axis=1))
             else:
@@ -88,8 +85,7 @@ class ExplicitPosterior(Posterior):
                 means.append(X @ self._u[b] - row @ self._shift[b])
                 spreads.append(np.sum(X**2, axis=1) - np.sum((X @ self._U[b]) ** 2, axis=1))
         blocks = Blocks(m, self._everyone.blocks.groups)
-        h, rho = assembled(self._everyone, new, blocks.join(means), blocks.join(spreads))
-        return self._shaped(h), self._shaped(rho)
+        return assembled(self._everyone, new, blocks.join(means), None if new.mean_only else blocks.join(spreads))
 
     def _white(self, b: int, cross: np.ndarray) -> np.ndarray:
         """X* with X* u what the latents say of eta*, from Cov(eta*, z) (M, L)."""

@@ -37,6 +37,8 @@ class Geometry:
         predictors = problem.predictors
         if not isinstance(predictors, LatentPredictors):
             raise refusal(where, f"the prior is a {type(problem.prior).__name__}", "one with latents z")
+        if np.any(predictors.extra_variance):
+            raise refusal(where, "the prior has an extra variance", "one whose latents explain all of eta")
         self.problem, self.predictors, self.blocks, self.where = problem, predictors, predictors.blocks, where
         roots: dict[int, np.ndarray] = {}
         self.R = []
