@@ -17,7 +17,7 @@ from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors
-from .priors.capabilities import HasLatentCovariance, HasWeights, PredictsNewRows
+from .priors.capabilities import HasLatentCovariance, HasLatents, HasWeights, PredictsNewRows
 from .priors.prediction import predicted
 
 
@@ -94,7 +94,10 @@ class Posterior:
     @cached_property
     def latent_variance(self) -> Array:
         """Var[z]: (L,), or (L, C)."""
-        return self._factor.latent_variance()
+        factor = self._factor
+        if isinstance(factor, HasLatents):
+            return factor.latent_variance()
+        return self._all.as_latents(self._marginals[1] - self._extra)
 
     def latent_covariance(self) -> Array:
         """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
@@ -198,8 +201,10 @@ class Posterior:
 
         Of every prior, sparse and constrained ones too, whose draws keep to the constraints.
         """
-        draws = self._factor.sample_latents(count("posterior.sample_latents", "size", size), np.random.default_rng(rng))
-        return self.latent_mean[None, ...] + draws
+        rng, size, factor = np.random.default_rng(rng), count("posterior.sample_latents", "size", size), self._factor
+        if isinstance(factor, HasLatents):
+            return self.latent_mean[None, ...] + factor.sample_latents(size, rng)
+        return self.latent_mean[None, ...] + self._all.as_latents(self._joint_factor().sample(size, rng))
 
     def cavity(self) -> tuple[Array, Array]:
         """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.

@@ -139,14 +139,6 @@ class Factor(ABC):
         V = xp.reshape(self.covariance()[0], (n, C, n, C))
         return xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
 
-    def latent_variance(self) -> Array:
-        """diag V: (L,) for one block, (L, C) for several."""
-        return self.predictors.as_latents(self.variance)
-
-    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws of z - m: (size, L) for one block, (size, L, C) for several."""
-        return self.predictors.as_latents(self.sample(size, rng))
-
 
 class Predictors(ABC):
     """A prior bound to N observations of C predictors."""

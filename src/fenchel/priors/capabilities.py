@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.arrays import Array
@@ -69,6 +70,17 @@ class SolvesForWeights(Protocol):
 
     def weights_decrement(self, weights: Weights, alpha: Array) -> float:
         """g' V g for g = Sigma^-1 u - X' alpha: what the means may still gain, twice, from the weights themselves."""
+
+
+@runtime_checkable
+class HasLatents(Protocol):
+    """A factor whose latents are others than its predictors."""
+
+    def latent_variance(self) -> Array:
+        """diag V: (L,) for one block, (L, C) for several."""
+
+    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of z - m: (size, L) for one block, (size, L, C) for several."""
 
 
 @runtime_checkable

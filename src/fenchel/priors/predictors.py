@@ -75,6 +75,10 @@ class BlockFactor(Factor):
     blocks: Blocks
 
     @abstractmethod
+    def latent_variance(self) -> Array:
+        """diag V: (L,) for one block, (L, C) for several."""
+
+    @abstractmethod
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
         """``reduction`` of each block, flat."""
 
