@@ -133,7 +133,7 @@ def test_newton_direction(prior, C, coupled):
 @pytest.mark.parametrize("reference", ["last", None])
 def test_both_ways_to_solve_a_softmax_agree(reference, monkeypatch):
     """The direct solve (six factorisation steps a class) against the one that reuses B^-1, on a real problem."""
-    import fenchel.priors.rowspace as rowspace
+    import fenchel.priors.row_newton as row_newton
     from fenchel.problem import Problem
 
     rng = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def test_both_ways_to_solve_a_softmax_agree(reference, monkeypatch):
     problem = Problem(likelihood, DenseCovariance.example(rng, 15, 1)[0], rng.integers(0, 4, 15))
     s, answers = rng.normal(size=(15, likelihood.n_predictors)), []
     for limit in (0.0, np.inf):
-        monkeypatch.setattr(rowspace, "_MODERATE", limit)
+        monkeypatch.setattr(row_newton, "_MODERATE", limit)
         point = problem.at(s)
         ds, dtau = point.factor.direction(point.newton_system(accuracy=1e-13))
         answers.append((ds - (0 if reference else ds.mean(1, keepdims=True)), dtau))

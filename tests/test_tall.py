@@ -12,7 +12,7 @@ from fenchel.linalg import rows
 from fenchel.linalg.design import Design, Identity, Index, RowBlocks, Scaled
 from fenchel.linalg.matrices import as_design
 from fenchel.linalg.standardized import Standardized
-from fenchel.priors import Features, SparsePrecision
+from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.weightspace import OwnFactor, Woodbury
 from fenchel.problem import Problem
 from fenchel.solvers import thinned
@@ -120,6 +120,32 @@ def test_rows_that_never_are_one_array(likelihood):
         np.testing.assert_allclose(a, b, atol=1e-10)
     for a, b in zip(sol.posterior.gradient_covariance(), plain.posterior.gradient_covariance(), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [40, 6])  # in the space of the latents, and of the rows
+def test_any_design_serves_any_prior(n):
+    """An index of latents that rows share, and rows in parts, against the matrices they stand for; with a hole."""
+    rng = np.random.default_rng(2)
+    index, X, root = rng.integers(0, 4, n), rng.normal(size=(n, 4)), rng.normal(size=(4, 4))
+    y = rng.poisson(2.0, n).astype(float)
+    y[1] = np.nan
+    parts = RowBlocks([as_design(X[:2]), as_design(sp.csr_array(X[2:4])), as_design(X[4:])])
+    for design, matrix in ((Index(index, 4), np.eye(4)[index]), (parts, X)):
+        for prior in (
+            lambda W: Features(W, [1.0, 2.0, 3.0, 4.0]),
+            lambda W: DenseCovariance(root @ root.T + np.eye(4), design=W),
+            lambda W: SparsePrecision(sp.eye_array(4) * 2.0, design=W),
+        ):
+            ours, theirs = (fenchel.infer(Poisson(), prior(W), y, tol=1e-13) for W in (design, matrix))
+            assert ours.elbo == pytest.approx(theirs.elbo, abs=1e-10)
+            for name in ("mean", "variance", "latent_mean", "latent_variance"):
+                np.testing.assert_allclose(getattr(ours.posterior, name), getattr(theirs.posterior, name), atol=1e-9)
+            for a, b in zip(ours.posterior.adjoint().mean, theirs.posterior.adjoint().mean, strict=True):
+                np.testing.assert_allclose(a, b, atol=1e-9)
+            for a, b in zip(
+                ours.posterior.predict(design=design), theirs.posterior.predict(design=matrix), strict=True
+            ):
+                np.testing.assert_allclose(a, b, atol=1e-9)
 
 
 def test_elementwise_blocks(blocks):

@@ -5,10 +5,7 @@ One Newton iteration is four Choleskys' worth of flops, in one buffer of N^2 dou
     B = I + Lam^1/2 S Lam^1/2 = L L'     potrf      log|B|
     L^-1                                 trtri      rho = (1 - diag B^-1) / lam, the gap
     B^-1                                 lauum      Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
-    K = I + q M q                        potrf      ds = -K^-1(q g) / q,   M = S + 1/2 Vt o Vt,  q = sqrt(J)
-
-For a softmax, with E_c = q_c K_c^-1 q_c and T = diag(slack) + sum_c E_c: nu = T^-1 sum_c E_c g_c,
-dtau_c = -E_c (g_c - nu) and ds_c = dtau_c / spread_c - nu: C such iterations and one Cholesky, never (CN)^3.
+    K = I + q M q                        potrf      Newton's direction (row_newton.py)
 """
 
 from __future__ import annotations
@@ -20,15 +17,13 @@ import numpy as np
 
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
-from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design
 from ..linalg.threads import FEW
 from .base import Product
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
-from .rowblock import DEAD, RowBlock, RowFactor
-
-_MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
+from .row_newton import direction
+from .rowblock import RowBlock, RowFactor
 
 
 class RowPredictors(LatentPredictors):
@@ -107,119 +102,7 @@ class RowsFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        if system.slack is None:
-            return self._uncoupled(system)
-        return self._coupled_iteratively(system) if self._reusable(system) else self._coupled(system)
-
-    def _reusable(self, system: NewtonSystem) -> bool:
-        """Whether B^-1 preconditions Newton's system: the log-sum softmax, where spread = lam, at moderate variance.
-
-        Then (J^-1 + S)^-1 comes from B^-1 for free, and because Vt o Vt <= max(rho) Vt <= max(rho) S the condition
-        number of what is left is at most 1 + max(rho)/2.
-        """
-        xp = namespace(system.g)
-        same = system.spread.shape == self.lam.shape and not bool(xp.any(system.spread != self.lam))
-        return same and len(self.blocks.groups) > 1 and float(xp.max(self.variance)) < _MODERATE
-
-    def _coupled_iteratively(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """Conjugate gradients with E_c = Lam^1/2 B_c^-1 Lam^1/2: three factorisation steps a class instead of six."""
-        xp, blocks = namespace(system.g), self.blocks
-        rho = self.variance
-        inverses = [part.release() for part in self.parts]
-        roots = blocks.split(xp.sqrt(self.lam))
-        T = dense.diagonal_matrix(system.slack)
-        for Binv, root in zip(inverses, roots, strict=True):
-            T = dense.add_scaled(T, Binv, root)
-        T = dense.cholesky(T)
-        live = self.lam > DEAD
-        weight = xp.where(live, 1.0 / xp.where(live, self.lam, xp.ones_like(rho)), xp.zeros_like(rho))
-        fix = xp.where(live, rho**2 - (weight * (1.0 - self.lam * rho)) ** 2, xp.zeros_like(rho))
-
-        def times_E(v: Array) -> Array:
-            parts = zip(inverses, roots, blocks.split(v), strict=True)
-            return blocks.join([root * dense.multiply_symmetric(Binv, root * x) for Binv, root, x in parts])
-
-        def solve(r: Array) -> Array:
-            Er = times_E(r)
-            nu = dense.solve_cholesky(T, xp.sum(Er, axis=1))
-            return Er - times_E(xp.stack([nu] * r.shape[1], axis=1))
-
-        def remainder(z: Array) -> Array:  # 1/2 (Vt o Vt) z; Vt is -Lam^-1/2 B^-1 Lam^-1/2 off its diagonal
-            parts = zip(inverses, blocks.split(weight * z), strict=True)
-            off = blocks.join([dense.multiply_squared(Binv, x) for Binv, x in parts])
-            return 0.5 * (weight * off + fix * z)
-
-        dtau, Fx, r, fell = conjugate_gradients(solve, remainder, -system.g, system.accuracy, max_iter=200)
-        for part, Binv in zip(self.parts, inverses, strict=True):
-            part.block.give(Binv)
-        if not fell < max(0.1, system.accuracy):  # rounding under tiny lam: factorise Newton's own matrices instead
-            return self._coupled(system)
-        return system.mirror(dtau, -system.g - r - self.predictors.apply(dtau) - Fx), dtau
-
-    def _uncoupled(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """x = K^-1 (q g) block by block; dtau = -q x and ds = -x / q, exact row by row however small q is."""
-        xp, q, solved = namespace(system.g), namespace(system.g).sqrt(system.spread), []
-        right = self.blocks.split_potentials(q * system.g, system.layout)
-        for part, K, b in zip(self.parts, self._newton_matrices(system, q), right, strict=True):
-            L = dense.cholesky(K)
-            solved.append(dense.solve_cholesky(L, b))
-            part.block.give(L)
-        x = self.blocks.join_potentials(solved, system.layout)
-        live = q > 0.0
-        return xp.where(live, -x / xp.where(live, q, xp.ones_like(q)), -system.g), -q * x
-
-    def _coupled(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """The softmax: E_c = q_c K_c^-1 q_c of each block, and one N x N system for what ties them together."""
-        xp, n, m = namespace(system.g), self.blocks.n, len(self.blocks.groups[0])
-        q = xp.sqrt(system.spread)
-        T = dense.diagonal_matrix(system.slack)
-        E = []
-        for K, scale in zip(self._newton_matrices(system, q), self.blocks.split(q), strict=True):
-            inverse = dense.inverse_from(dense.triangular_inverse(dense.cholesky(K)))
-            E.append(dense.scale_symmetric(inverse, scale))
-            if m == 1:
-                T = dense.add_lower(T, E[-1])
-            else:  # correlated predictors: sum the entries of each pair of observations
-                T = T + xp.sum(xp.sum(xp.reshape(dense.symmetrised(E[-1]), (n, m, n, m)), axis=3), axis=1)
-
-        def times_E(v: Array) -> Array:
-            parts = self.blocks.split(v)
-            return self.blocks.join([dense.multiply_symmetric(e, x) for e, x in zip(E, parts, strict=True)])
-
-        nu = dense.solve_cholesky(dense.cholesky(T), xp.sum(times_E(system.g), axis=1))[:, None]
-        dtau = -times_E(system.g - nu)
-        for part, e in zip(self.parts, E, strict=True):
-            part.block.give(e)
-        live = system.spread > 0.0
-        ds = dtau / xp.where(live, system.spread, xp.ones_like(dtau)) - nu
-        return xp.where(live, ds, -system.g), dtau
-
-    def _newton_matrices(self, system: NewtonSystem, q: Array) -> Iterator[Array]:
-        """K = I + q (M + extra) q of each block, in the memory of its factor when every row has one potential."""
-        xp, layout = namespace(q), system.layout
-        variance = self.blocks.split(self.variance)
-
-        def per_block(x: Array) -> list[Array]:
-            return self.blocks.split_potentials(x, layout)
-
-        lefts, slopes, extras = (
-            per_block(x) for x in (system.signs * q, system.slope * q, system.extra * system.spread)
-        )
-        for part, rho, left, slope, extra in zip(self.parts, variance, lefts, slopes, extras, strict=True):
-            S, lam, R = part.block.S, part.lam, part.block.n
-            live = lam > DEAD
-            weight = xp.where(live, 1.0 / xp.where(live, lam, xp.ones_like(lam)), xp.zeros_like(lam))
-            if left.shape[0] == R:
-                u = slope * weight
-                diagonal = 1.0 + extra + left**2 * part.block.diagonal + 0.5 * (slope * rho) ** 2
-                Binv = part.release()
-                yield dense.set_diagonal(dense.hadamard_curvature(S, left, left, Binv, u, u, Binv), diagonal)
-            else:
-                reps = left.shape[0] // R
-                Vt = part.covariance()
-                tile = [xp.concat([xp.concat([A] * reps, axis=1)] * reps, axis=0) for A in (S, Vt)]
-                M = left[:, None] * tile[0] * left[None, :] + 0.5 * slope[:, None] * tile[1] ** 2 * slope[None, :]
-                yield M + dense.diagonal_matrix(1.0 + extra)
+        return direction(self, system)
 
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
