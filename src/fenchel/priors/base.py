@@ -114,8 +114,9 @@ class Factor(ABC):
         This is its cheap form, 1/2 (sum |d| sqrt(rho S_nn))^2 for the last term.
         """
         xp = namespace(d)
-        spread = float(xp.sum(xp.abs(d) * xp.sqrt(self.variance * self.predictors.variance)))
-        return 0.5 * float(xp.sum(residual * self.predictors.apply(residual))) + 0.5 * spread * spread
+        with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
+            spread = float(xp.sum(xp.abs(d) * xp.sqrt(self.variance * self.predictors.variance)))
+            return 0.5 * float(xp.sum(residual * self.predictors.apply(residual))) + 0.5 * spread * spread
 
     # -- after the fit -----------------------------------------------------------------------------
     def covariance(self) -> list[Array]:

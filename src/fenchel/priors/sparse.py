@@ -169,14 +169,13 @@ class SparsePredictors(LatentPredictors):
         return self.blocks.join([self.W @ u for u in weights])
 
     def weights_norm(self, weights: list[Array]) -> float:
-        P = self.pattern
-        Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        Q = self.pattern.matrix(self.pattern.q)
         return float(sum(u @ (Q @ u) for u in weights))
 
     def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
         """eps |u| o |Q| |u|: what a solve leaves, u'(Q u - W' alpha), and what u' Q u cancels."""
-        P, total = self.pattern, EPS * quadratic * (EPS * quadratic)  # a power of Python floats raises
-        Q = sp.csc_array((np.abs(P.q), P.indices, P.indptr), shape=P.shape)
+        total = EPS * quadratic * (EPS * quadratic)  # a power of Python floats raises
+        Q = self.pattern.matrix(np.abs(self.pattern.q))
         for u in map(np.abs, self.weights_of(alpha)):
             each = EPS * u * (Q @ u)
             total += float(each @ each)
@@ -220,8 +219,7 @@ class SparseFactor(BlockFactor):
         return float(parts + len(self.parts) * self.pattern.base.log_det_rounding**2) ** 0.5
 
     def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
-        P, total = self.pattern, 0.0
-        Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        total, Q = 0.0, self.pattern.matrix(self.pattern.q)
         for part, u, a in zip(self.parts, weights, self.blocks.split(alpha), strict=True):
             g = Q @ u - self.W.T @ a
             total += abs(float(g @ part.solve(g)))
@@ -240,13 +238,6 @@ class SparseFactor(BlockFactor):
         yield self.apply, (lambda v: square * v) if economical else self.hadamard
 
     # -- everything else ---------------------------------------------------------------------------
-    def certificate(self, residual: Array, d: Array) -> float:
-        """The cheap form: 1/2 r' S r + 1/2 (sum |d| sqrt(rho S_nn))^2, never below the exact one."""
-        S, V = self.predictors.variance, self.variance
-        with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
-            spread = sum(float(np.square(x.sum())) for x in self.blocks.split(np.abs(d) * np.sqrt(V * S)))
-            return 0.5 * float(np.sum(residual * self.predictors.apply(residual))) + 0.5 * spread
-
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on the common pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
@@ -255,14 +246,14 @@ class SparseFactor(BlockFactor):
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
             data = 0.5 * (prior - part.inverse_data() - shift[P.indices] * shift[columns])
-            out.append(sp.csc_array((data, P.indices, P.indptr), shape=P.shape))
+            out.append(P.matrix(data))
         return out
 
     def design_covariance(self, designs: Sequence[Design]) -> list[sp.csr_array]:
-        P, out = self.pattern, []
+        out = []
         for part, design in zip(self.parts, designs, strict=True):
             W = design.csr()
-            WV = W @ sp.csc_array((part.inverse_data(), P.indices, P.indptr), shape=P.shape)
+            WV = W @ self.pattern.matrix(part.inverse_data())
             row = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
             out.append(sp.csr_array((np.asarray(WV[row, W.indices]).ravel(), W.indices, W.indptr), shape=W.shape))
         return out
@@ -274,8 +265,7 @@ class SparseFactor(BlockFactor):
         return [self.pattern.quadratic(part, new.csr()) for part, new in zip(self.parts, designs, strict=True)]
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        P, out = self.pattern, []
-        precision = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        out, precision = [], self.pattern.matrix(self.pattern.q)
         for part, c in zip(self.parts, cross, strict=True):
             t = precision @ c.T
             out.append(np.sum(c.T * t, axis=0) - np.sum(t * part.solve(t), axis=0))

@@ -40,7 +40,7 @@ class SparseCurvature:
             m, flat = self.blocks.n_predictors, (self.signs * self.d).reshape(-1)
             pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
             Z = pool @ self.W.multiply(flat[:, None]).tocsr()
-            Q = sp.csc_array((P.q + P.T @ self.d.reshape(-1), P.indices, P.indptr), shape=P.shape)
+            Q = P.matrix(P.q + P.T @ self.d.reshape(-1))
             self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
 
     def _coupled(self, P: Pattern) -> Factorisation:
@@ -50,7 +50,7 @@ class SparseCurvature:
             data = -(P.T @ (signed[:, b] * signed[:, c] / self.total))
             if b == c:
                 data = data + P.q + P.T @ (self.signs[:, b] ** 2 * self.d[:, b])
-            return sp.csc_array((data, P.indices, P.indptr), shape=P.shape)
+            return P.matrix(data)
 
         joint = sp.block_array([[block(b, c) for c in range(C)] for b in range(C)], format="csc")
         return self._held(P, joint, C)

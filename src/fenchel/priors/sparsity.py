@@ -168,6 +168,10 @@ class Pattern:
         out[self._places(coo.row, coo.col)] = coo.data
         return out
 
+    def matrix(self, data: np.ndarray) -> sp.csc_array:
+        """The matrix with these values on the pattern."""
+        return sp.csc_array((data, self.indices, self.indptr), shape=self.shape)
+
     def reweighted(self, Q: Any) -> Pattern:
         """The same pattern with other values of Q. Raises NotPositiveDefinite."""
         out = object.__new__(Pattern)
