@@ -254,3 +254,17 @@ def test_expectations_of_a_narrow_beta_keep_thirteen_digits(h, rho):
         cuts = sorted({h + k * rho**0.5 for k in (-14, -7, -3, 0, 3, 7, 14)} | {left, right})
         exact = float(mpmath.quad(density, cuts))
     assert abs(got - exact) <= 3e-12
+
+
+@pytest.mark.parametrize("n", [2, 12])
+def test_latent_variances_of_two_nearly_equal_rows(n):
+    """Years that nobody centred, a wide prior: fewer rows than weights (S, N x N) and more (A, L x L)."""
+    rng = np.random.default_rng(0)
+    W = np.column_stack([np.ones(n), rng.normal(size=n), 1960.0 + np.arange(n)])
+    v, noise = 6323070.8, 0.0328
+    sol = fenchel.infer(Gaussian(noise), Features(W, v), 1990.0 + rng.normal(size=n), tol=1e-8)
+    with mpmath.workdps(40):
+        X = mpmath.matrix(W.tolist())
+        V = (mpmath.eye(3) / mpmath.mpf(v) + X.T * X / mpmath.mpf(noise)) ** -1
+        exact = [float(V[i, i]) for i in range(3)]
+    np.testing.assert_allclose(sol.posterior.latent_variance, exact, rtol=1e-6)

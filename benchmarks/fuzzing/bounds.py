@@ -272,6 +272,8 @@ def softmax_tilt(h: list[D], rho: list[D], fixed: bool) -> list[D]:
     for _ in range(90):
         middle = (low + high) / 2
         low, high = (middle, high) if mass(middle) > 0 else (low, middle)
+        if high - low <= 1e-9:  # Newton squares it
+            break
     a = [D(1) * number(x) for x in np.exp(inner((low + high) / 2))]
     for _ in range(4):  # minimise sum a^2 rho/2 + log sum exp(h + (1 - 2a) rho/2) in 60 digits
         s = [h[k] + (1 - 2 * a[k]) * rho[k] / 2 for k in range(len(h))]

@@ -158,13 +158,16 @@ def better(point: Point) -> Point | None:
 
 
 def ascend(point: Point, steps: int) -> Point:
-    """Up to the optimum, or for so many steps."""
+    """Up to the optimum, as far as the 19 digits of an integral let it be told, or for so many steps."""
+    before = D("Infinity")
     for _ in range(steps):
-        if point.missing() < D("1e-28") * max(ONE, abs(point.elbo)):
+        missing, scale = point.missing(), max(ONE, abs(point.elbo))
+        if missing < D("1e-19") * scale or (missing < D("1e-15") * scale and 4 * missing > before):
             return point
+        before = missing
         new = better(point)
         if new is None:
-            return point  # the 19 digits of an integral
+            return point
         point = new
     return point
 
@@ -200,4 +203,8 @@ def optimum(model: Model, h: Any, rho: Any, steps: int = 60) -> Point | None:
             found.append(ascend(point, steps))
             if found[-1].missing() < D("1e-14") * max(ONE, abs(found[-1].elbo)):
                 break
-    return max(found, key=lambda p: p.elbo) if found else None
+    if not found:
+        return None
+    best = max(p.elbo for p in found)
+    equal = [p for p in found if best - p.elbo <= D("1e-15") * max(ONE, abs(best))]
+    return min(equal, key=lambda p: p.missing())

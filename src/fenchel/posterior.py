@@ -15,17 +15,19 @@ from .checks import count, problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
+from .marginals import NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors
 from .priors.capabilities import HasLatentCovariance, HasLatents, HasWeights, PredictsNewRows
 from .priors.prediction import predicted
 
 
-class Posterior:
+class Posterior(NormalAnswers):
     """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
 
-    Arrays are in the library, and on the device, of the prior. With one predictor an observation eta has shape (N,),
-    with C of them (N, C).
+    Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
+    same of z and of new rows. Arrays are in the library, and on the device, of the prior. With one predictor an
+    observation eta has shape (N,), with C of them (N, C).
     """
 
     def __init__(
@@ -99,6 +101,10 @@ class Posterior:
             return factor.latent_variance()
         return self._all.as_latents(self._marginals[1] - self._extra)
 
+    def latents(self) -> NormalMarginals:
+        """The marginals of z."""
+        return NormalMarginals(self.latent_mean, self.latent_variance)
+
     def latent_covariance(self) -> Array:
         """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
         factor = self._factor
@@ -150,6 +156,20 @@ class Posterior:
         if isinstance(self._all, PredictsNewRows):
             return self._all.predict(self._factor, self._alpha, new, self._weights)
         return predicted(self._joint_factor(), self._alpha, new)
+
+    def at(
+        self,
+        *,
+        design: Any = None,
+        cross: Any = None,
+        variance: Any = None,
+        mean: Any = None,
+        offset: Any = 0.0,
+        extra_variance: Any = 0.0,
+    ) -> NormalMarginals:
+        """The marginals of eta at new rows, which are given as in ``predict``."""
+        where = {"design": design, "cross": cross, "variance": variance, "mean": mean, "offset": offset}
+        return NormalMarginals(*self.predict(**where, extra_variance=extra_variance))
 
     def predict_mean(self, *, design: Any = None, cross: Any = None, mean: Any = None, offset: Any = 0.0) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""

@@ -15,15 +15,17 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..linalg import dense
+from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
-from ..linalg.design import Design
+from ..linalg.design import Design, Identity
 from ..linalg.threads import FEW
 from .base import Product
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .row_newton import direction
 from .rowblock import RowBlock, RowFactor
+
+_LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has lost as much
 
 
 class RowPredictors(LatentPredictors):
@@ -148,8 +150,14 @@ class RowsFactor(BlockFactor):
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
+            xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= orthogonal.AT_MOST
+            lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
+            if lost and small and not isinstance(W, Identity) and is_numpy(part.lam):
+                L = orthogonal.root_by_rows(z.whiten(W).toarray(), part.lam)
+                out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
+                continue
             left = z.variance() - part.explained(z.cross(W).T)
-            out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))  # below 0 is rounding
+            out.append(xp.where(left > 0.0, left, xp.zeros_like(left)))  # below 0 is rounding
         return self.predictors.columns(out)
 
     def latent_covariance(self) -> list[Array]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg import dense
+from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Scaled
@@ -32,6 +32,7 @@ from .predictors import BlockFactor, LatentPredictors, Seen
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
+_NEARLY_SINGULAR = 1e-8  # a pivot's share of its diagonal entry below which Cholesky has lost half of its digits
 _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
 
@@ -43,9 +44,28 @@ class WeightFactor:
         self.WLW = X.base.gram(lam)  # before its columns are scaled
         A = X.both_scaled(self.WLW)
         xp = namespace(A)
-        self.L = dense.cholesky(A + xp.eye(A.shape[0], dtype=xp.float64, **on_device(A)))
+        A = A + xp.eye(A.shape[0], dtype=xp.float64, **on_device(A))
+        diagonal = xp.linalg.diagonal(A) + 0.0  # A's memory becomes L's
+        self.by_rows = False
+        try:
+            self.L = dense.cholesky(A)
+            lost = float(xp.min(xp.linalg.diagonal(self.L) ** 2 / diagonal)) < _NEARLY_SINGULAR
+        except dense.NotPositiveDefinite:
+            if not self._root_by_rows():
+                raise
+        else:
+            if lost:
+                self._root_by_rows()
         self.log_det = dense.log_det(self.L)
         self._U: Array | None = None
+
+    def _root_by_rows(self) -> bool:
+        """L without forming A, if X is small and on the host."""
+        n, L = self.X.shape
+        if n * L > orthogonal.AT_MOST or not isinstance(self.lam, np.ndarray):
+            return False
+        self.L, self.by_rows = orthogonal.root_by_rows(self.X.times(np.eye(L)), self.lam), True
+        return True
 
     @property
     def U(self) -> Array:
@@ -57,9 +77,10 @@ class WeightFactor:
         return self._U
 
     def log_det_rounding(self) -> float:
-        """eps |diag(A^-1) o diag(A)|."""
+        """eps |diag(A^-1) o diag(A)|; its root, entry by entry, where A was not formed."""
         xp = namespace(self.L)
         each = xp.sum(self.U * self.U, axis=1) * xp.sum(xp.tril(self.L) ** 2, axis=1)
+        each = xp.sqrt(each) if self.by_rows else each
         return EPS * float(xp.sum(each * each)) ** 0.5
 
     def variance(self) -> Array:

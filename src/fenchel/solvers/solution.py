@@ -3,54 +3,15 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array, asarray, to_numpy
+from ..criteria import LeaveOneOut, leave_one_out
+from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
 from .base import Outcome
-
-
-@dataclass(frozen=True, repr=False)
-class LeaveOneOut:
-    """Leave-one-out predictions from the cavity, without a refit.
-
-    log_density : log p(y_n | the others) (N,), NaN where y is unobserved or has weight 0
-    mean, variance : of eta_n without y_n, (N,) or (N, C); variance is (N, C, C) for correlated predictors
-    """
-
-    log_density: Array
-    mean: Array
-    variance: Array
-
-    @property
-    def elpd(self) -> float:
-        """The sum of the log densities: the expected log predictive density."""
-        return float(np.nansum(to_numpy(self.log_density)))
-
-    @property
-    def elpd_se(self) -> float:
-        """Its standard error over the rows: sqrt(n) times their standard deviation; NaN for fewer than two."""
-        seen = self._seen
-        return float(np.sqrt(seen.size) * seen.std(ddof=1)) if seen.size > 1 else float("nan")
-
-    @property
-    def _seen(self) -> np.ndarray:
-        density = to_numpy(self.log_density)
-        return density[~np.isnan(density)]
-
-    def __repr__(self) -> str:
-        seen, density = self._seen, to_numpy(self.log_density)
-        if not seen.size:
-            return f"LeaveOneOut(none of {density.size} rows observed)"
-        worst = int(np.nanargmin(density))
-        return (
-            f"LeaveOneOut(elpd={self.elpd:.4f}, elpd_se={self.elpd_se:.2g}, {seen.size} of {density.size} rows "
-            f"observed, log densities from {density[worst]:.3g} (row {worst}) to {seen.max():.3g})"
-        )
 
 
 class Solution:
@@ -78,7 +39,9 @@ class Solution:
         The method's own estimate of log p(y): the elbo, but for Laplace and EP, which are not bounds.
     status : str
         How the run ended, as a sentence.
-    n_iter, trace, posterior, method, tol
+    n_iter, trace, posterior, method, tol, likelihood
+    y : array (N,)
+        The targets, NaN where they are unobserved or have weight 0.
     s, alpha, lam : arrays
         The mirror coordinate (N, P) and the dual variables (N, C) of all observations.
     """
@@ -96,7 +59,8 @@ class Solution:
         self.likelihood = problem.likelihood
         self.s = problem.full_s(point.s)
         self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
-        self._rows, self._y = problem.all_rows, problem.y
+        self._rows = problem.all_rows
+        self.y = np.where(to_numpy(self._rows["weight"]) > 0.0, problem.y, np.nan)
         self.posterior: Posterior = point.posterior()
 
     def judged_by(self, tol: float) -> Solution:
@@ -123,12 +87,7 @@ class Solution:
 
     def loo(self, rng: Any = None) -> LeaveOneOut:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
-        mean, variance = self.posterior.cavity()
-        observed = to_numpy(self._rows["weight"]) > 0.0
-        y = np.where(observed, self._y, np.nan)
-        density = asarray(self.likelihood.predictive_log_density(y, mean, variance, rng), mean)
-        one = mean.shape[1] == 1
-        return LeaveOneOut(density, mean[:, 0] if one else mean, variance[:, 0] if one else variance)
+        return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""

@@ -1,0 +1,123 @@
+"""Marginal distributions of many unknowns: what every posterior answers, Gaussian or not.
+
+``Marginals`` is the contract: moments, quantiles, probabilities and densities of each entry on its own. ``Answers`` is
+the contract of a whole posterior: marginals of eta, of the latents and of new rows, and joint draws. Whoever reads a
+posterior through these two (criteria, tables, plots) reads any of them.
+
+    N(m, v):   quantile(q) = m + sqrt(v) ndtri(q),   cdf(x) = Phi((x - m) / sqrt(v))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from .checks import numeric, problem
+from .linalg.arrays import Array, asarray, namespace, to_numpy
+
+Levels = float | Sequence[float] | np.ndarray
+
+
+@runtime_checkable
+class Marginals(Protocol):
+    """Many unknowns, each with a distribution of its own; arrays have their shape, (N,) or (N, C)."""
+
+    @property
+    def mean(self) -> Array: ...
+    @property
+    def variance(self) -> Array: ...
+    @property
+    def sd(self) -> Array: ...
+    @property
+    def skewness(self) -> Array: ...
+    def quantile(self, q: Levels) -> Array: ...
+    def interval(self, level: float = 0.95) -> Array: ...
+    def cdf(self, x: Any) -> Array: ...
+    def density(self, x: Any) -> Array: ...
+
+
+@runtime_checkable
+class Answers(Marginals, Protocol):
+    """A posterior: itself the marginals of eta at the observations."""
+
+    def latents(self) -> Marginals: ...
+    def at(
+        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+    ) -> Marginals: ...
+    def sample(self, size: int = 1, rng: Any = None) -> Array: ...
+    def sample_latents(self, size: int = 1, rng: Any = None) -> Array: ...
+
+
+class NormalAnswers:
+    """Quantiles, probabilities and densities from ``mean`` and ``variance``, for whoever has these two."""
+
+    mean: Array
+    variance: Array
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations."""
+        return namespace(self.variance).sqrt(self.variance)
+
+    @property
+    def skewness(self) -> Array:
+        """Third standardised moments: 0."""
+        return namespace(self.mean).zeros_like(self.mean)
+
+    def quantile(self, q: Levels) -> Array:
+        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        levels = probabilities("quantile", q)
+        z, mean, sd = ndtri(levels), self.mean, self.sd
+        return mean + sd * float(z) if levels.ndim == 0 else mean[..., None] + sd[..., None] * asarray(z, mean)
+
+    def interval(self, level: float = 0.95) -> Array:
+        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
+        inside = float(probabilities("interval", level))
+        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
+
+    def cdf(self, x: Any) -> Array:
+        """P(unknown <= x), x a number or one for each unknown."""
+        return asarray(ndtr(to_numpy(self._standardised(x))), self.mean)
+
+    def density(self, x: Any) -> Array:
+        """The density at x, a number or one for each unknown."""
+        xp, t, sd = namespace(self.mean), self._standardised(x), self.sd
+        none = xp.zeros_like(t)  # an unknown without variance has no density but at its mean
+        spike = xp.where(asarray(np.asarray(x, dtype=np.float64), self.mean) == self.mean, xp.inf + none, none)
+        smooth = xp.exp(-0.5 * t * t) / (xp.where(sd == 0.0, 1.0 + none, sd) * float(np.sqrt(2.0 * np.pi)))
+        return xp.where(sd == 0.0, spike, smooth)
+
+    def _standardised(self, x: Any) -> Array:
+        xp, sd, off = namespace(self.mean), self.sd, asarray(np.asarray(x, dtype=np.float64), self.mean) - self.mean
+        known = sd == 0.0  # an unknown without variance: a step at its mean, which belongs to the upper side
+        jump = xp.where(off >= 0.0, xp.inf + xp.zeros_like(off), -xp.inf + xp.zeros_like(off))
+        return xp.where(known, jump, off / xp.where(known, xp.ones_like(sd), sd))
+
+
+@dataclass(frozen=True)
+class NormalMarginals(NormalAnswers):
+    """Normal marginals by their moments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.marginals import NormalMarginals
+    >>> NormalMarginals(np.array([0.0, 10.0]), np.array([1.0, 4.0])).interval(0.95).round(2)
+    array([[-1.96,  1.96],
+           [ 6.08, 13.92]])
+    """
+
+    mean: Array
+    variance: Array
+
+
+def probabilities(where: str, q: Levels) -> np.ndarray:
+    """Levels strictly between 0 and 1: a number () or several (Q,)."""
+    levels = numeric(where, "q", q)
+    if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
+        raise problem(where, f"q = {levels.tolist()}", "probabilities strictly between 0 and 1")
+    return levels
