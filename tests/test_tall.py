@@ -63,6 +63,7 @@ def test_passes(blocks, design, X):
         np.testing.assert_allclose(D.csr().toarray(), Z)
         np.testing.assert_allclose(D.times(u), Z @ u)
         np.testing.assert_allclose(D.times(Q), Z @ Q)
+        np.testing.assert_allclose(D.beside(Q), Q @ Z.T)
         np.testing.assert_allclose(D.adjoint(a), Z.T @ a)
         np.testing.assert_allclose(D.adjoint(A), Z.T @ A)
         G = np.outer(a, a) + np.eye(len(keep))

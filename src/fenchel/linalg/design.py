@@ -63,6 +63,10 @@ class Design(ABC):
         """rowsum(W^2 v) for v (L,) >= 0: diag(W diag(v) W')."""
         return self.row_squares(diagonal_matrix(namespace(v).sqrt(v)))
 
+    def beside(self, A: Array) -> Array:
+        """A W' (M, R) for A (M, L)."""
+        return self.times(A.T).T
+
     def pull_back(self, G: Array) -> Array:
         """W' G W (L, L) for a symmetric G (R, R)."""
         return self.adjoint(self.adjoint(G).T)

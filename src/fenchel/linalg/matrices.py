@@ -92,6 +92,9 @@ class Dense(Matrix):
     def row_products(self, Q: Array) -> Array:
         return passes.row_products(self.X, Q)
 
+    def beside(self, A: Array) -> Array:
+        return A @ self.X.T if is_numpy(self.X) else super().beside(A)
+
     def bordered_products(self, Q: np.ndarray) -> np.ndarray:
         return np.asarray(self.row_products(Q[:-1, :-1]) + self.times(Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1])
 
@@ -209,6 +212,9 @@ class Device(Design):
 
     def row_products(self, Q: Array) -> Array:
         return _blocks(self.X, lambda part: namespace(part).sum((part @ Q) * part, axis=1))
+
+    def beside(self, A: Array) -> Array:
+        return A @ self.X.T
 
     def row_norms(self, v: Array) -> Array:
         return (self.X * self.X) @ v

@@ -39,7 +39,7 @@ class Latents:
 
     def between(self, W1: Design, W2: Design) -> Array:
         """W1 Sigma W2' (R1, R2)."""
-        return W2.times(self.cross(W1).T).T
+        return W2.beside(self.cross(W1))
 
     def diagonal(self, W: Design) -> Array:
         """diag(W Sigma W')."""
