@@ -29,7 +29,8 @@ def as_design(W: Any, like: Array | None = None, where: str = "design", name: st
     if isinstance(W, Design):
         for values in W.entries():
             finite(where, name, values)
-        return W
+        elsewhere = like is not None and is_numpy(W.like) and not is_numpy(like)
+        return Device(asarray(W.toarray(), like)) if elsewhere else W
     host = namespace(W) is np
     like = (HOST if host else W) if like is None else like
     if is_sparse(W):

@@ -13,6 +13,7 @@ Cells are observations, row by row; those without data leave the system (``restr
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,6 @@ class BatchedFactor(Factor):
         if failed or not np.isfinite(log_det).all():
             raise NotPositiveDefinite(f"{failed} of {predictors.R} rows")
         self.log_dets, self.log_det = log_det, float(log_det.sum())
-        self._cells: np.ndarray | None = None
 
     @property
     def log_det_rounding(self) -> float:
@@ -181,12 +181,10 @@ class BatchedFactor(Factor):
         each = 1.0 + self.lam * (self.own.variance - self.variance)
         return EPS * float(np.sqrt(np.sum(each * each)))
 
-    @property
+    @cached_property
     def cells(self) -> np.ndarray:
         """rho of every predictor of every row (R, D * C), cells without data included."""
-        if self._cells is None:
-            self._cells = self.V @ self.own.back.T
-        return self._cells
+        return np.asarray(self.V @ self.own.back.T)
 
     @property
     def variance(self) -> Array:

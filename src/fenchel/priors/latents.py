@@ -5,6 +5,8 @@ Sigma is a vector (independent latents) or a full matrix.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import diagonal_matrix, diagonal_of, semidefinite_root, solve_lower
 from ..linalg.design import Design, Scaled
@@ -18,7 +20,6 @@ class Latents:
         self.mean, self.Sigma = mean, Sigma
         self.n = Sigma.shape[0]
         self.diagonal_only = Sigma.ndim == 1
-        self._root: Array | None = None
 
     # -- covariance --------------------------------------------------------------------------------
     def covariance(self) -> Array:
@@ -46,13 +47,10 @@ class Latents:
         return W.row_norms(self.Sigma) if self.diagonal_only else W.row_products(self.Sigma)
 
     # -- whitening: z = mu + R u, u ~ N(0, I) ------------------------------------------------------
-    @property
+    @cached_property
     def root(self) -> Array:
         """R with R R' = Sigma: a vector of standard deviations, or a matrix (L, r)."""
-        if self._root is None:
-            xp = namespace(self.Sigma)
-            self._root = xp.sqrt(self.Sigma) if self.diagonal_only else semidefinite_root(self.Sigma)
-        return self._root
+        return namespace(self.Sigma).sqrt(self.Sigma) if self.diagonal_only else semidefinite_root(self.Sigma)
 
     def whiten(self, W: Design) -> Scaled:
         """X = W R, the features of the whitened latents: W itself with its columns scaled, or multiplied out."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 
 import numpy as np
 
@@ -75,24 +76,14 @@ class RowsFactor(BlockFactor):
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam
         self.parts = [RowFactor(row, part) for row, part in zip(predictors.rows, self.blocks.split(lam), strict=True)]
         self.log_det = sum(part.log_det for part in self.parts)
-        self._marginals: tuple[Array, Array] | None = None
 
-    def _both(self) -> tuple[Array, Array]:
-        if self._marginals is None:
-            pairs = [part.marginals() for part in self.parts]
-            self._marginals = (
-                self.blocks.join([variance for variance, _ in pairs]),
-                self.blocks.join([cavity for _, cavity in pairs]),
-            )
-        return self._marginals
-
-    @property
+    @cached_property
     def variance(self) -> Array:
-        return self._both()[0]
+        return self.blocks.join([part.marginals()[0] for part in self.parts])
 
-    @property
+    @cached_property
     def cavity(self) -> Array:
-        return self._both()[1]
+        return self.blocks.join([part.marginals()[1] for part in self.parts])
 
     def apply(self, v: Array) -> Array:
         out = []

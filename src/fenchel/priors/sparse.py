@@ -202,13 +202,10 @@ class SparseFactor(BlockFactor):
         self.pattern, self.W = predictors.pattern, predictors.W
         self.parts = [self.pattern.factor(part) for part in self.blocks.split(lam)]
         self.log_det = sum(part.log_det - self.pattern.base.log_det for part in self.parts)
-        self._variance: Array | None = None
 
-    @property
+    @cached_property
     def variance(self) -> Array:
-        if self._variance is None:
-            self._variance = self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
-        return self._variance
+        return self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
 
     def apply(self, v: Array) -> Array:
         return self.predictors.from_weights(self.weights(v))

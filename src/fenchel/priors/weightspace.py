@@ -57,7 +57,6 @@ class WeightFactor:
             if lost:
                 self._root_by_rows()
         self.log_det = dense.log_det(self.L)
-        self._U: Array | None = None
 
     def _root_by_rows(self) -> bool:
         """L without forming A, if X is small and on the host."""
@@ -67,14 +66,11 @@ class WeightFactor:
         self.L, self.by_rows = orthogonal.root_by_rows(self.X.times(np.eye(L)), self.lam), True
         return True
 
-    @property
+    @cached_property
     def U(self) -> Array:
         """L^-T, so that A^-1 = U U'."""
-        if self._U is None:
-            xp = namespace(self.L)
-            eye = xp.eye(self.L.shape[0], dtype=xp.float64, **on_device(self.L))
-            self._U = dense.solve_lower(self.L, eye, transposed=True)
-        return self._U
+        eye = namespace(self.L).eye(self.L.shape[0], dtype=namespace(self.L).float64, **on_device(self.L))
+        return dense.solve_lower(self.L, eye, transposed=True)
 
     def log_det_rounding(self) -> float:
         """eps |diag(A^-1) o diag(A)|; its root, entry by entry, where A was not formed."""
@@ -183,13 +179,10 @@ class WeightsFactor(BlockFactor):
             WeightFactor(X, part) for X, part in zip(predictors.features, self.blocks.split(lam), strict=True)
         ]
         self.log_det = sum(part.log_det for part in self.parts)
-        self._variance: Array | None = None
 
-    @property
+    @cached_property
     def variance(self) -> Array:
-        if self._variance is None:
-            self._variance = self.blocks.join([part.variance() for part in self.parts])
-        return self._variance
+        return self.blocks.join([part.variance() for part in self.parts])
 
     @property
     def log_det_rounding(self) -> float:
