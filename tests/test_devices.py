@@ -7,6 +7,9 @@ from conftest import LIKELIHOOD_CASES, priors_for
 import fenchel
 from fenchel.likelihoods import MultinomialLogit, Poisson
 from fenchel.linalg.arrays import to_numpy
+from fenchel.linalg.design import Identity, Index
+from fenchel.linalg.matrices import Sparse
+from fenchel.linalg.standardized import Standardized
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 
 
@@ -23,9 +26,7 @@ def libraries():
 
 def moved(prior, to):
     """The same prior with its arrays in another library."""
-    design = prior.design
-    if design is not None and not hasattr(design, "tocsr"):
-        design = to(design)
+    design = None if isinstance(prior.design, Identity) else to(prior.design.toarray())
     if isinstance(prior, DenseCovariance):
         return DenseCovariance(to(prior.covariance), prior.mean, design, prior.offset)
     return Features(design, to(prior.variance), prior.mean, prior.offset)
@@ -35,7 +36,7 @@ def moved(prior, to):
 @pytest.mark.parametrize(("likelihood", "y"), LIKELIHOOD_CASES)
 def test_a_fit_elsewhere_is_the_same_fit(likelihood, y, to):
     for prior in priors_for(likelihood):
-        if isinstance(prior, SparsePrecision) or hasattr(getattr(prior, "design", None), "tocsr"):
+        if isinstance(prior, SparsePrecision) or isinstance(prior.design, Sparse):
             continue  # scipy's sparse matrices live on the host
         here = fenchel.infer(likelihood, prior, y, tol=1e-10)
         there = fenchel.infer(likelihood, moved(prior, to), y, tol=1e-10)
@@ -75,3 +76,23 @@ def test_holes_predictions_and_lbfgs_elsewhere(to):
     assert soft.elbo == pytest.approx(fenchel.infer(likelihood, DenseCovariance(K), labels).elbo, rel=1e-9)
     p = likelihood.predictive_probabilities(soft.posterior.mean, soft.posterior.variance)
     assert isinstance(p, type(to(np.zeros(1))))
+
+
+@pytest.mark.parametrize("to", libraries())
+@pytest.mark.parametrize("n", [20, 6])  # in the space of the latents, and of the rows
+def test_any_design_and_extra_variance_elsewhere(to, n):
+    """A design of the host's beside a covariance of another library; the slopes in both."""
+    rng = np.random.default_rng(1)
+    K, y = 2.0 * np.eye(4) + 0.5, rng.poisson(2.0, n).astype(float)
+    y[2] = np.nan
+    for design in (Index(rng.integers(0, 4, n), 4), Standardized(rng.normal(size=(n, 3)))):
+        here, there = (
+            fenchel.infer(Poisson(), DenseCovariance(k, design=design, extra_variance=0.3), y, tol=1e-12).posterior
+            for k in (K, to(K))
+        )
+        np.testing.assert_allclose(to_numpy(there.variance), here.variance, atol=1e-9)
+        np.testing.assert_allclose(to_numpy(there.covariance()), here.covariance(), atol=1e-9)
+        np.testing.assert_allclose(to_numpy(there.cavity()[1]), here.cavity()[1], atol=1e-9)
+        for name in ("mean", "covariance", "design"):
+            ours, theirs = (getattr(post.adjoint(), name)[0] for post in (here, there))
+            np.testing.assert_allclose(to_numpy(theirs), ours, atol=1e-7)

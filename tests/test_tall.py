@@ -9,8 +9,10 @@ from conftest import CONVEX_CASES
 import fenchel
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.linalg import rows
+from fenchel.linalg.design import Design, Identity, Index, RowBlocks, Scaled
+from fenchel.linalg.matrices import as_design
 from fenchel.linalg.standardized import Standardized
-from fenchel.priors import Features, SparsePrecision
+from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.weightspace import OwnFactor, Woodbury
 from fenchel.problem import Problem
 from fenchel.solvers import thinned
@@ -25,32 +27,126 @@ def blocks(request, monkeypatch):
         monkeypatch.setattr(rows, "_ELEMENTWISE", 7)
     if request.param == "blocks on cores":
         monkeypatch.setattr(rows, "_SMALL", 0)
-        monkeypatch.setattr(rows, "_PARALLEL", 0)
+        monkeypatch.setattr(rows, "PARALLEL", 0)
         blas = rows._blas()
         monkeypatch.setattr(type(blas), "info", lambda self: [{"num_threads": 3}])
 
 
-@pytest.mark.parametrize("kind", ["dense", "columns first", "ones", "sparse"])
-def test_passes(blocks, kind):
+def designs():
+    """Every kind of design, and the matrix it stands for."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(101, 9)) * (rng.random((101, 9)) < 0.6)
     X[:, -1] = 1.0
-    given = {
-        "dense": X,
-        "columns first": np.asfortranarray(X),
-        "ones": Standardized(X[:, :-1]),
-        "sparse": sp.csr_array(X),
-    }[kind]
-    u, a, w, Q = rng.normal(size=9), rng.normal(size=101), rng.random(101), rng.normal(size=(9, 9))
-    np.testing.assert_allclose(rows.times(given, u), X @ u)
-    np.testing.assert_allclose(rows.times(given, Q), X @ Q)
-    np.testing.assert_allclose(rows.adjoint(given, a), X.T @ a)
-    for weight in (w, w - 0.5, 0.0 * w):
-        np.testing.assert_allclose(rows.gram(given, weight), X.T @ np.diag(weight) @ X, atol=1e-12)
-    for U in (Q, np.triu(Q), np.triu(Q)[:, :4], Q[:, :3]):
-        np.testing.assert_allclose(rows.row_squares(given, U), ((X @ U) ** 2).sum(axis=1))
-    np.testing.assert_allclose(rows.row_products(given, Q), ((X @ Q) * X).sum(axis=1))
-    np.testing.assert_allclose(rows.row_norms(given, u**2), (X**2) @ u**2)
+    index, scale = rng.integers(0, 9, 101), rng.random(9)
+    yield "dense", as_design(X), X
+    yield "columns first", as_design(np.asfortranarray(X)), X
+    yield "ones", Standardized(X[:, :-1]), X
+    yield "sparse", as_design(sp.csr_array(X)), X
+    yield "identity", Identity(9), np.eye(9)
+    yield "index", Index(index, 9), np.eye(9)[index]
+    yield "scaled", Scaled(as_design(sp.csr_array(X)), scale), X * scale
+    yield "scaled index", Scaled(Index(index, 9), scale), np.eye(9)[index] * scale
+    parts = [as_design(X[:40]), as_design(sp.csr_array(X[40:90])), Standardized(X[90:, :-1])]
+    yield "blocks of rows", RowBlocks(parts), X
+
+
+@pytest.mark.parametrize(("design", "X"), [pytest.param(*pair, id=name) for name, *pair in designs()])
+def test_passes(blocks, design, X):
+    rng = np.random.default_rng(1)
+    R, L = X.shape
+    u, w, Q = rng.normal(size=L), rng.random(R), rng.normal(size=(L, L))
+    rows_of = rng.permutation(R)[: R // 2]
+    for D, Z, keep in ((design, X, np.arange(R)), (design.take(rows_of), X[rows_of], rows_of)):
+        a, A, v = rng.normal(size=len(keep)), rng.normal(size=(len(keep), 3)), w[keep]
+        assert D.shape == Z.shape
+        np.testing.assert_allclose(D.toarray(), Z)
+        np.testing.assert_allclose(D.csr().toarray(), Z)
+        np.testing.assert_allclose(D.times(u), Z @ u)
+        np.testing.assert_allclose(D.times(Q), Z @ Q)
+        np.testing.assert_allclose(D.beside(Q), Q @ Z.T)
+        np.testing.assert_allclose(D.adjoint(a), Z.T @ a)
+        np.testing.assert_allclose(D.adjoint(A), Z.T @ A)
+        G = np.outer(a, a) + np.eye(len(keep))
+        np.testing.assert_allclose(D.pull_back(G), Z.T @ G @ Z, atol=1e-12)
+        for weight in (v, v - 0.5, 0.0 * v):
+            np.testing.assert_allclose(D.gram(weight), Z.T @ np.diag(weight) @ Z, atol=1e-12)
+            for other, Y in ((D, Z), (as_design(2.0 * Z), 2.0 * Z), (Scaled(as_design(Z), u), Z * u)):
+                np.testing.assert_allclose(D.between(weight, other), Z.T @ np.diag(weight) @ Y, atol=1e-12)
+        for U in (Q, np.triu(Q), np.triu(Q)[:, :4], Q[:, :3]):
+            np.testing.assert_allclose(D.row_squares(U), ((Z @ U) ** 2).sum(axis=1))
+        np.testing.assert_allclose(D.row_products(Q), ((Z @ Q) * Z).sum(axis=1))
+        np.testing.assert_allclose(D.row_norms(u**2), (Z**2) @ u**2)
+
+
+class Streamed(Design):
+    """Rows that are made when they are asked for and never kept: a user's own design."""
+
+    def __init__(self, n, seeds):
+        self.n, self.seeds, self.shape = n, seeds, (n * len(seeds), 3)
+
+    def __iter__(self):
+        return (np.random.default_rng(seed).normal(size=(self.n, 3)) for seed in self.seeds)
+
+    def times(self, u):
+        return np.concatenate([X @ u for X in self])
+
+    def adjoint(self, a):
+        return sum(X.T @ a[i * self.n : (i + 1) * self.n] for i, X in enumerate(self))
+
+    def gram(self, weight):
+        return sum(X.T @ (weight[i * self.n : (i + 1) * self.n, None] * X) for i, X in enumerate(self))
+
+    def row_squares(self, U):
+        return np.concatenate([((X @ U) ** 2).sum(axis=1) for X in self])
+
+    def row_products(self, Q):
+        return np.concatenate([((X @ Q) * X).sum(axis=1) for X in self])
+
+    def take(self, rows):
+        raise AssertionError("every row is observed")
+
+    def toarray(self):
+        raise AssertionError("it does not fit")
+
+
+@pytest.mark.parametrize("likelihood", [Poisson(), BernoulliLogit("exact"), MultinomialLogit(2, None, "tilted")])
+def test_rows_that_never_are_one_array(likelihood):
+    """A fit, its certificate, its prediction and its gradient ask a design for products alone."""
+    streamed = Streamed(50, [1, 2, 3, 4])
+    W = np.concatenate(list(streamed))
+    y = (np.random.default_rng(0).random(200) < 0.4).astype(float)
+    sol, plain = (fenchel.infer(likelihood, Features(design, [1.0, 2.0, 3.0]), y) for design in (streamed, W))
+    assert sol.elbo == pytest.approx(plain.elbo, abs=1e-10)
+    for a, b in zip(sol.posterior.predict(design=streamed), plain.posterior.predict(design=W), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+    for a, b in zip(sol.posterior.gradient_covariance(), plain.posterior.gradient_covariance(), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-10)
+
+
+@pytest.mark.parametrize("n", [40, 6])  # in the space of the latents, and of the rows
+def test_any_design_serves_any_prior(n):
+    """An index of latents that rows share, and rows in parts, against the matrices they stand for; with a hole."""
+    rng = np.random.default_rng(2)
+    index, X, root = rng.integers(0, 4, n), rng.normal(size=(n, 4)), rng.normal(size=(4, 4))
+    y = rng.poisson(2.0, n).astype(float)
+    y[1] = np.nan
+    parts = RowBlocks([as_design(X[:2]), as_design(sp.csr_array(X[2:4])), as_design(X[4:])])
+    for design, matrix in ((Index(index, 4), np.eye(4)[index]), (parts, X)):
+        for prior in (
+            lambda W: Features(W, [1.0, 2.0, 3.0, 4.0]),
+            lambda W: DenseCovariance(root @ root.T + np.eye(4), design=W),
+            lambda W: SparsePrecision(sp.eye_array(4) * 2.0, design=W),
+        ):
+            ours, theirs = (fenchel.infer(Poisson(), prior(W), y, tol=1e-13) for W in (design, matrix))
+            assert ours.elbo == pytest.approx(theirs.elbo, abs=1e-10)
+            for name in ("mean", "variance", "latent_mean", "latent_variance"):
+                np.testing.assert_allclose(getattr(ours.posterior, name), getattr(theirs.posterior, name), atol=1e-9)
+            for a, b in zip(ours.posterior.adjoint().mean, theirs.posterior.adjoint().mean, strict=True):
+                np.testing.assert_allclose(a, b, atol=1e-9)
+            for a, b in zip(
+                ours.posterior.predict(design=design), theirs.posterior.predict(design=matrix), strict=True
+            ):
+                np.testing.assert_allclose(a, b, atol=1e-9)
 
 
 def test_elementwise_blocks(blocks):
@@ -157,7 +253,7 @@ def test_a_sample_is_spread_out_and_stands_for_all(monkeypatch):
     few = thinned.thinned(problem)
     assert few.weight.sum() == pytest.approx(problem.weight.sum(), rel=0.01)
     assert not thinned.is_tall(few)
-    np.testing.assert_array_equal(few.predictors.features[0].W, W[few.active])
+    np.testing.assert_array_equal(few.predictors.features[0].base.X, W[few.active])
     s = thinned.start_of(problem, few, few.at(np.zeros((few.active.size, 1))).alpha)
     assert s.shape == problem.weight[:, None].shape
 

@@ -13,9 +13,13 @@ import numpy as np
 
 from .checks import count, problem
 from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
 from .marginals import NormalAnswers, NormalMarginals
+from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors
+from .priors.capabilities import HasLatentCovariance, HasLatents, HasWeights, PredictsNewRows
+from .priors.prediction import predicted
 
 
 class Posterior(NormalAnswers):
@@ -51,12 +55,20 @@ class Posterior(NormalAnswers):
         if self._active.size == n:
             return h, rho  # nothing was set aside, or the only row was
         rest = np.setdiff1d(np.arange(n), self._active)
-        weights = self._weights
-        full = self._all.mt - (self._all.apply(self._alpha) if weights is None else self._all.from_weights(weights))
+        full, weights = self._all.mt, self._weights
+        if weights is not None and isinstance(self._all, HasWeights):
+            full = full - self._all.from_weights(weights)
+        else:
+            full = full - self._all.apply(self._alpha)
         out = np.empty(tuple(full.shape))
         out[self._active] = to_numpy(rho)
-        out[rest] = to_numpy(self._all.restrict(rest).variance_of(self._factor))
+        out[rest] = to_numpy(self._all.variance_of(rest, self._factor, self._lam)) + to_numpy(self._extra)[rest]
         return full, asarray(out, full)
+
+    @cached_property
+    def _extra(self) -> Array:
+        """c (N, C): what the latents do not explain, and q leaves as it is."""
+        return self._all.extra_variance + 0.0 * self._all.mt
 
     @cached_property
     def _weights(self) -> list[Array] | None:
@@ -84,7 +96,10 @@ class Posterior(NormalAnswers):
     @cached_property
     def latent_variance(self) -> Array:
         """Var[z]: (L,), or (L, C)."""
-        return self._factor.latent_variance()
+        factor = self._factor
+        if isinstance(factor, HasLatents):
+            return factor.latent_variance()
+        return self._all.as_latents(self._marginals[1] - self._extra)
 
     def latents(self) -> NormalMarginals:
         """The marginals of z."""
@@ -93,7 +108,7 @@ class Posterior(NormalAnswers):
     def latent_covariance(self) -> Array:
         """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
         factor = self._factor
-        if not hasattr(factor, "latent_covariance"):
+        if not isinstance(factor, HasLatentCovariance):
             raise problem(
                 "posterior.latent_covariance",
                 "the covariance of sparse latents is a full matrix",
@@ -104,7 +119,14 @@ class Posterior(NormalAnswers):
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
     def predict(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self,
+        *,
+        design: Any = None,
+        cross: Any = None,
+        variance: Any = None,
+        mean: Any = None,
+        offset: Any = 0.0,
+        extra_variance: Any = 0.0,
     ) -> tuple[Array, Array]:
         """Mean and variance of eta at new rows.
 
@@ -119,25 +141,40 @@ class Posterior(NormalAnswers):
         mean : float or array, optional
             Prior mean at the new points, with ``cross``. Default: the prior's mean when that is one number.
         offset : float or array, optional
+        extra_variance : float or array, optional
+            Variance of the new eta beyond that, for priors that have some: it is added.
 
         Returns
         -------
         mean, variance : arrays (M,) or (M, C)
         """
-        new = NewRows(design, cross, variance, mean, offset)
-        m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
+        new = NewRows(design, cross, variance, mean, offset, extra_variance)
+        m, v = self._predict(new)
         return self._shaped(m), self._shaped(v)
 
+    def _predict(self, new: NewRows) -> tuple[Array, Array | None]:
+        if isinstance(self._all, PredictsNewRows):
+            return self._all.predict(self._factor, self._alpha, new, self._weights)
+        return predicted(self._joint_factor(), self._alpha, new)
+
     def at(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self,
+        *,
+        design: Any = None,
+        cross: Any = None,
+        variance: Any = None,
+        mean: Any = None,
+        offset: Any = 0.0,
+        extra_variance: Any = 0.0,
     ) -> NormalMarginals:
         """The marginals of eta at new rows, which are given as in ``predict``."""
-        return NormalMarginals(*self.predict(design=design, cross=cross, variance=variance, mean=mean, offset=offset))
+        where = {"design": design, "cross": cross, "variance": variance, "mean": mean, "offset": offset}
+        return NormalMarginals(*self.predict(**where, extra_variance=extra_variance))
 
     def predict_mean(self, *, design: Any = None, cross: Any = None, mean: Any = None, offset: Any = 0.0) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
         new = NewRows(design, cross, None, mean, offset, mean_only=True)
-        return self._shaped(self._all.predict(self._factor, self._alpha, new, self._weights)[0])
+        return self._shaped(self._predict(new)[0])
 
     def covariance(self) -> Array:
         """Cov[eta] of the observations: (N, N), or (C, N, N) for independent and (N*C, N*C) for correlated predictors.
@@ -156,6 +193,13 @@ class Posterior(NormalAnswers):
                 "Use posterior.variance for the marginals, or posterior.sample for joint draws.",
             )
         blocks = self._joint_factor().covariance()
+        if not isinstance(self._all.extra_variance, float):
+            flat = (
+                [namespace(blocks[0]).reshape(self._extra, (-1,))]
+                if len(blocks) == 1
+                else [self._extra[:, c] for c in range(C)]
+            )
+            blocks = [V + diagonal_matrix(c) for V, c in zip(blocks, flat, strict=True)]
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
     def _joint_factor(self) -> Factor:
@@ -165,7 +209,11 @@ class Posterior(NormalAnswers):
 
     def sample(self, size: int = 1, rng: Any = None) -> Array:
         """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
-        draws = self._joint_factor().sample(count("posterior.sample", "size", size), np.random.default_rng(rng))
+        rng, size = np.random.default_rng(rng), count("posterior.sample", "size", size)
+        draws = self._joint_factor().sample(size, rng)
+        if not isinstance(self._all.extra_variance, float):
+            noise = asarray(rng.standard_normal(tuple(draws.shape)), draws)
+            draws = draws + namespace(draws).sqrt(self._extra)[None, ...] * noise
         return self._shaped(self._marginals[0][None, ...] + draws)
 
     def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
@@ -173,49 +221,49 @@ class Posterior(NormalAnswers):
 
         Of every prior, sparse and constrained ones too, whose draws keep to the constraints.
         """
-        draws = self._factor.sample_latents(count("posterior.sample_latents", "size", size), np.random.default_rng(rng))
-        return self.latent_mean[None, ...] + draws
+        rng, size, factor = np.random.default_rng(rng), count("posterior.sample_latents", "size", size), self._factor
+        if isinstance(factor, HasLatents):
+            return self.latent_mean[None, ...] + factor.sample_latents(size, rng)
+        return self.latent_mean[None, ...] + self._all.as_latents(self._joint_factor().sample(size, rng))
 
     def cavity(self) -> tuple[Array, Array]:
         """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.
 
         v = rho / (1 - lam rho),  mean = h + alpha v; with predictors that are correlated a priori the same in matrices,
-        v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C).
+        v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C). It is the latents that forget the observation: an extra variance c
+        is not in rho there, and is added to v afterwards.
         """
-        h, rho = self._marginals
+        (h, rho), c = self._marginals, self._extra
         if self._all.correlated:
             V = self._joint_factor().observation_covariance()
             xp = namespace(V)
             eye = xp.eye(V.shape[1], dtype=xp.float64)
             eye = eye if isinstance(V, np.ndarray) else asarray(to_numpy(eye), V)
             v = V @ xp.linalg.inv(eye[None, ...] - self._lam[:, :, None] * V)
-            return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2
+            own = eye[None, ...] * c[:, :, None]
+            return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2 + own
         remainder = np.ones(tuple(h.shape))
         remainder[self._active] = to_numpy(self._factor.cavity)
-        v = rho / asarray(remainder, rho)
-        return h + self._alpha * v, v
+        v = (rho - c) / asarray(remainder, rho)
+        return h + self._alpha * v, v + c
+
+    def adjoint(self) -> PriorAdjoint:
+        """How the evidence changes with the prior: its mean, covariance or precision, design and extra variance.
+
+        ``adjoint().covariance`` and so on; each is computed when it is read.
+        """
+        return PriorAdjoint(
+            self._all, self._factor, self._active, (self._alpha, self._lam), find_weights=lambda: self._weights
+        )
 
     def gradient_covariance(self) -> list[Array]:
-        """dP/dSigma, the evidence gradient in the prior covariance, of each block (L, L).
-
-        By the envelope theorem nothing is differentiated through the fit: dP/dtheta = sum_ij G_ij dSigma_ij/dtheta. Its
-        error is the square root of the gap, so fit to a small tol first.
-        """
-        return self._factor.gradient_covariance(self._all.adjoints(self._alpha))
+        """dP/dSigma, the evidence gradient in the prior covariance, of each block (L, L)."""
+        return self.adjoint().covariance
 
     def gradient_precision(self) -> list[Any]:
-        """dP/dQ, the evidence gradient in a sparse prior precision, on its pattern, of each block.
-
-        dP/dtheta = sum of its products with dQ/dtheta, entry by entry. For constraints the precision is free on their
-        complement only; what dQ does beyond it does not count.
-        """
-        factor = self._factor
-        if not hasattr(factor, "gradient_precision"):
-            raise problem(
-                "posterior.gradient_precision", "the prior is not a SparsePrecision", "one", "Use gradient_covariance."
-            )
-        return factor.gradient_precision(self._all.adjoints(self._alpha))
+        """dP/dQ, the evidence gradient in a sparse prior precision, on its pattern, of each block."""
+        return self.adjoint().precision
 
     def gradient_mean(self) -> list[Array]:
         """dP/dmu of each block (L,): -W' alpha."""
-        return [-a for a in self._all.adjoints(self._alpha)]
+        return self.adjoint().mean

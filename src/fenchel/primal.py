@@ -31,6 +31,7 @@ from .linalg.arrays import Array, namespace
 from .linalg.dense import NotPositiveDefinite
 from .posterior import Posterior
 from .priors.base import Factor
+from .priors.capabilities import HasWeights, SolvesForWeights, Weights, weights_of
 from .priors.coupled import CoupledSystem, Step
 from .problem import Problem
 from .rounding import elbo_rounding
@@ -53,19 +54,20 @@ class PrimalPoint:
         lam: Array,
         enough: float,
         factor: Factor | None = None,
-        weights: list[Array] | None = None,
+        weights: Weights | None = None,
     ) -> None:
         self.problem, self.alpha, self.lam, self.enough = owner, beta, lam, enough
-        self.weights = owner.predictors.weights_of(beta) if weights is None else weights
-        xp, c = namespace(beta), owner.predictors.extra_variance
+        predictors = owner.predictors
+        self.weights = weights_of(predictors, beta) if weights is None else weights
+        xp, c = namespace(beta), predictors.extra_variance
         self.elbo = -np.inf
         with np.errstate(all="ignore"):
-            if self.weights is None:
-                S_beta = owner.predictors.apply(beta)
-                self.quadratic = owner.predictors.quadratic(beta, S_beta)
+            if self.weights is not None and isinstance(predictors, HasWeights):
+                S_beta = predictors.from_weights(self.weights)
+                self.quadratic = predictors.weights_norm(self.weights)
             else:
-                S_beta = owner.predictors.from_weights(self.weights)
-                self.quadratic = owner.predictors.weights_norm(self.weights)
+                S_beta = predictors.apply(beta)
+                self.quadratic = predictors.quadratic(beta, S_beta)
             self.h = owner.mt - S_beta
             if not (np.isfinite(self.quadratic) and bool(xp.all(xp.isfinite(lam)))):
                 return
@@ -117,9 +119,10 @@ class PrimalPoint:
         """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
         xp, rho = namespace(step.dh), self.rho
         moves = xp.abs(step.dh), xp.abs(step.drho) / xp.where(rho > 0.0, rho, xp.ones_like(rho))
-        slope = step.slope
-        if self.weights is not None and slope >= 0.0:  # by another way, which a factor that lost its digits contradicts
-            slope = max(slope, self.factor.weights_decrement(self.weights, self.loss.alpha[:, None]))
+        slope, weights, factor = step.slope, self.weights, self.factor
+        if weights is not None and slope >= 0.0 and isinstance(factor, SolvesForWeights):
+            # by another way, which a factor that lost its digits contradicts
+            slope = max(slope, factor.weights_decrement(weights, self.loss.alpha[:, None]))
         short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= slope <= _SHORT**2
         if short and step.unsolved <= _SOLVED and self.problem.likelihood.log_concave:
             self.decrement = slope
@@ -143,12 +146,12 @@ class PrimalPoint:
     def _mean_part(self) -> float:
         """1/2 r' S r; from X' beta, which the search keeps, where rounding of a sum over beta would drown it."""
         predictors, r = self.problem.predictors, self.r
-        if self.weights is None:
+        if self.weights is None or not isinstance(predictors, HasWeights):
             return 0.5 * predictors.quadratic(r, predictors.apply(r))
-        pulled = predictors.weights_of(self.loss.alpha[:, None]) or []
+        pulled = predictors.weights_of(self.loss.alpha[:, None])
         return 0.5 * predictors.weights_norm([u - v for u, v in zip(self.weights, pulled, strict=True)])
 
-    def moved(self, t: float, pulled: list[Array] | None) -> list[Array] | None:
+    def moved(self, t: float, pulled: Weights | None) -> Weights | None:
         """X' (beta + t dbeta), given X' dbeta."""
         if self.weights is None or pulled is None:
             return None

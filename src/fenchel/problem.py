@@ -26,6 +26,7 @@ from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Prior
+from .priors.capabilities import solved_weights, weights_of
 from .rounding import elbo_rounding
 
 _ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
@@ -173,7 +174,7 @@ class Problem:
         only = self.likelihood.start(self.rows, 1.0)
         if not bool(xp.any(self.likelihood.start(self.rows, 0.25) != only)):
             return only  # this likelihood's start is where alpha is small already
-        variance = self.predictors.variance
+        variance, c = self.predictors.variance, self.predictors.extra_variance
         path: list[Array] = []
         best = np.inf
         for power in range(16):
@@ -181,7 +182,7 @@ class Problem:
             site = self.likelihood.site(s, self.rows)
             alpha, lam = w[:, None] * site.alpha, w[:, None] * site.lam
             value = xp.sum(alpha * (0.5 * self.predictors.apply(alpha) - self.mt)) + xp.sum(w * site.k)
-            value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance)))
+            value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance) + c * lam))
             if value >= best - 1e-9 * abs(value):
                 break
             path.append(s)
@@ -234,8 +235,8 @@ class Problem:
     def _marginals_aside(self) -> Array:
         """(h, log rho) of every row a priori, for those without curvature."""
         full = self.all_predictors
-        xp = namespace(full.mt)
-        return xp.concat([full.mt, xp.log(xp.maximum(full.variance, 1e-300 + xp.zeros_like(full.variance)))], axis=1)
+        xp, rho = namespace(full.mt), full.variance + full.extra_variance
+        return xp.concat([full.mt, xp.log(xp.maximum(rho, 1e-300 + xp.zeros_like(rho)))], axis=1)
 
     def full_alpha(self, alpha: Array) -> Array:
         fixed = self._fixed
@@ -245,7 +246,7 @@ class Problem:
         """The weights of the active rows' alpha and of those set aside."""
         if weights is None or self._fixed is None:
             return weights
-        others = self.all_predictors.weights_of(self._fixed) or []
+        others = weights_of(self.all_predictors, self._fixed) or []
         return [u + v for u, v in zip(weights, others, strict=True)]
 
     def full_lam(self, lam: Array) -> Array:
@@ -353,7 +354,7 @@ class Point:
 
         def weights() -> list[Array] | None:
             # u with X u = S alpha = mt - h, by A u = X' (alpha + Lam X u), which a wide prior does not cancel
-            return owner.full_weights(self.factor.weights(self.alpha + self.lam * (owner.mt - h)))
+            return owner.full_weights(solved_weights(self.factor, self.alpha + self.lam * (owner.mt - h)))
 
         return Posterior(owner.all_predictors, owner.active, self.factor, sites, (h, self.rho), weights)
 

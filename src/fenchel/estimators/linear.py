@@ -20,7 +20,6 @@ from ..checks import choice, numeric, positive, problem
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..likelihoods import Poisson
 from ..likelihoods.base import Likelihood
-from ..linalg import rows as passes
 from ..linalg.dense import semidefinite_root
 from ..linalg.standardized import Standardized
 from ..solvers.thinned import SHARE, is_enough, sample
@@ -111,7 +110,7 @@ class LinearModel:
         keep = sample(n)
         each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
         if (each > 0.0).any():
-            family = self._family_of(self._design[keep])
+            family = self._family_of(self._design.take(keep))
             family = family.shared() if family.n_groups else family
             own = self._learns_likelihood()
             found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=own, tol=1e-8)
@@ -180,8 +179,8 @@ class LinearModel:
             h, rho = (np.concatenate([np.asarray(x) for x in column]) for column in zip(*parts, strict=True))
             return h, rho
         design = self._standardized(X)
-        h = np.stack([passes.times(design, m) for m in self._weights_mean.T], axis=1)
-        rho = np.stack([passes.row_squares(design, T) for T in self._roots], axis=1)
+        h = np.stack([design.times(m) for m in self._weights_mean.T], axis=1)
+        rho = np.stack([design.row_squares(T) for T in self._roots], axis=1)
         return (h[:, 0], rho[:, 0]) if h.shape[1] == 1 else (h, rho)
 
     def __sklearn_tags__(self) -> Any:

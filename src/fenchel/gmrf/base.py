@@ -77,7 +77,7 @@ class MarkovField(Family):
         return out
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
-        G = sum(solution.posterior.gradient_precision())
+        G = sum(solution.posterior.adjoint().precision)
         return np.array([float(G.multiply(sp.csc_array(dQ)).sum()) for dQ in self.build(np.asarray(theta))[1]])
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

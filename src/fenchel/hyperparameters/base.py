@@ -1,4 +1,4 @@
-"""The study's contract: a family is a prior with hyperparameters.
+"""The contract of a family: a prior with hyperparameters.
 
     theta -> prior,    d elbo / d theta = sum_ij dP/dSigma_ij dSigma_ij/dtheta      (envelope: nothing through the fit)
 

@@ -107,7 +107,7 @@ class KernelCovariance(Family):
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= FEW):
-            blocks = solution.posterior.gradient_covariance()
+            blocks = solution.posterior.adjoint().covariance
             G = to_numpy(blocks.pop(0))
             while blocks:
                 G = G + to_numpy(blocks.pop(0))

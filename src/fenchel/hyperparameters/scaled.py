@@ -69,7 +69,7 @@ class ScaledCovariance(Family):
         def inner(G: Array) -> float:
             return scale * float(namespace(G).sum(G * Sigma))
 
-        return np.array([sum(inner(G) for G in solution.posterior.gradient_covariance())])
+        return np.array([sum(inner(G) for G in solution.posterior.adjoint().covariance)])
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> ScaledCovariance:

@@ -90,7 +90,7 @@ class WeightVariances(Family):
         return self.base.reweighted(self.variances_at(theta))
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
-        each = sum(np.diag(to_numpy(G)) for G in solution.posterior.gradient_covariance()) * self.variances_at(theta)
+        each = sum(np.diag(to_numpy(G)) for G in solution.posterior.adjoint().covariance) * self.variances_at(theta)
         live = self.groups >= 0
         return np.bincount(self.groups[live], weights=each[live], minlength=self.n_groups).astype(np.float64)
 

@@ -1,4 +1,4 @@
-"""The cellar: arrays of any library, dense and sparse factorisations, quadrature, conjugate gradients."""
+"""Arrays of any library, designs, dense and sparse factorisations, quadrature, conjugate gradients."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which array library are we in? One answer for numpy, torch, cupy and strict array-API arrays.
 
-Everything above the cellar writes ``xp = namespace(x)`` and then the standard's own names. Data crosses
+Everything that uses it writes ``xp = namespace(x)`` and then the standard's own names. Data crosses
 between host and device only in ``asarray`` (in) and ``to_numpy`` (out).
 """
 

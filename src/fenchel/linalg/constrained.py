@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from .sparse import SparseCholesky
+from .factorisation import Analysis, Factorisation
 
 
 class ConstrainedCholesky:
-    """What ``SparseCholesky`` answers, under constraints.
+    """A ``Factorisation`` under constraints.
 
     Parameters
     ----------
-    base : SparseCholesky
+    base : Factorisation
         Of A + delta E E'.
     U : array (n, m)
         [E, C']; the last ``n_constraints`` columns are C'.
@@ -33,7 +33,7 @@ class ConstrainedCholesky:
         -delta for each column of E, kappa for each of C'.
     """
 
-    def __init__(self, base: SparseCholesky, U: np.ndarray, K: np.ndarray, n_constraints: int) -> None:
+    def __init__(self, base: Factorisation, U: np.ndarray, K: np.ndarray, n_constraints: int) -> None:
         self.base, self.U, self.n = base, U, base.n
         self._C = U[:, U.shape[1] - n_constraints :]
         alone = np.count_nonzero(self._C, axis=0) == 1
@@ -53,8 +53,12 @@ class ConstrainedCholesky:
         self.log_det = base.log_det + first + second
 
     @property
-    def symbolic(self) -> Any:
+    def symbolic(self) -> Analysis:
         return self.base.symbolic
+
+    @property
+    def smallest_pivot(self) -> float:
+        return self.base.smallest_pivot
 
     @property
     def log_det_rounding(self) -> float:

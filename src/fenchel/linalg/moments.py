@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .matrices import is_sparse
 from .rows import block_rows, on_every_core
-from .standardized import is_sparse
 
 
 class Moments(NamedTuple):

@@ -1,7 +1,9 @@
-"""Passes over the rows of a tall matrix X (N, L): a cacheful of rows at a time, on every core.
+"""Passes over the rows of a tall dense X (N, L) in numpy: a cacheful of rows at a time, on every core.
 
-    times(X, u)     X u               adjoint(X, a)        X' a                gram(X, w)   X' diag(w) X
-    row_norms(X, v) rowsum(X^2 v)     row_squares(X, U)    rowsum((X U)^2)     row_products(X, Q)   rowsum((X Q) o X)
+    times(X, u)     X u              adjoint(X, a)       X' a               bordered(X, w)      [X, 1]' diag(w) [X, 1]
+    row_norms(X, v) rowsum(X^2 v)    row_squares(X, U)   rowsum((X U)^2)    row_products(X, Q)  rowsum((X Q) o X)
+
+X is an array, or makes blocks of rows when they are asked for (``Rows``). Other matrices are in ``matrices.py``.
 
 Each core walks a stretch of rows with BLAS held to one thread: on blocks that fit in cache BLAS's own threads wait for
 each other longer than they work, ten times longer on a busy machine. No temporary is as large as X.
@@ -12,24 +14,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import copy_context
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from .arrays import Array, asarray, namespace
-from .standardized import Shifted, Standardized, is_sparse
 from .threads import libraries as _blas
 from .threads import one_thread
 
 _CACHE = 1 << 16  # entries of a block: it and a copy of it stay in the second-level cache
 _FEWEST = 256  # rows of a block: fewer do not repay the call
 _ELEMENTWISE = 8192  # rows of a block for elementwise work
-_LARGE = 1 << 22  # entries of a block where the library has its own ways
 _SMALL = 1 << 12  # entries up to which BLAS keeps to one thread by itself
-_PARALLEL = 1 << 20  # entries from which threads are worth starting
-_CANCELS = 1e-6  # of the squares added up: a form below this has lost too many digits to the cross terms
+PARALLEL = 1 << 20  # entries from which threads are worth starting
 
 T = TypeVar("T")
+
+
+class Rows(Protocol):
+    """Rows of a dense matrix: a slice of them is a numpy array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
 
 
 def block_rows(width: int) -> int:
@@ -46,7 +53,7 @@ def on_every_core(n: int, width: int, stretch: Callable[[int, int], T]) -> list[
     blas = _blas()
     cores = max((library["num_threads"] for library in blas.info()), default=1)
     with one_thread():
-        if cores == 1 or n * width < _PARALLEL:
+        if cores == 1 or n * width < PARALLEL:
             return [stretch(0, n)]
         edges = [n * c // cores for c in range(cores + 1)]
         contexts = [copy_context() for _ in range(cores)]  # numpy's errstate lives there
@@ -69,13 +76,11 @@ def in_blocks(n: int, one: Callable[[slice], tuple[Any, ...]]) -> tuple[Any, ...
                 if x is not None:
                     out[id(x)][block] = part
 
-    on_every_core(n, _PARALLEL, stretch)
+    on_every_core(n, PARALLEL, stretch)
     return tuple(None if x is None else out[id(x)] for x in first)
 
 
-def _rowwise(
-    X: np.ndarray | Shifted, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int | None = None
-) -> np.ndarray:
+def _rowwise(X: Rows, one: Callable[[np.ndarray, np.ndarray, np.ndarray], Any], width: int | None = None) -> np.ndarray:
     """A vector (N,) that ``one(block, scratch, out)`` fills block by block; scratch is as wide as X unless told."""
     n, width = X.shape[0], X.shape[1] if width is None else width
     out, step = np.empty(n), block_rows(width)
@@ -90,35 +95,25 @@ def _rowwise(
     return out
 
 
-def _host(X: Any) -> bool:
-    """Whether X gives blocks of rows as numpy arrays."""
-    return isinstance(X, np.ndarray | Shifted)
-
-
-def times(X: Any, u: Array) -> Array:
+def times(X: Rows, u: np.ndarray) -> np.ndarray:
     """X u for u (L,) or (L, M)."""
-    if isinstance(X, Standardized):
-        top, last = X.into(u)
-        return times(X.X, top) + last
-    if isinstance(X, Shifted) and u.ndim != 1:
-        step = block_rows(X.shape[1])
-        return np.concatenate([X[i : i + step] @ u for i in range(0, X.shape[0], step)])
-    if not _host(X) or u.ndim != 1:
-        return X @ u
-    return _rowwise(X, lambda block, scratch, out: np.matmul(block, u, out=out))
+    if u.ndim == 1:
+        return _rowwise(X, lambda block, scratch, out: np.matmul(block, u, out=out))
+    if isinstance(X, np.ndarray):
+        return np.asarray(X @ u)
+    step = block_rows(X.shape[1])
+    return np.concatenate([X[i : i + step] @ u for i in range(0, X.shape[0], step)])
 
 
-def adjoint(X: Any, a: Array) -> Array:
-    """X' a for a (N,)."""
-    if isinstance(X, Standardized):
-        return X.back(np.append(adjoint(X.X, a), a.sum()))
-    if not _host(X):
-        return X.T @ a
+def adjoint(X: Rows, a: np.ndarray) -> np.ndarray:
+    """X' a for a (N,) or (N, M)."""
+    if a.ndim == 2 and isinstance(X, np.ndarray):
+        return np.asarray(X.T @ a)
     n, width = X.shape
     step = block_rows(width)
 
     def stretch(start: int, stop: int) -> np.ndarray:
-        total = np.zeros(width)
+        total = np.zeros((width, *a.shape[1:]))
         for i in range(start, stop, step):
             j = min(stop, i + step)
             total += X[i:j].T @ a[i:j]
@@ -128,24 +123,11 @@ def adjoint(X: Any, a: Array) -> Array:
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
-def gram(X: Any, weight: Array) -> Array:
-    """X' diag(weight) X as a full L x L matrix; X dense, scipy sparse or Standardized. Weights may be negative."""
-    if isinstance(X, Standardized):
-        return X.back(X.back(_bordered(X.X, weight)).T)
-    if is_sparse(X):
-        return _pairs(X, weight)[:-1, :-1]
-    if not _host(X):
-        return namespace(X).matrix_transpose(X) @ (X * asarray(weight, X)[:, None])
-    return _bordered(X, weight)[:-1, :-1]
-
-
-def _bordered(X: Any, weight: np.ndarray) -> np.ndarray:
-    """[X, 1]' diag(weight) [X, 1]."""
+def bordered(X: Rows, weight: np.ndarray) -> np.ndarray:
+    """[X, 1]' diag(weight) [X, 1]. Weights may be negative."""
     n, D = X.shape
-    if is_sparse(X):
-        return _pairs(X, weight)
     if (weight < 0.0).any():  # X' diag(w) X is that of the positive weights less that of the others
-        return _bordered(X, np.maximum(weight, 0.0)) - _bordered(X, np.maximum(-weight, 0.0))
+        return bordered(X, np.maximum(weight, 0.0)) - bordered(X, np.maximum(-weight, 0.0))
     step, root = block_rows(D), np.sqrt(weight)
 
     def stretch(start: int, stop: int) -> np.ndarray:
@@ -163,63 +145,8 @@ def _bordered(X: Any, weight: np.ndarray) -> np.ndarray:
     return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
 
-def _pairs(X: Any, weight: np.ndarray) -> np.ndarray:
-    """[X, 1]' diag(weight) [X, 1] of a sparse X."""
-    from ._rows import pairs
-
-    (n, D), X, weight = X.shape, canonical(X), np.ascontiguousarray(weight, dtype=np.float64)
-
-    def stretch(start: int, stop: int) -> np.ndarray:
-        total = np.zeros((D + 1, D + 1))
-        pairs(X.indptr, X.indices, X.data, weight, start, stop, total)
-        return total
-
-    G = np.sum(on_every_core(n, _per_row(X) ** 2, stretch), axis=0)
-    return G + G.T - np.diag(np.diag(G))
-
-
-def _forms(X: Any, Q: np.ndarray) -> tuple[np.ndarray, float]:
-    """[x, 1]' Q [x, 1] of every row of a sparse X, and the least relative to the squares in it."""
-    from ._rows import forms
-
-    out, X, Q = np.empty(X.shape[0]), canonical(X), np.ascontiguousarray(0.5 * (Q + Q.T))
-
-    def stretch(start: int, stop: int) -> float:
-        return float(forms(X.indptr, X.indices, X.data, Q, start, stop, out))
-
-    return out, min(on_every_core(out.size, _per_row(X) ** 2, stretch))
-
-
-def _per_row(X: Any) -> int:
-    return 1 + X.nnz // max(1, X.shape[0])
-
-
-def canonical(X: Any) -> Any:
-    """X in CSR with every entry in one piece."""
-    X = X.tocsr()
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
-
-
-def scaled_rows(X: Any, weight: np.ndarray) -> Any:
-    """diag(weight) X for a sparse X in CSR."""
-    out = X.tocsr().copy()
-    out.data = out.data * np.repeat(weight, np.diff(out.indptr))
-    return out
-
-
-def row_squares(X: Any, U: Array) -> Array:
-    """rowsum((X U)^2)."""
-    last = None
-    if isinstance(X, Standardized):
-        U, last = X.into(U)
-        X = X.X
-    if is_sparse(X):
-        return _sparse_squares(X, U, np.zeros(U.shape[1]) if last is None else last)
-    if not _host(X):
-        return _blocks(X, lambda part: namespace(U).sum((part @ U) ** 2, axis=1))
+def row_squares(X: Rows, U: np.ndarray, last: np.ndarray | None = None) -> np.ndarray:
+    """rowsum((X U + 1 last')^2)."""
     parts = _columns(U)
 
     def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
@@ -241,27 +168,8 @@ def _columns(U: np.ndarray) -> list[tuple[int, int, np.ndarray]]:
     return [(i, j, np.ascontiguousarray(U[:j, i:j])) for i, j in pairwise(edges)]
 
 
-def _sparse_squares(X: Any, U: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """rowsum((X U + 1 last')^2), by x' U U' x where that is less work and nothing cancels in it."""
-    if _per_row(X) < U.shape[1] and X.nnz > _PARALLEL:
-        V = np.vstack([U, last])
-        out, least = _forms(X, V @ V.T)
-        if least > _CANCELS:
-            return out
-    return _blocks(X.tocsr(), lambda part: _squares(part @ U + last))
-
-
-def row_products(X: Any, Q: Array) -> Array:
+def row_products(X: Rows, Q: np.ndarray) -> np.ndarray:
     """rowsum((X Q) o X)."""
-    if isinstance(X, Standardized):
-        Q = np.vstack(X.into(np.vstack(X.into(Q)).T))  # K Q K', transposed: the answer is the same
-        if is_sparse(X.X):
-            return _forms(X.X, Q)[0]
-        return row_products(X.X, Q[:-1, :-1]) + times(X.X, Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1]
-    if is_sparse(X):
-        return _forms(X, np.pad(Q, ((0, 1), (0, 1))))[0]
-    if not _host(X):
-        return _blocks(X, lambda part: namespace(part).sum((part @ Q) * part, axis=1))
 
     def one(block: np.ndarray, scratch: np.ndarray, out: np.ndarray) -> None:
         np.matmul(block, Q, out=scratch)
@@ -270,28 +178,6 @@ def row_products(X: Any, Q: Array) -> Array:
     return _rowwise(X, one)
 
 
-def row_norms(X: Any, v: Array) -> Array:
+def row_norms(X: Rows, v: np.ndarray) -> np.ndarray:
     """rowsum(X^2 v)."""
-    if isinstance(X, Standardized):
-        D, m = X.shift.size, X.shift
-        each = X.inverse**2 * v[:D]
-        out = row_norms(X.X, each) - 2.0 * times(X.X, m * each)
-        return np.maximum(out + m @ (m * each), 0.0) + v[D:].sum()  # a square that rounding took below 0
-    if is_sparse(X):
-        return np.asarray(X.multiply(X) @ v)
-    if not _host(X):
-        return (X * X) @ v
     return _rowwise(X, lambda block, scratch, out: np.matmul(np.multiply(block, block, out=scratch), v, out=out))
-
-
-def _squares(half: np.ndarray) -> np.ndarray:
-    return np.einsum("ij,ij->i", half, half)
-
-
-def _blocks(X: Any, one: Callable[[Any], Array]) -> Array:
-    """``one`` of large blocks of rows, where X is sparse (and its products are not) or lives on a device."""
-    step = max(1, _LARGE // max(1, X.shape[1]))
-    if X.shape[0] <= step:
-        return one(X)
-    parts = [one(X[i : i + step]) for i in range(0, X.shape[0], step)]
-    return namespace(parts[0]).concat(parts)

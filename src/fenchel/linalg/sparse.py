@@ -8,7 +8,6 @@ for new values. Everything is numba and numpy: no compiler, no GPL library, one 
 
 from __future__ import annotations
 
-import copy
 from functools import cached_property
 from typing import Any
 
@@ -110,6 +109,13 @@ class SymbolicCholesky:
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
 
+    def factor(self, data: np.ndarray) -> SparseCholesky:
+        """The factor from values alone, in the order of the csc array analysed; taken as symmetric and finite."""
+        out = object.__new__(SparseCholesky)
+        out.symbolic = self
+        out._factorise(data)
+        return out
+
 
 class SparseCholesky:
     """A = P' L L' P of a sparse symmetric positive definite matrix.
@@ -137,13 +143,7 @@ class SparseCholesky:
 
     def refactor(self, A: Any) -> SparseCholesky:
         """The factor of another matrix with the same pattern, without a second analysis."""
-        return self.refactor_data(self._checked(A).data)
-
-    def refactor_data(self, data: np.ndarray) -> SparseCholesky:
-        """The same from the values alone, in the order of the csc array first given; taken as symmetric and finite."""
-        out = copy.copy(self)
-        out._factorise(data)
-        return out
+        return self.symbolic.factor(self._checked(A).data)
 
     def _checked(self, A: Any) -> Any:
         A, S = symmetric_csc(A), self.symbolic
@@ -164,8 +164,6 @@ class SparseCholesky:
         self._z: np.ndarray | None = None
         self._x[S.target] = data[S.source]
         self._diagonal = self._x[S.diagonal]
-        for name in ("smallest_pivot", "log_det_rounding"):  # of the factor this one was copied from
-            self.__dict__.pop(name, None)
         bad = kernels.factorise(
             S.start, S.ptr, S.panel, S.parent, S.relative, self._x, self._inverse, S.inverse_ptr, S.up_peak
         )
@@ -236,6 +234,10 @@ class SparseCholesky:
                 S.down_peak,
             )  # fmt: skip
         return self._z
+
+    def row_variances(self, W: Any, T: Any) -> np.ndarray:
+        """diag(W A^-1 W'), T the map from the rows' weights to the entries of W' diag(.) W on the pattern."""
+        return np.asarray(T.T @ self.inverse_data())
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag(A^-1) (n,)."""

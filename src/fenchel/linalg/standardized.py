@@ -11,9 +11,14 @@ is sparse (only a column that is nearly full can be far from zero).
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+
+from .arrays import Array
+from .design import Design
+from .matrices import Dense, Matrix, Sparse, is_sparse
 
 _FAR = 100.0  # standard deviations from zero up to which K is applied after the products: four digits
 _HUGE = 1e60  # beyond this, and below its reciprocal, entries are scaled before they are multiplied
@@ -21,8 +26,6 @@ _HUGE = 1e60  # beyond this, and below its reciprocal, entries are scaled before
 
 class Shifted:
     """(X - 1 shift') diag(1/scale) of a numpy X: a block of rows is made when it is asked for."""
-
-    ndim = 2
 
     def __init__(self, X: np.ndarray, shift: np.ndarray, scale: np.ndarray) -> None:
         self.X, self.shift, self.scale, self.shape = X, shift, scale, X.shape
@@ -33,7 +36,7 @@ class Shifted:
         return out
 
 
-class Standardized:
+class Standardized(Design):
     """[(X - 1 shift') diag(1/scale), 1], or without the ones.
 
     Parameters
@@ -45,8 +48,6 @@ class Standardized:
     rest : array (D,) or float
         What rounding took from the shift.
     """
-
-    ndim = 2
 
     def __init__(self, X: Any, shift: Any = 0.0, scale: Any = 1.0, ones: bool = True, rest: Any = 0.0) -> None:
         D = X.shape[1]
@@ -60,30 +61,54 @@ class Standardized:
             shift, rest, scale = np.where(far, 0.0, shift) / first, rest / first, scale / first
         elif odd.any():
             X, shift, rest, scale = Shifted(X, shift, scale), np.zeros(D), rest / scale, np.ones(D)
-        self.X, self.shift, self.inverse = X, shift + rest, 1.0 / scale
+        self.X: Matrix = Sparse(X) if is_sparse(X) else Dense(X)
+        self.shift, self.inverse = shift + rest, 1.0 / scale
 
     def drop(self, columns: np.ndarray) -> None:
         """Make columns 0 exactly: those of a constant, of which only rounding is left."""
         self.inverse = np.where(columns, 0.0, self.inverse)
 
-    def __getitem__(self, rows: Any) -> Standardized:
+    def take(self, rows: Any) -> Standardized:
         out = copy.copy(self)
-        out.X = self.X[rows]
+        out.X = self.X.take(rows)  # type: ignore[assignment]
         out.shape = (out.X.shape[0], self.shape[1])
         return out
 
-    @property
-    def entries(self) -> np.ndarray:
-        """What X holds."""
-        return self.X.data if is_sparse(self.X) else self.X.X if isinstance(self.X, Shifted) else self.X
+    def entries(self) -> Iterator[np.ndarray]:
+        return self.X.entries()
 
     def toarray(self) -> np.ndarray:
-        X = self.X.toarray() if is_sparse(self.X) else self.X[:]
+        X, D = self.X.toarray(), self.shift.size
         out = np.empty(self.shape)
-        np.subtract(X, self.shift, out=out[:, : self.shift.size])
-        out[:, : self.shift.size] *= self.inverse
-        out[:, self.shift.size :] = 1.0
+        np.subtract(X, self.shift, out=out[:, :D])
+        out[:, :D] *= self.inverse
+        out[:, D:] = 1.0
         return out
+
+    def multiplied_out(self) -> Dense:
+        return Dense(self.toarray())
+
+    def times(self, u: Array) -> Array:
+        top, last = self.into(u)
+        return self.X.times(top) + last
+
+    def adjoint(self, a: Array) -> Array:
+        return self.back(np.concatenate([self.X.adjoint(a), a.sum(axis=0, keepdims=True)]))
+
+    def gram(self, weight: Array) -> Array:
+        return self.back(self.back(self.X.bordered(weight)).T)
+
+    def row_squares(self, U: Array) -> Array:
+        return self.X.row_squares(*self.into(U))
+
+    def row_products(self, Q: Array) -> Array:
+        return self.X.bordered_products(np.vstack(self.into(np.vstack(self.into(Q)).T)))  # of K Q K', transposed
+
+    def row_norms(self, v: Array) -> Array:
+        D, m = self.shift.size, self.shift
+        each = self.inverse**2 * v[:D]
+        out = self.X.row_norms(each) - 2.0 * self.X.times(m * each)
+        return np.maximum(out + m @ (m * each), 0.0) + v[D:].sum()  # a square that rounding took below 0
 
     def into(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """K u for u (L,) or (L, M): the rows of X's columns, and the last row."""
@@ -96,10 +121,6 @@ class Standardized:
         D = self.shift.size
         inverse, shift = (self.inverse, self.shift) if r.ndim == 1 else (self.inverse[:, None], self.shift[:, None])
         return np.concatenate([inverse * (r[:D] - shift * r[D]), r[D : self.shape[1]]])
-
-
-def is_sparse(X: Any) -> bool:
-    return hasattr(X, "tocsr")
 
 
 def _shifted(X: Any, shift: np.ndarray, scale: np.ndarray) -> Any:

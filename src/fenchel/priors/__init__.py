@@ -1,8 +1,20 @@
-"""West wing: priors. ``base`` is the contract; one structure a file."""
+"""Priors: ``base`` is the contract, ``capabilities`` what only some of them answer; one structure a file."""
 
-from .base import Factor, NewRows, NewtonSystem, Predictors, Prior
+from .adjoint import PriorAdjoint
+from .base import Factor, NewRows, Predictors, Prior
 from .dense import DenseCovariance
 from .features import Features
+from .newton import NewtonSystem
 from .sparse import SparsePrecision
 
-__all__ = ["DenseCovariance", "Factor", "Features", "NewRows", "NewtonSystem", "Predictors", "Prior", "SparsePrecision"]
+__all__ = [
+    "DenseCovariance",
+    "Factor",
+    "Features",
+    "NewRows",
+    "NewtonSystem",
+    "Predictors",
+    "Prior",
+    "PriorAdjoint",
+    "SparsePrecision",
+]

@@ -1,4 +1,4 @@
-"""The west wing's contract: all observations together, through one factorisation.
+"""The contract of a prior: all observations together, through one factorisation.
 
 A ``Prior`` is what a user makes: z ~ N(mu, Sigma), eta = W z + offset. Bound to a data set it becomes ``Predictors``,
 and ``Predictors.at(lam)`` is one ``Factor`` that answers everything: log|B|, rho, the Newton direction, products,
@@ -6,57 +6,42 @@ certificates, gradients, predictions, samples. With S = W Sigma W', Lam = diag(l
 
     B = I + Lam^1/2 S Lam^1/2,    Vt = W V W' = (S^-1 + Lam)^-1,    V = (Sigma^-1 + W' Lam W)^-1      eq:Vstar
 
+A prior of one's own needs ``Predictors.variance``, ``apply``, ``at`` and ``restrict``, and ``Factor.log_det``,
+``variance``, ``apply`` and ``sample``: the abstract ones. Everything else follows from these, its latents being its
+predictors; a prior that knows a quicker or a more exact way overrides it. What only some can answer is a capability
+(``capabilities.py``).
+
 Shapes. N observations with C predictors: mt, alpha, lam, rho are (N, C); potentials are (N, P). Predictors of one
 observation are independent a priori (C blocks) or correlated (one block of N*C rows, observation by observation).
-The structure of the curvature is the prior's business, so the prior solves Newton's system.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array, namespace
+from ..linalg.arrays import Array, asarray, namespace
+from ..linalg.dense import asarray_index
+from ..linalg.design import HOST
+from .newton import NewtonSystem as NewtonSystem  # part of the contract: what ``Factor.direction`` is given
+from .newton import OtherWeights, iterated
 
 Product = Callable[[Array], Array]
 EPS = 2.0**-53  # of one rounding to double precision
-
-
-@dataclass(frozen=True, slots=True)
-class NewtonSystem:
-    """(J^-1 + M + diag(extra)) dtau = -g in the potentials, everything weighted.
-
-    M_{np,mq} = a_p a_q S_nm + 1/2 slope_np slope_mq Vt_nm^2;  J = diag(spread) - spread spread'/(slack + sum spread).
-    """
-
-    g: Array  # (N, P)  s - s*, the gradient in tau
-    signs: Array  # (N, P)  a_h
-    slope: Array  # (N, P)  lam'
-    extra: Array  # (N, P)  -1/2 lam'' rho, never negative
-    spread: Array  # (N, P)
-    slack: Array | None  # (N,) or None
-    layout: tuple[int, ...]  # the predictor of each potential
-    accuracy: float = 1e-8  # relative residual asked of an iterative solve; direct ones ignore it
-    economical: bool = False  # a cheaper curvature will do: the last steps converged well enough
-
-    def forward(self, v: Array) -> Array:
-        """J v."""
-        out = self.spread * v
-        if self.slack is None:
-            return out
-        xp = namespace(v)
-        total = self.slack + xp.sum(self.spread, axis=1)
-        return out - self.spread * (xp.sum(out, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total)))[:, None]
+_STEP = 2e-3  # of the largest change of log rho, in a difference: its error, extrapolated once, is 1e-11
 
 
 class Factor(ABC):
     """One factorisation of the posterior precision at given lam."""
 
+    predictors: Predictors
+    lam: Array  # (N, C)
     log_det: float  # log |B|
 
     @property
@@ -64,38 +49,51 @@ class Factor(ABC):
     def variance(self) -> Array:
         """diag(W V W') (N, C)."""
 
-    @property
-    @abstractmethod
-    def cavity(self) -> Array:
-        """1 - lam diag(W V W') (N, C), without cancellation where that is possible."""
-
     @abstractmethod
     def apply(self, v: Array) -> Array:
         """Vt v for v (N, C): h from b is mt + Vt (b - lam mt)."""
 
-    @property
     @abstractmethod
+    def sample(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of W (z - m): (size, N, C)."""
+
+    # -- Newton ------------------------------------------------------------------------------------
+    @property
+    def cavity(self) -> Array:
+        """1 - lam diag(W V W') (N, C), without cancellation where that is possible."""
+        return 1.0 - self.lam * self.variance
+
+    @property
     def log_det_rounding(self) -> float:
         """What rounding did to log|B|, as a root mean square: eps |diag(A^-1) o diag(A)| of the matrix A factorised.
 
         A Cholesky factor is exact for a matrix whose entries are off by about eps sqrt(A_ii A_jj).
         """
+        each = self.cavity * (1.0 + self.lam * self.predictors.variance)
+        return EPS * float(np.sqrt(float(namespace(each).sum(each * each))))
 
-    @abstractmethod
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         """ds and dtau (N, P) of Newton's step. May use up the factor's memory; it comes back when asked for."""
+        return iterated(self, system, OtherWeights(self, system))
 
-    @abstractmethod
     def curvature_product(self, system: NewtonSystem, v: Array) -> Array:
         """M v (N, P), without ``extra``."""
+        return system.curvature(self, v)
 
-    def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
-        """g' V g for g = Sigma^-1 u - X' alpha: what the means may still gain, twice, from the weights themselves."""
-        return 0.0
+    def hadamard(self, v: Array) -> Array:
+        """(Vt o Vt) v for v (N, C): -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
+        xp, rho = namespace(v), self.variance
+        v = xp.where(rho > 0.0, v, xp.zeros_like(v))  # a row that constraints hold fast neither moves nor is moved
+        scale = float(xp.max(xp.abs(v * rho)))
+        if scale == 0.0:
+            return 0.0 * v
 
-    def weights(self, v: Array) -> list[Array] | None:
-        """u of each block with Vt v = X u (``Predictors.weights_of``); None where only S is at hand."""
-        return None
+        def slope(e: float) -> Array:
+            up, down = (self.predictors.at(self.lam + sign * e * v).variance for sign in (1.0, -1.0))
+            return (down - up) / (2.0 * e)
+
+        e = _STEP / scale
+        return (4.0 * slope(e / 2) - slope(e)) / 3.0
 
     @property
     def nearly_uncoupled(self) -> bool:
@@ -110,56 +108,57 @@ class Factor(ABC):
         """
         yield self.apply, self.hadamard
 
-    @abstractmethod
-    def hadamard(self, v: Array) -> Array:
-        """(Vt o Vt) v for v (N, C)."""
-
-    @abstractmethod
     def certificate(self, residual: Array, d: Array) -> float:
-        """1/2 r' S r + 1/2 d' (Vt o S) d: the strong-concavity bound of the exact mode. r, d: (N, C)."""
+        """At least 1/2 r' S r + 1/2 d' (Vt o S) d, the strong-concavity bound of the exact mode. r, d: (N, C).
 
-    @abstractmethod
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
-        """dP/dSigma of each block (L, L) at the optimum: 1/2 (a a' - W' Lam^1/2 B^-1 Lam^1/2 W), a = W' alpha."""
+        This is its cheap form, 1/2 (sum |d| sqrt(rho S_nn))^2 for the last term.
+        """
+        xp = namespace(d)
+        with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
+            spread = float(xp.sum(xp.abs(d) * xp.sqrt(self.variance * self.predictors.variance)))
+            return 0.5 * float(xp.sum(residual * self.predictors.apply(residual))) + 0.5 * spread * spread
 
-    @abstractmethod
-    def latent_variance(self) -> Array:
-        """diag V: (L,) for one block, (L, C) for several."""
+    # -- after the fit -----------------------------------------------------------------------------
+    def covariance(self) -> list[Array]:
+        """Vt, full: (N, N) of each block."""
+        n, C = self.lam.shape
+        joint = self.predictors.correlated
+        blocks: list[Array] = []
+        for group in [tuple(range(C))] if joint else [(c,) for c in range(C)]:
+            columns = []
+            for k in range(n * len(group)):
+                unit = np.zeros((n, C))
+                unit[k // len(group), group[k % len(group)]] = 1.0
+                seen = self.apply(asarray(unit, self.lam))
+                columns.append(namespace(seen).reshape(seen if joint else seen[:, group[0]], (-1,)))
+            blocks.append(namespace(self.lam).stack(columns, axis=1))
+        return blocks
 
-    @abstractmethod
-    def variance_at(self, designs: Sequence[Any]) -> Array:
-        """diag(W* V W*') (M, C) for new rows of W, one design for each block."""
-
-    @abstractmethod
-    def reduction(self, cross: Sequence[Array]) -> Array:
-        """How much the data reduce the variance of new predictors (M, C), from Cov(eta*, z) (M, L) of each block."""
-
-    @abstractmethod
     def observation_covariance(self) -> Array:
         """Cov[eta_n] of each observation (N, C, C), for correlated predictors."""
-
-    @abstractmethod
-    def covariance(self) -> list[Array]:
-        """Vt of each block, full (R, R)."""
-
-    @abstractmethod
-    def sample(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws of W (z - m): (size, N, C)."""
-
-    @abstractmethod
-    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws of z - m: (size, L) for one block, (size, L, C) for several."""
+        (n, C), xp = self.lam.shape, namespace(self.lam)
+        V = xp.reshape(self.covariance()[0], (n, C, n, C))
+        return xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
 
 
 class Predictors(ABC):
     """A prior bound to N observations of C predictors."""
 
-    n_observations: int
-    n_predictors: int
     mt: Array  # (N, C)  W mu + offset
-    extra_variance: Array | float = 0.0  # c: (N, C), for inducing points
+    extra_variance: Array | float = (
+        0.0  # c (N, C): variance of eta that the latents do not explain, and q leaves as it is
+    )
     correlated: bool = False  # whether the predictors of one observation are, a priori
     small: bool = False  # whether its matrices are so small that BLAS does better on one thread
+    default_mean: float | None = None  # the prior mean of every eta, where it is one number
+
+    @cached_property
+    def n_observations(self) -> int:
+        return int(self.mt.shape[0])
+
+    @cached_property
+    def n_predictors(self) -> int:
+        return int(self.mt.shape[1])
 
     @property
     @abstractmethod
@@ -169,6 +168,14 @@ class Predictors(ABC):
     @abstractmethod
     def apply(self, alpha: Array) -> Array:
         """S alpha (N, C)."""
+
+    @abstractmethod
+    def at(self, lam: Array) -> Factor:
+        """The factorisation at lam (N, C) >= 0. Raises NotPositiveDefinite when rounding defeats it."""
+
+    @abstractmethod
+    def restrict(self, keep: np.ndarray) -> Predictors:
+        """The same prior seen by fewer observations (their indices)."""
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         """alpha' S alpha."""
@@ -182,54 +189,32 @@ class Predictors(ABC):
         """What rounding of alpha does to S alpha (N, C), a root mean square; None where that is not cheaply known."""
         return None
 
-    def weights_of(self, alpha: Array) -> list[Array] | None:
-        """u of each block with S alpha = X u, where the latents are at hand; None where only S is.
+    def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
+        """diag(W V W') of some observations (M, C) under a factor fitted to others; ``lam`` of all, 0 at these."""
+        rho = self.at(lam).variance
+        return namespace(rho).take(rho, asarray_index(rows, rho), axis=0)
 
-        Few features: X = W R, u = X' alpha. A sparse precision: X = W, u = Q^-1 W' alpha. Under a wide prior u keeps
-        the digits that a sum over alpha cancels.
-        """
-        return None
+    # -- latents: the predictors themselves, unless a prior knows others -------------------------------
+    def as_latents(self, x: Array) -> Array:
+        """(..., N, C) in the shape of latents: (..., N), (..., N*C) for correlated predictors, else as it is."""
+        one, shape = self.n_predictors == 1, tuple(x.shape[:-2])
+        return namespace(x).reshape(x, (*shape, -1)) if one or self.correlated else x
 
-    def from_weights(self, weights: list[Array]) -> Array:
-        """X u (N, C) of such weights."""
-        raise NotImplementedError("these predictors have no weights of their own")
-
-    def weights_norm(self, weights: list[Array]) -> float:
-        """alpha' S alpha of the alpha behind such weights: u' u."""
-        return float(sum(namespace(u).sum(u * u) for u in weights))
-
-    @abstractmethod
-    def at(self, lam: Array) -> Factor:
-        """The factorisation at lam (N, C) >= 0. Raises NotPositiveDefinite when rounding defeats it."""
-
-    @abstractmethod
-    def restrict(self, keep: np.ndarray) -> Predictors:
-        """The same prior seen by fewer observations (their indices)."""
-
-    @abstractmethod
-    def variance_of(self, factor: Factor) -> Array:
-        """Posterior variance of these rows (N, C) under a factor fitted to others."""
-
-    @abstractmethod
     def adjoints(self, alpha: Array) -> list[Array]:
         """W' alpha of each block (L,)."""
+        flat = self.as_latents(alpha)
+        return [flat] if flat.ndim == 1 else [flat[:, c] for c in range(flat.shape[1])]
 
-    @abstractmethod
+    def latent_mean(self) -> Array:
+        """mu: (L,) or (L, C)."""
+        return self.as_latents(self.mt)
+
     def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
         """Sigma W' alpha: (L,) or (L, C). The posterior mean of z is mu minus this (eq:mstar).
 
         From the weights of alpha where they are known more exactly than alpha itself.
         """
-
-    @abstractmethod
-    def latent_mean(self) -> Array:
-        """mu: (L,) or (L, C)."""
-
-    @abstractmethod
-    def predict(
-        self, factor: Factor, alpha: Array, new: NewRows, weights: list[Array] | None = None
-    ) -> tuple[Array, Array | None]:
-        """Mean and variance (M, C) of W* z + offset* at new rows; None for a variance that was not wanted."""
+        return self.as_latents(self.apply(alpha))
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +226,7 @@ class NewRows:
     variance: Any = None  # (M,) or (M, C): Var(eta*) a priori; needed with cross
     mean: Any = None  # (M,) or (M, C): E[eta*] a priori, with cross
     offset: Any = 0.0
+    extra_variance: Any = 0.0  # (M,) or (M, C): variance of eta* beyond what the latents explain
     mean_only: bool = False  # no variance is wanted, and none is computed
 
 
@@ -252,16 +238,16 @@ class Prior(ABC):
     def n_rows(self) -> int:
         """Rows of W."""
 
-    @property
-    @abstractmethod
-    def like(self) -> Array:
-        """Any array of the prior: where it lives, the whole computation lives."""
-
     @abstractmethod
     def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
         """Meet N observations of C predictors; ``coupled`` when the likelihood couples those of one observation."""
 
+    @property
+    def like(self) -> Array:
+        """Any array of the prior: where it lives, the whole computation lives."""
+        return HOST
+
     @classmethod
-    @abstractmethod
     def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
         """Small priors of every shape this class supports: the contract tests run on them."""
+        return []

@@ -13,7 +13,7 @@ Cells are observations, row by row; those without data leave the system (``restr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,9 @@ import numpy as np
 from ..checks import finite, numeric, problem
 from ..linalg import small
 from ..linalg.arrays import Array
-from ..linalg.cg import conjugate_gradients
 from ..linalg.dense import NotPositiveDefinite
-from .base import EPS, Factor, NewRows, NewtonSystem, Predictors, Prior
-from .predictors import BlockFactor, Blocks
+from .base import EPS, Factor, NewRows, Predictors, Prior
+from .newton import NewtonSystem, iterated
 
 
 class BatchedFeatures(Prior):
@@ -87,9 +86,7 @@ class BatchedPredictors(Predictors):
         self.prior, self.W, self.R, self.keep = prior, prior.loadings, prior.n_copies, keep
         self.n_predictors = n_predictors
         self.n_cells = self.W.shape[0] // n_predictors  # of one row
-        self.n_observations = self.R * self.n_cells if keep is None else keep.size
         self.correlated = n_predictors > 1
-        self.blocks = Blocks(self.n_observations, [tuple(range(n_predictors))])
         self.table = small.pairs(self.W)
         self.back = small.doubled(self.table)
         self.mt = self.gather(np.broadcast_to(prior.offset, (self.R, self.W.shape[0])))
@@ -120,6 +117,12 @@ class BatchedPredictors(Predictors):
     def from_weights(self, weights: list[Array]) -> Array:
         return self.gather(weights[0] @ self.W.T)
 
+    def weights_norm(self, weights: list[Array]) -> float:
+        return float(np.sum(weights[0] * weights[0]))
+
+    def shifts_of(self, weights: list[Array]) -> list[Array]:
+        return [weights[0].ravel()]
+
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         return self.weights_norm(self.weights_of(alpha))
 
@@ -132,9 +135,9 @@ class BatchedPredictors(Predictors):
     def restrict(self, keep: np.ndarray) -> BatchedPredictors:
         return BatchedPredictors(self.prior, self.n_predictors, keep if self.keep is None else self.keep[keep])
 
-    def variance_of(self, factor: Factor) -> Array:
+    def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
         assert isinstance(factor, BatchedFactor)
-        return self.gather(factor.cells)
+        return self.gather(factor.cells)[rows]
 
     def adjoints(self, alpha: Array) -> list[Array]:
         return [(self.scatter(alpha) @ self.W).ravel()]
@@ -160,18 +163,17 @@ def _refusal(what: str) -> Exception:
     )
 
 
-class BatchedFactor(BlockFactor):
+class BatchedFactor(Factor):
     """V_r = (I + W' Lam_r W)^-1 of every row, packed (R, T)."""
 
     def __init__(self, predictors: BatchedPredictors, lam: Array) -> None:
-        self.own, self.blocks, self.lam = predictors, predictors.blocks, lam
-        self.predictors = predictors  # type: ignore[assignment]
+        self.predictors = self.own = predictors
+        self.lam = lam
         self.V = predictors.scatter(lam) @ predictors.table
         log_det, failed = small.factorise(self.V, predictors.W.shape[1], True)
         if failed or not np.isfinite(log_det).all():
             raise NotPositiveDefinite(f"{failed} of {predictors.R} rows")
         self.log_dets, self.log_det = log_det, float(log_det.sum())
-        self._cells: np.ndarray | None = None
 
     @property
     def log_det_rounding(self) -> float:
@@ -179,20 +181,14 @@ class BatchedFactor(BlockFactor):
         each = 1.0 + self.lam * (self.own.variance - self.variance)
         return EPS * float(np.sqrt(np.sum(each * each)))
 
-    @property
+    @cached_property
     def cells(self) -> np.ndarray:
         """rho of every predictor of every row (R, D * C), cells without data included."""
-        if self._cells is None:
-            self._cells = self.V @ self.own.back.T
-        return self._cells
+        return np.asarray(self.V @ self.own.back.T)
 
     @property
     def variance(self) -> Array:
         return self.own.gather(self.cells)
-
-    @property
-    def cavity(self) -> Array:
-        return 1.0 - self.lam * self.variance
 
     def apply(self, v: Array) -> Array:
         u = small.multiply(self.V, self.own.scatter(v) @ self.own.W)
@@ -204,24 +200,7 @@ class BatchedFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        blocks, layout = self.blocks, system.layout
-        cheap = BatchedWoodbury(self, system)
-        plain = system.slack is None and bool((system.spread > 0.0).all())
-        if system.economical:
-            dtau, S_dtau = cheap.solve(-system.g)
-            other = dtau if plain else -system.g - cheap.rest * dtau - S_dtau
-            return self.mirror(system, dtau, other), dtau
-
-        def remainder(z: Array) -> Array:
-            exact = self.hadamard(blocks.gather(system.slope * z, layout))
-            return 0.5 * system.slope * blocks.spread(exact, layout) - cheap.diagonal * z
-
-        dtau, Fx, r, _ = conjugate_gradients(
-            lambda b: cheap.solve(b)[0], remainder, -system.g, system.accuracy, max_iter=100
-        )
-        S_part = self.own.apply(blocks.gather(system.signs * dtau, layout))
-        S_part = system.signs * blocks.spread(S_part, layout)
-        return self.mirror(system, dtau, -system.g - r - cheap.rest * dtau - S_part - Fx), dtau
+        return iterated(self, system, BatchedWoodbury(self, system))
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
@@ -232,12 +211,12 @@ class BatchedFactor(BlockFactor):
         second = small.sandwich(G, self.V, L)[:, i == j]  # trace of G V G
         return 0.5 * float(np.sum(first * first)) + 0.5 * float(second.sum())
 
-    def gradient_loadings(self, alpha: Array) -> np.ndarray:
-        """dP/dW (D * C, L) at the optimum: -sum_r (alpha_r m_r' + Lam_r W V_r), m_r = -W' alpha_r."""
-        own = self.own
-        a, lam = own.scatter(alpha), own.scatter(self.lam)
-        pooled = small.unpack(lam.T @ self.V)  # sum_r lam_rp V_r of each predictor
-        return a.T @ (a @ own.W) - np.einsum("pij,pj->pi", pooled, own.W)
+    def design_adjoint(self, everyone: Predictors, alpha: Array, lam: Array, mean: Array) -> list[Array]:
+        """dP/dW (D * C, L) of the loadings that the rows share: -sum_r (alpha_r m_r' + Lam_r W V_r)."""
+        assert isinstance(everyone, BatchedPredictors)
+        a, weight = everyone.scatter(alpha), everyone.scatter(lam)
+        pooled = small.unpack(weight.T @ self.V)  # sum_r lam_rp V_r of each predictor
+        return [-a.T @ mean.reshape(everyone.R, -1) - np.einsum("pij,pj->pi", pooled, everyone.W)]
 
     def latent_variance(self) -> Array:
         i, j = np.tril_indices(self.own.W.shape[1])
@@ -266,21 +245,6 @@ class BatchedFactor(BlockFactor):
     def covariance(self) -> list[Array]:
         raise _refusal("covariance")
 
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
-        raise _refusal("gradient_covariance")
-
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
-        raise _refusal("predict")
-
-    def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        raise _refusal("predict")
-
-    def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
-        raise _refusal("sample")
-
-    def latent_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
-        raise _refusal("sample_latents")
-
 
 class BatchedWoodbury:
     """(J^-1 + extra + 1/2 diag(slope^2 rho^2) + S)^-1 on the potentials, J of a softmax included.
@@ -289,12 +253,12 @@ class BatchedWoodbury:
     """
 
     def __init__(self, factor: BatchedFactor, system: NewtonSystem) -> None:
-        self.own, self.blocks, self.layout, self.signs = factor.own, factor.blocks, system.layout, system.signs
-        self.diagonal = 0.5 * system.slope**2 * self.blocks.spread(factor.variance, self.layout) ** 2
+        self.own, self.system, self.signs = factor.own, system, system.signs
+        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
         self.rest = system.extra + self.diagonal
         self.d = system.spread / (1.0 + system.spread * self.rest)
         self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
-        weight = self.blocks.gather(self.signs**2 * self.d, self.layout)
+        weight = system.to_predictors(self.signs**2 * self.d)
         H = self.own.scatter(weight) @ self.own.table
         if self.total is not None:
             H -= self._shared(self.total)
@@ -306,7 +270,7 @@ class BatchedWoodbury:
     def _shared(self, total: np.ndarray) -> np.ndarray:
         """sum over the cells of a row of z z' / total, z = sum_c d_c W_c: what a common normalisation takes away."""
         own, C = self.own, self.own.n_predictors
-        signed = own.scatter(self.blocks.gather(self.signs * self.d, self.layout)).reshape(own.R, own.n_cells, C)
+        signed = own.scatter(self.system.to_predictors(self.signs * self.d)).reshape(own.R, own.n_cells, C)
         root = 1.0 / np.sqrt(np.where(total > 0.0, total, np.inf))
         scale = own.scatter(np.broadcast_to(root[:, None], (root.size, C)))[:, ::C]
         W = own.W.reshape(own.n_cells, C, -1)
@@ -324,11 +288,10 @@ class BatchedWoodbury:
         total = np.where(self.total > 0.0, self.total, 1.0)
         return out - self.d * (out.sum(axis=1) / total)[:, None]
 
-    def solve(self, r: Array) -> tuple[Array, Array]:
-        """x and S x."""
+    def solve(self, r: Array) -> Array:
         own = self.own
         Jr = self._J(r)
-        u = own.scatter(self.blocks.gather(self.signs * Jr, self.layout)) @ own.W
+        u = own.scatter(self.system.to_predictors(self.signs * Jr)) @ own.W
         small.solve(self.H, u)
-        image = self.signs * self.blocks.spread(own.gather(u @ own.W.T), self.layout)
-        return Jr - self._J(image), image
+        image = self.signs * self.system.to_potentials(own.gather(u @ own.W.T))
+        return Jr - self._J(image)

@@ -14,11 +14,12 @@ import numpy as np
 from ..checks import number, numeric, positive, problem
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from .base import Prior
-from .setup import bind_latents, checked_design, checked_mean
+from .base import Predictors, Prior
+from .latents import Latents
+from .setup import LatentPrior, in_smaller_space
 
 
-class DenseCovariance(Prior):
+class DenseCovariance(LatentPrior):
     """A Gaussian prior given by its covariance matrix.
 
     Parameters
@@ -28,9 +29,12 @@ class DenseCovariance(Prior):
         predictors a matrix of N*C rows (observation by observation) makes them correlated a priori. numpy, torch or
         cupy: the computation runs where it lives. It is referred to, not copied.
     mean : float, array (L,) or (L, C)
-    design : array (N, L) or scipy sparse, optional
+    design : array (N, L), scipy sparse or ``linalg.design.Design``, optional
         W; without it every latent is a predictor. N*C rows make the predictors correlated.
     offset : float, array (N,) or (N, C)
+    extra_variance : float, array (N,) or (N, C)
+        Variance of each eta that the latents do not explain, as where few inducing points stand for many: it is in what
+        the likelihood expects, and q leaves it as it is.
 
     Examples
     --------
@@ -40,21 +44,18 @@ class DenseCovariance(Prior):
     3
     """
 
-    def __init__(self, covariance: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0) -> None:
+    def __init__(
+        self, covariance: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, extra_variance: Any = 0.0
+    ) -> None:
         self.covariance = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
-        L = self.covariance.shape[-1]
-        self.design = checked_design("DenseCovariance", design, self.covariance, L)
-        self.mean = checked_mean("DenseCovariance", mean, L)
-        self.offset = offset
+        self.place(self.covariance, self.covariance.shape[-1], mean, design, offset, extra_variance)
 
     @classmethod
     def trusted(cls, covariance: Array, mean: Any = 0.0, design: Any = None, offset: Any = 0.0) -> DenseCovariance:
         """Without the checks of the covariance: for a kernel that is known to be one, at the price of nothing."""
         out = cls.__new__(cls)
-        L = covariance.shape[-1]
         out.covariance = covariance
-        out.design = checked_design("DenseCovariance", design, covariance, L)
-        out.mean, out.offset = checked_mean("DenseCovariance", mean, L), offset
+        out.place(covariance, covariance.shape[-1], mean, design, offset, 0.0)
         return out
 
     def scaled(self, factor: float) -> DenseCovariance:
@@ -64,24 +65,17 @@ class DenseCovariance(Prior):
         return out
 
     @property
-    def n_rows(self) -> int:
-        return int(self.covariance.shape[-1] if self.design is None else self.design.shape[0])
-
-    @property
     def like(self) -> Array:
         return self.covariance
 
-    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Any:
-        stack = self.covariance if self.covariance.ndim == 3 else None
-        own = None if stack is None else [stack[c, ...] for c in range(stack.shape[0])]
-        return bind_latents(
-            "DenseCovariance",
-            [self.covariance] if own is None else own,
-            self.mean,
-            self.design,
-            self.offset,
-            (n_observations, n_predictors, coupled),
-            own is not None,
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
+        Sigma, own = self.covariance, self.covariance.ndim == 3
+
+        def latents(b: int, mean: Array) -> Latents:
+            return Latents(mean, Sigma[b, ...] if own else Sigma)
+
+        return in_smaller_space(
+            self.seen(n_observations, n_predictors, latents, Sigma.shape[0] if own else None), coupled
         )
 
     @classmethod

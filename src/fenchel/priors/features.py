@@ -13,24 +13,26 @@ import numpy as np
 
 from ..checks import numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
-from ..linalg.standardized import is_sparse
-from .base import Prior
+from .base import Predictors, Prior
 from .dense import checked_covariance
-from .setup import bind_latents, checked_design, checked_mean
+from .latents import Latents
+from .setup import LatentPrior, in_smaller_space
 
 
-class Features(Prior):
+class Features(LatentPrior):
     """Weights with a Gaussian prior on given features.
 
     Parameters
     ----------
-    design : array (N, L) or scipy sparse
+    design : array (N, L), scipy sparse or ``linalg.design.Design``
         W, one row a predictor. Several predictors of an observation share it, each with weights of its own; N*C rows
         (observation by observation) with one common set of weights make them correlated.
     variance : float, array (L,) or (L, L)
         Prior variance of the weights: common, one each, or a full covariance.
     mean : float, array (L,) or (L, C)
     offset : float, array (N,) or (N, C)
+    extra_variance : float, array (N,) or (N, C)
+        As in ``DenseCovariance``.
 
     Examples
     --------
@@ -40,16 +42,16 @@ class Features(Prior):
     5
     """
 
-    def __init__(self, design: Any, variance: Any = 1.0, mean: Any = 0.0, offset: Any = 0.0) -> None:
-        like = design if hasattr(design, "shape") and namespace(design) is not np else np.empty(0)
-        if is_sparse(design):
-            like = np.empty(0)
+    def __init__(
+        self, design: Any, variance: Any = 1.0, mean: Any = 0.0, offset: Any = 0.0, extra_variance: Any = 0.0
+    ) -> None:
         if design is None:
             raise problem("Features", "design is None", "features X, shape (N, L)")
-        self.design = checked_design("Features", design, like, None)
+        self.place(None, None, mean, design, offset, extra_variance)
         L = self.design.shape[1]
-        self._like = np.empty(0) if is_sparse(self.design) else self.design
-        variance = variance if hasattr(variance, "shape") else numeric("Features", "variance", variance)
+        self._like = self.design.like
+        if not isinstance(variance, np.ndarray) and namespace(variance) is np:
+            variance = numeric("Features", "variance", variance)
         if np.ndim(to_numpy(variance)) == 2:
             self.variance = checked_covariance("Features", "variance", asarray(variance, self._like), False)
             if self.variance.shape[0] != L:
@@ -64,8 +66,6 @@ class Features(Prior):
                     "A flat prior is improper: use a large finite variance such as 100.",
                 )
             self.variance = asarray(np.broadcast_to(v, (L,)).copy(), self._like)
-        self.mean = checked_mean("Features", mean, L)
-        self.offset = offset
 
     def reweighted(self, variance: np.ndarray) -> Features:
         """The same design with other variances (L,) > 0; checked already, so not checked again."""
@@ -74,16 +74,12 @@ class Features(Prior):
         return out
 
     @property
-    def n_rows(self) -> int:
-        return int(self.design.shape[0])
-
-    @property
     def like(self) -> Array:
         return self.variance
 
-    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Any:
-        shape = (n_observations, n_predictors, coupled)
-        return bind_latents("Features", [self.variance], self.mean, self.design, self.offset, shape, False)
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
+        seen = self.seen(n_observations, n_predictors, lambda b, mean: Latents(mean, self.variance))
+        return in_smaller_space(seen, coupled)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:

@@ -5,54 +5,41 @@ One Newton iteration is four Choleskys' worth of flops, in one buffer of N^2 dou
     B = I + Lam^1/2 S Lam^1/2 = L L'     potrf      log|B|
     L^-1                                 trtri      rho = (1 - diag B^-1) / lam, the gap
     B^-1                                 lauum      Vt = Lam^-1/2 (I - B^-1) Lam^-1/2
-    K = I + q M q                        potrf      ds = -K^-1(q g) / q,   M = S + 1/2 Vt o Vt,  q = sqrt(J)
-
-For a softmax, with E_c = q_c K_c^-1 q_c and T = diag(slack) + sum_c E_c: nu = T^-1 sum_c E_c g_c,
-dtau_c = -E_c (g_c - nu) and ds_c = dtau_c / spread_c - nu: C such iterations and one Cholesky, never (CN)^3.
+    K = I + q M q                        potrf      Newton's direction (row_newton.py)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
 from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
-from ..linalg.cg import conjugate_gradients
-from ..linalg.standardized import is_sparse
+from ..linalg.design import Design, Identity
 from ..linalg.threads import FEW
-from .base import EPS, NewtonSystem, Product
-from .latents import Latents
-from .predictors import BlockFactor, Blocks, LatentPredictors
-from .rowblock import DEAD, RowBlock, RowFactor
+from .base import Product
+from .newton import NewtonSystem
+from .predictors import BlockFactor, LatentPredictors, Seen
+from .row_newton import direction
+from .rowblock import RowBlock, RowFactor
 
-_MODERATE = 100.0  # posterior variance up to which preconditioned conjugate gradients beat the direct solve
 _LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has lost as much
 
 
 class RowPredictors(LatentPredictors):
     """Predictors whose blocks are N x N matrices."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[Latents],
-        designs: Sequence[Any],
-        offset: Array,
-        default_mean: Any = None,
-        rows: Sequence[RowBlock] | None = None,
-    ) -> None:
-        super().__init__(blocks, latents, designs, offset, default_mean)
+    def __init__(self, seen: Seen, rows: Sequence[RowBlock] | None = None) -> None:
+        super().__init__(seen)
         if rows is None:
             made: dict[int, RowBlock] = {}  # predictors that share a covariance share the block
             rows = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 if id(z) not in made:
-                    plain = W is None and not z.diagonal_only
-                    made[id(z)] = RowBlock(z.Sigma if plain else z.between(W, W))
+                    made[id(z)] = RowBlock(z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
         self.small = all(row.n <= FEW for row in self.rows)
@@ -65,13 +52,12 @@ class RowPredictors(LatentPredictors):
         return RowsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> RowPredictors:
-        blocks, designs, offset, flat = self.keep_rows(keep)
+        seen, flat = self.seen.take(keep)
         made: dict[int, RowBlock] = {}
         for row, index in zip(self.rows, flat, strict=True):
             if id(row) not in made:
                 made[id(row)] = RowBlock(submatrix(row.S, index))
-        rows = [made[id(row)] for row in self.rows]
-        return RowPredictors(blocks, self.latents, designs, offset, self.default_mean, rows)
+        return RowPredictors(seen, [made[id(row)] for row in self.rows])
 
 
 def submatrix(S: Array, index: np.ndarray) -> Array:
@@ -90,29 +76,14 @@ class RowsFactor(BlockFactor):
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam
         self.parts = [RowFactor(row, part) for row, part in zip(predictors.rows, self.blocks.split(lam), strict=True)]
         self.log_det = sum(part.log_det for part in self.parts)
-        self._marginals: tuple[Array, Array] | None = None
 
-    def _both(self) -> tuple[Array, Array]:
-        if self._marginals is None:
-            pairs = [part.marginals() for part in self.parts]
-            self._marginals = (
-                self.blocks.join([variance for variance, _ in pairs]),
-                self.blocks.join([cavity for _, cavity in pairs]),
-            )
-        return self._marginals
-
-    @property
+    @cached_property
     def variance(self) -> Array:
-        return self._both()[0]
+        return self.blocks.join([part.marginals()[0] for part in self.parts])
 
-    @property
+    @cached_property
     def cavity(self) -> Array:
-        return self._both()[1]
-
-    @property
-    def log_det_rounding(self) -> float:
-        each = self.cavity * (1.0 + self.lam * self.predictors.variance)
-        return EPS * float(namespace(each).sum(each * each)) ** 0.5
+        return self.blocks.join([part.marginals()[1] for part in self.parts])
 
     def apply(self, v: Array) -> Array:
         out = []
@@ -124,119 +95,7 @@ class RowsFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        if system.slack is None:
-            return self._uncoupled(system)
-        return self._coupled_iteratively(system) if self._reusable(system) else self._coupled(system)
-
-    def _reusable(self, system: NewtonSystem) -> bool:
-        """Whether B^-1 preconditions Newton's system: the log-sum softmax, where spread = lam, at moderate variance.
-
-        Then (J^-1 + S)^-1 comes from B^-1 for free, and because Vt o Vt <= max(rho) Vt <= max(rho) S the condition
-        number of what is left is at most 1 + max(rho)/2.
-        """
-        xp = namespace(system.g)
-        same = system.spread.shape == self.lam.shape and not bool(xp.any(system.spread != self.lam))
-        return same and len(self.blocks.groups) > 1 and float(xp.max(self.variance)) < _MODERATE
-
-    def _coupled_iteratively(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """Conjugate gradients with E_c = Lam^1/2 B_c^-1 Lam^1/2: three factorisation steps a class instead of six."""
-        xp, blocks = namespace(system.g), self.blocks
-        rho = self.variance
-        inverses = [part.release() for part in self.parts]
-        roots = blocks.split(xp.sqrt(self.lam))
-        T = dense.diagonal_matrix(system.slack)
-        for Binv, root in zip(inverses, roots, strict=True):
-            T = dense.add_scaled(T, Binv, root)
-        T = dense.cholesky(T)
-        live = self.lam > DEAD
-        weight = xp.where(live, 1.0 / xp.where(live, self.lam, xp.ones_like(rho)), xp.zeros_like(rho))
-        fix = xp.where(live, rho**2 - (weight * (1.0 - self.lam * rho)) ** 2, xp.zeros_like(rho))
-
-        def times_E(v: Array) -> Array:
-            parts = zip(inverses, roots, blocks.split(v), strict=True)
-            return blocks.join([root * dense.multiply_symmetric(Binv, root * x) for Binv, root, x in parts])
-
-        def solve(r: Array) -> Array:
-            Er = times_E(r)
-            nu = dense.solve_cholesky(T, xp.sum(Er, axis=1))
-            return Er - times_E(xp.stack([nu] * r.shape[1], axis=1))
-
-        def remainder(z: Array) -> Array:  # 1/2 (Vt o Vt) z; Vt is -Lam^-1/2 B^-1 Lam^-1/2 off its diagonal
-            parts = zip(inverses, blocks.split(weight * z), strict=True)
-            off = blocks.join([dense.multiply_squared(Binv, x) for Binv, x in parts])
-            return 0.5 * (weight * off + fix * z)
-
-        dtau, Fx, r, fell = conjugate_gradients(solve, remainder, -system.g, system.accuracy, max_iter=200)
-        for part, Binv in zip(self.parts, inverses, strict=True):
-            part.block.give(Binv)
-        if not fell < max(0.1, system.accuracy):  # rounding under tiny lam: factorise Newton's own matrices instead
-            return self._coupled(system)
-        return self.mirror(system, dtau, -system.g - r - self.predictors.apply(dtau) - Fx), dtau
-
-    def _uncoupled(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """x = K^-1 (q g) block by block; dtau = -q x and ds = -x / q, exact row by row however small q is."""
-        xp, q, solved = namespace(system.g), namespace(system.g).sqrt(system.spread), []
-        right = self.blocks.split_potentials(q * system.g, system.layout)
-        for part, K, b in zip(self.parts, self._newton_matrices(system, q), right, strict=True):
-            L = dense.cholesky(K)
-            solved.append(dense.solve_cholesky(L, b))
-            part.block.give(L)
-        x = self.blocks.join_potentials(solved, system.layout)
-        live = q > 0.0
-        return xp.where(live, -x / xp.where(live, q, xp.ones_like(q)), -system.g), -q * x
-
-    def _coupled(self, system: NewtonSystem) -> tuple[Array, Array]:
-        """The softmax: E_c = q_c K_c^-1 q_c of each block, and one N x N system for what ties them together."""
-        xp, n, m = namespace(system.g), self.blocks.n, len(self.blocks.groups[0])
-        q = xp.sqrt(system.spread)
-        T = dense.diagonal_matrix(system.slack)
-        E = []
-        for K, scale in zip(self._newton_matrices(system, q), self.blocks.split(q), strict=True):
-            inverse = dense.inverse_from(dense.triangular_inverse(dense.cholesky(K)))
-            E.append(dense.scale_symmetric(inverse, scale))
-            if m == 1:
-                T = dense.add_lower(T, E[-1])
-            else:  # correlated predictors: sum the entries of each pair of observations
-                T = T + xp.sum(xp.sum(xp.reshape(dense.symmetrised(E[-1]), (n, m, n, m)), axis=3), axis=1)
-
-        def times_E(v: Array) -> Array:
-            parts = self.blocks.split(v)
-            return self.blocks.join([dense.multiply_symmetric(e, x) for e, x in zip(E, parts, strict=True)])
-
-        nu = dense.solve_cholesky(dense.cholesky(T), xp.sum(times_E(system.g), axis=1))[:, None]
-        dtau = -times_E(system.g - nu)
-        for part, e in zip(self.parts, E, strict=True):
-            part.block.give(e)
-        live = system.spread > 0.0
-        ds = dtau / xp.where(live, system.spread, xp.ones_like(dtau)) - nu
-        return xp.where(live, ds, -system.g), dtau
-
-    def _newton_matrices(self, system: NewtonSystem, q: Array) -> Iterator[Array]:
-        """K = I + q (M + extra) q of each block, in the memory of its factor when every row has one potential."""
-        xp, layout = namespace(q), system.layout
-        variance = self.blocks.split(self.variance)
-
-        def per_block(x: Array) -> list[Array]:
-            return self.blocks.split_potentials(x, layout)
-
-        lefts, slopes, extras = (
-            per_block(x) for x in (system.signs * q, system.slope * q, system.extra * system.spread)
-        )
-        for part, rho, left, slope, extra in zip(self.parts, variance, lefts, slopes, extras, strict=True):
-            S, lam, R = part.block.S, part.lam, part.block.n
-            live = lam > DEAD
-            weight = xp.where(live, 1.0 / xp.where(live, lam, xp.ones_like(lam)), xp.zeros_like(lam))
-            if left.shape[0] == R:
-                u = slope * weight
-                diagonal = 1.0 + extra + left**2 * part.block.diagonal + 0.5 * (slope * rho) ** 2
-                Binv = part.release()
-                yield dense.set_diagonal(dense.hadamard_curvature(S, left, left, Binv, u, u, Binv), diagonal)
-            else:
-                reps = left.shape[0] // R
-                Vt = part.covariance()
-                tile = [xp.concat([xp.concat([A] * reps, axis=1)] * reps, axis=0) for A in (S, Vt)]
-                M = left[:, None] * tile[0] * left[None, :] + 0.5 * slope[:, None] * tile[1] ** 2 * slope[None, :]
-                yield M + dense.diagonal_matrix(1.0 + extra)
+        return direction(self, system)
 
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
@@ -262,26 +121,33 @@ class RowsFactor(BlockFactor):
             total += 0.5 * (float(first) + part.products().quadratic(e))
         return total
 
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+    def covariance_adjoint(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
-        for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            G = z.pull_back(W, dense.symmetrised(dense.scale_symmetric(part.copy_of_B_inverse(), part.root)))
+        for part, W, a in zip(self.parts, predictors.designs, adjoints, strict=True):
+            G = W.pull_back(dense.symmetrised(dense.scale_symmetric(part.copy_of_B_inverse(), part.root)))
             G *= -0.5
             G += (0.5 * a)[:, None] * a[None, :]
             out.append(G)
         return out
 
+    def design_covariance(self, designs: Sequence[Design]) -> list[Array]:
+        out = []
+        for part, z, seen, W in zip(self.parts, self.predictors.latents, self.predictors.designs, designs, strict=True):
+            root, Linv = part.root[:, None], part.L_inverse()
+            half = dense.multiply_lower(Linv, root * z.cross(seen))
+            out.append(z.cross(W) - dense.multiply_lower(Linv, root * z.between(seen, W)).T @ half)
+        return out
+
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
-            xp = namespace(part.lam)
+            xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= orthogonal.AT_MOST
             lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
-            if lost and W is not None and is_numpy(part.lam) and z.n * (z.n + part.lam.size) <= orthogonal.AT_MOST:
-                X = z.whiten(W)
-                L = orthogonal.root_by_rows(X.toarray() if is_sparse(X) else X, part.lam)
+            if lost and small and not isinstance(W, Identity) and is_numpy(part.lam):
+                L = orthogonal.root_by_rows(z.whiten(W).toarray(), part.lam)
                 out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
                 continue
-            left = z.diagonal(None) - part.explained(z.cross(W).T)
+            left = z.variance() - part.explained(z.cross(W).T)
             out.append(xp.where(left > 0.0, left, xp.zeros_like(left)))  # below 0 is rounding
         return self.predictors.columns(out)
 
@@ -289,25 +155,19 @@ class RowsFactor(BlockFactor):
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
             half = dense.multiply_lower(part.L_inverse(), part.root[:, None] * z.cross(W))
-            out.append((dense.diagonal_matrix(z.Sigma) if z.diagonal_only else z.Sigma) - half.T @ half)
+            out.append(z.covariance() - half.T @ half)
         return out
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        triples = zip(self.parts, self.predictors.latents, self.predictors.designs, cross, strict=True)
-        return [part.explained(c if W is None else z.multiply(W, c.T).T) for part, z, W, c in triples]
+        triples = zip(self.parts, self.predictors.designs, cross, strict=True)
+        return [part.explained(W.times(c.T).T) for part, W, c in triples]
 
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
         out = []
         for part, z, W, new in zip(self.parts, self.predictors.latents, self.predictors.designs, designs, strict=True):
             left = z.diagonal(new) - part.explained(z.between(new, W))
             out.append(namespace(left).where(left > 0.0, left, namespace(left).zeros_like(left)))
         return out
-
-    def observation_covariance(self) -> Array:
-        n, C = self.blocks.n, self.blocks.n_predictors
-        xp, Vt = namespace(self.lam), self.covariance()[0]
-        V = xp.reshape(Vt, (n, C, n, C))
-        return xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
 
     def covariance(self) -> list[Array]:
         return [part.covariance() for part in self.parts]
@@ -330,6 +190,6 @@ class RowsFactor(BlockFactor):
             prior = z.color(asarray(rng.standard_normal((z.root.shape[-1], size)), root))
             noise = asarray(rng.standard_normal((root.shape[0], size)), root)
             Linv = part.L_inverse()
-            half = dense.multiply_lower(Linv, root * z.multiply(W, prior) + noise)
+            half = dense.multiply_lower(Linv, root * W.times(prior) + noise)
             draws.append(prior - z.cross(W).T @ (root * dense.multiply_lower(Linv, half, transposed=True)))
         return draws

@@ -1,112 +1,110 @@
-"""From what the user gave to bound predictors: checks of mean, design and offset, and the choice of space."""
+"""From what the user gave to bound predictors: checks, one layout for all, and the choice of space."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..linalg.arrays import Array, asarray, is_numpy
-from ..linalg.standardized import Standardized, is_sparse
+from ..linalg.arrays import Array, asarray
+from ..linalg.design import Design, Identity
+from ..linalg.matrices import as_design
+from .base import Prior
 from .latents import Latents
-from .predictors import Blocks
+from .predictors import Blocks, Seen
 from .rowspace import RowPredictors
 from .weightspace import WeightPredictors
 
 
-def checked_design(where: str, design: Any, like: Array, n_latents: int | None) -> Any:
-    """W as a float64 array beside ``like``, or as scipy CSR; None stays None."""
-    if design is None:
-        return None
-    if isinstance(design, Standardized):
-        finite(where, "design", design.entries)
-        W: Any = design
-    elif is_sparse(design):
-        import scipy.sparse as sp
+class LatentPrior(Prior):
+    """A prior given by its latents: what its kinds share."""
 
-        W = sp.csr_array(design).astype(np.float64)
-        finite(where, "design.data", W.data)
-        if not is_numpy(like):
-            W = asarray(W.toarray(), like)
-    elif is_numpy(like):
-        W = finite(where, "design", numeric(where, "design", design))
-    else:
-        W = asarray(design, like)
-    if W.ndim != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
+    mean: np.ndarray
+    design: Design
+    offset: Any
+    extra_variance: Any
+
+    def place(
+        self, like: Array | None, n_latents: int | None, mean: Any, design: Any, offset: Any, extra_variance: Any
+    ) -> None:
+        """Check what does not depend on the observations: the design beside ``like``, and a mean for each latent."""
+        where = type(self).__name__
+        self.design = checked_design(where, design, like, n_latents)
+        self.mean = finite(where, "mean", numeric(where, "mean", mean))
+        L = self.design.shape[1]
+        if self.mean.ndim > 2 or (self.mean.ndim >= 1 and self.mean.shape[0] != L):
+            raise problem(where, f"mean has shape {self.mean.shape}", f"a number, ({L},) or ({L}, C)")
+        self.offset, self.extra_variance = offset, extra_variance
+
+    @property
+    def n_rows(self) -> int:
+        return self.design.shape[0]
+
+    def seen(self, n: int, C: int, latents: Callable[[int, Array], Latents], own: int | None = None) -> Seen:
+        """These latents met by N observations of C predictors; ``latents`` makes those of a block from its mean.
+
+        ``own``: how many covariances the user gave, one for each predictor; None for one that all share.
+        """
+        where, rows, L = type(self).__name__, self.n_rows, self.design.shape[1]
+        correlated = C > 1 and rows == n * C and own is None
+        if not correlated and rows != n:
+            wanted = f"{n} rows, one an observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
+            raise problem(
+                where, f"the prior has {rows} rows and y has {n} observations", wanted, "Check the lengths of y and W."
+            )
+        if own is not None and own != C:
+            raise problem(where, f"got {own} covariances", f"{C}, one for each predictor of the likelihood")
+        n_blocks, mean = 1 if correlated else C, self.mean
+        if mean.ndim == 2 and mean.shape[1] != n_blocks:
+            raise problem(where, f"mean has shape {mean.shape}", f"a number, ({L},) or ({L}, {n_blocks})")
+        made: dict[tuple[int, bytes], Latents] = {}  # blocks with the same latents share them
+        blocks = []
+        for b in range(n_blocks):
+            m = np.broadcast_to(mean if mean.ndim < 2 else mean[:, b], (L,)).copy()
+            key = (0 if own is None else b, m.tobytes())
+            if key not in made:
+                made[key] = latents(b, asarray(m, self.like))
+            blocks.append(made[key])
+        extra = checked_per_row(where, "extra_variance", self.extra_variance, n, C)
+        if (extra < 0.0).any():
+            raise problem(where, f"extra_variance reaches {extra.min():g}", "variances >= 0")
+        return Seen(
+            Blocks(n, [tuple(range(C))] if correlated else [(c,) for c in range(C)]),
+            blocks,
+            [self.design] * n_blocks,
+            asarray(checked_per_row(where, "offset", self.offset, n, C), self.like),
+            asarray(extra, self.like) if extra.any() else 0.0,
+            float(mean) if mean.ndim == 0 else None,
+        )
+
+
+def checked_design(where: str, design: Any, like: Array | None, n_latents: int | None) -> Design:
+    """W beside ``like``; the identity where no design is given and the latents are known."""
+    if design is None and n_latents is not None:
+        return Identity(n_latents, like)
+    W = as_design(design, like, where)
+    if len(W.shape) != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
         wanted = "(N, L)" if n_latents is None else f"(N, {n_latents}): one column a latent"
         raise problem(where, f"design has shape {tuple(W.shape)}", wanted, "One row of W a predictor.")
     return W
 
 
-def checked_mean(where: str, mean: Any, L: int) -> np.ndarray:
-    """A number, (L,) or (L, C), finite."""
-    out = finite(where, "mean", numeric(where, "mean", mean))
-    if out.ndim > 2 or (out.ndim >= 1 and out.shape[0] != L):
-        raise problem(where, f"mean has shape {out.shape}", f"a number, ({L},) or ({L}, C)")
-    return out
-
-
-def checked_offset(where: str, offset: Any, n: int, C: int) -> np.ndarray:
+def checked_per_row(where: str, name: str, value: Any, n: int, C: int) -> np.ndarray:
     """A number, (N,) or (N, C) as (N, C), finite."""
-    out = finite(where, "offset", numeric(where, "offset", offset))
+    out = finite(where, name, numeric(where, name, value))
     if out.ndim == 1:
         out = out[:, None]
     if out.ndim > 2 or (out.ndim == 2 and (out.shape[0] != n or out.shape[1] not in (1, C))):
-        raise problem(where, f"offset has shape {out.shape}", f"a number, ({n},) or ({n}, {C})")
+        raise problem(where, f"{name} has shape {out.shape}", f"a number, ({n},) or ({n}, {C})")
     return np.broadcast_to(out, (n, C)).copy()
 
 
-def lay_out(
-    where: str, L: int, rows: int, mean: np.ndarray, offset: Any, shape: tuple[int, int, bool], own: int | None
-) -> tuple[Blocks, list[np.ndarray], np.ndarray]:
-    """Blocks, the mean of each (L,), and the offset (N, C), for a prior of ``rows`` rows met by N x C predictors.
-
-    ``own``: how many covariances the user gave, one for each predictor; None for one that all share.
-    """
-    n, C, _ = shape
-    correlated = C > 1 and rows == n * C and own is None
-    if not correlated and rows != n:
-        wanted = f"{n} rows, one an observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
-        raise problem(
-            where, f"the prior has {rows} rows and y has {n} observations", wanted, "Check the lengths of y and W."
-        )
-    if own is not None and own != C:
-        raise problem(where, f"got {own} covariances", f"{C}, one for each predictor of the likelihood")
-    n_blocks = 1 if correlated else C
-    if mean.ndim == 2 and mean.shape[1] != n_blocks:
-        raise problem(where, f"mean has shape {mean.shape}", f"a number, ({L},) or ({L}, {n_blocks})")
-    means = [np.broadcast_to(mean if mean.ndim < 2 else mean[:, b], (L,)).copy() for b in range(n_blocks)]
-    groups = [tuple(range(C))] if correlated else [(c,) for c in range(C)]
-    return Blocks(n, groups), means, checked_offset(where, offset, n, C)
-
-
-def bind_latents(
-    where: str,
-    covariances: Sequence[Array],
-    mean: np.ndarray,
-    design: Any,
-    offset: Any,
-    shape: tuple[int, int, bool],
-    own: bool,
-) -> RowPredictors | WeightPredictors:
-    """Bind covariances (one shared, or one for each predictor) to N observations of C predictors."""
-    like, L = covariances[0], int(covariances[0].shape[0])
-    rows = L if design is None else int(design.shape[0])
-    blocks, means, placed = lay_out(where, L, rows, mean, offset, shape, len(covariances) if own else None)
-    n_blocks = len(blocks.groups)
-    made: dict[tuple[int, bytes], Latents] = {}
-    latents = []
-    for b in range(n_blocks):
-        key = (b if own else 0, means[b].tobytes())
-        if key not in made:
-            made[key] = Latents(asarray(means[b], like), covariances[b if own else 0])
-        latents.append(made[key])
-    # N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) in weight space
-    width = L * (n_blocks if shape[2] else 1)
-    space = WeightPredictors if 2 * width <= rows else RowPredictors
-    if isinstance(design, Standardized) and space is RowPredictors:
-        design = design.toarray()
-    default = float(mean) if mean.ndim == 0 else None
-    return space(blocks, latents, [design] * n_blocks, asarray(placed, like), default)
+def in_smaller_space(seen: Seen, coupled: bool) -> RowPredictors | WeightPredictors:
+    """N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) of weights."""
+    W = seen.designs[0]
+    if 2 * W.shape[1] * (len(seen.latents) if coupled else 1) <= W.shape[0]:
+        return WeightPredictors(seen)
+    return RowPredictors(replace(seen, designs=[W.multiplied_out()] * len(seen.designs)))

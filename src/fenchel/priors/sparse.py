@@ -23,19 +23,20 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from ..linalg.arrays import Array
-from ..linalg.cg import conjugate_gradients
-from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.sparse import SparseCholesky, symmetric_csc
-from .base import EPS, NewtonSystem, Prior, Product
-from .latents import Latents, is_index
-from .predictors import BlockFactor, Blocks, LatentPredictors
-from .setup import checked_design, checked_mean, lay_out
-from .sparse_newton import CheapCurvature
+from ..linalg.design import HOST, Design
+from ..linalg.factorisation import Factorisation
+from ..linalg.sparse import symmetric_csc
+from .base import EPS, Prior, Product
+from .latents import Latents
+from .newton import NewtonSystem, iterated
+from .predictors import BlockFactor, LatentPredictors, Seen
+from .setup import LatentPrior
+from .sparse_newton import SparseCurvature
 from .sparsity import Pattern, constrained
 
 
-class SparsePrecision(Prior):
+class SparsePrecision(LatentPrior):
     """A Gaussian prior given by its sparse precision matrix.
 
     Parameters
@@ -50,6 +51,8 @@ class SparsePrecision(Prior):
     constraints : "sum-to-zero", array or scipy sparse (k, L), optional
         C with C (z - mean) = 0. A precision that is singular (intrinsic: a random walk, an ICAR) is welcome if the
         constraints fix its null space. "sum-to-zero" is one constraint for each connected component of the precision.
+    extra_variance : float, array (N,) or (N, C)
+        As in ``DenseCovariance``.
 
     Examples
     --------
@@ -60,7 +63,13 @@ class SparsePrecision(Prior):
     """
 
     def __init__(
-        self, precision: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, constraints: Any = None
+        self,
+        precision: Any,
+        mean: Any = 0.0,
+        design: Any = None,
+        offset: Any = 0.0,
+        constraints: Any = None,
+        extra_variance: Any = 0.0,
     ) -> None:
         try:
             self.precision = symmetric_csc(precision)
@@ -75,11 +84,7 @@ class SparsePrecision(Prior):
                 else "One constraint for each flat direction: a second-order walk has two, its level and its slope "
                 "(gmrf.rw2 holds both).",
             ) from None
-        L = self.precision.shape[0]
-        W = checked_design("SparsePrecision", design, np.empty(0), L)
-        self.design = None if W is None else sp.csr_array(W)
-        self.mean = checked_mean("SparsePrecision", mean, L)
-        self.offset = offset
+        self.place(HOST, self.precision.shape[0], mean, design, offset, extra_variance)
 
     def reweighted(self, precision: Any) -> SparsePrecision:
         """The same prior with other values in the same pattern: every symbolic analysis is reused."""
@@ -91,24 +96,17 @@ class SparsePrecision(Prior):
         return out
 
     @property
-    def n_rows(self) -> int:
-        return int(self.precision.shape[0] if self.design is None else self.design.shape[0])
-
-    @property
     def like(self) -> Array:
         return self.precision.data
 
     def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> SparsePredictors:
-        L, shape = self.precision.shape[0], (n_observations, n_predictors, coupled)
-        blocks, means, offset = lay_out("SparsePrecision", L, self.n_rows, self.mean, self.offset, shape, None)
-        latents = [SparseLatents(mean, self.factor) for mean in means]
-        default = float(self.mean) if self.mean.ndim == 0 else None
-        return SparsePredictors(blocks, latents, [self.design] * len(latents), offset, default, self.pattern)
+        seen = self.seen(n_observations, n_predictors, lambda b, mean: SparseLatents(mean, self.factor))
+        return SparsePredictors(seen, self.pattern)
 
     @cached_property
     def pattern(self) -> Pattern:
         """The symbolic analysis, made at the first fit and kept for the next."""
-        return Pattern(self.precision, self.design, self.factor, self.constraint)
+        return Pattern(self.precision, self.design.csr(), self.factor, self.constraint)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
@@ -141,35 +139,19 @@ class SparsePrecision(Prior):
 class SparseLatents(Latents):
     """mu and Sigma = Q^-1, which is only ever applied."""
 
-    def __init__(self, mean: np.ndarray, factor: SparseCholesky | ConstrainedCholesky) -> None:
+    def __init__(self, mean: np.ndarray, factor: Factorisation) -> None:
         self.mean, self.factor, self.n = mean, factor, factor.n
 
     def covariance_times(self, v: Array) -> Array:
         return self.factor.solve(v)
 
-    def rows(self, W: Any) -> Any:
-        """W as a csr array, the identity and its rows included."""
-        if W is None or is_index(W):
-            eye = sp.eye_array(self.n, format="csr")
-            return eye if W is None else eye[W]
-        return sp.csr_array(W)
-
 
 class SparsePredictors(LatentPredictors):
     """Predictors of a sparse precision; all blocks share its pattern."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[SparseLatents],
-        designs: Sequence[Any],
-        offset: Array,
-        default_mean: Any,
-        pattern: Pattern,
-    ) -> None:
-        super().__init__(blocks, latents, designs, offset, default_mean)
-        self.pattern = pattern
-        self.W = latents[0].rows(designs[0])
+    def __init__(self, seen: Seen, pattern: Pattern) -> None:
+        super().__init__(seen)
+        self.pattern, self.W = pattern, seen.designs[0].csr()
 
     @property
     def variance(self) -> Array:
@@ -187,14 +169,13 @@ class SparsePredictors(LatentPredictors):
         return self.blocks.join([self.W @ u for u in weights])
 
     def weights_norm(self, weights: list[Array]) -> float:
-        P = self.pattern
-        Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        Q = self.pattern.matrix(self.pattern.q)
         return float(sum(u @ (Q @ u) for u in weights))
 
     def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
         """eps |u| o |Q| |u|: what a solve leaves, u'(Q u - W' alpha), and what u' Q u cancels."""
-        P, total = self.pattern, EPS * quadratic * (EPS * quadratic)  # a power of Python floats raises
-        Q = sp.csc_array((np.abs(P.q), P.indices, P.indptr), shape=P.shape)
+        total = EPS * quadratic * (EPS * quadratic)  # a power of Python floats raises
+        Q = self.pattern.matrix(np.abs(self.pattern.q))
         for u in map(np.abs, self.weights_of(alpha)):
             each = EPS * u * (Q @ u)
             total += float(each @ each)
@@ -207,9 +188,8 @@ class SparsePredictors(LatentPredictors):
         return SparseFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> SparsePredictors:
-        blocks, designs, offset, flat = self.keep_rows(keep)
-        latents = [z for z in self.latents if isinstance(z, SparseLatents)]
-        return SparsePredictors(blocks, latents, designs, offset, self.default_mean, self.pattern.restricted(flat[0]))
+        seen, flat = self.seen.take(keep)
+        return SparsePredictors(seen, self.pattern.restricted(flat[0]))
 
 
 class SparseFactor(BlockFactor):
@@ -222,17 +202,10 @@ class SparseFactor(BlockFactor):
         self.pattern, self.W = predictors.pattern, predictors.W
         self.parts = [self.pattern.factor(part) for part in self.blocks.split(lam)]
         self.log_det = sum(part.log_det - self.pattern.base.log_det for part in self.parts)
-        self._variance: Array | None = None
 
-    @property
+    @cached_property
     def variance(self) -> Array:
-        if self._variance is None:
-            self._variance = self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
-        return self._variance
-
-    @property
-    def cavity(self) -> Array:
-        return 1.0 - self.lam * self.variance
+        return self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
 
     def apply(self, v: Array) -> Array:
         return self.predictors.from_weights(self.weights(v))
@@ -243,8 +216,7 @@ class SparseFactor(BlockFactor):
         return float(parts + len(self.parts) * self.pattern.base.log_det_rounding**2) ** 0.5
 
     def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
-        P, total = self.pattern, 0.0
-        Q = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        total, Q = 0.0, self.pattern.matrix(self.pattern.q)
         for part, u, a in zip(self.parts, weights, self.blocks.split(alpha), strict=True):
             g = Q @ u - self.W.T @ a
             total += abs(float(g @ part.solve(g)))
@@ -255,57 +227,15 @@ class SparseFactor(BlockFactor):
 
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
-        blocks, layout = self.blocks, system.layout
-        diagonal = 0.5 * system.slope**2 * blocks.spread(self.variance, layout) ** 2
-        cheap = CheapCurvature(self, system, diagonal)
-        if system.economical:
-            dtau = cheap.solve(-system.g)
-            plain = system.slack is None and bool((system.spread > 0.0).all())
-            other = dtau if plain else -system.g - cheap.multiply(dtau)  # the mirror looks at it only where it must
-            return self.mirror(system, dtau, other), dtau
-
-        def remainder(z: Array) -> Array:
-            exact = self.hadamard(blocks.gather(system.slope * z, layout))
-            return 0.5 * system.slope * blocks.spread(exact, layout) - diagonal * z
-
-        dtau, Fx, r, _ = conjugate_gradients(cheap.solve, remainder, -system.g, system.accuracy, max_iter=100)
-        return self.mirror(system, dtau, -system.g - r - cheap.multiply(dtau) - Fx), dtau
+        return iterated(self, system, SparseCurvature(self, system))
 
     @contextmanager
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         square = self.variance**2
         yield self.apply, (lambda v: square * v) if economical else self.hadamard
 
-    def hadamard(self, v: Array) -> Array:
-        """(Vt o Vt) v = -d rho(lam + e v)/de at e = 0, by extrapolated differences accurate to 1e-11."""
-        out = []
-        for lam, x, rho in zip(*(self.blocks.split(u) for u in (self.lam, v, self.variance)), strict=True):
-            x = np.where(rho > 0.0, x, 0.0)  # a row that constraints hold fast neither moves nor is moved
-            scale = float(np.abs(x * rho).max())
-            if scale == 0.0:
-                out.append(0.0 * x)
-                continue
-            e = 2e-3 / scale
-
-            def slope(e: float, lam: Array = lam, x: Array = x) -> Array:
-                up, down = (self.pattern.diagonal(self.pattern.factor(lam + s * e * x)) for s in (1.0, -1.0))
-                return (down - up) / (2.0 * e)
-
-            out.append((4.0 * slope(e / 2) - slope(e)) / 3.0)
-        return self.blocks.join(out)
-
     # -- everything else ---------------------------------------------------------------------------
-    def certificate(self, residual: Array, d: Array) -> float:
-        """The cheap form: 1/2 r' S r + 1/2 (sum |d| sqrt(rho S_nn))^2, never below the exact one."""
-        S, V = self.predictors.variance, self.variance
-        with np.errstate(over="ignore", invalid="ignore"):  # far out it may be infinite
-            spread = sum(float(np.square(x.sum())) for x in self.blocks.split(np.abs(d) * np.sqrt(V * S)))
-            return 0.5 * float(np.sum(residual * self.predictors.apply(residual))) + 0.5 * spread
-
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
-        raise NotImplementedError("a sparse prior has no dense covariance to differentiate: use gradient_precision")
-
-    def gradient_precision(self, adjoints: Sequence[Array]) -> list[Any]:
+    def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on the common pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
         columns = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
@@ -313,22 +243,26 @@ class SparseFactor(BlockFactor):
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
             data = 0.5 * (prior - part.inverse_data() - shift[P.indices] * shift[columns])
-            out.append(sp.csc_array((data, P.indices, P.indptr), shape=P.shape))
+            out.append(P.matrix(data))
+        return out
+
+    def design_covariance(self, designs: Sequence[Design]) -> list[sp.csr_array]:
+        out = []
+        for part, design in zip(self.parts, designs, strict=True):
+            W = design.csr()
+            WV = W @ self.pattern.matrix(part.inverse_data())
+            row = np.repeat(np.arange(W.shape[0]), np.diff(W.indptr))
+            out.append(sp.csr_array((np.asarray(WV[row, W.indices]).ravel(), W.indices, W.indptr), shape=W.shape))
         return out
 
     def latent_variance(self) -> Array:
         return self.predictors.columns([part.inverse_diagonal() for part in self.parts])
 
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
-        out = []
-        for part, z, new in zip(self.parts, self.predictors.latents, designs, strict=True):
-            assert isinstance(z, SparseLatents)
-            out.append(self.pattern.quadratic(part, z.rows(new)))
-        return out
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
+        return [self.pattern.quadratic(part, new.csr()) for part, new in zip(self.parts, designs, strict=True)]
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        P, out = self.pattern, []
-        precision = sp.csc_array((P.q, P.indices, P.indptr), shape=P.shape)
+        out, precision = [], self.pattern.matrix(self.pattern.q)
         for part, c in zip(self.parts, cross, strict=True):
             t = precision @ c.T
             out.append(np.sum(c.T * t, axis=0) - np.sum(t * part.solve(t), axis=0))
@@ -336,11 +270,6 @@ class SparseFactor(BlockFactor):
 
     def covariance(self) -> list[Array]:
         return [np.asarray(self.W @ part.solve(self.W.T.toarray())) for part in self.parts]
-
-    def observation_covariance(self) -> Array:
-        n, C = self.blocks.n, self.blocks.n_predictors
-        V = self.covariance()[0].reshape(n, C, n, C)
-        return np.stack([V[i, :, i, :] for i in range(n)])
 
     def sample_blocks(self, size: int, rng: np.random.Generator) -> list[Array]:
         return [np.asarray(self.W @ z).T for z in self.latent_blocks(size, rng)]

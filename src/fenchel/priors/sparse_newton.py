@@ -8,30 +8,31 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.arrays import Array
-from ..linalg.constrained import ConstrainedCholesky
-from ..linalg.sparse import SparseCholesky, SymbolicCholesky, symmetric_csc
-from .base import NewtonSystem
-from .sparsity import Pattern, sparse_factor
+from ..linalg.factorisation import Factorisation, analyse
+from ..linalg.sparse import symmetric_csc
+from .newton import NewtonSystem
+from .sparsity import Pattern
 
 if TYPE_CHECKING:
     from .sparse import SparseFactor
 
 
-class CheapCurvature:
+class SparseCurvature:
     """J^-1 + extra + 1/2 diag(rho^2) + S on the potentials: solved by one more factorisation of the same pattern.
 
     With Jt = (J^-1 + extra + diagonal)^-1 it is Jt - Jt W (Q + W' Jt W)^-1 W' Jt. A softmax couples its classes through
     Jt: then the blocks W' diag(Jt_bc) W stand side by side in one matrix of C L latents, its pattern analysed once.
     """
 
-    def __init__(self, factor: SparseFactor, system: NewtonSystem, diagonal: Array) -> None:
-        self.blocks, self.W, self.predictors = factor.blocks, factor.W, factor.predictors
-        self.signs, self.layout, self.rest = system.signs, system.layout, system.extra + diagonal
+    def __init__(self, factor: SparseFactor, system: NewtonSystem) -> None:
+        self.blocks, self.W, self.system, self.signs = factor.blocks, factor.W, system, system.signs
+        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
+        self.rest = system.extra + self.diagonal
         self.d = system.spread / (1.0 + system.spread * self.rest)
         self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
         P = factor.pattern
         if self.total is None:
-            weight = self.blocks.split(self.blocks.gather(self.signs**2 * self.d, self.layout))
+            weight = self.blocks.split(system.to_predictors(self.signs**2 * self.d))
             self.factors = [P.factor(w) for w in weight]
         elif len(self.blocks.groups) > 1:
             self.factors = [self._coupled(P)]
@@ -39,23 +40,23 @@ class CheapCurvature:
             m, flat = self.blocks.n_predictors, (self.signs * self.d).reshape(-1)
             pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
             Z = pool @ self.W.multiply(flat[:, None]).tocsr()
-            Q = sp.csc_array((P.q + P.T @ self.d.reshape(-1), P.indices, P.indptr), shape=P.shape)
+            Q = P.matrix(P.q + P.T @ self.d.reshape(-1))
             self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
 
-    def _coupled(self, P: Pattern) -> SparseCholesky | ConstrainedCholesky:
+    def _coupled(self, P: Pattern) -> Factorisation:
         signed, C = self.signs * self.d, len(self.blocks.groups)
 
         def block(b: int, c: int) -> Any:
             data = -(P.T @ (signed[:, b] * signed[:, c] / self.total))
             if b == c:
                 data = data + P.q + P.T @ (self.signs[:, b] ** 2 * self.d[:, b])
-            return sp.csc_array((data, P.indices, P.indptr), shape=P.shape)
+            return P.matrix(data)
 
         joint = sp.block_array([[block(b, c) for c in range(C)] for b in range(C)], format="csc")
         return self._held(P, joint, C)
 
     @staticmethod
-    def _held(P: Pattern, joint: Any, copies: int = 1) -> SparseCholesky | ConstrainedCholesky:
+    def _held(P: Pattern, joint: Any, copies: int = 1) -> Factorisation:
         """Factorise under the constraints, reusing the analysis of the last matrix with this pattern."""
         if P.constraint is not None and P.constraint.nodes.size:
             diagonal = joint.diagonal()
@@ -64,8 +65,8 @@ class CheapCurvature:
             joint.setdiag(diagonal)
         joint = symmetric_csc(joint)
         if P.joint is None or not P.joint.same_pattern(joint):
-            P.joint = SymbolicCholesky(joint)
-        base = sparse_factor(P.joint, joint.data)
+            P.joint = analyse(joint)
+        base = P.joint.factor(joint.data)
         return base if P.constraint is None else P.constraint.hold(base, copies)
 
     def _J(self, x: Array) -> Array:
@@ -74,15 +75,10 @@ class CheapCurvature:
 
     def solve(self, r: Array) -> Array:
         Jr = self._J(r)
-        inner = [self.W.T @ x for x in self.blocks.split(self.blocks.gather(self.signs * Jr, self.layout))]
+        inner = [self.W.T @ x for x in self.blocks.split(self.system.to_predictors(self.signs * Jr))]
         if len(self.factors) < len(inner):
             solved = np.split(self.factors[0].solve(np.concatenate(inner)), len(inner))
         else:
             solved = [F.solve(x) for F, x in zip(self.factors, inner, strict=True)]
         back = self.blocks.join([self.W @ u for u in solved])
-        return Jr - self._J(self.signs * self.blocks.spread(back, self.layout))
-
-    def multiply(self, dtau: Array) -> Array:
-        """(S + extra + diagonal) dtau: what is left of the curvature without J^-1."""
-        S = self.predictors.apply(self.blocks.gather(self.signs * dtau, self.layout))
-        return self.signs * self.blocks.spread(S, self.layout) + self.rest * dtau
+        return Jr - self._J(self.signs * self.system.to_potentials(back))

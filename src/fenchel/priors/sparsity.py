@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from ..checks import choice, finite, numeric, problem
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.sparse import SparseCholesky, SymbolicCholesky
+from ..linalg.factorisation import Analysis, Factorisation, analyse
+from ..linalg.sparse import symmetric_csc
 
 _HARMLESS = 1e-3  # pivots above this share of the diagonal: no direction is nearly flat
 _FEW = 64  # rows that are solved for sooner than the inverse is computed on the pattern
@@ -29,7 +30,7 @@ class Constraint:
     shift: float
     kappa: float
 
-    def hold(self, base: SparseCholesky, copies: int = 1) -> ConstrainedCholesky:
+    def hold(self, base: Factorisation, copies: int = 1) -> ConstrainedCholesky:
         """The factor under the constraints; ``copies`` of the latents side by side for a softmax."""
         E = np.zeros((self.C.shape[1], self.nodes.size))
         E[self.nodes, np.arange(self.nodes.size)] = 1.0
@@ -40,7 +41,7 @@ class Constraint:
         return ConstrainedCholesky(base, U, K, k)
 
 
-def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseCholesky | ConstrainedCholesky]:
+def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisation]:
     """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
     if constraints is None:
         return None, solid(Q)
@@ -54,10 +55,10 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, SparseChol
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
         try:
-            factor = held.hold(SparseCholesky(base))
+            factor = held.hold(factorised(symmetric_csc(base)))
         except (NotPositiveDefinite, np.linalg.LinAlgError):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
-        if not factor.proper or is_singular(Q, factor, factor.base.smallest_pivot):
+        if not factor.proper or is_singular(Q, factor):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
         return held, factor
 
@@ -69,21 +70,26 @@ def _telling(C: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
 
 
-def solid(Q: Any) -> SparseCholesky:
+def factorised(Q: Any) -> Factorisation:
+    """The factor of a canonical csc array, analysed for it alone."""
+    return analyse(Q).factor(Q.data)
+
+
+def solid(Q: Any) -> Factorisation:
     """The factor of a precision that is not singular to rounding; an intrinsic one may factorise by luck."""
-    factor = SparseCholesky(Q)
-    if is_singular(Q, factor, factor.smallest_pivot):
+    factor = factorised(Q)
+    if is_singular(Q, factor):
         raise NotPositiveDefinite("it is singular to rounding")
     return factor
 
 
-def is_singular(Q: Any, factor: SparseCholesky | ConstrainedCholesky, smallest_pivot: float) -> bool:
+def is_singular(Q: Any, factor: Factorisation) -> bool:
     """Whether some x, within the constraints, has x' Q x below the rounding of its own terms.
 
     Inverse iteration finds it. A pivot of a singular matrix may come out far above zero by rounding, and where depends
     on the scale of Q; this does not. A matrix without small pivots is spared the solves.
     """
-    if smallest_pivot > _HARMLESS:
+    if factor.smallest_pivot > _HARMLESS:
         return False
     x = np.random.default_rng(0).standard_normal(Q.shape[0])
     for _ in range(2):
@@ -116,14 +122,10 @@ def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
 class Pattern:
     """The union of the patterns of Q and W'W, and the map T from lam to entries."""
 
-    joint: SymbolicCholesky | None = None  # of a softmax's classes together, made when first needed
+    joint: Analysis | None = None  # of a softmax's classes together, made when first needed
 
-    def __init__(
-        self, Q: Any, W: Any, factor: SparseCholesky | ConstrainedCholesky, constraint: Constraint | None
-    ) -> None:
+    def __init__(self, Q: Any, W: Any, factor: Factorisation, constraint: Constraint | None) -> None:
         self.constraint = constraint
-        L = Q.shape[0]
-        W = sp.eye_array(L, format="csr") if W is None else sp.csr_array(W)
         self.n_rows, self.W = W.shape[0], W
         ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
@@ -132,7 +134,7 @@ class Pattern:
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
             self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
         else:
-            self.symbolic, self.q = SymbolicCholesky(union), self.entries(Q)
+            self.symbolic, self.q = analyse(union), self.entries(Q)
             self.base = self._made(self.q)
         self.T = self.products(W)[0]
 
@@ -166,6 +168,10 @@ class Pattern:
         out[self._places(coo.row, coo.col)] = coo.data
         return out
 
+    def matrix(self, data: np.ndarray) -> sp.csc_array:
+        """The matrix with these values on the pattern."""
+        return sp.csc_array((data, self.indices, self.indptr), shape=self.shape)
+
     def reweighted(self, Q: Any) -> Pattern:
         """The same pattern with other values of Q. Raises NotPositiveDefinite."""
         out = object.__new__(Pattern)
@@ -181,23 +187,23 @@ class Pattern:
         out.__dict__ = {**self.__dict__, **changed}
         return out
 
-    def factor(self, weight: np.ndarray) -> SparseCholesky | ConstrainedCholesky:
+    def factor(self, weight: np.ndarray) -> Factorisation:
         """Q + W' diag(weight) W, under the constraints."""
         return self._made(self.q + self.T @ weight)
 
-    def _made(self, data: np.ndarray) -> SparseCholesky | ConstrainedCholesky:
+    def _made(self, data: np.ndarray) -> Factorisation:
         if self.constraint is None:
-            return sparse_factor(self.symbolic, data)
+            return self.symbolic.factor(data)
         data = data.copy()
         nodes = self.constraint.nodes
         data[self._places(nodes, nodes)] += self.constraint.shift
-        return self.constraint.hold(sparse_factor(self.symbolic, data))
+        return self.constraint.hold(self.symbolic.factor(data))
 
-    def diagonal(self, factor: SparseCholesky | ConstrainedCholesky) -> np.ndarray:
+    def diagonal(self, factor: Factorisation) -> np.ndarray:
         """diag(W V W') from the selected inverse."""
-        return _selected(factor, self.W, self.T)
+        return factor.row_variances(self.W, self.T)
 
-    def quadratic(self, factor: SparseCholesky | ConstrainedCholesky, W: Any) -> np.ndarray:
+    def quadratic(self, factor: Factorisation, W: Any) -> np.ndarray:
         """diag(W V W') of any rows: from the selected inverse where they are many and it holds their entries.
 
         Then the time grows with the rows; a solve for each takes as long as there are latents.
@@ -210,30 +216,17 @@ class Pattern:
         for a in range(0, W.shape[0], step):
             some = W[a : a + step]
             T, whole = self.products(some)
-            out[a : a + step] = _selected(factor, some, T)
+            out[a : a + step] = factor.row_variances(some, T)
             solved.append(a + np.flatnonzero(~whole))
         rest = np.concatenate(solved)
         out[rest] = row_quadratic(factor, W[rest])
         return out
 
 
-def _selected(factor: SparseCholesky | ConstrainedCholesky, W: Any, T: Any) -> np.ndarray:
-    if isinstance(factor, ConstrainedCholesky):
-        return factor.row_variances(W, T)
-    return np.asarray(T.T @ factor.inverse_data())
-
-
-def row_quadratic(factor: SparseCholesky | ConstrainedCholesky, W: Any, step: int = 256) -> np.ndarray:
+def row_quadratic(factor: Factorisation, W: Any, step: int = 256) -> np.ndarray:
     """diag(W A^-1 W') for any rows W, by solves with a few hundred right-hand sides at a time."""
     out = np.empty(W.shape[0])
     for i in range(0, W.shape[0], step):
         right = W[i : i + step].toarray().T
         out[i : i + step] = np.sum(right * factor.solve(right), axis=0)
     return out
-
-
-def sparse_factor(symbolic: SymbolicCholesky, data: np.ndarray) -> SparseCholesky:
-    """A factor from values in a pattern already analysed."""
-    out = object.__new__(SparseCholesky)
-    out.symbolic = symbolic
-    return out.refactor_data(data)

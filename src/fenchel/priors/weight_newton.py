@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..linalg import dense, rows
+from ..linalg import dense
 from ..linalg.arrays import Array, namespace
-from .base import NewtonSystem
+from ..linalg.matrices import array_design
+from .newton import NewtonSystem
 
 if TYPE_CHECKING:
     from .weightspace import WeightsFactor
@@ -51,9 +52,9 @@ class Woodbury:
 
     def __init__(self, factor: WeightsFactor, system: NewtonSystem) -> None:
         self.blocks, self.features = factor.blocks, factor.predictors.features
-        self.signs, self.layout = system.signs, system.layout
+        self.system, self.signs = system, system.signs
         xp = namespace(system.g)
-        self.diagonal = 0.5 * system.slope**2 * self.blocks.spread(factor.variance, self.layout) ** 2
+        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
         self.rest = -self.diagonal
         self.left_out = self._left_out(factor, system)
         self.d = system.spread / (1.0 + system.spread * (system.extra + self.diagonal))
@@ -61,12 +62,12 @@ class Woodbury:
         signed = self.signs * self.d
         weight = self.signs * signed
         if total is None or len(self.features) == 1:
-            parts = self.blocks.split(self.blocks.gather(weight, self.layout))
+            parts = self.blocks.split(system.to_predictors(weight))
             grams = [X.gram(w) for X, w in zip(self.features, parts, strict=True)]
             if total is not None:
-                X = self.features[0]
-                Z = X.summed(xp.reshape(signed, (-1,)), self.blocks.n)
-                grams = [grams[0] - rows.gram(Z, 1.0 / total)]
+                Z = self.features[0].toarray() * xp.reshape(signed, (-1,))[:, None]
+                Z = xp.sum(xp.reshape(Z, (self.blocks.n, -1, Z.shape[1])), axis=1)  # the rows of each observation
+                grams = [grams[0] - array_design(Z).gram(1.0 / total)]
         else:
             grams = [self._coupled_gram(signed, weight, total)]
         self.factors = [dense.cholesky(H + xp.eye(H.shape[0], dtype=xp.float64, **on_device(H))) for H in grams]
@@ -84,7 +85,7 @@ class Woodbury:
             choices.append(share.shape[1] * share * (1.0 - share / total))
         found = []
         for D in choices:
-            D = factor.blocks.gather(system.slope**2 * D, system.layout)
+            D = system.to_predictors(system.slope**2 * D)
             ratio = D * factor.variance / xp.where(lam > 0.0, lam, xp.ones_like(lam))
             none = xp.zeros_like(lam)
             found.append(xp.where(lam > 0.0, ratio, xp.where(D > 0.0, none + xp.inf, none)))
@@ -114,7 +115,7 @@ class Woodbury:
         """x and S x."""
         xp = namespace(r)
         Jr = self._J(r)
-        parts = self.blocks.split(self.blocks.gather(self.signs * Jr, self.layout))
+        parts = self.blocks.split(self.system.to_predictors(self.signs * Jr))
         inner = [X.adjoint(x) for X, x in zip(self.features, parts, strict=True)]
         if len(self.factors) < len(inner):
             u = dense.solve_cholesky(self.factors[0], xp.concat(inner))
@@ -123,5 +124,5 @@ class Woodbury:
         else:
             solved = [dense.solve_cholesky(F, x) for F, x in zip(self.factors, inner, strict=True)]
         back = self.blocks.join([X.times(u) for X, u in zip(self.features, solved, strict=True)])
-        image = self.signs * self.blocks.spread(back, self.layout)  # X' x = H^-1 X' Jt r
+        image = self.signs * self.system.to_potentials(back)  # X' x = H^-1 X' Jt r
         return Jr - self._J(image), image

@@ -21,13 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg import dense, orthogonal, rows
+from ..linalg import dense, orthogonal
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
-from .base import EPS, NewtonSystem
-from .latents import Latents, is_index
-from .predictors import BlockFactor, Blocks, LatentPredictors
-from .tall import Tall
+from ..linalg.design import Design, Scaled
+from ..linalg.matrices import array_design
+from .base import EPS, Predictors
+from .newton import NewtonSystem
+from .predictors import BlockFactor, LatentPredictors, Seen
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
@@ -38,9 +39,9 @@ _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's sys
 class WeightFactor:
     """A = I + X' Lam X = L L' of one block."""
 
-    def __init__(self, X: Tall, lam: Array) -> None:
+    def __init__(self, X: Scaled, lam: Array) -> None:
         self.X, self.lam = X, lam
-        self.WLW = rows.gram(X.W, lam)  # before its columns are scaled
+        self.WLW = X.base.gram(lam)  # before its columns are scaled
         A = X.both_scaled(self.WLW)
         xp = namespace(A)
         A = A + xp.eye(A.shape[0], dtype=xp.float64, **on_device(A))
@@ -56,7 +57,6 @@ class WeightFactor:
             if lost:
                 self._root_by_rows()
         self.log_det = dense.log_det(self.L)
-        self._U: Array | None = None
 
     def _root_by_rows(self) -> bool:
         """L without forming A, if X is small and on the host."""
@@ -66,14 +66,11 @@ class WeightFactor:
         self.L, self.by_rows = orthogonal.root_by_rows(self.X.times(np.eye(L)), self.lam), True
         return True
 
-    @property
+    @cached_property
     def U(self) -> Array:
         """L^-T, so that A^-1 = U U'."""
-        if self._U is None:
-            xp = namespace(self.L)
-            eye = xp.eye(self.L.shape[0], dtype=xp.float64, **on_device(self.L))
-            self._U = dense.solve_lower(self.L, eye, transposed=True)
-        return self._U
+        eye = namespace(self.L).eye(self.L.shape[0], dtype=namespace(self.L).float64, **on_device(self.L))
+        return dense.solve_lower(self.L, eye, transposed=True)
 
     def log_det_rounding(self) -> float:
         """eps |diag(A^-1) o diag(A)|; its root, entry by entry, where A was not formed."""
@@ -102,23 +99,15 @@ class WeightFactor:
 class WeightPredictors(LatentPredictors):
     """Predictors whose blocks are N x L features."""
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        latents: Sequence[Latents],
-        designs: Sequence[Any],
-        offset: Array,
-        default_mean: Any = None,
-        features: Sequence[Tall] | None = None,
-    ) -> None:
-        super().__init__(blocks, latents, designs, offset, default_mean)
+    def __init__(self, seen: Seen, features: Sequence[Scaled] | None = None) -> None:
+        super().__init__(seen)
         if features is None:
-            made: dict[tuple[int, int], Tall] = {}
+            made: dict[tuple[int, int], Scaled] = {}
             features = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 key = (id(z), id(W))
                 if key not in made:
-                    made[key] = Tall.whitened(z, W)
+                    made[key] = z.whiten(W)
                 features.append(made[key])
         self.features = list(features)
         self._seen: tuple[Any, list[Array]] = (None, [])
@@ -140,15 +129,18 @@ class WeightPredictors(LatentPredictors):
         return self._seen[1]
 
     def apply(self, alpha: Array) -> Array:
-        return self.apply_from(self, alpha)
+        return self.from_weights(self.weights_of(alpha))
 
-    def apply_from(self, others: WeightPredictors, alpha: Array) -> Array:
+    def apply_from(self, others: Predictors, alpha: Array) -> Array:
         """X X_others' alpha: the covariance of these rows with others, times alpha."""
-        pairs = zip(self.features, others.weights_of(alpha), strict=True)
-        return self.blocks.join([X.times(u) for X, u in pairs])
+        assert isinstance(others, WeightPredictors)
+        return self.from_weights(others.weights_of(alpha))
 
     def from_weights(self, weights: list[Array]) -> Array:
         return self.blocks.join([X.times(u) for X, u in zip(self.features, weights, strict=True)])
+
+    def weights_norm(self, weights: list[Array]) -> float:
+        return float(sum(namespace(u).sum(u * u) for u in weights))
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         return self.weights_norm(self.weights_of(alpha))  # no cancellation under a wide prior
@@ -173,13 +165,12 @@ class WeightPredictors(LatentPredictors):
         return WeightsFactor(self, lam)
 
     def restrict(self, keep: np.ndarray) -> WeightPredictors:
-        blocks, designs, offset, flat = self.keep_rows(keep)
-        made: dict[int, Tall] = {}
-        for X, W, few, index in zip(self.features, self.designs, designs, flat, strict=True):
+        seen, flat = self.seen.take(keep)
+        made: dict[int, Scaled] = {}
+        for X, W, few, index in zip(self.features, self.designs, seen.designs, flat, strict=True):
             if id(X) not in made:
-                made[id(X)] = Tall(few, X.scale) if X.W is W else X.take(index)
-        features = [made[id(X)] for X in self.features]
-        return WeightPredictors(blocks, self.latents, designs, offset, self.default_mean, features)
+                made[id(X)] = Scaled(few, X.scale) if X.base is W else X.take(index)
+        return WeightPredictors(seen, [made[id(X)] for X in self.features])
 
 
 class WeightsFactor(BlockFactor):
@@ -193,17 +184,10 @@ class WeightsFactor(BlockFactor):
             WeightFactor(X, part) for X, part in zip(predictors.features, self.blocks.split(lam), strict=True)
         ]
         self.log_det = sum(part.log_det for part in self.parts)
-        self._variance: Array | None = None
 
-    @property
+    @cached_property
     def variance(self) -> Array:
-        if self._variance is None:
-            self._variance = self.blocks.join([part.variance() for part in self.parts])
-        return self._variance
-
-    @property
-    def cavity(self) -> Array:
-        return 1.0 - self.lam * self.variance
+        return self.blocks.join([part.variance() for part in self.parts])
 
     @property
     def log_det_rounding(self) -> float:
@@ -227,31 +211,25 @@ class WeightsFactor(BlockFactor):
     # -- Newton ------------------------------------------------------------------------------------
     def direction(self, system: NewtonSystem) -> tuple[Array, Array]:
         """By conjugate gradients, or by the preconditioner alone where what it leaves out is below the accuracy."""
-        blocks, layout, xp = self.blocks, system.layout, namespace(system.g)
-        live = bool(xp.all(system.spread > 0.0))
-        P: OwnFactor | Woodbury | None = None
-        if live and system.slack is None and system.spread.shape == self.lam.shape:
-            P = OwnFactor(self, system)
+        plain, same = system.plain, system.spread.shape == self.lam.shape
+        P: OwnFactor | Woodbury | None = OwnFactor(self, system) if plain and same else None
         if P is None or not P.left_out < _NEAR:
             P = Woodbury(self, system)
         if P.left_out <= system.accuracy:
             dtau, S_dtau = P.solve(-system.g)
-            if live and system.slack is None:
-                return dtau / system.spread, dtau
-            return self.mirror(system, dtau, -system.g - (system.extra + P.diagonal) * dtau - S_dtau), dtau
-
-        def remainder(z: Array) -> Array:
-            exact = self.hadamard(blocks.gather(system.slope * z, layout))
-            return 0.5 * system.slope * blocks.spread(exact, layout) + P.rest * z
-
-        dtau, Fx, r, _ = conjugate_gradients(
-            lambda b: P.solve(b)[0], remainder, -system.g, system.accuracy, max_iter=200
-        )
-        if live and system.slack is None:
+            left = Fx = 0.0
+        else:
+            dtau, Fx, left, _ = conjugate_gradients(
+                lambda b: P.solve(b)[0],
+                lambda z: system.bend(self, z) + P.rest * z,
+                -system.g,
+                system.accuracy,
+                max_iter=200,
+            )
+            S_dtau = None if plain else system.curvature(self, dtau, products=False)
+        if plain:
             return dtau / system.spread, dtau
-        S_part = self.predictors.apply(blocks.gather(system.signs * dtau, layout))
-        S_part = system.signs * blocks.spread(S_part, layout)
-        return self.mirror(system, dtau, -system.g - r - (system.extra + P.diagonal) * dtau - S_part - Fx), dtau
+        return system.mirror(dtau, -system.g - left - (system.extra + P.diagonal) * dtau - S_dtau - Fx), dtau
 
     @property
     def nearly_uncoupled(self) -> bool:
@@ -270,18 +248,17 @@ class WeightsFactor(BlockFactor):
             total += 0.5 * float(xp.sum(part.X.adjoint(r) ** 2)) + 0.5 * float(xp.sum(half * half))
         return total
 
-    def gradient_covariance(self, adjoints: Sequence[Array]) -> list[Array]:
+    def covariance_adjoint(self, adjoints: Sequence[Array]) -> list[Array]:
         out, predictors = [], self.predictors
         for part, z, W, a in zip(self.parts, predictors.latents, predictors.designs, adjoints, strict=True):
-            if part.X.W is W:
-                WLW = part.WLW
-            elif W is None or is_index(W):
-                WLW = z.pull_back(W, dense.diagonal_matrix(part.lam))
-            else:
-                WLW = rows.gram(W, part.lam)
+            WLW = part.WLW if part.X.base is W else W.gram(part.lam)
             half = (WLW @ z.root if z.root.ndim == 2 else WLW * z.root[None, :]) @ part.U
             out.append(0.5 * (a[:, None] * a[None, :] - (WLW - half @ half.T)))
         return out
+
+    def design_covariance(self, designs: Sequence[Design]) -> list[Array]:
+        halves = [z.color(part.U) for part, z in zip(self.parts, self.predictors.latents, strict=True)]
+        return [W.times(RU) @ RU.T for W, RU in zip(designs, halves, strict=True)]
 
     def latent_variance(self) -> Array:
         out = []
@@ -298,12 +275,12 @@ class WeightsFactor(BlockFactor):
         taken = []
         for part, z, c in zip(self.parts, self.predictors.latents, cross, strict=True):
             X = z.whiten_cross(c)
-            taken.append(namespace(X).sum(X * X, axis=1) - rows.row_squares(X, part.U))
+            taken.append(namespace(X).sum(X * X, axis=1) - array_design(X).row_squares(part.U))
         return taken
 
-    def variance_blocks(self, designs: Sequence[Any]) -> list[Array]:
+    def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
         triples = zip(self.parts, self.predictors.latents, designs, strict=True)
-        return [Tall.whitened(z, new).row_squares(part.U) for part, z, new in triples]
+        return [z.whiten(new).row_squares(part.U) for part, z, new in triples]
 
     def observation_covariance(self) -> Array:
         part, C = self.parts[0], self.blocks.n_predictors

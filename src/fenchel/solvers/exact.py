@@ -18,6 +18,7 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..primal import PrimalPoint, from_marginals
 from ..priors.base import Factor
+from ..priors.capabilities import HasFewWeights, HasWeights, SolvesForWeights, weights_of
 from ..priors.coupled import Step, coupled_direction
 from ..problem import Point, Problem
 from .base import Outcome, Solver, Stopping, no_start, relative
@@ -84,7 +85,7 @@ class CoupledNewton(Solver):
         The slopes at h are no start there: many rows multiply what they miss of X' beta, and h is lost. The step solves
         for the weights, and is Newton's but for O(rho).
         """
-        if not hasattr(problem.predictors, "n_weights"):
+        if not isinstance(problem.predictors, HasFewWeights):
             return None
         h = start[:, :1]
         loss = problem.loss(h, namespace(start).exp(start[:, 1:]))
@@ -100,9 +101,11 @@ class CoupledNewton(Solver):
     def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float) -> PrimalPoint:
         """The point with the natural parameters (b, lam) of its sites: beta = lam m - b."""
         site = b - lam * problem.mt
-        weights = factor.weights(site)
-        rise = factor.apply(site) if weights is None else problem.predictors.from_weights(weights)
-        weights = None if weights is None else [-u for u in weights]
+        weights, rise = None, None
+        if isinstance(factor, SolvesForWeights) and isinstance(problem.predictors, HasWeights):
+            found = factor.weights(site)
+            weights, rise = [-u for u in found], problem.predictors.from_weights(found)
+        rise = factor.apply(site) if rise is None else rise
         return PrimalPoint(problem, lam * (problem.mt + rise) - b, lam, enough, factor, weights)
 
     def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
@@ -162,7 +165,7 @@ class CoupledNewton(Solver):
 
     def search(self, problem: Problem, point: PrimalPoint, newton: Step) -> tuple[PrimalPoint, float] | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
-        t, pulled = 1.0, problem.predictors.weights_of(newton.dbeta)
+        t, pulled = 1.0, weights_of(problem.predictors, newton.dbeta)
         by_gap = not newton.slope > _ROUNDING * max(1.0, abs(point.elbo))
         while t >= _SHORTEST:
             trial = moved(problem, point, newton, t, pulled)
@@ -201,7 +204,7 @@ class CoupledNewton(Solver):
         """
         step, n = newton_step(point, _CAREFUL, economical=False), 0
         while step is not None and n < _SETTLING:
-            trial = moved(problem, point, step, 1.0, problem.predictors.weights_of(step.dbeta))
+            trial = moved(problem, point, step, 1.0, weights_of(problem.predictors, step.dbeta))
             ahead = newton_step(trial, _CAREFUL, economical=False) if np.isfinite(trial.elbo) else None
             if ahead is None or not 0.0 <= ahead.slope < 0.5 * step.slope:
                 break

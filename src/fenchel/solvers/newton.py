@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import NewtonSystem
+from ..priors.capabilities import HasFewWeights
 from ..problem import Point, Problem
 from .base import Outcome, Solver, Stopping, relative
 from .thinned import is_tall, refined, start_of, thinned
@@ -60,7 +61,8 @@ class MirrorNewton(Solver):
 
     def thinned_start(self, problem: Problem) -> Array | None:
         """From the fit of fewer rows, good to a fraction of what their fewness costs anyway; None if that fails."""
-        few, predictors = thinned(problem), cast(Any, problem.predictors)
+        few, predictors = thinned(problem), problem.predictors
+        assert isinstance(predictors, HasFewWeights)
         rough = Stopping(0.1 * predictors.n_weights / problem.active.size, 30)
         found = self.solve(few, None, rough)
         return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None

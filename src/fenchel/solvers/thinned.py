@@ -10,12 +10,12 @@ and likelihood are balanced as they are in the whole. A sample that is tall itse
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import asarray_index
+from ..priors.capabilities import HasFewWeights
 from ..problem import Problem
 
 SHARE = 16  # one row in so many
@@ -36,8 +36,12 @@ def sample(n: int) -> np.ndarray:
 
 def is_tall(problem: Problem) -> bool:
     """Whether the problem is worth a sample of its rows first."""
-    width = getattr(problem.predictors, "n_weights", None)
-    return width is not None and is_enough(problem.active.size, width)
+    few = problem.predictors
+    return (
+        problem.active.size >= _ROWS
+        and isinstance(few, HasFewWeights)
+        and is_enough(problem.active.size, few.n_weights)
+    )
 
 
 def thinned(problem: Problem) -> Problem:
@@ -56,7 +60,8 @@ def thinned(problem: Problem) -> Problem:
 
 def start_of(problem: Problem, few: Problem, alpha: Array) -> Array:
     """s (N, P) of all rows where the mean of q is the one that ``alpha`` gives the few."""
-    predictors: Any = problem.predictors
+    predictors = problem.predictors
+    assert isinstance(predictors, HasFewWeights)
     h = problem.mt - predictors.apply_from(few.predictors, alpha)
     return problem.likelihood.signs(problem.rows) * problem.likelihood.spread_out(h)
 

@@ -17,7 +17,9 @@ from ...checks import count
 from ...checks import problem as refusal
 from ...linalg.arrays import Array
 from ...posterior import Posterior
+from ...priors.adjoint import PriorAdjoint
 from ...priors.base import NewRows
+from ...priors.prediction import assembled
 from ...priors.predictors import Blocks, LatentPredictors
 from .geometry import Geometry
 
@@ -55,8 +57,7 @@ class ExplicitPosterior(Posterior):
 
     def _seen(self, parts: list[np.ndarray]) -> list[np.ndarray]:
         """W x of each block, for x (L,) or (L, k)."""
-        rows = zip(self._everyone.latents, self._everyone.designs, parts, strict=True)
-        return [np.asarray(z.multiply(W, part)) for z, W, part in rows]
+        return [np.asarray(W.times(part)) for W, part in zip(self._everyone.designs, parts, strict=True)]
 
     @cached_property
     def _marginals(self) -> tuple[Array, Array]:
@@ -72,23 +73,19 @@ class ExplicitPosterior(Posterior):
     def latent_variance(self) -> Array:
         return self._everyone.columns([np.sum(G**2, axis=1) for G in self._G])
 
-    def predict(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
-    ) -> tuple[Array, Array]:
-        new = NewRows(design, cross, variance, mean, offset)
+    def _predict(self, new: NewRows) -> tuple[Array, Array | None]:
         rows, m = self._everyone.new_rows(new)
         means, spreads = [], []
-        for b, (z, row) in enumerate(zip(self._everyone.latents, rows, strict=True)):
-            if design is not None:
-                means.append(z.multiply(row, self._means[b]))
-                spreads.append(np.sum(np.asarray(z.multiply(row, self._G[b])) ** 2, axis=1))
+        for b, row in enumerate(rows):
+            if new.design is not None:
+                means.append(row.times(self._means[b]))
+                spreads.append(np.sum(np.asarray(row.times(self._G[b])) ** 2, axis=1))
             else:
                 X = self._white(b, row)
                 means.append(X @ self._u[b] - row @ self._shift[b])
                 spreads.append(np.sum(X**2, axis=1) - np.sum((X @ self._U[b]) ** 2, axis=1))
         blocks = Blocks(m, self._everyone.blocks.groups)
-        h, rho = self._everyone.assemble(new, blocks.join(means), blocks.join(spreads))
-        return self._shaped(h), self._shaped(rho)
+        return assembled(self._everyone, new, blocks.join(means), None if new.mean_only else blocks.join(spreads))
 
     def _white(self, b: int, cross: np.ndarray) -> np.ndarray:
         """X* with X* u what the latents say of eta*, from Cov(eta*, z) (M, L)."""
@@ -138,14 +135,10 @@ class ExplicitPosterior(Posterior):
         v = rho / remainder
         return h + self._alpha * v, v
 
-    def gradient_covariance(self) -> list[Array]:
-        raise _no_gradient()
-
-    def gradient_precision(self) -> list[Any]:
-        raise _no_gradient()
-
-
-def _no_gradient() -> ValueError:
-    return refusal(
-        "posterior", "the evidence gradient was asked of a baseline", "a fit by infer()", "The envelope needs the dual."
-    )
+    def adjoint(self) -> PriorAdjoint:
+        raise refusal(
+            "posterior",
+            "the evidence gradient was asked of a baseline",
+            "a fit by infer()",
+            "The envelope needs the dual.",
+        )

@@ -13,6 +13,7 @@ from ...linalg.arrays import is_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
 from ...priors.latents import Latents
 from ...priors.predictors import LatentPredictors
+from ...priors.sparse import SparseLatents
 from ...problem import Problem
 
 LARGEST = 6000  # latents of a block: Sigma alone then fills 288 MB
@@ -36,6 +37,8 @@ class Geometry:
         predictors = problem.predictors
         if not isinstance(predictors, LatentPredictors):
             raise refusal(where, f"the prior is a {type(problem.prior).__name__}", "one with latents z")
+        if np.any(predictors.extra_variance):
+            raise refusal(where, "the prior has an extra variance", "one whose latents explain all of eta")
         self.problem, self.predictors, self.blocks, self.where = problem, predictors, predictors.blocks, where
         roots: dict[int, np.ndarray] = {}
         self.R = []
@@ -47,7 +50,7 @@ class Geometry:
         self.X = []
         for z, W, R in zip(predictors.latents, predictors.designs, self.R, strict=True):
             if (id(z), id(W)) not in rows:
-                rows[id(z), id(W)] = np.ascontiguousarray(z.multiply(W, R))
+                rows[id(z), id(W)] = np.ascontiguousarray(W.times(R))
             self.X.append(rows[id(z), id(W)])
         self.sizes = [R.shape[1] for R in self.R]
 
@@ -100,7 +103,7 @@ def _invertible(R: np.ndarray) -> bool:
 def _root(z: Latents, where: str) -> np.ndarray:
     if z.n > LARGEST:
         raise refusal(where, f"the prior has {z.n} latents", f"at most {LARGEST}: this method needs Sigma dense")
-    if hasattr(z, "factor"):  # a sparse precision
+    if isinstance(z, SparseLatents):
         return np.asarray(semidefinite_root(z.covariance_times(np.eye(z.n))))
     R = np.asarray(z.root)
     return np.diag(R) if R.ndim == 1 else R

@@ -21,7 +21,6 @@ from ...checks import problem as refusal
 from ...inference import infer
 from ...likelihoods.base import Likelihood
 from ...priors.base import Prior
-from ...priors.latents import is_index
 from ...problem import Point, Problem
 from ...solvers.base import Callback, Outcome, Solver, Stopping
 from ...solvers.solution import Solution
@@ -118,10 +117,12 @@ class Primal(Solver):
             return [FullFactor(X) for X in geometry.X]
         geometry.need_proper("a covariance of z with few entries")
         parts: list[Part] = []
-        for b, (z, W) in enumerate(zip(geometry.predictors.latents, geometry.predictors.designs, strict=True)):
-            all_rows = W is None or (is_index(W) and np.array_equal(W, np.arange(z.n)))
-            rows = None if all_rows else np.asarray(z.multiply(W, np.eye(z.n)))
-            parts.append(BandFactor(rows, geometry.precision(b), geometry.R[b], int(self.covariance)))
+        for b, W in enumerate(geometry.predictors.designs):
+            rows = np.asarray(W.toarray())
+            all_rows = np.array_equal(rows, np.eye(rows.shape[1]))
+            parts.append(
+                BandFactor(None if all_rows else rows, geometry.precision(b), geometry.R[b], int(self.covariance))
+            )
         return parts
 
 

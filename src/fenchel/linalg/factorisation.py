@@ -1,0 +1,74 @@
+"""What a sparse backend is: a pattern analysed once, and factorisations of matrices that have it.
+
+    analyse      A -> order and structure of its factor            Analysis
+    factor       values on that pattern -> log|A|                  Analysis.factor
+    solve        A^-1 b, draws of N(0, A^-1)                       Factorisation.solve, sample
+    inverse      A^-1 on the pattern, diag(W A^-1 W')              Factorisation.inverse_data, row_variances
+    tangent      how diag(W A^-1 W') changes with the values       ``priors.base.Factor.hadamard``, from the above
+
+``sparse.py`` is the backend, ``constrained.py`` answers the same under linear constraints. Another one (CHOLMOD, a
+device) stands in by giving an ``Analysis`` in ``analyse``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+
+class Factorisation(Protocol):
+    """A = L L' of a sparse symmetric positive definite matrix, or the covariance it becomes under constraints."""
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def log_det(self) -> float: ...
+
+    @property
+    def log_det_rounding(self) -> float:
+        """What rounding did to log|A|, as a root mean square."""
+
+    @property
+    def smallest_pivot(self) -> float:
+        """min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by."""
+
+    @property
+    def symbolic(self) -> Analysis: ...
+
+    def solve(self, b: Any) -> np.ndarray:
+        """A^-1 b for b (n,) or (n, k)."""
+
+    def sample(self, noise: Any) -> np.ndarray:
+        """Draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
+
+    def inverse_data(self) -> np.ndarray:
+        """A^-1 on the pattern, in the order of its entries."""
+
+    def inverse_diagonal(self) -> np.ndarray:
+        """diag(A^-1) (n,)."""
+
+    def row_variances(self, W: Any, T: Any) -> np.ndarray:
+        """diag(W A^-1 W'); T maps weights of the rows to the entries of W' diag(.) W on the pattern."""
+
+
+class Analysis(Protocol):
+    """What depends on the pattern of a csc array alone."""
+
+    n: int
+    indptr: np.ndarray
+    indices: np.ndarray
+
+    def same_pattern(self, A: Any) -> bool:
+        """Whether A, a canonical csc array, has this pattern."""
+
+    def factor(self, data: np.ndarray) -> Factorisation:
+        """The factor of a matrix by its values on the pattern, taken as symmetric. Raises NotPositiveDefinite."""
+
+
+def analyse(A: Any) -> Analysis:
+    """The analysis of A, a symmetric csc array with both triangles: where the backend is chosen."""
+    from .sparse import SymbolicCholesky
+
+    return SymbolicCholesky(A)

@@ -1,0 +1,236 @@
+"""Designs that are matrices: dense in numpy, dense in another array library (on a device, say), or scipy sparse.
+
+Dense rows on the host and sparse ones also answer for [W, 1], the matrix with a column of ones, in the same pass: what
+``standardized.py`` is made of.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import finite, numeric
+from . import rows as passes
+from .arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .dense import asarray_index
+from .design import HOST, Design
+
+_LARGE = 1 << 22  # entries of a block where the library has its own ways
+
+_CANCELS = 1e-6  # of the squares added up: a form below this has lost too many digits to the cross terms
+
+
+def as_design(W: Any, like: Array | None = None, where: str = "design", name: str = "design") -> Design:
+    """What a user gives as W, checked to be finite, beside ``like``; without it, where W itself lives."""
+    if isinstance(W, Design):
+        for values in W.entries():
+            finite(where, name, values)
+        elsewhere = like is not None and is_numpy(W.like) and not is_numpy(like)
+        return Device(asarray(W.toarray(), like)) if elsewhere else W
+    host = namespace(W) is np
+    like = (HOST if host else W) if like is None else like
+    if is_sparse(W):
+        X = sp.csr_array(W).astype(np.float64, copy=False)
+        finite(where, f"{name}.data", X.data)
+        return Sparse(X) if is_numpy(like) else Device(asarray(X.toarray(), like))
+    if is_numpy(like):
+        return Dense(finite(where, name, numeric(where, name, W if host else to_numpy(W))))
+    return Device(asarray(finite(where, name, numeric(where, name, W)) if host else W, like))
+
+
+def array_design(X: Array) -> Design:
+    """An array of our own making, which needs no check."""
+    return Dense(X) if is_numpy(X) else Device(X)
+
+
+def is_sparse(X: Any) -> bool:
+    return bool(sp.issparse(X))
+
+
+class Matrix(Design):
+    """A matrix on the host, and the same with a column of ones."""
+
+    X: Any
+
+    @abstractmethod
+    def bordered(self, weight: np.ndarray) -> np.ndarray:
+        """[W, 1]' diag(weight) [W, 1]."""
+
+    @abstractmethod
+    def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
+        """rowsum((W U + 1 last')^2)."""
+
+    @abstractmethod
+    def bordered_products(self, Q: np.ndarray) -> np.ndarray:
+        """[w, 1]' Q [w, 1] of every row, for Q (L + 1, L + 1)."""
+
+    def gram(self, weight: Array) -> Array:
+        return self.bordered(weight)[:-1, :-1]
+
+
+class Dense(Matrix):
+    """A numpy array (R, L), or rows that make one a block at a time (``standardized.Shifted``)."""
+
+    def __init__(self, X: Any) -> None:
+        self.X, self.shape = X, tuple(X.shape)
+
+    def times(self, u: Array) -> Array:
+        return passes.times(self.X, u)
+
+    def adjoint(self, a: Array) -> Array:
+        return passes.adjoint(self.X, a)
+
+    def bordered(self, weight: np.ndarray) -> np.ndarray:
+        return passes.bordered(self.X, weight)
+
+    def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
+        return passes.row_squares(self.X, U, last)
+
+    def row_products(self, Q: Array) -> Array:
+        return passes.row_products(self.X, Q)
+
+    def beside(self, A: Array) -> Array:
+        return A @ self.X.T if is_numpy(self.X) else super().beside(A)
+
+    def bordered_products(self, Q: np.ndarray) -> np.ndarray:
+        return np.asarray(self.row_products(Q[:-1, :-1]) + self.times(Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1])
+
+    def row_norms(self, v: Array) -> Array:
+        return passes.row_norms(self.X, v)
+
+    def take(self, rows: Any) -> Dense:
+        return Dense(self.X[rows])
+
+    def toarray(self) -> np.ndarray:
+        return np.asarray(self.X[:])
+
+    def entries(self) -> Iterator[np.ndarray]:
+        yield self.X if is_numpy(self.X) else self.X.X
+
+
+class Sparse(Matrix):
+    """A scipy sparse matrix in CSR, every entry in one piece."""
+
+    def __init__(self, X: Any) -> None:
+        X = X.tocsr()
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        self.X, self.shape = X, X.shape
+
+    def times(self, u: Array) -> Array:
+        return self.X @ u
+
+    def adjoint(self, a: Array) -> Array:
+        return self.X.T @ a
+
+    def bordered(self, weight: np.ndarray) -> np.ndarray:
+        from ._rows import pairs
+
+        (n, D), X, weight = self.shape, self.X, np.ascontiguousarray(weight, dtype=np.float64)
+
+        def stretch(start: int, stop: int) -> np.ndarray:
+            total = np.zeros((D + 1, D + 1))
+            pairs(X.indptr, X.indices, X.data, weight, start, stop, total)
+            return total
+
+        G = np.sum(passes.on_every_core(n, self._per_row**2, stretch), axis=0)
+        return np.asarray(G + G.T - np.diag(np.diag(G)))
+
+    def _forms(self, Q: np.ndarray) -> tuple[np.ndarray, float]:
+        """[w, 1]' Q [w, 1] of every row, and the least relative to the squares in it."""
+        from ._rows import forms
+
+        X, out, Q = self.X, np.empty(self.shape[0]), np.ascontiguousarray(0.5 * (Q + Q.T))
+
+        def stretch(start: int, stop: int) -> float:
+            return float(forms(X.indptr, X.indices, X.data, Q, start, stop, out))
+
+        return out, min(passes.on_every_core(out.size, self._per_row**2, stretch))
+
+    @property
+    def _per_row(self) -> int:
+        return 1 + self.X.nnz // max(1, self.shape[0])
+
+    def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
+        """By w' U U' w where that is less work and nothing cancels in it."""
+        last = np.zeros(U.shape[1]) if last is None else last
+        if self._per_row < U.shape[1] and self.X.nnz > passes.PARALLEL:
+            V = np.vstack([U, last])
+            out, least = self._forms(V @ V.T)
+            if least > _CANCELS:
+                return out
+
+        def squares(part: Any) -> np.ndarray:
+            half = part @ U + last
+            return np.einsum("ij,ij->i", half, half)
+
+        return _blocks(self.X, squares)
+
+    def row_products(self, Q: Array) -> Array:
+        return self._forms(np.pad(Q, ((0, 1), (0, 1))))[0]
+
+    def bordered_products(self, Q: np.ndarray) -> np.ndarray:
+        return self._forms(Q)[0]
+
+    def row_norms(self, v: Array) -> Array:
+        return np.asarray(self.X.multiply(self.X) @ v)
+
+    def take(self, rows: Any) -> Sparse:
+        return Sparse(self.X[rows])
+
+    def toarray(self) -> np.ndarray:
+        return np.asarray(self.X.toarray())
+
+    def csr(self) -> sp.csr_array:
+        return self.X
+
+    def entries(self) -> Iterator[np.ndarray]:
+        yield self.X.data
+
+
+class Device(Design):
+    """An array of another library: its own products, in large blocks where a temporary would be as large as W."""
+
+    def __init__(self, X: Array) -> None:
+        self.X, self.like, self.shape = X, X, tuple(X.shape)
+
+    def times(self, u: Array) -> Array:
+        return self.X @ u
+
+    def adjoint(self, a: Array) -> Array:
+        return self.X.T @ a
+
+    def gram(self, weight: Array) -> Array:
+        return self.X.T @ (self.X * asarray(weight, self.X)[:, None])
+
+    def row_squares(self, U: Array) -> Array:
+        return _blocks(self.X, lambda part: namespace(part).sum((part @ U) ** 2, axis=1))
+
+    def row_products(self, Q: Array) -> Array:
+        return _blocks(self.X, lambda part: namespace(part).sum((part @ Q) * part, axis=1))
+
+    def beside(self, A: Array) -> Array:
+        return A @ self.X.T
+
+    def row_norms(self, v: Array) -> Array:
+        return (self.X * self.X) @ v
+
+    def take(self, rows: np.ndarray) -> Device:
+        return Device(namespace(self.X).take(self.X, asarray_index(rows, self.X), axis=0))
+
+    def toarray(self) -> Array:
+        return self.X
+
+
+def _blocks(X: Any, one: Callable[[Any], Array]) -> Array:
+    """``one`` of large blocks of rows, where X is sparse (and its products are not) or lives on a device."""
+    step = max(1, _LARGE // max(1, X.shape[1]))
+    if X.shape[0] <= step:
+        return one(X)
+    parts = [one(X[i : i + step]) for i in range(0, X.shape[0], step)]
+    return namespace(parts[0]).concat(parts)

@@ -1,0 +1,142 @@
+"""Newton's system over all potentials, and its solution by conjugate gradients from a cheaper curvature.
+
+(J^-1 + M + diag(extra)) dtau = -g,     M_{np,mq} = a_p a_q S_nm + 1/2 slope_np slope_mq Vt_nm^2
+J = diag(spread) - spread spread'/(slack + sum spread),     ds = J^-1 dtau
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..checks import problem
+from ..linalg.arrays import Array, namespace
+from ..linalg.cg import conjugate_gradients
+
+if TYPE_CHECKING:
+    from .base import Factor
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonSystem:
+    """Newton's system in the potentials, everything weighted."""
+
+    g: Array  # (N, P)  s - s*, the gradient in tau
+    signs: Array  # (N, P)  a_h
+    slope: Array  # (N, P)  lam'
+    extra: Array  # (N, P)  -1/2 lam'' rho, never negative
+    spread: Array  # (N, P)
+    slack: Array | None  # (N,) or None
+    layout: tuple[int, ...]  # the predictor of each potential
+    accuracy: float = 1e-8  # relative residual asked of an iterative solve; direct ones ignore it
+    economical: bool = False  # a cheaper curvature will do: the last steps converged well enough
+
+    @property
+    def plain(self) -> bool:
+        """Whether ds = dtau / spread in every row."""
+        return self.slack is None and bool(namespace(self.spread).all(self.spread > 0.0))
+
+    def forward(self, v: Array) -> Array:
+        """J v."""
+        out = self.spread * v
+        if self.slack is None:
+            return out
+        xp = namespace(v)
+        total = self.slack + xp.sum(self.spread, axis=1)
+        return out - self.spread * (xp.sum(out, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total)))[:, None]
+
+    def to_predictors(self, x: Array) -> Array:
+        """Potentials (N, P) summed into their predictors (N, C)."""
+        C = max(self.layout) + 1
+        if self.layout == tuple(range(C)):
+            return x
+        columns = [sum((x[:, p] for p, k in enumerate(self.layout) if k == c), 0.0 * x[:, 0]) for c in range(C)]
+        return namespace(x).stack(columns, axis=1)
+
+    def to_potentials(self, x: Array) -> Array:
+        """Predictors (N, C) repeated for their potentials (N, P)."""
+        if self.layout == tuple(range(x.shape[1])):
+            return x
+        return namespace(x).stack([x[:, c] for c in self.layout], axis=1)
+
+    def curvature(self, factor: Factor, v: Array, products: bool = True) -> Array:
+        """M v, or a S a' v alone."""
+        out = self.signs * self.to_potentials(factor.predictors.apply(self.to_predictors(self.signs * v)))
+        return out + self.bend(factor, v) if products else out
+
+    def bend(self, factor: Factor, v: Array) -> Array:
+        """1/2 slope (Vt o Vt) slope' v: the part of M by which rho moves with lam."""
+        return 0.5 * self.slope * self.to_potentials(factor.hadamard(self.to_predictors(self.slope * v)))
+
+    def mirror(self, dtau: Array, ds: Array) -> Array:
+        """ds = J^-1 dtau without the cancellation of ds = -g - M dtau under a wide prior.
+
+        dtau / spread is exact row by row; ``ds``, that other form, serves where spread underflowed, and for the common
+        shift of potentials that share a normalisation without slack.
+        """
+        xp = namespace(dtau)
+        live = self.spread > 0.0
+        ratio = dtau / xp.where(live, self.spread, xp.ones_like(dtau))
+        if self.slack is not None:  # J^-1 = diag(1/spread) + 1 1'/slack
+            total = xp.sum(self.spread, axis=1)
+            apart = xp.where(live, self.spread * (ds - ratio), xp.zeros_like(ds))
+            open_ = self.slack > 1e-6 * total
+            direct = xp.sum(dtau, axis=1) / xp.where(open_, self.slack, xp.ones_like(total))
+            indirect = xp.sum(apart, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total))
+            ratio = ratio + xp.where(open_, direct, indirect)[:, None]
+        return xp.where(live, ratio, ds)
+
+
+class CheapCurvature(Protocol):
+    """J^-1 + rest + a S a', rest = extra + diagonal, which can be inverted."""
+
+    diagonal: Array  # (N, P) 1/2 slope^2 rho^2, in place of 1/2 slope (Vt o Vt) slope'
+    rest: Array  # (N, P)
+
+    def solve(self, r: Array) -> Array:
+        """Its inverse times r (N, P)."""
+
+
+def iterated(factor: Factor, system: NewtonSystem, cheap: CheapCurvature) -> tuple[Array, Array]:
+    """ds and dtau: by the cheap curvature alone where that will do, or by conjugate gradients that begin with it."""
+    if system.economical:
+        dtau = cheap.solve(-system.g)
+        left, Fx = 0.0, 0.0
+        if system.plain:
+            return system.mirror(dtau, dtau), dtau
+    else:
+        dtau, Fx, left, _ = conjugate_gradients(
+            cheap.solve,
+            lambda z: system.bend(factor, z) - cheap.diagonal * z,
+            -system.g,
+            system.accuracy,
+            max_iter=100,
+        )
+    S_dtau = system.curvature(factor, dtau, products=False)
+    return system.mirror(dtau, -system.g - left - cheap.rest * dtau - S_dtau - Fx), dtau
+
+
+class OtherWeights:
+    """The cheap curvature of any factor, by one more factorisation of the same kind.
+
+    With D = (J^-1 + rest)^-1 diagonal, (D^-1 + a S a')^-1 = D - D a Vt a' D, Vt at the weights a' D a.
+    """
+
+    def __init__(self, factor: Factor, system: NewtonSystem) -> None:
+        if system.slack is not None:
+            raise problem(
+                type(factor).__name__,
+                "the potentials of an observation share a normalisation (a softmax)",
+                "a direction of the factor's own",
+                "Write Factor.direction, or use DenseCovariance, Features or SparsePrecision.",
+            )
+        self.system = system
+        self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
+        self.rest = system.extra + self.diagonal
+        self.d = system.spread / (1.0 + system.spread * self.rest)
+        self.factor = factor.predictors.at(system.to_predictors(system.signs**2 * self.d))
+
+    def solve(self, r: Array) -> Array:
+        system, dr = self.system, self.d * r
+        image = self.factor.apply(system.to_predictors(system.signs * dr))
+        return dr - self.d * system.signs * system.to_potentials(image)
