@@ -110,7 +110,7 @@ class StackedField(MarkovField):
 
     def design_of(self, designs: Sequence[sp.csr_array], X: np.ndarray) -> sp.csr_array:
         """One design from those of the fields and from the columns of the fixed effects as they come."""
-        tail = np.hstack([np.ones((X.shape[0], int(self.intercept))), self.columns.standardise(X)])
+        tail = self.columns.tail(X, self.intercept)
         return sp.hstack([*designs, sp.csr_array(tail)] if tail.shape[1] else designs, format="csr")
 
     def fixed_effects(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:

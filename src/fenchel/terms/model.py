@@ -155,8 +155,7 @@ class Model:
     def new_rows(self, theta: np.ndarray, table: Table) -> NewRows:
         """The rows of any table."""
         rows = [term.rows(table, new=True) for term in self.terms]
-        tail = self.columns.standardise(self._fixed(rows, len(table)))
-        design = self._design(rows, np.hstack([np.ones((len(table), int(self.intercept))), tail]))
+        design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
         extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
         for term, r in zip(self.terms, rows, strict=True):
             if r.unseen is not None:
