@@ -37,8 +37,10 @@ class EffectTables:
             raise problem(
                 type(self).__name__, f"the effect {name!r} has no table", "a term that says where it is shown"
             )
-        moments = self.solution_.posterior.predict(design=where[1])
-        return table((name, where[0]), moments, ratio(self.likelihood_), level, self._counts.get(name))
+        labels, design, codes = where
+        n = None if codes is None else self._counts[name][codes]
+        moments = self.solution_.posterior.predict(design=design)
+        return table((name, labels), moments, ratio(self.likelihood_), level, n)
 
     @property
     def effects_(self) -> dict[Any, Any]:
@@ -127,4 +129,4 @@ def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | Non
             columns["p_above_0"] = above
     if n is not None:
         columns["n"] = np.asarray(n)
-    return pd.DataFrame(columns, index=pd.Index(rows[1], name=rows[0]))
+    return pd.DataFrame(columns, index=pd.Index(rows[1], name=rows[0], tupleize_cols=False))

@@ -34,8 +34,8 @@ class GMRFRegressor(EffectTables, Regression):
 
     Parameters
     ----------
-    effects : dict, optional
-        Column of X -> the field over its values (None: fixed effects alone), or a list of ``fenchel.terms``:
+    effects : dict or list of Term, optional
+        Column of X -> the field over its values (None: fixed effects alone):
         ``"iid"``, ``"rw1"``, ``"rw2"``, ``"ar1"``, ``("seasonal", period)`` for groups and times;
         ``("icar" | "bym" | "bym2" | "leroux", graph)`` for regions, the graph a scipy sparse or dense adjacency matrix,
         a pandas frame of it (its index names the regions), {region: [neighbours]}, a list of edges as tuples of names
@@ -44,6 +44,8 @@ class GMRFRegressor(EffectTables, Regression):
         ``("iid", {"precision": 4.0})``, and the constraints of a structure that is singular,
         ``("generic", structure, {"constraints": "sum-to-zero"})``, or rows (k, levels).
         A second-order walk brings its linear trend along, a seasonal effect its season, unless ``{"trend": False}``.
+        Or a term of ``fenchel.terms``, or of one's own; or a list of terms, several of which may read one column:
+        ``[RW2("year"), IID("region"), IID("region", by="age")]``, the last of them slopes.
     likelihood : str or Likelihood
         "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
         "ordinal", "ordinal-probit" (levels), "beta" (proportions), "gamma" (amounts), "exponential", "weibull"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
 from .base import MarkovField
-from .precisions import Scaled
+from .precisions import Combination, Scaled
 
 
 def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
@@ -56,21 +55,12 @@ def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
     return scaled(D.T @ D, precision, constraints=C)
 
 
-@dataclass(frozen=True)
-class Autoregression:
-    """The precision of n steps of a stationary autoregression; theta = (log variance, 2 atanh phi)."""
-
-    n: int
-
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        inner = sp.diags_array(np.r_[0.0, np.ones(self.n - 2), 0.0])
-        eye, off = sp.eye_array(self.n), sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(self.n, self.n))
-        v, p = np.exp(theta[0]), np.tanh(theta[1] / 2)
-        free = 1.0 - p * p
-        top = eye + p * p * inner - p * off
-        Q = sp.csc_array(top / (v * free))
-        slope = (2 * p * inner - off) / (v * free) + 2 * p * top / (v * free * free)
-        return Q, [-Q, sp.csc_array(slope * free / 2)]  # dphi/dtheta_2 = (1 - phi^2) / 2
+def _autoregression(theta: np.ndarray) -> Any:
+    """Rates of I, of I without its ends, and of the neighbours: (I + p^2 inner - p off) / (v (1 - p^2))."""
+    v, p = np.exp(theta[0]), np.tanh(theta[1] / 2)
+    free = 1.0 - p * p
+    c = np.array([1.0, p * p, -p]) / (v * free)
+    return c, [-c, np.array([0.0, p, -0.5]) / v + p * c]  # dphi/dtheta_2 = (1 - phi^2) / 2
 
 
 def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
@@ -79,8 +69,12 @@ def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
     phi, variance = scalar("ar1", "phi", phi), scalar("ar1", "variance", variance)
     if not -1.0 < phi < 1.0 or not variance > 0.0:
         raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")
+    inner, off = np.r_[0.0, np.ones(n - 2), 0.0], np.ones(n - 1)
+    matrices = sp.eye_array(n), sp.diags_array(inner), sp.diags_array([off, off], offsets=[-1, 1])
     start = [np.log(variance), 2 * np.arctanh(phi)]
-    return MarkovField(Autoregression(n), start, ["log variance", "logit phi"], [(-12.0, 12.0), (-9.0, 9.0)])
+    return MarkovField(
+        Combination(matrices, _autoregression), start, ["log variance", "logit phi"], [(-12.0, 12.0), (-9.0, 9.0)]
+    )
 
 
 def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:

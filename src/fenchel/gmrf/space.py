@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -14,6 +13,7 @@ from ..checks import count, problem, scalar
 from ..priors.sparse import SparsePrecision
 from .base import MarkovField
 from .graphs import as_adjacency, laplacian
+from .precisions import Combination, Rates
 from .series import scaled
 
 
@@ -36,34 +36,17 @@ def icar(graph: Any, precision: float = 1.0, n: int | None = None) -> MarkovFiel
     return scaled(R, precision, constraints=C if C.size else None)
 
 
-Rates = Callable[[np.ndarray], tuple[tuple[float, ...], tuple[tuple[float, ...], tuple[float, ...]]]]
-
-
-@dataclass(frozen=True)
-class TwoParts:
-    """The precision of (u, v), u structured and v independent; ``rates`` gives (k_u, k_v) and their gradients."""
-
-    structured: sp.csc_array
-    independent: sp.csc_array
-    rates: Rates
-
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        U, V = self.structured, self.independent
-        (k_u, k_v), (d_u, d_v) = self.rates(theta)
-        return sp.csc_array(k_u * U + k_v * V), [sp.csc_array(a * U + b * V) for a, b in zip(d_u, d_v, strict=True)]
-
-
 def _two_rates(theta: np.ndarray) -> Any:
     """A precision each."""
     k = np.exp(theta)
-    return (k[0], k[1]), ((k[0], 0.0), (0.0, k[1]))
+    return (k[0], k[1]), [(k[0], 0.0), (0.0, k[1])]
 
 
 def _shared_rates(theta: np.ndarray) -> Any:
     """One precision, and the share of the variance that is structured."""
     k, p = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
     k_u, k_v = k / p, k / (1 - p)
-    return (k_u, k_v), ((k_u, -k_u * (1 - p)), (k_v, k_v * p))
+    return (k_u, k_v), [(k_u, k_v), (-k_u * (1 - p), k_v * p)]
 
 
 def _sum_of_two(R: Any, C: np.ndarray, rates: Rates, theta: list[float], names: list[str]) -> MarkovField:
@@ -75,7 +58,7 @@ def _sum_of_two(R: Any, C: np.ndarray, rates: Rates, theta: list[float], names: 
     )
     constraints = np.hstack([C, np.zeros_like(C)]) if C.size else None
     design = sp.hstack([sp.eye_array(n), sp.eye_array(n)], format="csr")
-    return MarkovField(TwoParts(U, V, rates), theta, names, design=design, constraints=constraints)
+    return MarkovField(Combination((U, V), rates), theta, names, design=design, constraints=constraints)
 
 
 def bym(graph: Any, precision_u: float = 1.0, precision_v: float = 1.0, n: int | None = None) -> MarkovField:
@@ -105,24 +88,19 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
     return _sum_of_two(R, C, _shared_rates, start, ["log precision", "logit phi"])
 
 
-@dataclass(frozen=True)
-class Mixed:
-    """Q = k [(1 - rho) I + rho L] of a Laplacian L; theta = (log k, logit rho)."""
-
-    laplacian: sp.csc_array
-
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        L, eye = self.laplacian, sp.eye_array(self.laplacian.shape[0], format="csc")
-        k, r = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
-        Q = sp.csc_array(k * ((1 - r) * eye + r * L))
-        return Q, [Q, sp.csc_array(k * r * (1 - r) * (L - eye))]
+def _mixed_rates(theta: np.ndarray) -> Any:
+    """Of I and of the Laplacian: k (1 - rho) and k rho."""
+    k, r = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+    c, bend = (k * (1 - r), k * r), k * r * (1 - r)
+    return c, [c, (-bend, bend)]
 
 
 def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None = None) -> MarkovField:
     """Leroux: Q = k [(1 - rho) I + rho (D - A)], proper for 0 <= rho < 1; theta = (log k, logit rho)."""
     rho, precision = scalar("leroux", "rho", rho, 0.0, 1.0), scalar("leroux", "precision", precision, 0.0)
     L = laplacian(as_adjacency(graph, n))
-    return MarkovField(Mixed(L), [np.log(precision), np.log(rho / (1 - rho))], ["log precision", "logit rho"])
+    build = Combination((sp.eye_array(L.shape[0], format="csc"), L), _mixed_rates)
+    return MarkovField(build, [np.log(precision), np.log(rho / (1 - rho))], ["log precision", "logit rho"])
 
 
 def _line(m: int) -> Any:
@@ -150,21 +128,11 @@ def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
     return scaled(_grid(rows, columns), precision, constraints=np.ones((1, rows * columns)))
 
 
-@dataclass(frozen=True)
-class Diffusion:
-    """Q = s (kappa^2 + G)^2 of a grid's Laplacian G; theta = (log variance, log range)."""
-
-    laplacian: sp.csc_array
-    squared: sp.csc_array
-    spacing: float
-
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        G, GG, eye = self.laplacian, self.squared, sp.eye_array(self.laplacian.shape[0], format="csc")
-        v, k2 = np.exp(theta[0]), 8.0 / np.exp(2 * theta[1])
-        s = self.spacing**2 / (4 * np.pi * k2 * v)
-        Q = sp.csc_array(s * (k2 * k2 * eye + 2 * k2 * G + GG))
-        slope = sp.csc_array(s * (2 * k2 * eye + 2 * G + 0.0 * GG)) - Q / k2  # dQ/dk2, s falling with k2
-        return Q, [-Q, sp.csc_array(-2 * k2 * slope)]
+def _diffusion_rates(theta: np.ndarray) -> Any:
+    """Of I, G and G^2: (k2, 2, 1 / k2) / (4 pi v), k2 = kappa^2."""
+    v, k2 = np.exp(theta[0]), 8.0 / np.exp(2 * theta[1])
+    c = np.array([k2, 2.0, 1.0 / k2]) / (4 * np.pi * v)
+    return c, [-c, np.array([-2.0 * k2, 0.0, 2.0 / k2]) / (4 * np.pi * v)]  # dk2/dtheta_2 = -2 k2
 
 
 def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
@@ -178,6 +146,7 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
     rows, columns = _shape("matern", shape)
     range, variance = scalar("matern", "range", range, 0.0), scalar("matern", "variance", variance, 0.0)
     spacing = scalar("matern", "spacing", spacing, 0.0)
-    G = _grid(rows, columns) / spacing**2
-    build = Diffusion(G, sp.csc_array(G @ G), spacing)
+    G = _grid(rows, columns)
+    matrices = sp.eye_array(rows * columns, format="csc") * spacing**2, G, sp.csc_array(G @ G) / spacing**2
+    build = Combination(matrices, _diffusion_rates)
     return MarkovField(build, [np.log(variance), np.log(range)], ["log variance", "log range"])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -34,15 +35,18 @@ class LevelTerm(Term):
         Default: the column, or ``"x | g"`` of a slope.
     **start : where the hyperparameters start, by name, on their own scale: ``precision=4.0``
 
-    A subclass gives the ``field`` over its levels; hyperparameters other than one precision by ``typed``.
+    A subclass gives the ``field`` over its levels (or its ``builder``); hyperparameters other than one precision by
+    ``typed``.
     """
 
     word: ClassVar[str] = ""  # what messages call it
+    builder: ClassVar[Callable[..., MarkovField]]  # of the field, from the number of levels
     options: ClassVar[tuple[str, ...]] = ("precision",)  # what may be given a start
     least: int = 1  # levels
     in_time: ClassVar[bool] = False  # the levels are steps of time
     grows: ClassVar[bool] = False  # a level that fit has not seen is one more of the population
-    spread: float = 1.0  # typical variance of the effect at precision 1
+    standard: ClassVar[bool] = False  # the effect has typical variance 1 at precision 1
+    spread: float = 1.0  # its typical variance at precision 1
 
     def __init__(
         self, column: Any = None, *, by: Any = None, levels: Any = None, name: Any = None, **start: Any
@@ -56,7 +60,7 @@ class LevelTerm(Term):
     # -- what a subclass says ----------------------------------------------------------------------
     def field(self, **start: Any) -> MarkovField:
         """The field over ``levels``, at precision 1 or at other starting values."""
-        raise NotImplementedError(f"{type(self).__name__} is a LevelTerm without a field")
+        return self.builder(len(self.levels), **start)
 
     def starts(self, k: float) -> dict[str, Any]:
         """The starting values at which the effect has typical precision k."""
@@ -68,6 +72,8 @@ class LevelTerm(Term):
 
     def typical_variance(self, column: Column) -> float:
         """``spread``: that of the field at precision 1."""
+        if self.standard:
+            return 1.0
         unit = self.field()
         prior = SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
         return typical(prior.factor.inverse_diagonal())
@@ -189,13 +195,7 @@ class IID(LevelTerm):
     A group that fit has not seen is one more of the population.
     """
 
-    word, grows = "iid", True
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.iid(len(self.levels), **start)
-
-    def typical_variance(self, column: Column) -> float:
-        return 1.0
+    word, builder, standard, grows = "iid", staticmethod(gmrf.iid), True, True
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[np.exp(-theta[0])]])

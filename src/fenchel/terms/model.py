@@ -162,8 +162,8 @@ class Model:
                 extra += np.einsum("nd,de,ne->n", r.unseen, term.population(parts[term.name]), r.unseen)
         return NewRows(design, self.offset, extra)
 
-    def shown(self, name: Any) -> tuple[list[Any], sp.csr_array] | None:
-        """An effect where its table shows it, its trend as part of it: what the rows are called, and a design."""
+    def shown(self, name: Any) -> tuple[list[Any], sp.csr_array, np.ndarray | None] | None:
+        """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""
         term = next(term for term in self.effects if term.name == name)
         where = term.shown()
         if where is None:
@@ -175,7 +175,7 @@ class Model:
             for t in self.terms
         ]
         tail = [np.zeros((n, int(self.intercept))), self._fixed(every, n) / self.columns.scale]
-        return labels, self._design(every, np.hstack(tail))
+        return labels, self._design(every, np.hstack(tail)), mine.codes
 
     def _design(self, rows: Sequence[Rows], tail: np.ndarray) -> sp.csr_array:
         blocks = [r.design for term, r in zip(self.terms, rows, strict=True) if term.n_latents]

@@ -16,29 +16,22 @@ from ..gmrf import MarkovField
 from ..hyperparameters.priors import Normal
 from .base import Hyperparameter, correlation, variance
 from .grouped import LevelTerm
-from .tables import Column
 
 
 class RW1(LevelTerm):
     """A random walk, neighbours in time differing by N(0, 1/k)."""
 
-    word, least, in_time = "rw1", 2, True
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.rw1(len(self.levels), **start)
+    word, builder, least, in_time = "rw1", staticmethod(gmrf.rw1), 2, True
 
 
 class RW2(LevelTerm):
     """A random walk of second order, and its linear trend as a fixed effect."""
 
-    word, least, in_time = "rw2", 3, True
+    word, builder, least, in_time = "rw2", staticmethod(gmrf.rw2), 3, True
 
     def __init__(self, column: Any = None, *, trend: bool = True, **options: Any) -> None:
         super().__init__(column, **options)
         self.trend = trend
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.rw2(len(self.levels), **start)
 
     def free(self) -> tuple[list[str], np.ndarray]:
         return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
@@ -66,16 +59,11 @@ class Seasonal(LevelTerm):
 class AR1(LevelTerm):
     """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
 
-    word, least, in_time, options = "ar1", 2, True, ("phi", "variance")
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.ar1(len(self.levels), **start)
+    word, builder, least, in_time = "ar1", staticmethod(gmrf.ar1), 2, True
+    options, standard = ("phi", "variance"), True
 
     def starts(self, k: float) -> dict[str, Any]:
         return {"variance": 1.0 / k}
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
         return variance("variance", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
-
-    def typical_variance(self, column: Column) -> float:
-        return 1.0

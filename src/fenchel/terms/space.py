@@ -25,6 +25,9 @@ class StructuredTerm(LevelTerm):
         """The matrix, and what its rows are called."""
         raise NotImplementedError(f"{type(self).__name__} has no matrix")
 
+    def field(self, **start: Any) -> MarkovField:
+        return self.builder(self.matrix, **start)
+
     def settle(self, column: Column, chosen: list[Any] | None) -> list[Any]:
         self.matrix, levels = self.matrix_of(column, chosen)
         n = self.matrix.shape[0]
@@ -58,10 +61,7 @@ class GraphTerm(StructuredTerm):
 class ICAR(GraphTerm):
     """An intrinsic conditional autoregression (Besag): neighbours differ by N(0, 1/k)."""
 
-    word = "icar"
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.icar(self.matrix, **start)
+    word, builder = "icar", staticmethod(gmrf.icar)
 
 
 class BYM(GraphTerm):
@@ -82,31 +82,19 @@ class BYM(GraphTerm):
 class BYM2(GraphTerm):
     """BYM with one precision and the share phi of the variance that is structured."""
 
-    word, options = "bym2", ("precision", "phi")
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.bym2(self.matrix, **start)
+    word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
         return precision("precision", scale, theta[0]), share("phi", theta[1])
-
-    def typical_variance(self, column: Column) -> float:
-        return 1.0
 
 
 class Leroux(GraphTerm):
     """Leroux: between independent effects (rho = 0) and an ICAR (rho = 1)."""
 
-    word, options = "leroux", ("precision", "rho")
-
-    def field(self, **start: Any) -> MarkovField:
-        return gmrf.leroux(self.matrix, **start)
+    word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
         return precision("precision", scale, theta[0]), share("rho", theta[1])
-
-    def typical_variance(self, column: Column) -> float:
-        return 1.0
 
 
 class Generic(StructuredTerm):
