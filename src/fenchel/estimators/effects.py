@@ -11,7 +11,6 @@ a Term                                                    as it is
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,13 +44,7 @@ def read_effects(where: str, effects: Any, levels: Any) -> list[Term]:
     if not isinstance(levels, Mapping) or any(key not in names for key in levels):
         got = f"levels of {list(levels) if isinstance(levels, Mapping) else type(levels).__name__}"
         raise problem(where, got, f"a dict whose keys are among {names}")
-    return [_with_levels(term, levels[term.name]) if term.name in levels else term for term in terms]
-
-
-def _with_levels(term: Term, levels: Any) -> Term:
-    out = copy.copy(term)
-    out.levels = levels
-    return out
+    return [term.with_levels(levels[term.name]) if term.name in levels else term for term in terms]
 
 
 def _term(where: str, name: Any, spec: Any) -> Term:

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import expit, logit
 
+from ..checks import problem
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
 from ..priors.sparse import SparsePrecision
 from .tables import Table
 
+Sparse = Any  # scipy's sparse arrays, which have no types
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
 _REACH = 12.0  # bounds of a log precision, in e-folds either way
 
@@ -141,7 +142,7 @@ class Rows:
         covariance ``Term.population``; 0 elsewhere.
     """
 
-    design: sp.csr_array
+    design: Sparse
     fixed: np.ndarray
     codes: np.ndarray | None = None
     unseen: np.ndarray | None = None
@@ -164,20 +165,20 @@ class Term(ABC):
     n_latents : int
     """
 
-    name: Any = None
-    levels: Any = None
+    name: Hashable = None
+    levels: list[Hashable] | None = None
     hyperparameters: Sequence[Hyperparameter] = ()
     fixed_names: Sequence[str] = ()
-    constraints: Any = None
+    constraints: np.ndarray | str | None = None
     n_latents: int = 0
 
     @property
     @abstractmethod
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[Hashable, ...]:
         """The names of the columns that it reads."""
 
     @property
-    def claims(self) -> tuple[Any, ...]:
+    def claims(self) -> tuple[Hashable, ...]:
         """Those of them that are nothing else in a model: a slope leaves its x to be a covariate, too."""
         return self.columns
 
@@ -192,7 +193,7 @@ class Term(ABC):
     def rows(self, table: Table, new: bool = False) -> Rows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
 
-    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+    def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
 
@@ -200,7 +201,7 @@ class Term(ABC):
         """Covariance (d, d) of the latents of a level that fit has not seen."""
         return np.zeros((0, 0))
 
-    def shown(self) -> tuple[list[Any], Rows] | None:
+    def shown(self) -> tuple[list[Hashable], Rows] | None:
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
         return None
 
@@ -210,18 +211,22 @@ class Term(ABC):
         prior = SparsePrecision(
             self.precision(theta)[0], design=None if where is None else where[1].design, constraints=self.constraints
         )
-        return typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance)) ** 0.5
+        return float(np.sqrt(typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance))))
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         """theta in words: each value, and the typical sd of the effect that they amount to."""
         pairs = zip(self.hyperparameters, theta, strict=True)
         return [*((h.name, h.value(t)) for h, t in pairs), ("typical sd", self.typical_sd(theta))]
 
-    def named(self, name: Any) -> Self:
+    def named(self, name: Hashable) -> Self:
         """The same term under a name."""
         out = copy.copy(self)
         out.name = name
         return out
+
+    def with_levels(self, levels: Iterable[Hashable]) -> Self:
+        """The same term over levels that the user chose."""
+        raise problem(type(self).__name__, f"levels of {self.name!r}", "a term over the levels of a column")
 
     def with_priors(self, priors: Sequence[ScalarPrior | None]) -> Self:
         """The same term with other priors of its hyperparameters."""

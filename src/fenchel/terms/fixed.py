@@ -11,7 +11,8 @@ seen is an error, never silently the reference.
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from collections.abc import Hashable
+from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,11 +33,11 @@ class Covariate(Term):
     column : name of the column
     """
 
-    def __init__(self, column: Any) -> None:
+    def __init__(self, column: Hashable) -> None:
         self.column = self.name = column
 
     @property
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[Hashable, ...]:
         return (self.column,)
 
     @property
@@ -53,7 +54,7 @@ class Covariate(Term):
 
     def rows(self, table: Table, new: bool = False) -> Rows:
         column = table.column(self.column)
-        fixed = self._indicators(column) if self.levels is not None else self._numbers(column)
+        fixed = self._numbers(column) if self.levels is None else self._indicators(column, self.levels)
         return Rows(sp.csr_array((len(table), 0)), fixed)
 
     def _numbers(self, column: Column) -> np.ndarray:
@@ -61,18 +62,18 @@ class Covariate(Term):
             raise problem(column.where, f"the covariate {self.column!r} holds text", "numbers, as in fit")
         return column.numbers(_MISSING)[:, None]
 
-    def _indicators(self, column: Column) -> np.ndarray:
-        out, place = np.zeros((len(column), len(self.levels))), {level: i for i, level in enumerate(self.levels)}
+    def _indicators(self, column: Column, levels: list[Hashable]) -> np.ndarray:
+        out, place = np.zeros((len(column), len(levels))), {level: i for i, level in enumerate(levels)}
         for i, value in enumerate(column.values):
             if value not in place:
                 got = f"X[{i}, {self.column!r}] = {value!r}"
                 what = f"{got} was not seen in fit" if present(value) else f"{got} is missing"
-                raise problem(column.where, what, f"one of {shown(self.levels)}")
+                raise problem(column.where, what, f"one of {shown(levels)}")
             out[i, place[value]] = 1.0
         return out[:, 1:]
 
 
-def _levels(column: Column) -> list[Any]:
+def _levels(column: Column) -> list[Hashable]:
     """The levels of a factor, by what fit sees of it."""
     where, name, found = column.where, column.name, set(column.values)
     for i, value in enumerate(column.values):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -49,12 +49,18 @@ class LevelTerm(Term):
     spread: float = 1.0  # its typical variance at precision 1
 
     def __init__(
-        self, column: Any = None, *, by: Any = None, levels: Any = None, name: Any = None, **start: Any
+        self,
+        column: Hashable = None,
+        *,
+        by: Hashable = None,
+        levels: Iterable[Hashable] | None = None,
+        name: Hashable = None,
+        **start: Any,
     ) -> None:
         for option in start:
             if option not in self.options:
                 raise problem(type(self).__name__, f"the option {option!r}", ", ".join(self.options))
-        self.column, self.by, self.levels, self.start = column, by, levels, start
+        self.column, self.by, self.chosen, self.start = column, by, levels, start
         self.name = name if name is not None or column is None else column if by is None else f"{by} | {column}"
 
     # -- what a subclass says ----------------------------------------------------------------------
@@ -78,7 +84,7 @@ class LevelTerm(Term):
         prior = SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
         return typical(prior.factor.inverse_diagonal())
 
-    def settle(self, column: Column, chosen: list[Any] | None) -> list[Any]:
+    def settle(self, column: Column, chosen: list[Hashable] | None) -> list[Hashable]:
         """The levels, from those that the user chose or from the column."""
         return inferred(self.name, column, self.in_time) if chosen is None else chosen
 
@@ -88,21 +94,26 @@ class LevelTerm(Term):
 
     # -- the contract ------------------------------------------------------------------------------
     @property
-    def columns(self) -> tuple[Any, ...]:
+    def columns(self) -> tuple[Hashable, ...]:
         return (self.column,) if self.by is None else (self.column, self.by)
 
     @property
-    def claims(self) -> tuple[Any, ...]:
+    def claims(self) -> tuple[Hashable, ...]:
         return (self.column,)
 
-    def named(self, name: Any) -> Self:
+    def named(self, name: Hashable) -> Self:
         out = super().named(name)
         out.column = name if self.column is None else self.column
         return out
 
+    def with_levels(self, levels: Iterable[Hashable]) -> Self:
+        out = copy.copy(self)
+        out.chosen = levels
+        return out
+
     def read(self, table: Table, scale: float) -> Self:
         out, column = copy.copy(self), table.column(self.column)
-        chosen = None if self.levels is None else listed(table.where, self.name, self.levels)
+        chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
         out.levels = out.settle(column, chosen)
         if len(out.levels) < out.least:
             got = f"the effect {self.name!r} has {len(out.levels)} {'level' if len(out.levels) == 1 else 'levels'}"
@@ -117,7 +128,8 @@ class LevelTerm(Term):
         out.fixed_names, out.freed = out.free()
         return out
 
-    place: dict[Any, int]
+    levels: list[Hashable]
+    place: dict[Hashable, int]
     made: MarkovField
     freed: np.ndarray
 
@@ -128,7 +140,7 @@ class LevelTerm(Term):
         codes = self.codes(table.column(self.column), new)
         return self._at(codes, np.ones(codes.size) if self.by is None else table.column(self.by).numbers())
 
-    def shown(self) -> tuple[list[Any], Rows]:
+    def shown(self) -> tuple[list[Hashable], Rows]:
         every = np.arange(len(self.levels))
         return self.levels, self._at(every, np.ones(every.size))
 
@@ -167,7 +179,7 @@ class LevelTerm(Term):
             out[i] = code
         return out
 
-    def _unknown(self, column: Column, row: int, value: Any, new: bool) -> ValueError:
+    def _unknown(self, column: Column, row: int, value: Hashable, new: bool) -> ValueError:
         where, got = column.where, f"X[{row}, {column.name!r}] = {value!r}"
         if not present(value):
             advice = "Drop the row, or give what is missing a level of its own."

@@ -5,6 +5,7 @@ A level is any hashable value; 3 and 3.0 are the same one.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from numbers import Number
 from typing import Any
 
@@ -16,7 +17,7 @@ from .tables import Column, present, sort_of, values
 _SPARSEST = 100  # steps without data to a step with data: beyond it the numbers count something finer than steps
 
 
-def listed(where: str, name: Any, levels: Any) -> list[Any]:
+def listed(where: str, name: Hashable, levels: Iterable[Any]) -> list[Any]:
     """The user's own levels, each once."""
     out = values(levels) if hasattr(levels, "dtype") else list(levels)
     if len(set(out)) < len(out):
@@ -25,7 +26,7 @@ def listed(where: str, name: Any, levels: Any) -> list[Any]:
     return out
 
 
-def mismatch(name: Any, value: Any, levels: list[Any]) -> tuple[str, str] | None:
+def mismatch(name: Hashable, value: Any, levels: list[Any]) -> tuple[str, str] | None:
     """What the levels are and how to turn ``value`` into one, where all of them are of another sort; None elsewhere."""
     mine, theirs = sort_of(value), {sort_of(level) for level in levels}
     sort = next(iter(theirs)) if len(theirs) == 1 else None
@@ -42,7 +43,7 @@ def mismatch(name: Any, value: Any, levels: list[Any]) -> tuple[str, str] | None
     return sort, f"{cure} makes {sort} of it." if cure else ""
 
 
-def inferred(name: Any, column: Column, in_time: bool) -> list[Any]:
+def inferred(name: Hashable, column: Column, in_time: bool) -> list[Any]:
     """The levels of a column: every step from the first time to the last, or the labels in order.
 
     ``name`` is that of the term, whose ``levels`` a message may ask for.
@@ -60,7 +61,7 @@ def inferred(name: Any, column: Column, in_time: bool) -> list[Any]:
         return sorted(found, key=lambda value: (str(type(value)), str(value)))
 
 
-def _times(where: str, name: Any, found: list[Any]) -> list[Any]:
+def _times(where: str, name: Hashable, found: list[Any]) -> list[Any]:
     advice = f"Say which times the effect steps through: levels={{{name!r}: ...}}."
     if all(isinstance(value, (bool, int, float)) for value in found):
         times = np.sort(np.array(found, dtype=np.float64))
@@ -77,7 +78,7 @@ def _times(where: str, name: Any, found: list[Any]) -> list[Any]:
     raise problem(where, got, "numbers or dates", advice)
 
 
-def _dates(where: str, name: Any, dates: Any) -> list[Any]:
+def _dates(where: str, name: Hashable, dates: Any) -> list[Any]:
     """Every step from the first date to the last: whole months, or the shortest gap where all are its multiples."""
     pd = optional(where, "pandas")
     ends = len(set(dates.day)) > 1 and bool(dates.is_month_end.all())

@@ -6,7 +6,7 @@ Every term's latents make a block, in order; its fixed columns join those of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -111,10 +111,10 @@ class Model:
         cuts = np.cumsum([len(term.hyperparameters) for term in self.effects]).astype(int)
         return list(zip(self.effects, np.split(theta, cuts)[:-1], strict=True)) if self.effects else []
 
-    def counts(self, weights: np.ndarray) -> dict[Any, np.ndarray]:
+    def counts(self, weights: np.ndarray) -> dict[Hashable, np.ndarray]:
         """How many rows of weight above 0 each level of an effect has."""
         return {
-            term.name: np.bincount(rows.codes[weights > 0.0], minlength=len(term.levels))
+            term.name: np.bincount(rows.codes[weights > 0.0], minlength=len(term.levels or ()))
             for term, rows in zip(self.terms, self.training, strict=True)
             if term.n_latents and rows.codes is not None
         }
@@ -162,7 +162,7 @@ class Model:
                 extra += np.einsum("nd,de,ne->n", r.unseen, term.population(parts[term.name]), r.unseen)
         return NewRows(design, self.offset, extra)
 
-    def shown(self, name: Any) -> tuple[list[Any], sp.csr_array, np.ndarray | None] | None:
+    def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""
         term = next(term for term in self.effects if term.name == name)
         where = term.shown()

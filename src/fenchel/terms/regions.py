@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from numbers import Number
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..gmrf.graphs import as_adjacency, edge_tuples
 from .tables import Column, present, shown
 
 
-def graph_of(name: Any, graph: Any, levels: list[Any] | None, column: Column) -> tuple[sp.csr_array, list[Any]]:
+def graph_of(name: Hashable, graph: Any, levels: list[Any] | None, column: Column) -> tuple[sp.csr_array, list[Any]]:
     """The adjacency matrix and its nodes' names: the user's, the graph's own, or 0, 1, ...
 
     A name that is only ever a neighbour, and not in the ``column`` of the data, is warned of.
@@ -64,7 +64,7 @@ def graph_of(name: Any, graph: Any, levels: list[Any] | None, column: Column) ->
     return A, levels if levels is not None else own if own is not None else list(range(n))
 
 
-def _no_outlines(where: str, name: Any, graph: Any) -> None:
+def _no_outlines(where: str, name: Hashable, graph: Any) -> None:
     """Refuse GeoJSON and geopandas frames: districts as they look, not who borders whom."""
     geojson = isinstance(graph, Mapping) and isinstance(graph.get("type"), str) and {*graph} & set(_GEOJSON)
     if geojson or hasattr(graph, "geometry"):
@@ -77,7 +77,7 @@ def _no_outlines(where: str, name: Any, graph: Any) -> None:
 _GEOJSON = ("features", "geometry", "geometries", "coordinates")
 
 
-def _neighbours(where: str, name: Any, region: Any, near: Any) -> list[Any]:
+def _neighbours(where: str, name: Hashable, region: Any, near: Any) -> list[Any]:
     got = f"in the graph of {name!r} the neighbours of {region!r} are {near!r}"
     if isinstance(near, (str, bytes)) or not isinstance(near, Iterable):
         raise problem(where, got, "a list of neighbours", "" if near is None else f"Write {{{region!r}: [{near!r}]}}.")
@@ -88,7 +88,7 @@ def _neighbours(where: str, name: Any, region: Any, near: Any) -> list[Any]:
     return out
 
 
-def _warn_of_strangers(where: str, name: Any, own: list[Any], known: set[Any]) -> None:
+def _warn_of_strangers(where: str, name: Hashable, own: list[Any], known: set[Any]) -> None:
     strangers = [node for node in own if node not in known]
     if strangers:
         message = (
@@ -98,7 +98,7 @@ def _warn_of_strangers(where: str, name: Any, own: list[Any], known: set[Any]) -
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
-def counted_from_one(name: Any, column: Column, n: int) -> None:
+def counted_from_one(name: Hashable, column: Column, n: int) -> None:
     """Refuse ids of an unnamed graph that may be 1, ..., n as well as 0, ..., n-1; warn where that is less likely."""
     found = {v for v in column.values if isinstance(v, (int, float)) and not isinstance(v, bool) and present(v)}
     if not found or min(found) < 1 or max(found) > n:  # 0 is among them; or a value that is unknown in any case

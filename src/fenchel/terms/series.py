@@ -6,6 +6,7 @@ fixed effects unless ``trend=False``, so that a trend or a season in the data is
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ class RW2(LevelTerm):
 
     word, builder, least, in_time = "rw2", staticmethod(gmrf.rw2), 3, True
 
-    def __init__(self, column: Any = None, *, trend: bool = True, **options: Any) -> None:
+    def __init__(self, column: Hashable = None, *, trend: bool = True, **options: Any) -> None:
         super().__init__(column, **options)
         self.trend = trend
 
@@ -42,7 +43,7 @@ class Seasonal(LevelTerm):
 
     word, in_time = "seasonal", True
 
-    def __init__(self, column: Any = None, period: int = 12, *, trend: bool = True, **options: Any) -> None:
+    def __init__(self, column: Hashable = None, period: int = 12, *, trend: bool = True, **options: Any) -> None:
         super().__init__(column, **options)
         if not (isinstance(period, (int, np.integer)) and period >= 2):
             raise problem("Seasonal", f"period = {period!r}", "a period >= 2")

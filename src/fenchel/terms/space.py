@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,16 @@ from .tables import Column
 class StructuredTerm(LevelTerm):
     """A term whose levels are the rows of a matrix: the adjacency of a graph, or a structure."""
 
-    matrix: Any
+    matrix: sp.sparray
 
-    def matrix_of(self, column: Column, chosen: list[Any] | None) -> tuple[Any, list[Any]]:
+    def matrix_of(self, column: Column, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         """The matrix, and what its rows are called."""
         raise NotImplementedError(f"{type(self).__name__} has no matrix")
 
     def field(self, **start: Any) -> MarkovField:
         return self.builder(self.matrix, **start)
 
-    def settle(self, column: Column, chosen: list[Any] | None) -> list[Any]:
+    def settle(self, column: Column, chosen: list[Hashable] | None) -> list[Hashable]:
         self.matrix, levels = self.matrix_of(column, chosen)
         n = self.matrix.shape[0]
         if chosen is None and levels == list(range(n)):  # such names say nothing
@@ -50,11 +51,11 @@ class GraphTerm(StructuredTerm):
     **options : as in ``LevelTerm``
     """
 
-    def __init__(self, column: Any = None, graph: Any = None, **options: Any) -> None:
+    def __init__(self, column: Hashable = None, graph: Any = None, **options: Any) -> None:
         super().__init__(column, **options)
         self.graph = graph
 
-    def matrix_of(self, column: Column, chosen: list[Any] | None) -> tuple[Any, list[Any]]:
+    def matrix_of(self, column: Column, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         return graph_of(self.name, self.graph, chosen, column)
 
 
@@ -102,11 +103,13 @@ class Generic(StructuredTerm):
 
     word = "generic"
 
-    def __init__(self, column: Any = None, structure: Any = None, *, constraints: Any = None, **options: Any) -> None:
+    def __init__(
+        self, column: Hashable = None, structure: Any = None, *, constraints: Any = None, **options: Any
+    ) -> None:
         super().__init__(column, **options)
         self.structure, self.held = structure, constraints
 
-    def matrix_of(self, column: Column, chosen: list[Any] | None) -> tuple[Any, list[Any]]:
+    def matrix_of(self, column: Column, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         given = self.structure
         if not hasattr(given, "tocsc"):
             given = numeric(column.where, f"the structure of {self.name!r}", given)

@@ -11,7 +11,7 @@ Values come out plain: dates as Timestamps, numbers as Python's own. The columns
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from enum import Enum
 from functools import cached_property
 from numbers import Number
@@ -37,7 +37,7 @@ class Kind(Enum):
 class Column:
     """One column of a table."""
 
-    def __init__(self, where: str, name: Any, data: Any) -> None:
+    def __init__(self, where: str, name: Hashable, data: Any) -> None:
         self.where, self.name, self.data = where, name, data
         self.dtype = getattr(data, "dtype", None)
         self.categories = getattr(self.dtype, "categories", None)  # pandas': all it may hold, in order
@@ -114,7 +114,7 @@ class Table:
     def __len__(self) -> int:
         return self.n_rows
 
-    def column(self, name: Any) -> Column:
+    def column(self, name: Hashable) -> Column:
         """One column, or the sentence that says which there are."""
         if name in self._columns:
             return self._columns[name]
