@@ -144,10 +144,6 @@ class LevelTerm(Term):
         every = np.arange(len(self.levels))
         return self.levels, self._at(every, np.ones(every.size))
 
-    def typical_sd(self, theta: np.ndarray) -> float:
-        prior = self.made.at(theta)
-        return typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance)) ** 0.5
-
     # -- rows --------------------------------------------------------------------------------------
     def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
         """Rows at levels, over the field's own latents: (u, v) for the sum of a structured and an independent part."""

@@ -138,7 +138,7 @@ def keyed(source: Any) -> bool:
 def plain(where: str, source: Any) -> Any:
     """A table itself, a structured array as a frame; refuses masks."""
     for part in source.values() if keyed(source) else [source]:
-        if np.ma.is_masked(part):
+        if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
             got = f"X{first(np.ma.getmaskarray(part))} is masked"
             raise problem(where, got, "values", "Only y may be unobserved; drop the row.")
     records = getattr(getattr(source, "dtype", None), "names", None)
