@@ -23,10 +23,10 @@ from fenchel.terms import (
     RW1,
     RW2,
     Covariate,
+    DataTable,
     LevelTerm,
-    Model,
     Rows,
-    Table,
+    SumOfTerms,
     Term,
     correlation,
     precision,
@@ -196,9 +196,9 @@ def test_a_spline_is_smooth_and_keeps_its_line():
 
 
 def test_the_evidence_gradient_of_terms_of_ones_own():
-    table = Table("here", {"hour": X["hour"].to_numpy(), "x": X["x"].to_numpy(), "g": X["g"].to_list()})
+    table = DataTable("here", {"hour": X["hour"].to_numpy(), "x": X["x"].to_numpy(), "g": X["g"].to_list()})
     terms = [Cyclic("hour", levels=range(24)), Spline("x"), IID("g", by="x"), Correlated("g", by="x", name="pairs")]
-    family = Model(terms, table, offset=0.5).family()
+    family = SumOfTerms(terms, table, offset=0.5).family()
     theta = family.theta + 0.1
     evidence = lambda t: fenchel.infer(fenchel.Poisson(), family.at(t), Y, tol=1e-15)
     numeric = difference(lambda t: evidence(t).elbo, theta, step=1e-4)
@@ -213,7 +213,7 @@ def test_a_precision_is_made_once_a_theta():
             made.append(theta.copy())
             return super().precision(theta)
 
-    family = Model([Counted("hour", levels=range(24))], Table("here", X)).family()
+    family = SumOfTerms([Counted("hour", levels=range(24))], DataTable("here", X)).family()
     found = learn(fenchel.Poisson(), family, Y)
     assert found.converged
     assert len({theta.tobytes() for theta in made}) == len(made) == found.n_evaluations
@@ -318,7 +318,7 @@ def test_what_is_not_a_term():
         GMRFRegressor(["iid"]).fit(X, Y)
     with pytest.raises(ValueError, match=r"levels of \['g'\]; expected a dict whose keys are among \['hour'\]"):
         GMRFRegressor(HOURS, levels={"g": list("ab")}).fit(X, Y)
-    covariate = Covariate("g").read(Table("here", X), 1.0)
+    covariate = Covariate("g").read(DataTable("here", X), 1.0)
     assert covariate.fixed_names == [f"g[{level}]" for level in "bcdef"]
     with pytest.raises(ValueError, match=r"here: X\[0, 'g'\] = 'q' was not seen in fit"):
-        covariate.rows(Table("here", {"g": ["q"]}), new=True)
+        covariate.rows(DataTable("here", {"g": ["q"]}), new=True)

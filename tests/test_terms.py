@@ -10,7 +10,7 @@ from conftest import difference
 
 from fenchel import terms
 from fenchel.hyperparameters import Normal, PCPrecision
-from fenchel.terms import Kind, Model, Table, Term
+from fenchel.terms import DataTable, Kind, SumOfTerms, Term
 
 N = 40
 RING = np.roll(np.eye(8), 1, axis=0) + np.roll(np.eye(8), -1, axis=0)
@@ -35,7 +35,7 @@ TERMS = {
 }
 every_term = pytest.mark.parametrize("name", TERMS)
 every_effect = pytest.mark.parametrize("name", [name for name in TERMS if name != "Covariate"])
-TABLE = Table("here", ROWS)
+TABLE = DataTable("here", ROWS)
 
 
 def test_every_term_is_here():
@@ -49,7 +49,7 @@ def test_designs_of_old_rows_and_new(name):
     rows = term.rows(TABLE)
     assert rows.design.shape == (N, term.n_latents)
     assert rows.fixed.shape == (N, len(term.fixed_names))
-    some = Table("here", {key: column[5:9] for key, column in ROWS.items()})
+    some = DataTable("here", {key: column[5:9] for key, column in ROWS.items()})
     np.testing.assert_array_equal(term.rows(some, new=True).design.toarray(), rows.design.toarray()[5:9])
     np.testing.assert_array_equal(term.rows(some, new=True).fixed, rows.fixed[5:9])
     assert set(term.claims) <= set(term.columns) <= set(ROWS)
@@ -104,7 +104,7 @@ def test_a_term_pickles(name):
 
 def test_priors_are_asked_for_by_name():
     def priors(asked):
-        model = Model([terms.BYM2("g", RING)], TABLE, priors=asked)
+        model = SumOfTerms([terms.BYM2("g", RING)], TABLE, priors=asked)
         return [h.prior for h in model.effects[0].hyperparameters]
 
     assert priors("pc") == [PCPrecision(1.0, 0.01), Normal(0.0, 1.8)]
@@ -118,14 +118,14 @@ def test_priors_are_asked_for_by_name():
 
 
 def test_the_fixed_effects_of_a_model_stand_covariates_first():
-    model = Model([terms.RW2("t"), terms.Covariate("x"), terms.Covariate("f")], TABLE)
+    model = SumOfTerms([terms.RW2("t"), terms.Covariate("x"), terms.Covariate("f")], TABLE)
     assert model.fixed_names == ["x", "f[low]", "t (slope)"]
     field = model.family()
     assert field.names == ("t: log precision",)
     assert field.design.shape == (N, 15 + 1 + 3)
-    rows = model.new_rows(field.theta, TABLE)
-    np.testing.assert_array_equal(rows.design.toarray(), field.design.toarray())
-    np.testing.assert_array_equal(rows.extra, 0.0)
+    design, extra = model.new_rows(field.theta, TABLE)
+    np.testing.assert_array_equal(design.toarray(), field.design.toarray())
+    np.testing.assert_array_equal(extra, 0.0)
 
 
 # -- tables ----------------------------------------------------------------------------------------------
@@ -148,19 +148,19 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_the_kind_of_a_column(name):
     data, kind = COLUMNS[name]
-    assert Table("here", {name: data}).column(name).kind is kind
+    assert DataTable("here", {name: data}).column(name).kind is kind
 
 
 def test_a_table_is_the_same_in_every_form():
     frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     forms = [frame, {"a": [1.0, 2.0], "b": [3.0, 4.0]}, frame.to_records(index=False)]
     for form in forms:
-        table = Table("here", form)
+        table = DataTable("here", form)
         assert table.names == ["a", "b"]
         assert len(table) == 2
         np.testing.assert_array_equal(table.column("b").numbers(), [3.0, 4.0])
-    assert Table("here", frame.to_numpy()).names == [0, 1]
+    assert DataTable("here", frame.to_numpy()).names == [0, 1]
     with pytest.raises(ValueError, match="here: X has the column 'a' twice"):
-        Table("here", pd.DataFrame([[1, 2]], columns=["a", "a"]), fitting=True)
+        DataTable("here", pd.DataFrame([[1, 2]], columns=["a", "a"]), fitting=True)
     with pytest.raises(ValueError, match=r"here: X\[1\] is masked; expected values"):
-        Table("here", {"a": np.ma.array([1.0, 2.0], mask=[False, True])})
+        DataTable("here", {"a": np.ma.array([1.0, 2.0], mask=[False, True])})

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import optional, problem
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
-from ..terms import Model
+from ..terms import SumOfTerms
 from .responses import ratio, readable
 
 
@@ -22,7 +22,7 @@ class EffectTables:
     solution_: Solution
     theta_: np.ndarray
     levels_: dict[Any, list[Any]]
-    _sum: Model
+    _sum: SumOfTerms
     _counts: dict[Any, np.ndarray]
     _shift: float
 

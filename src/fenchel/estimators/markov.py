@@ -17,7 +17,7 @@ from ..checks import choice, first_value, numeric, problem
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
-from ..terms import Covariate, Kind, Model, Table, Term
+from ..terms import Covariate, DataTable, Kind, SumOfTerms, Term
 from ..terms.tables import keyed, plain
 from .base import weights_of
 from .effect_tables import EffectTables
@@ -196,7 +196,7 @@ class GMRFRegressor(EffectTables, Regression):
         if not seen.any():
             raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
         effects = read_effects(name, self.effects, self.levels)
-        self._sum = Model(
+        self._sum = SumOfTerms(
             [*effects, *self._fixed_terms(table, effects)],
             table,
             scale=response.scale,
@@ -223,7 +223,7 @@ class GMRFRegressor(EffectTables, Regression):
         return self._response.likelihood, self._sum.family()
 
     # -- reading X ---------------------------------------------------------------------------------
-    def _table(self, X: Any, reset: bool) -> Table:
+    def _table(self, X: Any, reset: bool) -> DataTable:
         """X with columns by name (a frame, a dict) or by number (an array, checked to have fit's number of them).
 
         Of a frame only the columns that the model uses are looked at, in any order.
@@ -231,14 +231,14 @@ class GMRFRegressor(EffectTables, Regression):
         X = plain(type(self).__name__, X)
         if not (keyed(X) or hasattr(X, "columns")):
             X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
-        table = Table(type(self).__name__, X, fitting=reset)
+        table = DataTable(type(self).__name__, X, fitting=reset)
         if keyed(X) and reset:
             self.feature_names_in_, self.n_features_in_ = np.array(table.names, dtype=object), len(table.names)
         elif not keyed(X) and (reset or not table.framed):
             validate_data(self, X, reset=reset, skip_check_array=True)
         return table
 
-    def _fixed_terms(self, table: Table, effects: list[Term]) -> list[Term]:
+    def _fixed_terms(self, table: DataTable, effects: list[Term]) -> list[Term]:
         where, taken = type(self).__name__, [self.exposure, self.trials, self.event]
         names = [] if self.fixed is None else self.fixed
         if isinstance(names, str):
@@ -247,7 +247,7 @@ class GMRFRegressor(EffectTables, Regression):
             names = [n for n in table.names if n not in taken and table.column(n).declared is not Kind.OUTLINES]
         return [Covariate(name) for name in names]
 
-    def _given(self, table: Table, what: str, value: Any, new: bool = False) -> np.ndarray | None:
+    def _given(self, table: DataTable, what: str, value: Any, new: bool = False) -> np.ndarray | None:
         """Exposure, trials or event (N,): the argument, the column the constructor names, or None."""
         column = getattr(self, what)
         if value is None and column is None:
@@ -261,7 +261,7 @@ class GMRFRegressor(EffectTables, Regression):
             raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({len(table)},)")
         return np.broadcast_to(out, (len(table),))
 
-    def _read_response(self, table: Table, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
+    def _read_response(self, table: DataTable, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
         """The likelihood of the training rows."""
         name, likelihood = type(self).__name__, self.likelihood
         rows = {what: self._given(table, what, value) for what, value in rows.items()}
@@ -289,10 +289,10 @@ class GMRFRegressor(EffectTables, Regression):
         check_is_fitted(self)
         return self._at(self._table(X, reset=False))
 
-    def _at(self, table: Table) -> tuple[np.ndarray, np.ndarray]:
-        rows = self._sum.new_rows(self.theta_, table)
-        h, rho = self.solution_.posterior.predict(design=rows.design, offset=rows.offset)
-        return h, rho + rows.extra
+    def _at(self, table: DataTable) -> tuple[np.ndarray, np.ndarray]:
+        design, extra = self._sum.new_rows(self.theta_, table)
+        h, rho = self.solution_.posterior.predict(design=design, offset=self._sum.offset)
+        return h, rho + extra
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         check_is_fitted(self)

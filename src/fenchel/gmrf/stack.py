@@ -23,7 +23,7 @@ from .columns import Columns
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockPrecision:
     """The precision of several fields and of fixed effects beside them: one block each."""
 
     fields: tuple[MarkovField, ...]
@@ -93,7 +93,9 @@ class StackedField(MarkovField):
     ) -> None:
         fields, designs = [field for field, _ in parts], [W for _, W in parts]
         self.columns, self.intercept, self.parts, self.offset = columns, bool(intercept), fields, offset
-        blocks = Blocks(tuple(fields), tuple(W.shape[1] for W in designs), X.shape[1] + int(intercept), fixed_variance)
+        blocks = BlockPrecision(
+            tuple(fields), tuple(W.shape[1] for W in designs), X.shape[1] + int(intercept), fixed_variance
+        )
         numbered = [f"{name} [{i}]" for i, field in enumerate(fields) for name in field.names]
         super().__init__(
             blocks,

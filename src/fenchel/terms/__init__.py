@@ -5,18 +5,18 @@
     RW1, RW2, AR1, Seasonal                 in time
     ICAR, BYM, BYM2, Leroux                 on graphs
     Generic                                 any structure matrix
-    Model                                   their sum, as one family
+    SumOfTerms                                   their sum, as one family
 
 ``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share.
 """
 
-from .base import Hyperparameter, Rows, Term, Transform, correlation, precision, share, variance
+from .base import Hyperparameter, Rows, ScalarTransform, Term, correlation, precision, share, variance
 from .fixed import Covariate
 from .grouped import IID, LevelTerm
-from .model import Model
+from .model import SumOfTerms
 from .series import AR1, RW1, RW2, Seasonal
 from .space import BYM, BYM2, ICAR, Generic, Leroux
-from .tables import Column, Kind, Table
+from .tables import DataColumn, DataTable, Kind
 
 __all__ = [
     "AR1",
@@ -26,19 +26,19 @@ __all__ = [
     "IID",
     "RW1",
     "RW2",
-    "Column",
     "Covariate",
+    "DataColumn",
+    "DataTable",
     "Generic",
     "Hyperparameter",
     "Kind",
     "Leroux",
     "LevelTerm",
-    "Model",
     "Rows",
+    "ScalarTransform",
     "Seasonal",
-    "Table",
+    "SumOfTerms",
     "Term",
-    "Transform",
     "correlation",
     "precision",
     "share",

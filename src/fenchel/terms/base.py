@@ -22,7 +22,7 @@ from scipy.special import expit, logit
 from ..checks import problem
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
 from ..priors.sparse import SparsePrecision
-from .tables import Table
+from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
@@ -31,7 +31,7 @@ _REACH = 12.0  # bounds of a log precision, in e-folds either way
 
 # -- hyperparameters -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Transform:
+class ScalarTransform:
     """theta = forward(value), and how that is called: "log" of a precision."""
 
     word: str
@@ -47,9 +47,9 @@ def _half_tanh(theta: float) -> float:
     return float(np.tanh(theta / 2))
 
 
-LOG = Transform("log", np.log, np.exp)
-LOGIT = Transform("logit", logit, expit)
-CORRELATION = Transform("logit", _double_atanh, _half_tanh)  # the logit of (1 + value) / 2
+LOG = ScalarTransform("log", np.log, np.exp)
+LOGIT = ScalarTransform("logit", logit, expit)
+CORRELATION = ScalarTransform("logit", _double_atanh, _half_tanh)  # the logit of (1 + value) / 2
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Hyperparameter:
     ----------
     name : str
         Of the value, in the user's words: "precision", "phi".
-    transform : Transform
+    transform : ScalarTransform
         From the value to theta.
     start : float
         Where theta starts.
@@ -73,7 +73,7 @@ class Hyperparameter:
     """
 
     name: str
-    transform: Transform
+    transform: ScalarTransform
     start: float
     bounds: tuple[float, float] = (-_REACH, _REACH)
     prior: ScalarPrior | None = None
@@ -183,14 +183,14 @@ class Term(ABC):
         return self.columns
 
     @abstractmethod
-    def read(self, table: Table, scale: float) -> Self:
+    def read(self, table: DataTable, scale: float) -> Self:
         """A copy that knows its levels and hyperparameters, from the rows of a fit.
 
         ``scale`` is that of eta: 1 on the scale of logs and logits, the sd of y for noise about eta.
         """
 
     @abstractmethod
-    def rows(self, table: Table, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
 
     def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
@@ -223,6 +223,9 @@ class Term(ABC):
         out = copy.copy(self)
         out.name = name
         return out
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
 
     def with_levels(self, levels: Iterable[Hashable]) -> Self:
         """The same term over levels that the user chose."""

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from ..checks import problem
 from .base import Rows, Term
-from .tables import Column, Kind, Table, present, shown
+from .tables import DataColumn, DataTable, Kind, present, shown
 
 _MOST = 100  # levels of a factor: beyond it they are groups, which want an effect
 _MISSING = "Fill in missing covariates first: NaN and inf have no place in X."
@@ -45,24 +45,24 @@ class Covariate(Term):
         """A factor of one level, which is its reference."""
         return self.levels is not None and len(self.levels) < 2
 
-    def read(self, table: Table, scale: float) -> Self:
+    def read(self, table: DataTable, scale: float) -> Self:
         out, column = copy.copy(self), table.column(self.column)
         out.levels = _levels(column) if is_factor(column) else None
         levels = [None] if out.levels is None else out.levels[1:]
         out.fixed_names = [str(self.column) if level is None else f"{self.column}[{level}]" for level in levels]
         return out
 
-    def rows(self, table: Table, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
         column = table.column(self.column)
         fixed = self._numbers(column) if self.levels is None else self._indicators(column, self.levels)
         return Rows(sp.csr_array((len(table), 0)), fixed)
 
-    def _numbers(self, column: Column) -> np.ndarray:
+    def _numbers(self, column: DataColumn) -> np.ndarray:
         if is_factor(column):
             raise problem(column.where, f"the covariate {self.column!r} holds text", "numbers, as in fit")
         return column.numbers(_MISSING)[:, None]
 
-    def _indicators(self, column: Column, levels: list[Hashable]) -> np.ndarray:
+    def _indicators(self, column: DataColumn, levels: list[Hashable]) -> np.ndarray:
         out, place = np.zeros((len(column), len(levels))), {level: i for i, level in enumerate(levels)}
         for i, value in enumerate(column.values):
             if value not in place:
@@ -73,7 +73,7 @@ class Covariate(Term):
         return out[:, 1:]
 
 
-def _levels(column: Column) -> list[Hashable]:
+def _levels(column: DataColumn) -> list[Hashable]:
     """The levels of a factor, by what fit sees of it."""
     where, name, found = column.where, column.name, set(column.values)
     for i, value in enumerate(column.values):
@@ -86,7 +86,7 @@ def _levels(column: Column) -> list[Hashable]:
     return levels
 
 
-def is_factor(column: Column) -> bool:
+def is_factor(column: DataColumn) -> bool:
     """Whether a column is a factor; refuses what is neither a factor nor numbers."""
     where, name = column.where, column.name
     if column.kind in (Kind.CATEGORIES, Kind.NUMBERS, Kind.BOOLEANS):

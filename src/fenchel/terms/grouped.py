@@ -18,7 +18,7 @@ from ..gmrf import MarkovField
 from ..priors.sparse import SparsePrecision
 from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
 from .levels import inferred, listed, mismatch
-from .tables import Column, Table, present, shown, sort_of
+from .tables import DataColumn, DataTable, present, shown, sort_of
 
 
 class LevelTerm(Term):
@@ -76,7 +76,7 @@ class LevelTerm(Term):
         """The hyperparameters, starting at theta."""
         return (precision("precision", scale, theta[0], self.spread),)
 
-    def typical_variance(self, column: Column) -> float:
+    def typical_variance(self, column: DataColumn) -> float:
         """``spread``: that of the field at precision 1."""
         if self.standard:
             return 1.0
@@ -84,7 +84,7 @@ class LevelTerm(Term):
         prior = SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
         return typical(prior.factor.inverse_diagonal())
 
-    def settle(self, column: Column, chosen: list[Hashable] | None) -> list[Hashable]:
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
         """The levels, from those that the user chose or from the column."""
         return inferred(self.name, column, self.in_time) if chosen is None else chosen
 
@@ -111,7 +111,7 @@ class LevelTerm(Term):
         out.chosen = levels
         return out
 
-    def read(self, table: Table, scale: float) -> Self:
+    def read(self, table: DataTable, scale: float) -> Self:
         out, column = copy.copy(self), table.column(self.column)
         chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
         out.levels = out.settle(column, chosen)
@@ -136,7 +136,7 @@ class LevelTerm(Term):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made.build(theta)
 
-    def rows(self, table: Table, new: bool = False) -> Rows:
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
         codes = self.codes(table.column(self.column), new)
         return self._at(codes, np.ones(codes.size) if self.by is None else table.column(self.by).numbers())
 
@@ -156,7 +156,7 @@ class LevelTerm(Term):
         unseen = np.where(known, 0.0, weight)[:, None] if self.grows else None
         return Rows(design, (weight * known)[:, None] * self.freed[codes], codes, unseen)
 
-    def codes(self, column: Column, new: bool = False) -> np.ndarray:
+    def codes(self, column: DataColumn, new: bool = False) -> np.ndarray:
         """The level of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent.
 
         A group of another sort than all that fit has seen, "10" for 10, is none of them and no new one: refused.
@@ -175,7 +175,7 @@ class LevelTerm(Term):
             out[i] = code
         return out
 
-    def _unknown(self, column: Column, row: int, value: Hashable, new: bool) -> ValueError:
+    def _unknown(self, column: DataColumn, row: int, value: Hashable, new: bool) -> ValueError:
         where, got = column.where, f"X[{row}, {column.name!r}] = {value!r}"
         if not present(value):
             advice = "Drop the row, or give what is missing a level of its own."

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import optional, problem
-from .tables import Column, present, sort_of, values
+from .tables import DataColumn, present, sort_of, values
 
 _SPARSEST = 100  # steps without data to a step with data: beyond it the numbers count something finer than steps
 
@@ -43,7 +43,7 @@ def mismatch(name: Hashable, value: Any, levels: list[Any]) -> tuple[str, str] |
     return sort, f"{cure} makes {sort} of it." if cure else ""
 
 
-def inferred(name: Hashable, column: Column, in_time: bool) -> list[Any]:
+def inferred(name: Hashable, column: DataColumn, in_time: bool) -> list[Any]:
     """The levels of a column: every step from the first time to the last, or the labels in order.
 
     ``name`` is that of the term, whose ``levels`` a message may ask for.

@@ -7,7 +7,6 @@ Every term's latents make a block, in order; its fixed columns join those of the
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,28 +19,19 @@ from ..hyperparameters.priors import ScalarPrior, independent
 from ..solvers.solution import Solution
 from .base import Hyperparameter, Rows, Term
 from .fixed import Covariate
-from .tables import Table
+from .tables import DataTable
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class NewRows:
-    """Where to predict: eta = design z + offset, with ``extra`` variance (N,) from levels that fit has not seen."""
-
-    design: sp.csr_array
-    offset: float
-    extra: np.ndarray
-
-
-class Model:
+class SumOfTerms:
     """A sum of terms, with an intercept or without.
 
     Parameters
     ----------
     terms : sequence of Term
         Covariates among them, whose coefficients stand before what the others bring along as fixed effects.
-    table : Table
+    table : DataTable
         The rows of the fit.
     scale : float
         Of eta: 1 on the scale of logs and logits, the sd of y for noise about eta.
@@ -67,7 +57,7 @@ class Model:
     def __init__(
         self,
         terms: Sequence[Term],
-        table: Table,
+        table: DataTable,
         *,
         scale: float = 1.0,
         intercept: bool = True,
@@ -152,15 +142,15 @@ class Model:
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
 
-    def new_rows(self, theta: np.ndarray, table: Table) -> NewRows:
-        """The rows of any table."""
+    def new_rows(self, theta: np.ndarray, table: DataTable) -> tuple[sp.csr_array, np.ndarray]:
+        """The rows of any table: eta = design z + offset, and the variance (N,) of levels that fit has not seen."""
         rows = [term.rows(table, new=True) for term in self.terms]
         design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
         extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
         for term, r in zip(self.terms, rows, strict=True):
             if r.unseen is not None:
                 extra += np.einsum("nd,de,ne->n", r.unseen, term.population(parts[term.name]), r.unseen)
-        return NewRows(design, self.offset, extra)
+        return design, extra
 
     def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""

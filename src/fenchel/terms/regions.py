@@ -12,10 +12,12 @@ import scipy.sparse as sp
 
 from ..checks import numeric, problem
 from ..gmrf.graphs import as_adjacency, edge_tuples
-from .tables import Column, present, shown
+from .tables import DataColumn, present, shown
 
 
-def graph_of(name: Hashable, graph: Any, levels: list[Any] | None, column: Column) -> tuple[sp.csr_array, list[Any]]:
+def graph_of(
+    name: Hashable, graph: Any, levels: list[Any] | None, column: DataColumn
+) -> tuple[sp.csr_array, list[Any]]:
     """The adjacency matrix and its nodes' names: the user's, the graph's own, or 0, 1, ...
 
     A name that is only ever a neighbour, and not in the ``column`` of the data, is warned of.
@@ -98,7 +100,7 @@ def _warn_of_strangers(where: str, name: Hashable, own: list[Any], known: set[An
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
-def counted_from_one(name: Hashable, column: Column, n: int) -> None:
+def counted_from_one(name: Hashable, column: DataColumn, n: int) -> None:
     """Refuse ids of an unnamed graph that may be 1, ..., n as well as 0, ..., n-1; warn where that is less likely."""
     found = {v for v in column.values if isinstance(v, (int, float)) and not isinstance(v, bool) and present(v)}
     if not found or min(found) < 1 or max(found) > n:  # 0 is among them; or a value that is unknown in any case

@@ -14,7 +14,7 @@ from ..gmrf import MarkovField
 from .base import Hyperparameter, precision, share
 from .grouped import LevelTerm
 from .regions import counted_from_one, graph_of
-from .tables import Column
+from .tables import DataColumn
 
 
 class StructuredTerm(LevelTerm):
@@ -22,14 +22,14 @@ class StructuredTerm(LevelTerm):
 
     matrix: sp.sparray
 
-    def matrix_of(self, column: Column, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         """The matrix, and what its rows are called."""
         raise NotImplementedError(f"{type(self).__name__} has no matrix")
 
     def field(self, **start: Any) -> MarkovField:
         return self.builder(self.matrix, **start)
 
-    def settle(self, column: Column, chosen: list[Hashable] | None) -> list[Hashable]:
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
         self.matrix, levels = self.matrix_of(column, chosen)
         n = self.matrix.shape[0]
         if chosen is None and levels == list(range(n)):  # such names say nothing
@@ -55,7 +55,7 @@ class GraphTerm(StructuredTerm):
         super().__init__(column, **options)
         self.graph = graph
 
-    def matrix_of(self, column: Column, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         return graph_of(self.name, self.graph, chosen, column)
 
 
@@ -109,7 +109,7 @@ class Generic(StructuredTerm):
         super().__init__(column, **options)
         self.structure, self.held = structure, constraints
 
-    def matrix_of(self, column: Column, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         given = self.structure
         if not hasattr(given, "tocsc"):
             given = numeric(column.where, f"the structure of {self.name!r}", given)
@@ -120,7 +120,7 @@ class Generic(StructuredTerm):
     def field(self, **start: Any) -> MarkovField:
         return gmrf.generic(self.matrix, constraints=self.held, **start)
 
-    def typical_variance(self, column: Column) -> float:
+    def typical_variance(self, column: DataColumn) -> float:
         try:
             return super().typical_variance(column)
         except Refusal as error:

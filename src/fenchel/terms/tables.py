@@ -34,7 +34,7 @@ class Kind(Enum):
     MIXED = "mixed"
 
 
-class Column:
+class DataColumn:
     """One column of a table."""
 
     def __init__(self, where: str, name: Hashable, data: Any) -> None:
@@ -85,7 +85,7 @@ class Column:
         return finite(self.where, f"X[{self.name!r}]", out, advice)
 
 
-class Table:
+class DataTable:
     """Columns by name, for messages of ``where``.
 
     Parameters
@@ -106,7 +106,7 @@ class Table:
         if len(lengths) != 1:
             raise problem(where, f"the columns of X have {sorted(lengths)} rows", "as many in each column")
         self.n_rows = int(lengths.pop())
-        self._columns: dict[Any, Column] = {}
+        self._columns: dict[Any, DataColumn] = {}
         if fitting and self.framed:
             for name in self.names:
                 self.column(name)
@@ -114,7 +114,7 @@ class Table:
     def __len__(self) -> int:
         return self.n_rows
 
-    def column(self, name: Hashable) -> Column:
+    def column(self, name: Hashable) -> DataColumn:
         """One column, or the sentence that says which there are."""
         if name in self._columns:
             return self._columns[name]
@@ -126,7 +126,7 @@ class Table:
             got = f"X has no column {name!r}: it has {names}"
             raise problem(self.where, got, "every column that the model uses", advice)
         data = self.source[name] if self.framed else self.source[:, name]
-        self._columns[name] = Column(self.where, name, data)
+        self._columns[name] = DataColumn(self.where, name, data)
         return self._columns[name]
 
 
