@@ -64,6 +64,11 @@ def test_a_column_multiplies_a_term(name):
     assert weighted.name == f"x | {plain.name}"
 
 
+def test_a_slope_in_words_is_refused():
+    with pytest.raises(ValueError, match="here: the column 'f' holds text; expected numbers"):
+        terms.IID("g", by="f").read(TABLE, 1.0)
+
+
 @every_effect
 def test_precisions_and_their_derivatives(name):
     term = TERMS[name]().read(TABLE, 1.0)

@@ -171,7 +171,7 @@ class GMRFRegressor(EffectTables, Regression):
 
         Parameters
         ----------
-        X : pandas frame (N, D), or an array whose columns are named 0, 1, ...
+        X : pandas frame (N, D), dict of columns, or an array whose columns are named 0, 1, ...
         y : array (N,)
             NaN, or masked, where unobserved: such rows are predicted like any other. Levels may be an ordered
             categorical of pandas, and two labels any two words.

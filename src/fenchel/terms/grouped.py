@@ -46,7 +46,12 @@ class LevelTerm(Term):
     in_time: ClassVar[bool] = False  # the levels are steps of time
     grows: ClassVar[bool] = False  # a level that fit has not seen is one more of the population
     standard: ClassVar[bool] = False  # the effect has typical variance 1 at precision 1
-    spread: float = 1.0  # its typical variance at precision 1
+
+    levels: list[Hashable]  # these, once it has been read
+    place: dict[Hashable, int]  # of each level
+    made: MarkovField  # at the starting values
+    spread: float = 1.0  # typical variance of the effect at precision 1
+    freed: np.ndarray  # the columns of ``free``
 
     def __init__(
         self,
@@ -127,11 +132,6 @@ class LevelTerm(Term):
         out.constraints, out.n_latents = out.made.constraints, out.made.n_latents
         out.fixed_names, out.freed = out.free()
         return out
-
-    levels: list[Hashable]
-    place: dict[Hashable, int]
-    made: MarkovField
-    freed: np.ndarray
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made.build(theta)

@@ -31,7 +31,7 @@ class Kind(Enum):
     TEXT = "text"
     DATES = "dates"
     OUTLINES = "outlines"
-    MIXED = "mixed"
+    MIXED = "values of several kinds"
 
 
 class DataColumn:
@@ -78,6 +78,8 @@ class DataColumn:
 
     def numbers(self, advice: str = "") -> np.ndarray:
         """The column (N,) as finite doubles; 0 and 1 of booleans."""
+        if self.kind not in (Kind.NUMBERS, Kind.BOOLEANS):
+            raise problem(self.where, f"the column {self.name!r} holds {self.kind.value}", "numbers", advice)
         if str(self.dtype) == "boolean" or hasattr(self.data, "isna"):  # pandas' nullable columns too
             out = self.data.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
         else:
