@@ -237,9 +237,9 @@ def test_effects_are_those_of_the_whole_inverse(kind):
 
 
 def _rows_of(model):
-    effect = model._effects[0]
-    own = effect.design(np.arange(len(effect.levels)))
-    trend = effect.free()[1] / model._columns.scale[1:]  # the covariate's comes first
+    _, rows = model._sum.effects[0].shown()
+    own = rows.design
+    trend = rows.fixed / model._columns.scale[1:]  # the covariate's comes first
     tail = np.hstack([np.zeros((own.shape[0], 2)), trend])
     both = sp.hstack([own, sp.csr_array(tail)], format="csr")
     return [both[[i]] for i in range(own.shape[0])]

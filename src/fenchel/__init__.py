@@ -58,6 +58,7 @@ _ROOMS = (
     "linalg",
     "priors",
     "solvers",
+    "terms",
 )
 
 __all__ = [
@@ -107,10 +108,11 @@ __all__ = [
     "linalg",
     "priors",
     "solvers",
+    "terms",
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers
+    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers, terms
     from .estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,

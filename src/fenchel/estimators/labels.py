@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import first, holds, problem
-from .levels import present
+from ..terms.tables import present
 from .responses import LABELS, NAMES, ORDERED, kind
 
 

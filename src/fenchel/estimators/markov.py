@@ -7,27 +7,23 @@ one sparse precision, and its hyperparameters are learned by the evidence.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_array, check_consistent_length
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from ..checks import choice, first_value, numeric, positive, problem
-from ..gmrf.columns import Columns
+from ..checks import choice, first_value, numeric, problem
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
+from ..terms import Covariate, DataTable, Kind, SumOfTerms, Term
+from ..terms.tables import keyed, plain
 from .base import weights_of
-from .covariates import Covariate
-from .covariates import read as read_covariate
-from .effects import Effect, joined, read
-from .frames import as_frame, column_of, is_geometry, names_of, target_of, weight_seen
+from .effect_tables import EffectTables
+from .effects import read_effects
 from .labels import read_labels
 from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
-from .tables import EffectTables
 from .targets import Regression
 
 POSITIVE = (*RATIOS["relative_risk"], *DURATIONS, "Gamma")  # likelihoods of targets that are never negative
@@ -38,7 +34,7 @@ class GMRFRegressor(EffectTables, Regression):
 
     Parameters
     ----------
-    effects : dict, optional
+    effects : dict or list of Term, optional
         Column of X -> the field over its values (None: fixed effects alone):
         ``"iid"``, ``"rw1"``, ``"rw2"``, ``"ar1"``, ``("seasonal", period)`` for groups and times;
         ``("icar" | "bym" | "bym2" | "leroux", graph)`` for regions, the graph a scipy sparse or dense adjacency matrix,
@@ -48,6 +44,8 @@ class GMRFRegressor(EffectTables, Regression):
         ``("iid", {"precision": 4.0})``, and the constraints of a structure that is singular,
         ``("generic", structure, {"constraints": "sum-to-zero"})``, or rows (k, levels).
         A second-order walk brings its linear trend along, a seasonal effect its season, unless ``{"trend": False}``.
+        Or a term of ``fenchel.terms``, or of one's own; or a list of terms, several of which may read one column:
+        ``[RW2("year"), IID("region"), IID("region", by="age")]``, the last of them slopes.
     likelihood : str or Likelihood
         "poisson", "negative-binomial", "zero-inflated-poisson" (counts), "binomial", "bernoulli", "probit" (successes),
         "ordinal", "ordinal-probit" (levels), "beta" (proportions), "gamma" (amounts), "exponential", "weibull"
@@ -173,7 +171,7 @@ class GMRFRegressor(EffectTables, Regression):
 
         Parameters
         ----------
-        X : pandas frame (N, D), or an array whose columns are named 0, 1, ...
+        X : pandas frame (N, D), dict of columns, or an array whose columns are named 0, 1, ...
         y : array (N,)
             NaN, or masked, where unobserved: such rows are predicted like any other. Levels may be an ordered
             categorical of pandas, and two labels any two words.
@@ -187,124 +185,86 @@ class GMRFRegressor(EffectTables, Regression):
             Of durations: 1 where the event happened at y, 0 where it had not by then.
         """
         name = type(self).__name__
-        X = self._frame(X, reset=True)
+        table = self._table(X, reset=True)
         y, words = read_labels(name, self.likelihood, y)
-        y = target_of(name, X, y)
-        weights = weights_of(sample_weight, X)
-        response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y = target_of(name, len(table), y)
+        weights = weights_of(sample_weight, table)
+        response = self._read_response(table, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
         y, ordered = self._responds(response, words), kind(response.likelihood) in ORDERED
-        self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
-        self._offset = response.level if self._intercept else 0.0
-        self._effects = self._read(X)
-        self._covariates = self._fixed_columns(X)
-        self._codes, self._fixed = self._rows(X)
+        intercept = bool(self.intercept) and not ordered
         seen = weight_seen(response.likelihood, y, weights)
         if not seen.any():
             raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
-        self._columns = Columns.of(name, self._fixed, self.coef_names_, seen, bool(self.intercept) or ordered)
-        single = [
-            f"the factor {c.name!r} has one level, so it has no coefficient" for c in self._covariates if c.single
-        ]
-        for sentence in [*single, *self._columns.complaints()]:
+        effects = read_effects(name, self.effects, self.levels)
+        self._sum = SumOfTerms(
+            [*effects, *self._fixed_terms(table, effects)],
+            table,
+            scale=response.scale,
+            intercept=intercept,
+            centred=bool(self.intercept) or ordered,
+            fixed_variance=self.fixed_variance,
+            offset=response.level if intercept else 0.0,
+            weights=seen,
+            priors=self.priors,
+        )
+        self._columns = self._sum.columns
+        self.levels_ = {term.name: term.levels for term in self._sum.effects if term.levels is not None}
+        for sentence in self._sum.complaints():
             warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
-        self._counts = [np.bincount(c[seen > 0.0], minlength=len(e.levels)) for e, c in self._parts()]
+        self._counts = self._sum.counts(seen)
         self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
-        if ordered and self._fixed.shape[1]:  # learned where the covariates are at their means, stated at x = 0
+        if ordered and self._sum.fixed_names:  # learned where the covariates are at their means, stated at x = 0
             self._shift = float(self._columns.centre @ self.coef_)
             own = self._fitted.theta
             self.likelihood_ = self._fitted.with_theta(np.r_[own[0] + self._shift, own[1:]])
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
-        variance = numeric(type(self).__name__, "fixed_variance", self.fixed_variance)
-        positive(type(self).__name__, "fixed_variance", variance, "A flat prior is improper: use 100 or 1e4.")
-        model = {
-            "intercept": self._intercept,
-            "fixed_variance": float(self.fixed_variance) * self._scale**2,
-            "columns": self._columns,
-            "offset": self._offset,
-            "priors": self._checked_priors(),
-        }
-        if not (self._effects or self._intercept or self._fixed.shape[1]):
-            raise problem(type(self).__name__, "nothing is left to fit", "an effect, a covariate or an intercept")
-        return self._response.likelihood, joined(self._effects, self._codes, self._fixed, model)
-
-    def _checked_priors(self) -> Any:
-        if isinstance(self.priors, Mapping):
-            unknown = [key for key in self.priors if key not in self.levels_]
-            if unknown:
-                raise problem(type(self).__name__, f"priors name {unknown[0]!r}", f"one of {list(self.levels_)}")
-        else:
-            choice(type(self).__name__, "priors", self.priors, ("pc", None), "Or give a dict, {effect: priors}.")
-        return self.priors
-
-    def _parts(self) -> list[tuple[Effect, np.ndarray]]:
-        return list(zip(self._effects, self._codes, strict=True))
+        return self._response.likelihood, self._sum.family()
 
     # -- reading X ---------------------------------------------------------------------------------
-    def _frame(self, X: Any, reset: bool) -> Any:
-        """X with columns by name (a frame) or by number (an array), which is checked to have fit's number of them.
+    def _table(self, X: Any, reset: bool) -> DataTable:
+        """X with columns by name (a frame, a dict) or by number (an array, checked to have fit's number of them).
 
         Of a frame only the columns that the model uses are looked at, in any order.
         """
-        X = as_frame(type(self).__name__, X, reset)
-        if not hasattr(X, "columns"):
+        X = plain(type(self).__name__, X)
+        if not (keyed(X) or hasattr(X, "columns")):
             X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")
-        if reset or not hasattr(X, "columns"):
+        table = DataTable(type(self).__name__, X, fitting=reset)
+        if keyed(X) and reset:
+            self.feature_names_in_, self.n_features_in_ = np.array(table.names, dtype=object), len(table.names)
+        elif not keyed(X) and (reset or not table.framed):
             validate_data(self, X, reset=reset, skip_check_array=True)
-        return X
+        return table
 
-    def _column(self, X: Any, name: Any) -> Any:
-        return column_of(type(self).__name__, X, name)
-
-    def _read(self, X: Any) -> list[Effect]:
-        where, effects = type(self).__name__, {} if self.effects is None else self.effects
-        if not isinstance(effects, Mapping):
-            example = 'a dict such as {"district": ("bym2", adjacency), "year": "rw2"}'
-            raise problem(where, f"effects = {effects!r}", example, "None leaves fixed effects alone.")
-        levels = {} if self.levels is None else self.levels
-        if not isinstance(levels, Mapping) or any(key not in effects for key in levels):
-            got = f"levels of {list(levels) if isinstance(levels, Mapping) else type(levels).__name__}"
-            raise problem(where, got, f"a dict whose keys are among {list(effects)}")
-        items = effects.items()
-        out = [read(where, n, spec, self._column(X, n), levels.get(n), self._scale) for n, spec in items]
-        self.levels_ = {effect.name: effect.levels for effect in out}
-        return out
-
-    def _fixed_columns(self, X: Any) -> list[Covariate]:
-        where, taken = type(self).__name__, [*self.levels_, self.exposure, self.trials, self.event]
+    def _fixed_terms(self, table: DataTable, effects: list[Term]) -> list[Term]:
+        where, taken = type(self).__name__, [self.exposure, self.trials, self.event]
         names = [] if self.fixed is None else self.fixed
         if isinstance(names, str):
             choice(where, "fixed", names, ("rest", None), "Or list the columns: fixed=[...].")
-            names = [n for n in names_of(X) if n not in taken and not is_geometry(X, n)]
-        return [read_covariate(where, name, self._column(X, name)) for name in names]
+            taken += [name for term in effects for name in term.claims]
+            names = [n for n in table.names if n not in taken and table.column(n).declared is not Kind.OUTLINES]
+        return [Covariate(name) for name in names]
 
-    def _rows(self, X: Any, new: bool = False) -> tuple[list[np.ndarray], np.ndarray]:
-        """The node of each row in each effect, and the columns of the fixed effects (N, p) as they come."""
-        codes = [effect.codes(self._column(X, effect.name), new) for effect in self._effects]
-        columns = [covariate.columns(self._column(X, covariate.name)) for covariate in self._covariates]
-        columns += [effect.free()[1][code] for effect, code in zip(self._effects, codes, strict=True)]
-        return codes, np.hstack([np.zeros((X.shape[0], 0)), *columns])
-
-    def _given(self, X: Any, what: str, value: Any, new: bool = False) -> np.ndarray | None:
+    def _given(self, table: DataTable, what: str, value: Any, new: bool = False) -> np.ndarray | None:
         """Exposure, trials or event (N,): the argument, the column the constructor names, or None."""
         column = getattr(self, what)
         if value is None and column is None:
             return None
-        if value is None and new and column not in names_of(X):
+        if value is None and new and column not in table.names:
             got = f"X has no column {column!r}, where the constructor says to find {what}"
             advice = {"exposure": "exposure=1 gives a rate.", "trials": "trials=1 gives a probability."}.get(what, "")
             raise problem(type(self).__name__, got, f"that column, or {what}= as an argument", advice)
-        values = self._column(X, column) if value is None else value
-        out = numeric(type(self).__name__, what, values)
-        if out.ndim > 1 or (out.ndim == 1 and out.shape[0] != X.shape[0]):
-            raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({X.shape[0]},)")
-        return np.broadcast_to(out, (X.shape[0],))
+        out = numeric(type(self).__name__, what, table.column(column).data if value is None else value)
+        if out.ndim > 1 or (out.ndim == 1 and out.shape[0] != len(table)):
+            raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({len(table)},)")
+        return np.broadcast_to(out, (len(table),))
 
-    def _read_response(self, X: Any, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
+    def _read_response(self, table: DataTable, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
         """The likelihood of the training rows."""
         name, likelihood = type(self).__name__, self.likelihood
-        rows = {what: self._given(X, what, value) for what, value in rows.items()}
+        rows = {what: self._given(table, what, value) for what, value in rows.items()}
         real = ~np.isnan(y) & (y != np.floor(y))
         if likelihood == "poisson" and real.any() and rows["trials"] is None:
             warnings.warn(
@@ -327,20 +287,18 @@ class GMRFRegressor(EffectTables, Regression):
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        codes, columns = self._rows(self._frame(X, reset=False), new=True)
-        blocks = [effect.design(code) for effect, code in zip(self._effects, codes, strict=True)]
-        ones = np.ones((columns.shape[0], int(self._intercept)))
-        tail = np.hstack([ones, self._columns.standardise(columns)])
-        design = sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
-        h, rho = self.solution_.posterior.predict(design=design, offset=self._offset)
-        for (effect, theta), code in zip(self._thetas(), codes, strict=True):
-            rho = rho + effect.unseen(code, theta)
-        return h, rho
+        return self._at(self._table(X, reset=False))
+
+    def _at(self, table: DataTable) -> tuple[np.ndarray, np.ndarray]:
+        design, extra = self._sum.new_rows(self.theta_, table)
+        h, rho = self.solution_.posterior.predict(design=design, offset=self._sum.offset)
+        return h, rho + extra
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
-        h, rho = self._predictors(X)
-        frame = self._frame(X, reset=False)
-        found = {what: self._given(frame, what, value, new=True) for what, value in rows.items()}
+        check_is_fitted(self)
+        table = self._table(X, reset=False)
+        h, rho = self._at(table)
+        found = {what: self._given(table, what, value, new=True) for what, value in rows.items()}
         new = at_rows(type(self).__name__, self._fitted, h.shape[0], found)
         return Poisson(new.exposure, integer=False) if isinstance(new, Poisson) else new, h, rho
 
@@ -354,7 +312,7 @@ class GMRFRegressor(EffectTables, Regression):
         return np.asarray(self._mean_of(self._moments(X, exposure=exposure, trials=trials), with_std=False))
 
     def _scored(self, y: Any, n: int) -> np.ndarray:
-        return target_of(type(self).__name__, np.empty(n), y)
+        return target_of(type(self).__name__, n, y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -362,3 +320,27 @@ class GMRFRegressor(EffectTables, Regression):
         name = NAMES.get(self.likelihood) if isinstance(self.likelihood, str) else kind(self.likelihood)
         tags.target_tags.positive_only = name in POSITIVE
         return tags
+
+
+def weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarray:
+    """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+    out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
+    for key in ("exposure", "trials"):
+        given = getattr(likelihood, key, None)
+        out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
+    return out
+
+
+def target_of(where: str, n: int, y: Any) -> np.ndarray:
+    """y (n,), NaN where unobserved: missing or masked."""
+    if y is None:
+        raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
+    if np.ma.isMaskedArray(y):
+        y = np.ma.filled(y.astype(np.float64), np.nan)
+    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSUMm":
+        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
+    out = numeric(where, "y", column_or_1d(y, warn=True))
+    check_consistent_length(np.empty(n), out)
+    if np.isnan(out).all():
+        raise problem(where, "every y is NaN", "at least one observed row")
+    return out

@@ -22,10 +22,9 @@ from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independen
 from ..likelihoods import StochasticVolatility
 from ..likelihoods.base import Likelihood
 from .base import LatentGaussianEstimator, levels_of
-from .effects import OffsetField
 from .filtering import FilteredPath, Message, VolatilityPath, window_filter
-from .levels import increasing, steps_of, times_of
 from .predictive import return_quantile
+from .times import increasing, steps_of, times_of
 
 _WIDEST = 6.0  # log variance: an sd of 20 for the log-variance is beyond any series
 _WIDTH = float(ndtri(0.975))
@@ -140,9 +139,10 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     def _model(self) -> tuple[Likelihood, Family]:
         n = self.times_.size
         chain = gmrf.ar1(n, self.phi, self.variance)
-        field = gmrf.stack([(chain, np.arange(n))], fixed_variance=float(self.level_variance))
         bounds = np.array([(-12.0, max(_WIDEST, chain.theta[0])), chain.bounds[1]])
-        return StochasticVolatility(), OffsetField(field, self._level, chain.names, bounds, self._log_prior())
+        field = gmrf.MarkovField(chain.build, chain.theta, chain.names, bounds, log_prior=self._log_prior())
+        variance, parts = float(self.level_variance), [(field, np.arange(n))]
+        return StochasticVolatility(), gmrf.stack(parts, None, True, variance, names=chain.names, offset=self._level)
 
     def _log_prior(self) -> Any:
         name, priors = type(self).__name__, self.priors

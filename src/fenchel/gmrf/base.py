@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import scalar
 from ..hyperparameters.base import Family
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
-
-Build = Callable[[np.ndarray], tuple[Any, list[Any]]]
+from .precisions import Precision, Remembered
 
 
 class MarkovField(Family):
@@ -35,7 +33,7 @@ class MarkovField(Family):
 
     def __init__(
         self,
-        build: Build,
+        build: Precision,
         theta: Any,
         names: Sequence[str],
         bounds: Any = None,
@@ -43,7 +41,7 @@ class MarkovField(Family):
         constraints: Any = None,
         log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None,
     ) -> None:
-        self.build, self.design, self.constraints = build, design, constraints
+        self.build, self.design, self.constraints = Remembered(build), design, constraints
         self._theta = np.asarray(theta, dtype=np.float64)
         self._names = tuple(names)
         wide = [(-12.0, 12.0)] * self._theta.size
@@ -92,15 +90,3 @@ class MarkovField(Family):
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={value:.3g}" for name, value in zip(self._names, self._theta, strict=True))
         return f"MarkovField({pairs})"
-
-
-def scaled(structure: Any, name: str, start: float, **options: Any) -> MarkovField:
-    """Q = e^theta R: one log precision times a fixed structure."""
-    R = sp.csc_array(structure).astype(np.float64)
-
-    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        Q = np.exp(theta[0]) * R
-        return Q, [Q]
-
-    precision = scalar("gmrf", name.removeprefix("log "), start, 0.0)
-    return MarkovField(build, [np.log(precision)], [name], **options)

@@ -80,6 +80,10 @@ class Columns:
         """(x - centre) / scale of new rows (M, p)."""
         return (X - self.centre - self.rest) / self.scale
 
+    def tail(self, X: np.ndarray, intercept: bool) -> np.ndarray:
+        """The design (M, intercept + p) of c and gamma at rows as they come."""
+        return np.hstack([np.ones((X.shape[0], int(intercept))), self.standardise(X)])
+
     def to_user(self, intercept: bool) -> np.ndarray:
         """T with (b, beta) = T (c, gamma); without the first row and column where there is no intercept."""
         T = np.diag(np.r_[1.0, 1.0 / self.scale])

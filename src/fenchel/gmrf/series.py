@@ -8,7 +8,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
-from .base import MarkovField, scaled
+from .base import MarkovField
+from .precisions import Combination, Scaled
+
+
+def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
+    """Q = k R, theta = log k: one precision times a fixed structure."""
+    start = np.log(scalar("gmrf", "precision", precision, 0.0))
+    return MarkovField(Scaled(sp.csc_array(structure).astype(np.float64)), [start], ["log precision"], **options)
 
 
 def _length(where: str, n: int, least: int) -> int:
@@ -17,14 +24,14 @@ def _length(where: str, n: int, least: int) -> int:
 
 def iid(n: int, precision: float = 1.0) -> MarkovField:
     """Independent effects: Q = k I, theta = log k."""
-    return scaled(sp.eye_array(_length("iid", n, 1), format="csc"), "log precision", precision)
+    return scaled(sp.eye_array(_length("iid", n, 1), format="csc"), precision)
 
 
 def rw1(n: int, precision: float = 1.0) -> MarkovField:
     """A first-order random walk, x_{t+1} - x_t ~ N(0, 1/k), held to sum to zero."""
     n = _length("rw1", n, 2)
     D = sp.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(n - 1, n))
-    return scaled(D.T @ D, "log precision", precision, constraints=np.ones((1, n)))
+    return scaled(D.T @ D, precision, constraints=np.ones((1, n)))
 
 
 def rw2(n: int, precision: float = 1.0) -> MarkovField:
@@ -35,7 +42,7 @@ def rw2(n: int, precision: float = 1.0) -> MarkovField:
     n = _length("rw2", n, 3)
     D = sp.diags_array([1.0, -2.0, 1.0], offsets=[0, 1, 2], shape=(n - 2, n))
     time = np.arange(n) - (n - 1) / 2
-    return scaled(D.T @ D, "log precision", precision, constraints=np.stack([np.ones(n), time]))
+    return scaled(D.T @ D, precision, constraints=np.stack([np.ones(n), time]))
 
 
 def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
@@ -45,7 +52,15 @@ def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
     D = sp.diags_array([1.0] * m, offsets=list(range(m)), shape=(n - m + 1, n))
     phase = np.arange(n) % m
     C = (phase[None, :] == np.arange(m - 1)[:, None]).astype(float) - (phase == m - 1)[None, :]
-    return scaled(D.T @ D, "log precision", precision, constraints=C)
+    return scaled(D.T @ D, precision, constraints=C)
+
+
+def _autoregression(theta: np.ndarray) -> Any:
+    """Rates of I, of I without its ends, and of the neighbours: (I + p^2 inner - p off) / (v (1 - p^2))."""
+    v, p = np.exp(theta[0]), np.tanh(theta[1] / 2)
+    free = 1.0 - p * p
+    c = np.array([1.0, p * p, -p]) / (v * free)
+    return c, [-c, np.array([0.0, p, -0.5]) / v + p * c]  # dphi/dtheta_2 = (1 - phi^2) / 2
 
 
 def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
@@ -54,19 +69,12 @@ def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
     phi, variance = scalar("ar1", "phi", phi), scalar("ar1", "variance", variance)
     if not -1.0 < phi < 1.0 or not variance > 0.0:
         raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")
-    inner = sp.diags_array(np.r_[0.0, np.ones(n - 2), 0.0])
-    eye, off = sp.eye_array(n), sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(n, n))
-
-    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        v, p = np.exp(theta[0]), np.tanh(theta[1] / 2)
-        free = 1.0 - p * p
-        top = eye + p * p * inner - p * off
-        Q = sp.csc_array(top / (v * free))
-        slope = (2 * p * inner - off) / (v * free) + 2 * p * top / (v * free * free)
-        return Q, [-Q, sp.csc_array(slope * free / 2)]  # dphi/dtheta_2 = (1 - phi^2) / 2
-
+    inner, off = np.r_[0.0, np.ones(n - 2), 0.0], np.ones(n - 1)
+    matrices = sp.eye_array(n), sp.diags_array(inner), sp.diags_array([off, off], offsets=[-1, 1])
     start = [np.log(variance), 2 * np.arctanh(phi)]
-    return MarkovField(build, start, ["log variance", "logit phi"], [(-12.0, 12.0), (-9.0, 9.0)])
+    return MarkovField(
+        Combination(matrices, _autoregression), start, ["log variance", "logit phi"], [(-12.0, 12.0), (-9.0, 9.0)]
+    )
 
 
 def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:
@@ -75,4 +83,4 @@ def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> 
         structure = numeric("generic", "structure", structure)
         if structure.ndim != 2:
             raise problem("generic", f"structure has shape {structure.shape}", "(n, n)")
-    return scaled(structure, "log precision", precision, constraints=constraints)
+    return scaled(structure, precision, constraints=constraints)

@@ -11,8 +11,10 @@ import scipy.sparse as sp
 
 from ..checks import count, problem, scalar
 from ..priors.sparse import SparsePrecision
-from .base import MarkovField, scaled
+from .base import MarkovField
 from .graphs import as_adjacency, laplacian
+from .precisions import Combination, Rates
+from .series import scaled
 
 
 def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, np.ndarray]:
@@ -31,37 +33,41 @@ def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, np.ndarray]:
 def icar(graph: Any, precision: float = 1.0, n: int | None = None) -> MarkovField:
     """The intrinsic conditional autoregression (Besag): Q = k (D - A), theta = log k."""
     R, C = _structure(graph, n)
-    return scaled(R, "log precision", precision, constraints=C if C.size else None)
+    return scaled(R, precision, constraints=C if C.size else None)
 
 
-def _sum_of_two(R: Any, C: np.ndarray, rates: Any, theta: list[float], names: list[str]) -> MarkovField:
-    """u + v with u structured and v independent; ``rates`` gives (k_u, k_v) and their gradients in theta."""
+def _two_rates(theta: np.ndarray) -> Any:
+    """A precision each."""
+    k = np.exp(theta)
+    return (k[0], k[1]), [(k[0], 0.0), (0.0, k[1])]
+
+
+def _shared_rates(theta: np.ndarray) -> Any:
+    """One precision, and the share of the variance that is structured."""
+    k, p = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+    k_u, k_v = k / p, k / (1 - p)
+    return (k_u, k_v), [(k_u, k_v), (-k_u * (1 - p), k_v * p)]
+
+
+def _sum_of_two(R: Any, C: np.ndarray, rates: Rates, theta: list[float], names: list[str]) -> MarkovField:
+    """eta = u + v."""
     n = R.shape[0]
     U, V = (
         sp.block_diag(pair, format="csc")
         for pair in ((R, sp.csc_array((n, n))), (sp.csc_array((n, n)), sp.eye_array(n)))
     )
-
-    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        (k_u, k_v), (d_u, d_v) = rates(theta)
-        return sp.csc_array(k_u * U + k_v * V), [sp.csc_array(a * U + b * V) for a, b in zip(d_u, d_v, strict=True)]
-
     constraints = np.hstack([C, np.zeros_like(C)]) if C.size else None
     design = sp.hstack([sp.eye_array(n), sp.eye_array(n)], format="csr")
-    return MarkovField(build, theta, names, design=design, constraints=constraints)
+    return MarkovField(Combination((U, V), rates), theta, names, design=design, constraints=constraints)
 
 
 def bym(graph: Any, precision_u: float = 1.0, precision_v: float = 1.0, n: int | None = None) -> MarkovField:
     """Besag, York and Mollie: an ICAR u plus independent v, eta = u + v. Latents: (u, v)."""
     R, C = _structure(graph, n)
 
-    def rates(theta: np.ndarray) -> Any:
-        k = np.exp(theta)
-        return (k[0], k[1]), ((k[0], 0.0), (0.0, k[1]))
-
     rates_of = {"precision_u": precision_u, "precision_v": precision_v}
     start = [np.log(scalar("bym", name, value, 0.0)) for name, value in rates_of.items()]
-    return _sum_of_two(R, C, rates, start, ["log precision u", "log precision v"])
+    return _sum_of_two(R, C, _two_rates, start, ["log precision u", "log precision v"])
 
 
 def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = None) -> MarkovField:
@@ -78,26 +84,22 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
         for row in C > 0:
             scale[row] = np.exp(np.log(variance[row]).mean())
         R = sp.csc_array(sp.diags_array(np.sqrt(scale)) @ R @ sp.diags_array(np.sqrt(scale)))
+    start = [np.log(precision), np.log(phi / (1 - phi))]
+    return _sum_of_two(R, C, _shared_rates, start, ["log precision", "logit phi"])
 
-    def rates(theta: np.ndarray) -> Any:
-        k, p = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
-        k_u, k_v = k / p, k / (1 - p)
-        return (k_u, k_v), ((k_u, -k_u * (1 - p)), (k_v, k_v * p))
 
-    return _sum_of_two(R, C, rates, [np.log(precision), np.log(phi / (1 - phi))], ["log precision", "logit phi"])
+def _mixed_rates(theta: np.ndarray) -> Any:
+    """Of I and of the Laplacian: k (1 - rho) and k rho."""
+    k, r = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+    c, bend = (k * (1 - r), k * r), k * r * (1 - r)
+    return c, [c, (-bend, bend)]
 
 
 def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None = None) -> MarkovField:
     """Leroux: Q = k [(1 - rho) I + rho (D - A)], proper for 0 <= rho < 1; theta = (log k, logit rho)."""
     rho, precision = scalar("leroux", "rho", rho, 0.0, 1.0), scalar("leroux", "precision", precision, 0.0)
     L = laplacian(as_adjacency(graph, n))
-    eye = sp.eye_array(L.shape[0], format="csc")
-
-    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        k, r = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
-        Q = sp.csc_array(k * ((1 - r) * eye + r * L))
-        return Q, [Q, sp.csc_array(k * r * (1 - r) * (L - eye))]
-
+    build = Combination((sp.eye_array(L.shape[0], format="csc"), L), _mixed_rates)
     return MarkovField(build, [np.log(precision), np.log(rho / (1 - rho))], ["log precision", "logit rho"])
 
 
@@ -123,7 +125,14 @@ def _grid(rows: int, columns: int) -> sp.csc_array:
 def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
     """A first-order intrinsic field on a regular grid: neighbours differ by N(0, 1/k), the sum is zero."""
     rows, columns = _shape("lattice", shape)
-    return scaled(_grid(rows, columns), "log precision", precision, constraints=np.ones((1, rows * columns)))
+    return scaled(_grid(rows, columns), precision, constraints=np.ones((1, rows * columns)))
+
+
+def _diffusion_rates(theta: np.ndarray) -> Any:
+    """Of I, G and G^2: (k2, 2, 1 / k2) / (4 pi v), k2 = kappa^2."""
+    v, k2 = np.exp(theta[0]), 8.0 / np.exp(2 * theta[1])
+    c = np.array([k2, 2.0, 1.0 / k2]) / (4 * np.pi * v)
+    return c, [-c, np.array([-2.0 * k2, 0.0, 2.0 / k2]) / (4 * np.pi * v)]  # dk2/dtheta_2 = -2 k2
 
 
 def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
@@ -137,14 +146,7 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
     rows, columns = _shape("matern", shape)
     range, variance = scalar("matern", "range", range, 0.0), scalar("matern", "variance", variance, 0.0)
     spacing = scalar("matern", "spacing", spacing, 0.0)
-    eye, G = sp.eye_array(rows * columns, format="csc"), _grid(rows, columns) / spacing**2
-    GG = sp.csc_array(G @ G)
-
-    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        v, k2 = np.exp(theta[0]), 8.0 / np.exp(2 * theta[1])
-        s = spacing**2 / (4 * np.pi * k2 * v)
-        Q = sp.csc_array(s * (k2 * k2 * eye + 2 * k2 * G + GG))
-        slope = sp.csc_array(s * (2 * k2 * eye + 2 * G + 0.0 * GG)) - Q / k2  # dQ/dk2, s falling with k2
-        return Q, [-Q, sp.csc_array(-2 * k2 * slope)]
-
+    G = _grid(rows, columns)
+    matrices = sp.eye_array(rows * columns, format="csc") * spacing**2, G, sp.csc_array(G @ G) / spacing**2
+    build = Combination(matrices, _diffusion_rates)
     return MarkovField(build, [np.log(variance), np.log(range)], ["log variance", "log range"])

@@ -8,31 +8,112 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem, vector
+from ..priors.sparse import SparsePrecision
 from ..priors.sparsity import checked_constraints
 from ..solvers.solution import Solution
 from .base import MarkovField
 from .columns import Columns
 
 
+@dataclass(frozen=True)
+class BlockPrecision:
+    """The precision of several fields and of fixed effects beside them: one block each."""
+
+    fields: tuple[MarkovField, ...]
+    widths: tuple[int, ...]
+    n_fixed: int
+    fixed_variance: float
+
+    def split(self, theta: np.ndarray) -> list[tuple[MarkovField, np.ndarray]]:
+        """Each field with its own part of theta."""
+        cuts = np.cumsum([field.theta.size for field in self.fields]).astype(int)
+        return list(zip(self.fields, np.split(theta, cuts)[:-1], strict=True)) if self.fields else []
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        made, p = [field.build(t) for field, t in self.split(theta)], self.n_fixed
+        tail = [sp.eye_array(p) / self.fixed_variance] if p else []
+        Q = sp.block_diag([*(q for q, _ in made), *tail], format="csc")
+        derivatives = []
+        for i, (_, slopes) in enumerate(made):
+            for slope in slopes:
+                blocks = [sp.csc_array((w, w)) for w in self.widths]
+                blocks[i] = slope
+                derivatives.append(sp.block_diag([*blocks, *([sp.csc_array((p, p))] if p else [])], format="csc"))
+        return Q, derivatives
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        pieces = [field.log_prior(t) for field, t in self.split(theta)]
+        return sum(value for value, _ in pieces), np.concatenate([np.zeros(0), *(slope for _, slope in pieces)])
+
+    def constraints(self) -> np.ndarray | None:
+        """Those of the fields, each over its own latents."""
+        rows, at, total = [], 0, sum(self.widths) + self.n_fixed
+        for field, width in zip(self.fields, self.widths, strict=True):
+            C = field.constraints
+            if C is not None:
+                C = checked_constraints(field.build(field.theta)[0], C) if isinstance(C, str) else np.atleast_2d(C)
+                rows.append(np.hstack([np.zeros((C.shape[0], at)), C, np.zeros((C.shape[0], total - at - width))]))
+            at += width
+        return np.vstack(rows) if rows else None
+
+
 class StackedField(MarkovField):
     """A sum of fields and fixed effects; what ``stack`` returns.
 
-    Attributes
+    Parameters
     ----------
+    parts : list of (field, design)
+        The design of each (N, latents), scipy sparse.
+    X : array (N, p)
+        The columns of the fixed effects as they come.
     columns : Columns
-        Centres and scales of the fixed effects.
-    intercept : bool
+        Their centres and scales.
+    intercept, fixed_variance : as in ``stack``
+    names : of the hyperparameters; default: the fields', numbered
+    offset : float or array (N,)
+        Known part of eta.
     """
 
-    columns: Columns
-    intercept: bool
-    parts: list[MarkovField]
+    def __init__(
+        self,
+        parts: Sequence[tuple[MarkovField, sp.csr_array]],
+        X: np.ndarray,
+        columns: Columns,
+        intercept: bool,
+        fixed_variance: float,
+        names: Sequence[str] | None = None,
+        offset: Any = 0.0,
+    ) -> None:
+        fields, designs = [field for field, _ in parts], [W for _, W in parts]
+        self.columns, self.intercept, self.parts, self.offset = columns, bool(intercept), fields, offset
+        blocks = BlockPrecision(
+            tuple(fields), tuple(W.shape[1] for W in designs), X.shape[1] + int(intercept), fixed_variance
+        )
+        numbered = [f"{name} [{i}]" for i, field in enumerate(fields) for name in field.names]
+        super().__init__(
+            blocks,
+            np.concatenate([np.zeros(0), *(field.theta for field in fields)]),
+            numbered if names is None else names,
+            np.concatenate([np.zeros((0, 2)), *(field.bounds for field in fields)]),
+            self.design_of(designs, X),
+            blocks.constraints(),
+            blocks.log_prior,
+        )
+
+    def at(self, theta: Any = None, mean: Any = 0.0, offset: Any = None) -> SparsePrecision:
+        return super().at(theta, mean, self.offset if offset is None else offset)
+
+    def design_of(self, designs: Sequence[sp.csr_array], X: np.ndarray) -> sp.csr_array:
+        """One design from those of the fields and from the columns of the fixed effects as they come."""
+        tail = self.columns.tail(X, self.intercept)
+        return sp.hstack([*designs, sp.csr_array(tail)] if tail.shape[1] else designs, format="csr")
 
     def fixed_effects(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and covariance of (intercept, coefficients) on the scale of the columns as they came.
@@ -50,8 +131,7 @@ class StackedField(MarkovField):
         X = np.zeros((N, 0)) if fixed is None else _checked(fixed, N)
         if X.shape != (N, len(self.columns.names)):
             raise problem("stack", f"fixed has shape {X.shape}", f"({N}, {len(self.columns.names)})")
-        tail = [np.ones((N, int(self.intercept))), self.columns.standardise(X)]
-        return sp.hstack([*blocks, sp.csr_array(np.hstack(tail))], format="csr")
+        return self.design_of(blocks, X)
 
 
 def stack(
@@ -61,6 +141,8 @@ def stack(
     fixed_variance: float = 100.0,
     weights: Any = None,
     columns: Columns | None = None,
+    names: Sequence[str] | None = None,
+    offset: Any = 0.0,
 ) -> StackedField:
     """The sum of several fields, each seen through an index or a design, and of fixed effects.
 
@@ -79,6 +161,10 @@ def stack(
         Of the rows in those means and standard deviations; 0 for rows that will be unobserved.
     columns : Columns, optional
         Centres and scales to use instead of those of ``fixed``.
+    names : sequence of str, optional
+        Of the hyperparameters; default: the fields' own, numbered.
+    offset : float or array (N,)
+        A known part of eta.
 
     Returns
     -------
@@ -115,57 +201,13 @@ def stack(
         )
     N = sizes.pop()
     X = np.zeros((N, 0)) if fixed is None else _checked(fixed, N)
-    names = list(getattr(fixed, "columns", [f"fixed[:, {j}]" for j in range(X.shape[1])]))
+    headers = list(getattr(fixed, "columns", [f"fixed[:, {j}]" for j in range(X.shape[1])]))
     w = None if weights is None else vector("stack", "weights", weights, N)
     if columns is None:
-        columns = Columns.of("stack", X, names, w, intercept)
+        columns = Columns.of("stack", X, headers, w, intercept)
         for sentence in columns.complaints():
             warnings.warn(f"stack: {sentence}.", UserWarning, stacklevel=2)
-    tail = np.hstack([np.ones((N, int(intercept))), columns.standardise(X)])
-    p = tail.shape[1]
-    W = sp.hstack([*(W for _, W in parts), sp.csr_array(tail)] if p else [W for _, W in parts], format="csr")
-    widths = [field.n_latents for field, _ in parts]
-    starts = np.concatenate([[0], np.cumsum(widths)]).astype(int)
-    total = int(starts[-1]) + p
-    rows = []
-    for (field, _), a in zip(parts, starts[:-1], strict=True):
-        if field.constraints is not None:
-            C = field.constraints
-            C = checked_constraints(field.build(field.theta)[0], C) if isinstance(C, str) else np.atleast_2d(C)
-            rows.append(np.hstack([np.zeros((C.shape[0], a)), C, np.zeros((C.shape[0], total - a - C.shape[1]))]))
-    sizes_theta = [field.theta.size for field, _ in parts]
-    cuts = np.cumsum(sizes_theta)[:-1]
-
-    def split(theta: np.ndarray) -> list[tuple[MarkovField, np.ndarray]]:
-        return list(zip([field for field, _ in parts], np.split(theta, cuts), strict=True)) if parts else []
-
-    def build(theta: np.ndarray) -> tuple[Any, list[Any]]:
-        made = [field.build(t) for field, t in split(theta)]
-        tail = [sp.eye_array(p) / fixed_variance] if p else []
-        Q = sp.block_diag([*(q for q, _ in made), *tail], format="csc")
-        derivatives = []
-        for i, (_, slopes) in enumerate(made):
-            for slope in slopes:
-                blocks = [sp.csc_array((w, w)) for w in widths]
-                blocks[i] = slope
-                derivatives.append(sp.block_diag([*blocks, *([sp.csc_array((p, p))] if p else [])], format="csc"))
-        return Q, derivatives
-
-    def log_prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        pieces = [field.log_prior(t) for field, t in split(theta)]
-        return sum(value for value, _ in pieces), np.concatenate([np.zeros(0), *(slope for _, slope in pieces)])
-
-    out = StackedField(
-        build,
-        np.concatenate([np.zeros(0), *(field.theta for field, _ in parts)]),
-        [f"{name} [{i}]" for i, (field, _) in enumerate(parts) for name in field.names],
-        np.concatenate([np.zeros((0, 2)), *(field.bounds for field, _ in parts)]),
-        design=W,
-        constraints=np.vstack(rows) if rows else None,
-        log_prior=log_prior,
-    )
-    out.columns, out.intercept, out.parts = columns, bool(intercept), [field for field, _ in parts]
-    return out
+    return StackedField(parts, X, columns, intercept, fixed_variance, names, offset)
 
 
 def _checked(fixed: Any, N: int) -> np.ndarray:

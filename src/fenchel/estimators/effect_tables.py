@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
-from ..gmrf.columns import Columns
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
-from .covariates import Covariate
-from .effects import Effect
+from ..terms import SumOfTerms
 from .responses import ratio, readable
 
 
@@ -25,55 +22,50 @@ class EffectTables:
     solution_: Solution
     theta_: np.ndarray
     levels_: dict[Any, list[Any]]
-    _effects: list[Effect]
-    _covariates: list[Covariate]
-    _columns: Columns
-    _counts: list[np.ndarray]
-    _offset: float
+    _sum: SumOfTerms
+    _counts: dict[Any, np.ndarray]
     _shift: float
-    _intercept: bool
 
     def effect_table(self, name: Any, level: float = 0.95) -> Any:
         """One effect as a pandas frame, with intervals of probability ``level``. A walk's trend is part of it."""
         check_is_fitted(self)
-        if name not in self.levels_:
-            raise problem(type(self).__name__, f"there is no effect {name!r}", f"one of {list(self.levels_)}")
-        at, every = list(self.levels_).index(name), np.arange(len(self.levels_[name]))
-        fields, trends = [], [np.zeros((every.size, sum(len(c.names) for c in self._covariates)))]
-        for i, effect in enumerate(self._effects):
-            mine, width = i == at, effect.design(every[:0]).shape[1]
-            fields.append(effect.design(every) if mine else sp.csr_array((every.size, width)))
-            trends.append(effect.free()[1] if mine else np.zeros((every.size, len(effect.free()[0]))))
-        tail = [np.zeros((every.size, int(self._intercept))), np.hstack(trends) / self._columns.scale]
-        design = sp.hstack([*fields, sp.csr_array(np.hstack(tail))], format="csr")
+        known = [term.name for term in self._sum.effects]
+        if name not in known:
+            raise problem(type(self).__name__, f"there is no effect {name!r}", f"one of {known}")
+        where = self._sum.shown(name)
+        if where is None:
+            raise problem(
+                type(self).__name__, f"the effect {name!r} has no table", "a term that says where it is shown"
+            )
+        labels, design, codes = where
+        n = None if codes is None else self._counts[name][codes]
         moments = self.solution_.posterior.predict(design=design)
-        return table((name, self.levels_[name]), moments, ratio(self.likelihood_), level, self._counts[at])
+        return table((name, labels), moments, ratio(self.likelihood_), level, n)
 
     @property
     def effects_(self) -> dict[Any, Any]:
         """Each effect as a pandas frame, one row a level."""
         check_is_fitted(self)
-        return {name: self.effect_table(name) for name in self.levels_}
+        return {term.name: self.effect_table(term.name) for term in self._sum.effects if term.shown() is not None}
 
     def _tail(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the fixed effects on the user's scale, the intercept first."""
         check_is_fitted(self)
-        mean, covariance = self._columns.fixed_effects(self.solution_, self._intercept)
-        if self._intercept:
-            mean[0] += self._offset + self._shift
+        mean, covariance = self._sum.fixed_effects(self.solution_)
+        if self._sum.intercept:
+            mean[0] += self._sum.offset + self._shift
         return mean, covariance
 
     @property
     def coef_names_(self) -> list[str]:
         """What the coefficients belong to: covariates, ``smoker[yes]`` for a level of one, then trends and seasons."""
-        if not hasattr(self, "_covariates"):
-            check_is_fitted(self)
-        return [name for c in self._covariates for name in c.names] + [w for e in self._effects for w in e.free()[0]]
+        check_is_fitted(self)
+        return self._sum.fixed_names
 
     @property
     def coef_(self) -> np.ndarray:
         """The posterior means of the coefficients (p,), per unit of each column."""
-        return self._tail()[0][int(self._intercept) :]
+        return self._tail()[0][int(self._sum.intercept) :]
 
     @property
     def coef_std_(self) -> np.ndarray:
@@ -83,37 +75,32 @@ class EffectTables:
     @property
     def coef_cov_(self) -> np.ndarray:
         """Their posterior covariance (p, p)."""
-        own = int(self._intercept)
+        own = int(self._sum.intercept)
         return self._tail()[1][own:, own:]
 
     @property
     def intercept_(self) -> float:
         """The posterior mean of the intercept, where every covariate is 0; 0 without one."""
-        return float(self._tail()[0][0]) if self._intercept else 0.0
+        return float(self._tail()[0][0]) if self._sum.intercept else 0.0
 
     @property
     def intercept_std_(self) -> float:
         """Its posterior standard deviation; 0 without one."""
-        return float(np.sqrt(self._tail()[1][0, 0])) if self._intercept else 0.0
+        return float(np.sqrt(self._tail()[1][0, 0])) if self._sum.intercept else 0.0
 
     @property
     def fixed_effects_(self) -> Any:
         """The intercept (where every covariate is 0) and the coefficients (per unit) as a pandas frame."""
-        names = (["intercept"] if self._intercept else []) + self.coef_names_
+        names = (["intercept"] if self._sum.intercept else []) + self.coef_names_
         mean, covariance = self._tail()
         return table((None, names), (mean, np.diag(covariance)), ratio(self.likelihood_), 0.95)
-
-    def _thetas(self) -> list[tuple[Effect, np.ndarray]]:
-        """Each effect with its own part of theta."""
-        cuts = np.cumsum([effect.build().theta.size for effect in self._effects]).astype(int)
-        return list(zip(self._effects, np.split(self.theta_, cuts)[:-1], strict=True)) if self._effects else []
 
     @property
     def hyperparameters_(self) -> Any:
         """What was learned, in words: a pandas frame by effect and parameter."""
         check_is_fitted(self)
         pd = optional("hyperparameters_", "pandas")
-        rows = [(effect.name, *row) for effect, theta in self._thetas() for row in effect.readable(theta)]
+        rows = [(term.name, *row) for term, theta in self._sum.thetas(self.theta_) for row in term.readable(theta)]
         rows += readable(self.likelihood_)
         return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
 
@@ -142,4 +129,4 @@ def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | Non
             columns["p_above_0"] = above
     if n is not None:
         columns["n"] = np.asarray(n)
-    return pd.DataFrame(columns, index=pd.Index(rows[1], name=rows[0]))
+    return pd.DataFrame(columns, index=pd.Index(rows[1], name=rows[0], tupleize_cols=False))

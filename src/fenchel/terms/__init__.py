@@ -1,0 +1,46 @@
+"""Terms: the summands of eta, read against a table, with sparse priors and typed hyperparameters.
+
+    Covariate                               a number or a factor, as fixed effects
+    IID                                     groups, and with ``by`` slopes of groups
+    RW1, RW2, AR1, Seasonal                 in time
+    ICAR, BYM, BYM2, Leroux                 on graphs
+    Generic                                 any structure matrix
+    SumOfTerms                                   their sum, as one family
+
+``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share.
+"""
+
+from .base import Hyperparameter, Rows, ScalarTransform, Term, correlation, precision, share, variance
+from .fixed import Covariate
+from .grouped import IID, LevelTerm
+from .model import SumOfTerms
+from .series import AR1, RW1, RW2, Seasonal
+from .space import BYM, BYM2, ICAR, Generic, Leroux
+from .tables import DataColumn, DataTable, Kind
+
+__all__ = [
+    "AR1",
+    "BYM",
+    "BYM2",
+    "ICAR",
+    "IID",
+    "RW1",
+    "RW2",
+    "Covariate",
+    "DataColumn",
+    "DataTable",
+    "Generic",
+    "Hyperparameter",
+    "Kind",
+    "Leroux",
+    "LevelTerm",
+    "Rows",
+    "ScalarTransform",
+    "Seasonal",
+    "SumOfTerms",
+    "Term",
+    "correlation",
+    "precision",
+    "share",
+    "variance",
+]

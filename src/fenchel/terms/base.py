@@ -1,0 +1,245 @@
+"""What a term is: one summand of eta, with a sparse prior and typed hyperparameters.
+
+    eta = intercept + sum over terms of (design z + fixed columns beta),    z ~ N(0, Q(theta)^-1), A z = 0
+
+A term is made without data (``RW1("year")``), ``read`` against a table once, which gives a copy that knows its levels,
+and from then on has a design for the rows of any table. Everything in it can be pickled. A term of one's own is a
+subclass of ``Term``, or of ``LevelTerm`` where it is over the levels of a column.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from scipy.special import expit, logit
+
+from ..checks import problem
+from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
+from ..priors.sparse import SparsePrecision
+from .tables import DataTable
+
+Sparse = Any  # scipy's sparse arrays, which have no types
+START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
+_REACH = 12.0  # bounds of a log precision, in e-folds either way
+
+
+# -- hyperparameters -------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ScalarTransform:
+    """theta = forward(value), and how that is called: "log" of a precision."""
+
+    word: str
+    forward: Callable[[float], float]
+    inverse: Callable[[float], float]
+
+
+def _double_atanh(value: float) -> float:
+    return float(2 * np.arctanh(value))
+
+
+def _half_tanh(theta: float) -> float:
+    return float(np.tanh(theta / 2))
+
+
+LOG = ScalarTransform("log", np.log, np.exp)
+LOGIT = ScalarTransform("logit", logit, expit)
+CORRELATION = ScalarTransform("logit", _double_atanh, _half_tanh)  # the logit of (1 + value) / 2
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One entry of theta.
+
+    Attributes
+    ----------
+    name : str
+        Of the value, in the user's words: "precision", "phi".
+    transform : ScalarTransform
+        From the value to theta.
+    start : float
+        Where theta starts.
+    bounds : pair of float
+        Of theta.
+    prior : ScalarPrior or None
+        Density of theta; None is flat.
+    size : callable or None
+        (u, a) -> the prior that says P(sd of the effect > u) = a; None where the value is no size.
+    """
+
+    name: str
+    transform: ScalarTransform
+    start: float
+    bounds: tuple[float, float] = (-_REACH, _REACH)
+    prior: ScalarPrior | None = None
+    size: Callable[[float, float], ScalarPrior] | None = None
+
+    @property
+    def label(self) -> str:
+        """What theta is called."""
+        return f"{self.transform.word} {self.name}"
+
+    def value(self, theta: float) -> float:
+        """On the user's scale."""
+        return float(self.transform.inverse(theta))
+
+
+def _pc_precision(spread: float, u: float, a: float) -> ScalarPrior:
+    return PCPrecision(u / np.sqrt(spread), a)
+
+
+def _sized(name: str, centre: float, start: float, scale: float, size: Callable[..., ScalarPrior]) -> Hyperparameter:
+    """e^-12 to e^12 about where the typical variance is scale^2, with the start inside."""
+    bounds = min(centre - _REACH, start), max(centre + _REACH, start)
+    return Hyperparameter(name, LOG, start, bounds, size(scale, 0.01), size)
+
+
+def precision(name: str, scale: float, start: float | None = None, spread: float = 1.0) -> Hyperparameter:
+    """A precision k under which the effect has typical variance ``spread`` / k.
+
+    It starts where the typical sd is half of ``scale``, with the prior P(sd > scale) = 0.01; ``start`` is of log k.
+    """
+    centre = float(np.log(spread / scale**2))
+    begin = float(np.log(spread / (START_SD * scale) ** 2)) if start is None else start
+    return _sized(name, centre, begin, scale, partial(_pc_precision, spread))
+
+
+def variance(name: str, scale: float, start: float | None = None) -> Hyperparameter:
+    """A variance, with the same start and prior; ``start`` is of its log."""
+    begin = 2 * float(np.log(START_SD * scale)) if start is None else start
+    return _sized(name, 2 * float(np.log(scale)), begin, scale, PCVariance)
+
+
+def share(name: str, start: float = 0.0) -> Hyperparameter:
+    """A share between 0 and 1, nearly uniform; ``start`` is of its logit."""
+    return Hyperparameter(name, LOGIT, start, prior=Normal(0.0, 1.8))
+
+
+def correlation(name: str, start: float = 0.0, prior: ScalarPrior | None = None) -> Hyperparameter:
+    """A correlation between -1 and 1; ``start`` is of 2 atanh of it."""
+    return Hyperparameter(name, CORRELATION, start, (-9.0, 9.0), prior)
+
+
+# -- terms -----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rows:
+    """What a term is at the rows of a table.
+
+    Attributes
+    ----------
+    design : scipy sparse (N, n_latents)
+    fixed : array (N, r)
+        The columns of the fixed effects that it brings along, as they come.
+    codes : int array (N,), optional
+        The level of each row, -1 for one that fit has not seen.
+    unseen : array (N, d), optional
+        Of rows whose level fit has not seen: the weights of the d latents that such a level would have, with the
+        covariance ``Term.population``; 0 elsewhere.
+    """
+
+    design: Sparse
+    fixed: np.ndarray
+    codes: np.ndarray | None = None
+    unseen: np.ndarray | None = None
+
+
+class Term(ABC):
+    """One summand of eta.
+
+    Attributes
+    ----------
+    name : hashable
+        What tables and priors call it.
+    levels : list or None
+        Its levels in order, of a term that has been read and is over levels.
+    hyperparameters : sequence of Hyperparameter
+    fixed_names : sequence of str
+        Of the fixed effects that it brings along: a trend, a season, the columns of a covariate.
+    constraints : array (k, n_latents), "sum-to-zero" or None
+        A z = 0.
+    n_latents : int
+    """
+
+    name: Hashable = None
+    levels: list[Hashable] | None = None
+    hyperparameters: Sequence[Hyperparameter] = ()
+    fixed_names: Sequence[str] = ()
+    constraints: np.ndarray | str | None = None
+    n_latents: int = 0
+
+    @property
+    @abstractmethod
+    def columns(self) -> tuple[Hashable, ...]:
+        """The names of the columns that it reads."""
+
+    @property
+    def claims(self) -> tuple[Hashable, ...]:
+        """Those of them that are nothing else in a model: a slope leaves its x to be a covariate, too."""
+        return self.columns
+
+    @abstractmethod
+    def read(self, table: DataTable, scale: float) -> Self:
+        """A copy that knows its levels and hyperparameters, from the rows of a fit.
+
+        ``scale`` is that of eta: 1 on the scale of logs and logits, the sd of y for noise about eta.
+        """
+
+    @abstractmethod
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
+
+    def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
+        """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
+        raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        """Covariance (d, d) of the latents of a level that fit has not seen."""
+        return np.zeros((0, 0))
+
+    def shown(self) -> tuple[list[Hashable], Rows] | None:
+        """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
+        return None
+
+    def typical_sd(self, theta: np.ndarray) -> float:
+        """The geometric mean of the standard deviations of the effect where it is shown."""
+        where = self.shown()
+        prior = SparsePrecision(
+            self.precision(theta)[0], design=None if where is None else where[1].design, constraints=self.constraints
+        )
+        return float(np.sqrt(typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance))))
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        """theta in words: each value, and the typical sd of the effect that they amount to."""
+        pairs = zip(self.hyperparameters, theta, strict=True)
+        return [*((h.name, h.value(t)) for h, t in pairs), ("typical sd", self.typical_sd(theta))]
+
+    def named(self, name: Hashable) -> Self:
+        """The same term under a name."""
+        out = copy.copy(self)
+        out.name = name
+        return out
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def with_levels(self, levels: Iterable[Hashable]) -> Self:
+        """The same term over levels that the user chose."""
+        raise problem(type(self).__name__, f"levels of {self.name!r}", "a term over the levels of a column")
+
+    def with_priors(self, priors: Sequence[ScalarPrior | None]) -> Self:
+        """The same term with other priors of its hyperparameters."""
+        out = copy.copy(self)
+        pairs = zip(self.hyperparameters, priors, strict=True)
+        out.hyperparameters = tuple(replace(h, prior=prior) for h, prior in pairs)
+        return out
+
+
+def typical(variance: np.ndarray) -> float:
+    """The geometric mean of the variances of the levels that can move."""
+    moving = variance > 1e-12 * variance.max()
+    return float(np.exp(np.log(variance[moving]).mean()))

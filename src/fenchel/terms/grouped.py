@@ -1,0 +1,214 @@
+"""Terms over the levels of a column: eta_i = w_i z[level of row i], w a column (a random slope) or 1.
+
+``LevelTerm`` is what they share; ``IID`` are independent effects of groups.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from .. import gmrf
+from ..checks import problem
+from ..gmrf import MarkovField
+from ..priors.sparse import SparsePrecision
+from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
+from .levels import inferred, listed, mismatch
+from .tables import DataColumn, DataTable, present, shown, sort_of
+
+
+class LevelTerm(Term):
+    """A Markov field over the levels of a column.
+
+    Parameters
+    ----------
+    column : name of a column
+    by : name of a column of numbers, optional
+        Multiplies each row: ``IID("g", by="x")`` is a slope in x for every group.
+    levels : sequence, optional
+        The levels in order, where they are more than the data have, or in an order that the data do not say.
+    name : hashable, optional
+        Default: the column, or ``"x | g"`` of a slope.
+    **start : where the hyperparameters start, by name, on their own scale: ``precision=4.0``
+
+    A subclass gives the ``field`` over its levels (or its ``builder``); hyperparameters other than one precision by
+    ``typed``.
+    """
+
+    word: ClassVar[str] = ""  # what messages call it
+    builder: ClassVar[Callable[..., MarkovField]]  # of the field, from the number of levels
+    options: ClassVar[tuple[str, ...]] = ("precision",)  # what may be given a start
+    least: int = 1  # levels
+    in_time: ClassVar[bool] = False  # the levels are steps of time
+    grows: ClassVar[bool] = False  # a level that fit has not seen is one more of the population
+    standard: ClassVar[bool] = False  # the effect has typical variance 1 at precision 1
+
+    levels: list[Hashable]  # these, once it has been read
+    place: dict[Hashable, int]  # of each level
+    made: MarkovField  # at the starting values
+    spread: float = 1.0  # typical variance of the effect at precision 1
+    freed: np.ndarray  # the columns of ``free``
+
+    def __init__(
+        self,
+        column: Hashable = None,
+        *,
+        by: Hashable = None,
+        levels: Iterable[Hashable] | None = None,
+        name: Hashable = None,
+        **start: Any,
+    ) -> None:
+        for option in start:
+            if option not in self.options:
+                raise problem(type(self).__name__, f"the option {option!r}", ", ".join(self.options))
+        self.column, self.by, self.chosen, self.start = column, by, levels, start
+        self.name = name if name is not None or column is None else column if by is None else f"{by} | {column}"
+
+    # -- what a subclass says ----------------------------------------------------------------------
+    def field(self, **start: Any) -> MarkovField:
+        """The field over ``levels``, at precision 1 or at other starting values."""
+        return self.builder(len(self.levels), **start)
+
+    def starts(self, k: float) -> dict[str, Any]:
+        """The starting values at which the effect has typical precision k."""
+        return {"precision": k * self.spread}
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        """The hyperparameters, starting at theta."""
+        return (precision("precision", scale, theta[0], self.spread),)
+
+    def typical_variance(self, column: DataColumn) -> float:
+        """``spread``: that of the field at precision 1."""
+        if self.standard:
+            return 1.0
+        unit = self.field()
+        prior = SparsePrecision(unit.build(np.zeros(1))[0], constraints=unit.constraints)
+        return typical(prior.factor.inverse_diagonal())
+
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
+        """The levels, from those that the user chose or from the column."""
+        return inferred(self.name, column, self.in_time) if chosen is None else chosen
+
+    def free(self) -> tuple[list[str], np.ndarray]:
+        """Fixed effects that give back what the field is held free of: names and columns (levels, r)."""
+        return [], np.zeros((len(self.levels), 0))
+
+    # -- the contract ------------------------------------------------------------------------------
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return (self.column,) if self.by is None else (self.column, self.by)
+
+    @property
+    def claims(self) -> tuple[Hashable, ...]:
+        return (self.column,)
+
+    def named(self, name: Hashable) -> Self:
+        out = super().named(name)
+        out.column = name if self.column is None else self.column
+        return out
+
+    def with_levels(self, levels: Iterable[Hashable]) -> Self:
+        out = copy.copy(self)
+        out.chosen = levels
+        return out
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, column = copy.copy(self), table.column(self.column)
+        chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
+        out.levels = out.settle(column, chosen)
+        if len(out.levels) < out.least:
+            got = f"the effect {self.name!r} has {len(out.levels)} {'level' if len(out.levels) == 1 else 'levels'}"
+            advice = f"levels={{{self.name!r}: ...}} names more times than the data have."
+            raise problem(table.where, got, f'at least {out.least} for "{self.word}"', advice)
+        out.place = {level: i for i, level in enumerate(out.levels)}
+        out.spread = out.typical_variance(column)
+        scale = scale if self.by is None else scale / _size(table.column(self.by).numbers())
+        out.made = out.field(**{**out.starts(1.0 / (START_SD * scale) ** 2), **self.start})
+        out.hyperparameters = out.typed(scale, out.made.theta)
+        out.constraints, out.n_latents = out.made.constraints, out.made.n_latents
+        out.fixed_names, out.freed = out.free()
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.made.build(theta)
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        codes = self.codes(table.column(self.column), new)
+        return self._at(codes, np.ones(codes.size) if self.by is None else table.column(self.by).numbers())
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        every = np.arange(len(self.levels))
+        return self.levels, self._at(every, np.ones(every.size))
+
+    # -- rows --------------------------------------------------------------------------------------
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
+        """Rows at levels, over the field's own latents: (u, v) for the sum of a structured and an independent part."""
+        known = codes >= 0
+        at = np.flatnonzero(known), codes[known]
+        design = sp.csr_array((weight[known], at), shape=(codes.size, len(self.levels)))
+        if self.made.design is not None:
+            design = sp.csr_array(design @ self.made.design)
+            design.sort_indices()
+        unseen = np.where(known, 0.0, weight)[:, None] if self.grows else None
+        return Rows(design, (weight * known)[:, None] * self.freed[codes], codes, unseen)
+
+    def codes(self, column: DataColumn, new: bool = False) -> np.ndarray:
+        """The level of each row (N,); of new rows, -1 for a group that fit has not seen where groups are independent.
+
+        A group of another sort than all that fit has seen, "10" for 10, is none of them and no new one: refused.
+        """
+        sorts: set[str | None] = set()  # of new groups: text, numbers, dates
+        out = np.empty(len(column), dtype=np.int64)
+        for i, value in enumerate(column.values):
+            code = self.place.get(value)
+            if code is None:
+                if not (new and self.grows and present(value)):
+                    raise self._unknown(column, i, value, new)
+                if sort_of(value) not in sorts and mismatch(column.name, value, self.levels) is not None:
+                    raise self._unknown(column, i, value, new)
+                sorts.add(sort_of(value))
+                code = -1
+            out[i] = code
+        return out
+
+    def _unknown(self, column: DataColumn, row: int, value: Hashable, new: bool) -> ValueError:
+        where, got = column.where, f"X[{row}, {column.name!r}] = {value!r}"
+        if not present(value):
+            advice = "Drop the row, or give what is missing a level of its own."
+            if new:
+                advice = "Drop the row."
+                if self.grows:
+                    advice += " A group that fit has not seen is predicted from the population, under any name."
+            return problem(where, f"{got} is NaN or inf", "a level in every row", advice)
+        known = f"one of {len(self.levels)} levels {shown(self.levels)}"
+        other = mismatch(column.name, value, self.levels)
+        if other is not None:
+            return problem(where, f"{got} is {sort_of(value)} and the levels are {other[0]}", known, other[1])
+        if self.in_time:
+            advice = f"To reach other times give them all to fit: levels={{{self.name!r}: ...}}."
+        elif self.levels == list(range(len(self.levels))):
+            advice = f"Name the nodes in the graph's order, levels={{{self.name!r}: ...}}, or count them from 0."
+        else:
+            advice = f"A level without data is fine when fit knows it: levels={{{self.name!r}: ...}}."
+        return problem(where, f"{got} is unknown to the effect", known, advice)
+
+
+class IID(LevelTerm):
+    """Independent effects of groups, N(0, 1/k): a random intercept, or with ``by`` a random slope.
+
+    A group that fit has not seen is one more of the population.
+    """
+
+    word, builder, standard, grows = "iid", staticmethod(gmrf.iid), True, True
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.array([[np.exp(-theta[0])]])
+
+
+def _size(weight: np.ndarray) -> float:
+    """The root mean square of a column, so that a slope's prior means the same in every unit."""
+    return float(np.sqrt(np.mean(weight**2))) or 1.0

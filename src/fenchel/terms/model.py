@@ -1,0 +1,219 @@
+"""A sum of terms read against a table: eta = offset + intercept + X beta + W z, as one family of sparse priors.
+
+Every term's latents make a block, in order; its fixed columns join those of the covariates, centred and scaled together
+(``gmrf.columns``), and ``gmrf.StackedField`` is the family of it all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import choice, numeric, positive, problem
+from ..gmrf import MarkovField, StackedField
+from ..gmrf.columns import Columns
+from ..hyperparameters.priors import ScalarPrior, independent
+from ..solvers.solution import Solution
+from .base import Hyperparameter, Rows, Term
+from .fixed import Covariate
+from .tables import DataTable
+
+T = TypeVar("T")
+
+
+class SumOfTerms:
+    """A sum of terms, with an intercept or without.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        Covariates among them, whose coefficients stand before what the others bring along as fixed effects.
+    table : DataTable
+        The rows of the fit.
+    scale : float
+        Of eta: 1 on the scale of logs and logits, the sd of y for noise about eta.
+    intercept : bool
+    centred : bool, optional
+        Whether fixed columns are centred; default: where there is an intercept.
+    fixed_variance : float
+        Prior variance of the intercept and of what a standard deviation of a fixed column does.
+    offset : float
+        The known part of eta.
+    weights : array (N,), optional
+        Of the rows in means and standard deviations: 0 where unobserved.
+    priors : "pc", None or dict
+        The terms' own priors of their hyperparameters; flat ones; or {term: {hyperparameter: prior}}.
+
+    Attributes
+    ----------
+    terms : list of Term, as read
+    columns : Columns
+        Centres and scales of the fixed effects.
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[Term],
+        table: DataTable,
+        *,
+        scale: float = 1.0,
+        intercept: bool = True,
+        centred: bool | None = None,
+        fixed_variance: float = 100.0,
+        offset: float = 0.0,
+        weights: np.ndarray | None = None,
+        priors: Any = "pc",
+    ) -> None:
+        self.where, self.intercept, self.offset = table.where, intercept, offset
+        read = [term.read(table, scale) for term in terms]
+        self.training = [term.rows(table) for term in read]
+        self.terms = _with_priors(self.where, read, priors)
+        names = [term.name for term in self.effects]
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            raise problem(self.where, f"two effects are called {twice!r}", "a name each", "Give one of them: name=...")
+        self.X = self._fixed(self.training, len(table))
+        self.columns = Columns.of(
+            self.where, self.X, self.fixed_names, weights, intercept if centred is None else centred
+        )
+        advice = "A flat prior is improper: use 100 or 1e4."
+        positive(self.where, "fixed_variance", numeric(self.where, "fixed_variance", fixed_variance), advice)
+        self.fixed_variance = float(fixed_variance) * scale**2
+        if not (self.effects or intercept or self.X.shape[1]):
+            raise problem(self.where, "nothing is left to fit", "an effect, a covariate or an intercept")
+
+    # -- parts -------------------------------------------------------------------------------------
+    @property
+    def effects(self) -> list[Term]:
+        """The terms that have latents."""
+        return [term for term in self.terms if term.n_latents]
+
+    @property
+    def fixed_names(self) -> list[str]:
+        """Of the fixed effects, the intercept aside."""
+        return [name for term in _covariates_first(self.terms, self.terms) for name in term.fixed_names]
+
+    def thetas(self, theta: np.ndarray) -> list[tuple[Term, np.ndarray]]:
+        """Each effect with its own part of theta; what comes behind is the likelihood's."""
+        cuts = np.cumsum([len(term.hyperparameters) for term in self.effects]).astype(int)
+        return list(zip(self.effects, np.split(theta, cuts)[:-1], strict=True)) if self.effects else []
+
+    def counts(self, weights: np.ndarray) -> dict[Hashable, np.ndarray]:
+        """How many rows of weight above 0 each level of an effect has."""
+        return {
+            term.name: np.bincount(rows.codes[weights > 0.0], minlength=len(term.levels or ()))
+            for term, rows in zip(self.terms, self.training, strict=True)
+            if term.n_latents and rows.codes is not None
+        }
+
+    def complaints(self) -> list[str]:
+        """What the data cannot tell of the fixed effects, a sentence each."""
+        single = [term.name for term in self.terms if isinstance(term, Covariate) and term.single]
+        return [
+            *(f"the factor {name!r} has one level, so it has no coefficient" for name in single),
+            *self.columns.complaints(),
+        ]
+
+    # -- the family --------------------------------------------------------------------------------
+    def family(self) -> StackedField:
+        """The prior of eta at the rows of the fit, with hyperparameters."""
+        parts, names = [], []
+        for term, rows in zip(self.terms, self.training, strict=True):
+            if not term.n_latents:
+                continue
+            typed = term.hyperparameters
+            priors = {i: h.prior for i, h in enumerate(typed) if h.prior is not None}
+            field = MarkovField(
+                term.precision,
+                [h.start for h in typed],
+                [h.label for h in typed],
+                [h.bounds for h in typed],
+                constraints=term.constraints,
+                log_prior=independent(priors) if priors else None,
+            )
+            parts.append((field, rows.design))
+            names += [f"{term.name}: {h.label}" for h in typed]
+        return StackedField(parts, self.X, self.columns, self.intercept, self.fixed_variance, names, self.offset)
+
+    # -- rows --------------------------------------------------------------------------------------
+    def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
+        return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
+
+    def new_rows(self, theta: np.ndarray, table: DataTable) -> tuple[sp.csr_array, np.ndarray]:
+        """The rows of any table: eta = design z + offset, and the variance (N,) of levels that fit has not seen."""
+        rows = [term.rows(table, new=True) for term in self.terms]
+        design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
+        extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
+        for term, r in zip(self.terms, rows, strict=True):
+            if r.unseen is not None:
+                extra += np.einsum("nd,de,ne->n", r.unseen, term.population(parts[term.name]), r.unseen)
+        return design, extra
+
+    def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
+        """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""
+        term = next(term for term in self.effects if term.name == name)
+        where = term.shown()
+        if where is None:
+            return None
+        labels, mine = where
+        n = mine.design.shape[0]
+        every = [
+            mine if t is term else Rows(sp.csr_array((n, t.n_latents)), np.zeros((n, len(t.fixed_names))))
+            for t in self.terms
+        ]
+        tail = [np.zeros((n, int(self.intercept))), self._fixed(every, n) / self.columns.scale]
+        return labels, self._design(every, np.hstack(tail)), mine.codes
+
+    def _design(self, rows: Sequence[Rows], tail: np.ndarray) -> sp.csr_array:
+        blocks = [r.design for term, r in zip(self.terms, rows, strict=True) if term.n_latents]
+        return sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
+
+    def fixed_effects(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of (intercept, coefficients) on the scale of the columns as they came."""
+        return self.columns.fixed_effects(solution, self.intercept)
+
+
+def _covariates_first(terms: Sequence[Term], each: Sequence[T]) -> list[T]:
+    """What belongs to each term, in the order of the fixed effects: terms without latents first."""
+    pairs = sorted(zip(terms, each, strict=True), key=lambda pair: pair[0].n_latents > 0)
+    return [one for _, one in pairs]
+
+
+def _with_priors(where: str, terms: list[Term], asked: Any) -> list[Term]:
+    """The terms with the priors that a user asked for."""
+    names = [term.name for term in terms if term.n_latents]
+    if not isinstance(asked, Mapping):
+        choice(where, "priors", asked, ("pc", None), "Or give a dict, {effect: priors}.")
+        return terms if asked is not None else [term.with_priors([None] * len(term.hyperparameters)) for term in terms]
+    unknown = [key for key in asked if key not in names]
+    if unknown:
+        raise problem(where, f"priors name {unknown[0]!r}", f"one of {names}")
+    return [
+        term.with_priors(_priors(where, term, asked[term.name])) if term.n_latents and term.name in asked else term
+        for term in terms
+    ]
+
+
+def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
+    """The prior of each hyperparameter of a term: {name: prior}, one prior for the first, or None for flat ones."""
+    typed = term.hyperparameters
+    if asked is None:
+        return [None] * len(typed)
+    asked = asked if isinstance(asked, Mapping) else {typed[0].name: asked}
+    unknown = set(asked) - {h.name for h in typed}
+    if unknown:
+        known = ", ".join(h.name for h in typed)
+        raise problem(where, f"priors[{term.name!r}] names {sorted(unknown)[0]!r}", known)
+    return [_prior(where, term, h, asked[h.name]) if h.name in asked else h.prior for h in typed]
+
+
+def _prior(where: str, term: Term, h: Hyperparameter, given: Any) -> ScalarPrior | None:
+    if given is None or isinstance(given, ScalarPrior):
+        return given
+    if isinstance(given, tuple) and len(given) == 2 and h.size is not None:
+        return h.size(*given)
+    got = f"the prior of {term.name!r}, {h.name}, is {given!r}"
+    raise problem(where, got, "a prior of fenchel.hyperparameters, None, or (u, a) for P(sd > u) = a")

@@ -1,0 +1,70 @@
+"""Terms in time: random walks, autoregressions, seasons.
+
+A random walk of second order is held free of a slope, a seasonal effect of what repeats exactly: both come back as
+fixed effects unless ``trend=False``, so that a trend or a season in the data is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from .. import gmrf
+from ..checks import problem
+from ..gmrf import MarkovField
+from ..hyperparameters.priors import Normal
+from .base import Hyperparameter, correlation, variance
+from .grouped import LevelTerm
+
+
+class RW1(LevelTerm):
+    """A random walk, neighbours in time differing by N(0, 1/k)."""
+
+    word, builder, least, in_time = "rw1", staticmethod(gmrf.rw1), 2, True
+
+
+class RW2(LevelTerm):
+    """A random walk of second order, and its linear trend as a fixed effect."""
+
+    word, builder, least, in_time = "rw2", staticmethod(gmrf.rw2), 3, True
+
+    def __init__(self, column: Hashable = None, *, trend: bool = True, **options: Any) -> None:
+        super().__init__(column, **options)
+        self.trend = trend
+
+    def free(self) -> tuple[list[str], np.ndarray]:
+        return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
+
+
+class Seasonal(LevelTerm):
+    """Effects whose sums over a period are N(0, 1/k), and what repeats exactly as fixed effects."""
+
+    word, in_time = "seasonal", True
+
+    def __init__(self, column: Hashable = None, period: int = 12, *, trend: bool = True, **options: Any) -> None:
+        super().__init__(column, **options)
+        if not (isinstance(period, (int, np.integer)) and period >= 2):
+            raise problem("Seasonal", f"period = {period!r}", "a period >= 2")
+        self.period, self.trend, self.least = period, trend, int(period) + 1
+
+    def field(self, **start: Any) -> MarkovField:
+        return gmrf.seasonal(len(self.levels), self.period, **start)
+
+    def free(self) -> tuple[list[str], np.ndarray]:
+        C = np.asarray(self.made.constraints)
+        return ([f"{self.name} (season {i})" for i in range(C.shape[0])], C.T) if self.trend else super().free()
+
+
+class AR1(LevelTerm):
+    """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
+
+    word, builder, least, in_time = "ar1", staticmethod(gmrf.ar1), 2, True
+    options, standard = ("phi", "variance"), True
+
+    def starts(self, k: float) -> dict[str, Any]:
+        return {"variance": 1.0 / k}
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return variance("variance", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))

@@ -1,0 +1,134 @@
+"""Terms over the nodes of a graph, and over the rows of a structure matrix of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .. import gmrf
+from ..checks import Refusal, numeric, problem
+from ..gmrf import MarkovField
+from .base import Hyperparameter, precision, share
+from .grouped import LevelTerm
+from .regions import counted_from_one, graph_of
+from .tables import DataColumn
+
+
+class StructuredTerm(LevelTerm):
+    """A term whose levels are the rows of a matrix: the adjacency of a graph, or a structure."""
+
+    matrix: sp.sparray
+
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
+        """The matrix, and what its rows are called."""
+        raise NotImplementedError(f"{type(self).__name__} has no matrix")
+
+    def field(self, **start: Any) -> MarkovField:
+        return self.builder(self.matrix, **start)
+
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
+        self.matrix, levels = self.matrix_of(column, chosen)
+        n = self.matrix.shape[0]
+        if chosen is None and levels == list(range(n)):  # such names say nothing
+            counted_from_one(self.name, column, n)
+        if len(levels) != n:
+            got = f"levels[{self.name!r}] has {len(levels)} entries and the structure {n} rows"
+            raise problem(column.where, got, "one level a row")
+        return levels
+
+
+class GraphTerm(StructuredTerm):
+    """A term over the nodes of a graph.
+
+    Parameters
+    ----------
+    column : name of a column
+    graph : scipy sparse or dense adjacency matrix, pandas frame of it, {region: [neighbours]}, a list of edges as
+        tuples, a networkx graph or libpysal weights
+    **options : as in ``LevelTerm``
+    """
+
+    def __init__(self, column: Hashable = None, graph: Any = None, **options: Any) -> None:
+        super().__init__(column, **options)
+        self.graph = graph
+
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
+        return graph_of(self.name, self.graph, chosen, column)
+
+
+class ICAR(GraphTerm):
+    """An intrinsic conditional autoregression (Besag): neighbours differ by N(0, 1/k)."""
+
+    word, builder = "icar", staticmethod(gmrf.icar)
+
+
+class BYM(GraphTerm):
+    """Besag, York and Mollie: an ICAR u and independent v, a precision each."""
+
+    word, options = "bym", ("precision_u", "precision_v")
+
+    def field(self, **start: Any) -> MarkovField:
+        return gmrf.bym(self.matrix, **start) if start else gmrf.icar(self.matrix)  # u alone says the spread
+
+    def starts(self, k: float) -> dict[str, Any]:
+        return {"precision_u": k * self.spread, "precision_v": k}
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return precision("precision u", scale, theta[0], self.spread), precision("precision v", scale, theta[1])
+
+
+class BYM2(GraphTerm):
+    """BYM with one precision and the share phi of the variance that is structured."""
+
+    word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return precision("precision", scale, theta[0]), share("phi", theta[1])
+
+
+class Leroux(GraphTerm):
+    """Leroux: between independent effects (rho = 0) and an ICAR (rho = 1)."""
+
+    word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return precision("precision", scale, theta[0]), share("rho", theta[1])
+
+
+class Generic(StructuredTerm):
+    """Q = k R for a structure matrix R (n, n), with the ``constraints`` that fix what is flat in it."""
+
+    word = "generic"
+
+    def __init__(
+        self, column: Hashable = None, structure: Any = None, *, constraints: Any = None, **options: Any
+    ) -> None:
+        super().__init__(column, **options)
+        self.structure, self.held = structure, constraints
+
+    def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
+        given = self.structure
+        if not hasattr(given, "tocsc"):
+            given = numeric(column.where, f"the structure of {self.name!r}", given)
+        if len(given.shape) != 2 or given.shape[0] != given.shape[1]:
+            raise problem(column.where, f"the structure of {self.name!r} has shape {given.shape}", "(n, n)")
+        return sp.csc_array(given), list(range(given.shape[0])) if chosen is None else chosen
+
+    def field(self, **start: Any) -> MarkovField:
+        return gmrf.generic(self.matrix, constraints=self.held, **start)
+
+    def typical_variance(self, column: DataColumn) -> float:
+        try:
+            return super().typical_variance(column)
+        except Refusal as error:
+            if "not positive definite" not in str(error):
+                raise
+        held = self.held is not None
+        got = f"the structure of {self.name!r} is singular{' beside its constraints' if held else ''}"
+        advice = 'For an intrinsic one: ("generic", R, {"constraints": "sum-to-zero"}), or rows of your own.'
+        if held:
+            advice = "One row for each flat direction: the level of every part that hangs together, a slope."
+        raise problem(column.where, got, "a proper one, or constraints that fix what is flat", advice)

@@ -1,0 +1,324 @@
+"""Terms of a user's own, and slopes of groups: everything that the areal estimator does, it does with them."""
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from conftest import difference
+from scipy.interpolate import BSpline
+from sklearn.base import clone
+
+import fenchel
+from fenchel import gmrf
+from fenchel.estimators import GMRFRegressor
+from fenchel.hyperparameters import Normal, learn
+from fenchel.terms import (
+    IID,
+    RW1,
+    RW2,
+    Covariate,
+    DataTable,
+    LevelTerm,
+    Rows,
+    SumOfTerms,
+    Term,
+    correlation,
+    precision,
+    variance,
+)
+
+
+class Cyclic(LevelTerm):
+    """A random walk around the clock: the last level is next to the first."""
+
+    word, in_time = "cyclic", True
+
+    def field(self, **start):
+        n = len(self.levels)
+        D = sp.eye_array(n) - sp.diags_array([1.0, 1.0], offsets=[1, 1 - n], shape=(n, n))
+        return gmrf.generic(D.T @ D, constraints=np.ones((1, n)), **start)
+
+
+class Spline(Term):
+    """A cubic spline whose coefficients are a walk of second order, with its line among the fixed effects."""
+
+    def __init__(self, column, n=8):
+        self.column = self.name = column
+        self.n_latents = n
+
+    @property
+    def columns(self):
+        return (self.column,)
+
+    def read(self, table, scale):
+        out, x = copy.copy(self), table.column(self.column).numbers()
+        out.low, out.high, out.field = x.min(), x.max(), gmrf.rw2(self.n_latents)
+        out.constraints, out.fixed_names = out.field.constraints, [f"{self.name} (line)"]
+        out.hyperparameters = (precision("precision", scale, spread=10.0),)
+        return out
+
+    def precision(self, theta):
+        return self.field.build(theta)
+
+    def rows(self, table, new=False):
+        return self.basis(table.column(self.column).numbers())
+
+    def basis(self, x):
+        inner = np.linspace(self.low, self.high, self.n_latents - 2)
+        knots = np.r_[[self.low] * 3, inner, [self.high] * 3]
+        inside = np.clip(x, self.low, self.high)
+        return Rows(sp.csr_array(BSpline.design_matrix(inside, knots, 3)), x[:, None])
+
+    def shown(self):
+        grid = np.linspace(self.low, self.high, 11)
+        return grid.tolist(), self.basis(grid)
+
+
+class Pairs:
+    """I kron Sigma^-1 of n pairs (intercept, slope); theta = (log variance, log variance, 2 atanh correlation)."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def covariance(self, theta):
+        s, r = np.exp(np.asarray(theta[:2]) / 2), np.tanh(theta[2] / 2)
+        return np.outer(s, s) * np.array([[1.0, r], [r, 1.0]])
+
+    def __call__(self, theta):
+        S, r = self.covariance(theta), np.tanh(theta[2] / 2)
+        P, cross = np.linalg.inv(S), S[0, 1] / 2
+        off = np.sqrt(S[0, 0] * S[1, 1]) * (1 - r * r) / 2
+        slopes = [np.array([[S[0, 0], cross], [cross, 0.0]]), np.array([[0.0, cross], [cross, S[1, 1]]])]
+        slopes.append(np.array([[0.0, off], [off, 0.0]]))
+        eye = sp.eye_array(self.n)
+        return sp.csc_array(sp.kron(eye, P)), [sp.csc_array(sp.kron(eye, -P @ dS @ P)) for dS in slopes]
+
+
+class Correlated(LevelTerm):
+    """(1 + x | g): an intercept and a slope for every group, correlated."""
+
+    word, grows, options = "correlated", True, ()
+
+    def typical_variance(self, column):
+        return 1.0
+
+    def starts(self, k):
+        return {"variance": 1.0 / k}
+
+    def field(self, variance):
+        names = ["log variance", "log slope variance", "logit correlation"]
+        return gmrf.MarkovField(Pairs(len(self.levels)), [np.log(variance), np.log(variance), 0.0], names)
+
+    def typed(self, scale, theta):
+        sizes = variance("variance", scale, theta[0]), variance("slope variance", scale, theta[1])
+        return *sizes, correlation("correlation", theta[2], Normal(0.0, 1.5))
+
+    def population(self, theta):
+        return Pairs(len(self.levels)).covariance(theta)
+
+    def rows(self, table, new=False):
+        codes = self.codes(table.column(self.column), new)
+        pair = np.stack([np.ones(codes.size), table.column(self.by).numbers()], axis=1)
+        known = codes >= 0
+        at = np.repeat(np.flatnonzero(known), 2), (2 * codes[known, None] + [0, 1]).ravel()
+        design = sp.csr_array((pair[known].ravel(), at), shape=(codes.size, self.n_latents))
+        return Rows(design, np.zeros((codes.size, 0)), codes, np.where(known[:, None], 0.0, pair))
+
+    def shown(self):
+        labels = [(level, what) for level in self.levels for what in ("intercept", "slope")]
+        return labels, Rows(sp.eye_array(self.n_latents, format="csr"), np.zeros((self.n_latents, 0)))
+
+
+def clock(n=240):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"hour": rng.integers(0, 24, n), "x": rng.normal(2.0, 1.0, n), "g": rng.choice(list("abcdef"), n)})
+    X = X[X["hour"] != 5].reset_index(drop=True)  # an hour without data
+    slopes = dict(zip("abcdef", 0.5 * rng.normal(size=6), strict=True))
+    eta = np.cos(2 * np.pi * X["hour"] / 24) + X["x"] * (0.2 + X["g"].map(slopes))
+    return X, rng.poisson(np.exp(eta)).astype(float)
+
+
+X, Y = clock()
+HOURS = {"hour": Cyclic(levels=range(24))}
+
+
+def test_a_cyclic_walk_is_the_structure_written_out():
+    own = GMRFRegressor(HOURS).fit(X[["hour", "x"]], Y)
+    D = np.eye(24) - np.roll(np.eye(24), 1, axis=1)
+    spec = {"hour": ("generic", D.T @ D, {"constraints": "sum-to-zero"})}
+    by_hand = GMRFRegressor(spec, levels={"hour": range(24)}).fit(X[["hour", "x"]], Y)
+    assert own.converged_
+    assert own.elbo_ == pytest.approx(by_hand.elbo_, abs=1e-8)
+    np.testing.assert_allclose(own.theta_, by_hand.theta_, atol=1e-6)
+    pd.testing.assert_frame_equal(own.effects_["hour"], by_hand.effects_["hour"], rtol=1e-5)
+    assert own.hyperparameters_.index.tolist() == [("hour", "precision"), ("hour", "typical sd")]
+    assert own.theta_names_ == ["hour: log precision"]
+    table = own.effects_["hour"]
+    assert table["n"].loc[5] == 0
+    assert table["mean"].loc[5] == pytest.approx(table["mean"].loc[[4, 6]].mean(), abs=0.01)  # between its neighbours
+    assert table["mean"].loc[0] > table["mean"].loc[12]
+
+
+def test_prediction_at_new_rows_and_unseen_levels():
+    model = GMRFRegressor({**HOURS, "g": "iid"}).fit(X, Y)
+    new = pd.DataFrame({"hour": [5, 23], "x": [2.0, 3.0], "g": ["a", "unseen"]})
+    assert (model.predict(new) > 0).all()
+    unseen, seen = (model.predict_rate(new.assign(g=group)) for group in ("unseen", "a"))
+    assert (unseen[:, 2] / unseen[:, 0] > 1.5 * seen[:, 2] / seen[:, 0]).all()
+    sentence = r"X\[0, 'hour'\] = 24 is unknown to the effect; expected one of 24 levels 0, 1, \.\.\., 23"
+    with pytest.raises(ValueError, match=sentence):
+        model.predict(new.assign(hour=24))
+    loo = model.solution_.loo()
+    assert np.isfinite(loo.elpd)
+    assert loo.elpd < 0
+
+
+def test_a_spline_is_smooth_and_keeps_its_line():
+    rng = np.random.default_rng(1)
+    x = rng.uniform(0.0, 10.0, 300)
+    y = np.sin(x) + 0.5 * x + 0.3 * rng.normal(size=300)
+    model = GMRFRegressor([Spline("x", n=14)], "gaussian").fit(pd.DataFrame({"x": x}), y)
+    grid = np.linspace(0.3, 9.7, 40)
+    np.testing.assert_allclose(model.predict(pd.DataFrame({"x": grid})), np.sin(grid) + 0.5 * grid, atol=0.25)
+    assert model.coef_names_ == ["x (line)"]
+    assert model.levels_ == {}
+    table = model.effects_["x"]
+    assert table.index.tolist() == pytest.approx(np.linspace(x.min(), x.max(), 11).tolist())
+    assert table["mean"].iloc[-1] - table["mean"].iloc[0] == pytest.approx(np.sin(10) + 5.0, abs=0.5)
+    moved = GMRFRegressor([Spline("x", n=14)], "gaussian").fit(pd.DataFrame({"x": 1e3 * x + 1e5}), y)
+    assert moved.elbo_ == pytest.approx(model.elbo_, abs=1e-6)
+
+
+def test_the_evidence_gradient_of_terms_of_ones_own():
+    table = DataTable("here", {"hour": X["hour"].to_numpy(), "x": X["x"].to_numpy(), "g": X["g"].to_list()})
+    terms = [Cyclic("hour", levels=range(24)), Spline("x"), IID("g", by="x"), Correlated("g", by="x", name="pairs")]
+    family = SumOfTerms(terms, table, offset=0.5).family()
+    theta = family.theta + 0.1
+    evidence = lambda t: fenchel.infer(fenchel.Poisson(), family.at(t), Y, tol=1e-15)
+    numeric = difference(lambda t: evidence(t).elbo, theta, step=1e-4)
+    np.testing.assert_allclose(family.gradient(evidence(theta), theta), numeric, rtol=1e-5, atol=1e-6)
+
+
+def test_a_precision_is_made_once_a_theta():
+    made = []
+
+    class Counted(Cyclic):
+        def precision(self, theta):
+            made.append(theta.copy())
+            return super().precision(theta)
+
+    family = SumOfTerms([Counted("hour", levels=range(24))], DataTable("here", X)).family()
+    found = learn(fenchel.Poisson(), family, Y)
+    assert found.converged
+    assert len({theta.tobytes() for theta in made}) == len(made) == found.n_evaluations
+
+
+# -- slopes ----------------------------------------------------------------------------------------------
+def test_a_random_slope_is_a_column_times_an_indicator():
+    model = GMRFRegressor([IID("g"), IID("g", by="x")], learn=False, fixed=["x"]).fit(X, Y)
+    assert list(model.effects_) == ["g", "x | g"]
+    assert model.theta_names_ == ["g: log precision", "x | g: log precision"]
+    codes = X["g"].map({name: i for i, name in enumerate("abcdef")}).to_numpy()
+    indicator = np.eye(6)[codes]
+    k = np.exp(model.theta_)
+    parts = [(gmrf.iid(6, k[0]), codes), (gmrf.iid(6, k[1]), indicator * X[["x"]].to_numpy())]
+    by_hand = gmrf.stack(parts, fixed=X[["x"]], offset=np.log(Y.mean()))
+    sol = fenchel.infer(fenchel.Poisson(), by_hand.at(), Y, tol=1e-10)
+    assert model.elbo_ == pytest.approx(sol.elbo, abs=1e-8)
+    np.testing.assert_allclose(model.effects_["x | g"]["mean"], sol.posterior.latent_mean[6:12], atol=1e-7)
+    new = pd.DataFrame({"g": ["a", "zz", "zz"], "x": [1.0, 0.0, 3.0]})
+    h, rho = model._predictors(new)
+    plain, wide = model._predictors(new.assign(g="a"))
+    assert h[0] == plain[0]
+    assert rho[0] == wide[0]
+    assert rho[2] - rho[1] > 9.0 / k[1] - 1e-9  # the population's variance of a slope, times x squared
+    both = GMRFRegressor([IID("g"), IID("g", by="x")]).fit(X, Y)  # x stays a covariate: slopes are about a common one
+    assert both.coef_names_ == ["hour", "x"]
+
+
+def test_a_slope_means_the_same_in_every_unit():
+    terms = [IID("g", by="x")]
+    metres = GMRFRegressor(terms, fixed=["x"]).fit(X, Y)
+    kilometres = GMRFRegressor(terms, fixed=["x"]).fit(X.assign(x=X["x"] / 1e3), Y)
+    assert kilometres.elbo_ == pytest.approx(metres.elbo_, abs=1e-6)
+    sd = [m.hyperparameters_["value"]["x | g", "typical sd"] for m in (metres, kilometres)]
+    assert sd[1] == pytest.approx(1e3 * sd[0], rel=1e-4)
+
+
+def test_correlated_slopes_are_a_term_too():
+    """sds 1 and 0.5, correlation -0.8, of 60 groups; and independent pairs are two independent terms."""
+    rng = np.random.default_rng(2)
+    S = np.array([[1.0, -0.4], [-0.4, 0.25]])
+    b, g, x = rng.multivariate_normal([0.0, 0.0], S, size=60), np.repeat(np.arange(60), 12), rng.normal(size=720)
+    y = 3.0 + b[g, 0] + b[g, 1] * x + 0.3 * rng.normal(size=720)
+    frame = pd.DataFrame({"g": g, "x": x})
+    model = GMRFRegressor([Correlated("g", by="x", name="(1 + x | g)")], "gaussian").fit(frame, y)
+    found = model.hyperparameters_["value"]["(1 + x | g)"]
+    assert found["variance"] ** 0.5 == pytest.approx(1.0, abs=0.25)
+    assert found["slope variance"] ** 0.5 == pytest.approx(0.5, abs=0.12)
+    assert found["correlation"] == pytest.approx(-0.8, abs=0.12)
+    table = model.effects_["(1 + x | g)"]
+    assert np.corrcoef(table["mean"].to_numpy()[1::2], b[:, 1])[0, 1] > 0.95
+    new = pd.DataFrame({"g": [0, 99, 99], "x": [0.0, 0.0, 2.0]})
+    _, rho = model._predictors(new)
+    S = model._sum.effects[0].population(model.theta_[:3])
+    np.testing.assert_allclose(rho[1:], [w @ S @ w for w in np.array([[1.0, 0.0], [1.0, 2.0]])], atol=0.05)
+    kept = {"learn": False, "fixed": ["x"]}
+    together = GMRFRegressor([Correlated("g", by="x")], "gaussian", **kept).fit(frame, y)
+    v = together.hyperparameters_["value"]["x | g", "variance"]
+    apart = [IID("g", precision=1 / v), IID("g", by="x", precision=1 / v)]
+    assert together.elbo_ == pytest.approx(GMRFRegressor(apart, "gaussian", **kept).fit(frame, y).elbo_, abs=1e-7)
+
+
+def test_several_terms_on_one_column():
+    pair = [RW2("hour"), IID("hour", name="noise of the hour", precision=9.0)]
+    model = GMRFRegressor(pair, priors={"noise of the hour": Normal(3.0, 1.0)}).fit(X[["hour"]], Y)
+    assert list(model.effects_) == ["hour", "noise of the hour"]
+    assert model.coef_names_ == ["hour (slope)"]
+    with pytest.raises(ValueError, match="two effects are called 'hour'; expected a name each"):
+        GMRFRegressor([RW1("hour"), IID("hour")]).fit(X[["hour"]], Y)
+
+
+# -- tables and pickles ----------------------------------------------------------------------------------
+def test_a_dict_of_columns_is_a_frame():
+    columns = {"hour": X["hour"].to_numpy(), "x": X["x"].to_list(), "g": X["g"].to_list()}
+    frame, dictionary = (GMRFRegressor({**HOURS, "g": "iid"}).fit(table, Y) for table in (X, columns))
+    assert dictionary.elbo_ == frame.elbo_
+    np.testing.assert_array_equal(dictionary.predict(columns), frame.predict(X))
+    assert dictionary.n_features_in_ == 3
+    with pytest.raises(ValueError, match=r"the columns of X have \[1, 2\] rows"):
+        GMRFRegressor(HOURS).fit({"hour": [1, 2], "x": [1.0]}, [1, 2])
+
+
+def test_a_fitted_model_pickles_and_predicts_in_a_fresh_process(tmp_path):
+    model = GMRFRegressor([Cyclic("hour", levels=range(24)), Spline("x"), IID("g", by="x")]).fit(X, Y)
+    again = clone(model).fit(X, Y)
+    np.testing.assert_array_equal(again.theta_, model.theta_)
+    path = tmp_path / "model.pickle"
+    path.write_bytes(pickle.dumps(model))
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import pickle, test_own_term as t\n"
+        f"m = pickle.load(open({str(path)!r}, 'rb')); print(m.predict(t.X).sum(), m.effects_['x']['mean'].sum())"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    expected = model.predict(X).sum(), model.effects_["x"]["mean"].sum()
+    np.testing.assert_allclose([float(number) for number in found], expected, rtol=1e-12)
+
+
+def test_what_is_not_a_term():
+    with pytest.raises(ValueError, match=r"Cyclic: the option 'phi'; expected precision"):
+        Cyclic("hour", phi=0.5)
+    with pytest.raises(ValueError, match=r"effects = .*; expected a dict such as"):
+        GMRFRegressor(["iid"]).fit(X, Y)
+    with pytest.raises(ValueError, match=r"levels of \['g'\]; expected a dict whose keys are among \['hour'\]"):
+        GMRFRegressor(HOURS, levels={"g": list("ab")}).fit(X, Y)
+    covariate = Covariate("g").read(DataTable("here", X), 1.0)
+    assert covariate.fixed_names == [f"g[{level}]" for level in "bcdef"]
+    with pytest.raises(ValueError, match=r"here: X\[0, 'g'\] = 'q' was not seen in fit"):
+        covariate.rows(DataTable("here", {"g": ["q"]}), new=True)
