@@ -151,7 +151,7 @@ class WeightPredictors(LatentPredictors):
         total = EPS * float(np.sqrt(quadratic * float(xp.sum(alpha * alpha * self.variance))))
         if not all(z.diagonal_only for z in self.latents):  # R R' is off by about eps sqrt(Sigma_ii Sigma_jj)
             pairs = zip(self.latents, self.adjoints(alpha), strict=True)
-            total += EPS * sum(float(xp.sum(a * a * z.diagonal(None))) for z, a in pairs)
+            total += EPS * sum(float(xp.sum(a * a * z.variance())) for z, a in pairs)
         return total
 
     def mean_rounding(self, alpha: Array) -> Array:
