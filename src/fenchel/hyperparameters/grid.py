@@ -138,7 +138,7 @@ def _strip(model: Any, values: list[np.ndarray], i: int, best: float = -np.inf) 
             return drop is not None and row["elbo_upper"] < limit - drop
 
         sol = infer(likelihood, family.at(theta), y, "newton", tol, max_iter, last, weights=weights, callback=hopeless)
-        gone = not sol.converged and sol.status.startswith("stopped by the callback")
+        gone = sol.ending.code == "callback"
         where = int(np.ravel_multi_index(index, shape)) if shape else 0
         out[:, where] = sol.elbo, sol.elbo_upper, prior_value, gone, sol.n_iter
         if not gone:

@@ -1,13 +1,12 @@
 """Learn theta by its evidence: L-BFGS on elbo(theta) + log p(theta), every inner fit warm-started and certified.
 
-The gradient is the envelope's, with nothing differentiated through the fit; its error is O(sqrt(gap)). So a fit far
-from the optimum is run until that error is some hundredths of the slope found last, and near it, and for what is
-returned, to ``tol``. theta holds the family's hyperparameters and then the likelihood's own.
+Far from the optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. theta holds the
+family's hyperparameters and then the likelihood's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,26 +14,49 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize
 
-from ..checks import Refusal, count, instance, numeric, problem, scalar
-from ..inference import infer
+from ..checks import Refusal, count, numeric, problem, scalar
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import to_numpy
 from ..priors.base import Prior
+from ..solvers.ending import Ending
 from ..solvers.progress import reporting
 from ..solvers.solution import Solution
 from .base import Family
+from .evidence import Evidence
 
 _FTOL = 1e-15  # the slope ends a search, not slow progress: that one is all rounding
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
-_AT = 1e-4  # nearer to a bound than this, theta is at it
-_NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _ARM = 4.0  # in e-folds: how far one search may go; a quadratic model of the far side of a hill steps over it
 _ROUNDS = 6  # searches in a row, each from where the last gave up
-_SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
-_FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 _DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
 _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
+
+
+@dataclass(frozen=True)
+class SearchEnding(Ending):
+    """How a search for hyperparameters ended: by its largest slope within the bounds, and by the fit there.
+
+    Attributes
+    ----------
+    code : "converged"; "max_iter", "slope" (nothing rises any more, but the slope is left) or "fit" (the inner one)
+    search : str
+        What the optimiser said.
+    at_bounds : dict of str to str
+        The hyperparameters that ended at a bound, by name: "lower" or "upper".
+    fit : Ending
+        Of the inner fit.
+    """
+
+    search: str = ""
+    at_bounds: Mapping[str, str] = field(default_factory=dict)
+    fit: Ending | None = None
+
+    @property
+    def sentence(self) -> str:
+        sign = "<=" if self.value <= self.tol else ">"
+        bounds = "".join(f"{name} is at its {side} bound; " for name, side in self.at_bounds.items())
+        inner = "" if self.fit is None else f"inner fit: {self.fit.sentence}"
+        return f"{self.word}: {self.measure} {self.value:.1e} {sign} {self.tol:.1e}; {self.search}; {bounds}{inner}"
 
 
 @dataclass
@@ -52,8 +74,9 @@ class Learned:
         Of the objective at theta.
     converged : bool
         No slope within the bounds exceeds ``gtol``, and the fit there is certified to ``tol``, or, where double
-        precision ends before, to a gap that moves no slope by ``gtol``; the status says which.
-    status : str
+        precision ends before, to a gap that moves no slope by ``gtol``; the ending says which.
+    ending : Ending
+        A ``SearchEnding``, or the fit's own where nothing was searched; ``status`` is its sentence.
     n_evaluations, n_newton : int
         Inner fits, and their iterations in all.
     restarts : list of (theta, objective)
@@ -71,123 +94,16 @@ class Learned:
     objective: float
     gradient: np.ndarray
     converged: bool
-    status: str
+    ending: Ending
     n_evaluations: int
     n_newton: int
     restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
     at_bounds: dict[int, str] = field(default_factory=dict)
     held: tuple[int, ...] = ()
 
-
-class Evidence:
-    """elbo(theta) + log p(theta) and its gradient; keeps the last good fit as the next one's start."""
-
-    def __init__(
-        self,
-        likelihood: Likelihood,
-        family: Family,
-        y: Any,
-        *,
-        weights: Any = None,
-        tol: float = 1e-10,
-        max_iter: int = 200,
-        own: bool = True,
-        progress: bool = False,
-    ) -> None:
-        instance("learn", "likelihood", likelihood, Likelihood, "Poisson()")
-        instance("learn", "family", family, Family, "KernelCovariance(kernel, X)")
-        self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
-        self.tol, self.max_iter, self.progress = tol, max_iter, progress
-        self.on_iteration: Callable[[dict[str, float]], Any] | None = None  # hears the iterations of every fit
-        self.n_family = family.theta.size
-        self.start = np.concatenate([family.theta, likelihood.theta if own else np.zeros(0)])
-        self.bounds = np.concatenate([family.bounds.reshape(-1, 2), self._own_bounds()])
-        self.last: Solution | None = None
-        self.slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
-        self.limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
-        self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
-        self.n_evaluations = self.n_newton = 0
-
-    def _own_bounds(self) -> np.ndarray:
-        """Of the likelihood's own parameters: as it reads them off the data, with where they start inside."""
-        own = self.start[self.n_family :]
-        if own.size == 0:
-            return np.zeros((0, 2))
-        seen = self.likelihood.prepare(self.y, self.weights)["weight"] > 0.0
-        bounds = self.likelihood.theta_bounds(np.where(seen, np.asarray(self.y, dtype=np.float64), np.nan))
-        return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
-
-    def rising(self, theta: np.ndarray, gradient: np.ndarray) -> float:
-        """The largest slope within the bounds."""
-        return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
-
-    def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
-        """Which entries are at a bound, and which of them would go on beyond it. Equal bounds are no choice."""
-        out: dict[int, str] = {}
-        for i, (low, high) in enumerate(self.bounds):
-            if high - low > _AT and not low + _AT < theta[i] < high - _AT:
-                out[i] = "lower" if theta[i] <= low + _AT else "upper"
-        return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)
-
-    def begin(self, solution: Solution | None) -> None:
-        """Forget the path; the next fit starts at ``solution``, or cold."""
-        self.last, self.path = solution, []
-
-    def predicted(self, theta: np.ndarray) -> Any:
-        """Where the next fit starts: s on the plane through the last few fits, seen as a function of theta.
-
-        A warm start is wrong by the first order in the step; this one by the second, which saves a Newton iteration.
-        """
-        if self.last is None or len(self.path) < 2:
-            return self.last
-        (here, s), *earlier = self.path[::-1]
-        steps = np.array([there - here for there, _ in earlier])
-        moves = np.stack([old - s for _, old in earlier])
-        along = np.linalg.pinv(steps, rcond=_FLAT).T @ (np.asarray(theta, dtype=np.float64) - here)
-        shift = np.tensordot(along, moves, axes=1)
-        return s + np.clip(shift, -_STRIDE, _STRIDE)
-
-    def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
-        """The family's part, and the likelihood at its own."""
-        first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
-        return first, self.likelihood.with_theta(own) if own.size else self.likelihood
-
-    def reachable(self, theta: np.ndarray) -> float:
-        """``tol``, or near a point where rounding ended a fit before it, what that one reached: not asked for again."""
-        if self.limit is None or np.abs(self.limit[0] - theta).max(initial=0.0) > _NEAR:
-            return self.tol
-        return max(self.tol, self.limit[1])
-
-    def fit(self, theta: np.ndarray) -> Solution:
-        """The inner fit at theta."""
-        first, likelihood = self.split(theta)
-        tol = self.reachable(theta)
-        if self.slope is not None and self.last is not None:
-            scale = max(1.0, abs(self.last.elbo))
-            tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
-        prior, rest = self.family.at(first), {"weights": self.weights, "callback": self.on_iteration}
-        start, seen = self.predicted(theta), self.progress
-        self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, start, seen, **rest)
-        self.n_evaluations += 1
-        self.n_newton += self.solution.n_iter
-        if not self.solution.optimal and np.isfinite(self.solution.gap):
-            self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
-        if np.isfinite(self.solution.elbo):
-            self.last = self.solution
-            self.path = [*self.path[-theta.size :], (np.array(theta, dtype=np.float64), to_numpy(self.solution.s))]
-        return self.solution
-
-    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """The objective and its gradient."""
-        first = np.asarray(theta[: self.n_family], dtype=np.float64)
-        sol = self.fit(theta)
-        value, slope = self.family.log_prior(first)
-        gradient = self.family.gradient(sol, first) + slope
-        if theta.size > self.n_family:
-            gradient = np.concatenate([gradient, sol.likelihood_gradient()])
-        if self.slope is not None:
-            self.slope = self.rising(theta, gradient)
-        return sol.elbo + value, gradient
+    @property
+    def status(self) -> str:
+        return self.ending.sentence
 
 
 def learn(
@@ -345,7 +261,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
             best = None
             negative(theta)
 
-    theta, message, n_steps, rounds, allowed = start, "; nothing to learn", 0, 0, gtol
+    theta, message, n_steps, rounds, allowed = start, "nothing to learn", 0, 0, gtol
     before, slope = negative(theta)
     while start.size and rounds < _ROUNDS and n_steps < max_iter:
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
@@ -353,7 +269,7 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
         options = {"maxiter": max_iter - n_steps, "gtol": scale * gtol, "ftol": _FTOL, "maxfun": 20 * max_iter}
         near = np.clip(np.stack([theta - _ARM, theta + _ARM], axis=1), *evidence.bounds.T[:, :, None])
         found = minimize(negative, theta, jac=True, method="L-BFGS-B", bounds=near, options=options)
-        message, n_steps, scale = f"; {found.message.lower()}", n_steps + int(found.nit), 1.0
+        message, n_steps, scale = found.message.lower(), n_steps + int(found.nit), 1.0
         assert best is not None
         if np.any((best[1] == near.T) & (best[1] != evidence.bounds.T)) and -best[0] < before:
             before, theta, slope = -best[0], best[1], best[2]  # at the arm's end: go on from there
@@ -376,17 +292,16 @@ def _climb(evidence: Evidence, start: np.ndarray, max_iter: int, gtol: float, re
     slope_left = evidence.rising(theta, gradient)
     rounded = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
     converged = slope_left <= allowed and (solution.optimal or rounded)
-    out = Learned(theta, likelihood, evidence.family.at(first), solution, value, gradient, converged, "", 0, 0)
-    out.at_bounds, out.held = evidence.at_bounds(theta, gradient, gtol)
-    out.status = (
-        f"{'converged' if converged else 'not converged'}: largest projected slope {slope_left:.1e} "
-        f"{'<=' if slope_left <= allowed else '>'} {allowed:.1e}{message}; {_said(evidence, out.at_bounds)}"
-        f"inner fit: {solution.status}"
+    code = "max_iter" if n_steps >= max_iter else "slope" if slope_left > allowed else "fit"
+    at_bounds, held = evidence.at_bounds(theta, gradient, gtol)
+    ending = SearchEnding(
+        "converged" if converged else code,
+        "largest projected slope",
+        slope_left,
+        allowed,
+        search=message,
+        at_bounds={evidence.names[i]: side for i, side in at_bounds.items()},
+        fit=solution.ending,
     )
-    return out
-
-
-def _said(evidence: Evidence, at_bounds: dict[int, str]) -> str:
-    """The parameters at a bound, for the status."""
-    names = [*evidence.family.names, *(f"{evidence.likelihood.name}.theta[{i}]" for i in range(evidence.start.size))]
-    return "".join(f"{names[i]} is at its {side} bound; " for i, side in at_bounds.items())
+    prior = evidence.family.at(first)
+    return Learned(theta, likelihood, prior, solution, value, gradient, converged, ending, 0, 0, [], at_bounds, held)

@@ -42,8 +42,7 @@ class CoupledNewton(Solver):
         with np.errstate(all="ignore"):
             point, n, note = self.begin(problem, start, stopping)
             outcome = self.climb(problem, point, n, stopping)
-        if note:
-            outcome.status = f"{outcome.status} ({note})"
+        outcome.ending = outcome.ending.noting(note)
         return outcome
 
     def run(self, problem: Problem, start: Any, stopping: Stopping) -> Outcome:
@@ -52,14 +51,14 @@ class CoupledNewton(Solver):
     def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
         """Go on from a point of the dual; its bound is as good as any other here, if it has one predictor a row."""
         if problem.likelihood.n_predictors > 1 or not np.isfinite(point.dual):
-            return Outcome(point, stopping.stagnated(point), False, n, stopping.trace)
+            return Outcome(point, stopping.stagnated(point), n, stopping.trace)
         here = PrimalPoint(problem, point.alpha, point.lam, stopping.tol, point.factor)
         better = self.natural(problem, here)  # h anew from the sites: where alpha's last digit moves it, h is no start
         outcome = self.climb(problem, here if better is None else better[0], n, stopping)
         if isinstance(outcome.point, PrimalPoint) and not outcome.converged:
             outcome.point.ceiling = point.dual + point.rounding
-            outcome.converged = stopping.reached(outcome.point)
-            outcome.status = stopping.verdict(outcome.point) or stopping.stagnated(outcome.point)
+            known = stopping.reached(outcome.point)
+            outcome.ending = stopping.ended(outcome.point, "converged") if known else stopping.stagnated(outcome.point)
         return outcome
 
     # -- where to begin ----------------------------------------------------------------------------
@@ -133,8 +132,8 @@ class CoupledNewton(Solver):
     def climb(self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping) -> Outcome:
         step, slow, flat, slowly = 0.0, 0, 0, False
         while True:
-            status = stopping.record(n, point, step)
-            if status is not None:
+            ending = stopping.record(n, point, step)
+            if ending is not None:
                 break
             before = point.shortfall
             accuracy = min(0.1, max(1e-9, 0.1 * relative(point) ** 0.5))
@@ -148,17 +147,15 @@ class CoupledNewton(Solver):
             if found is None:
                 point, more = self.settled(problem, point)
                 n += more
-                status = stopping.record(n, point, 1.0) or stopping.stagnated(point)
+                ending = stopping.record(n, point, 1.0) or stopping.stagnated(point)
                 break
             (point, step), n = found, n + 1
             slowly = point.shortfall > 0.3 * before
             slow += slowly
-        if stopping.reached(point) and not problem.likelihood.log_concave:
-            status = (
-                f"stationary: {point.measure} {relative(point):.1e} <= {stopping.tol:.1e}; {problem.likelihood.name} "
-                "is not log-concave, so another stationary point may be better"
-            )
-        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+        if ending.reached and not problem.likelihood.log_concave:
+            doubt = f"; {problem.likelihood.name} is not log-concave, so another stationary point may be better"
+            ending = stopping.ended(point, "stationary", advice=doubt)
+        return Outcome(point, ending, n, stopping.trace)
 
     def search(self, problem: Problem, point: PrimalPoint, newton: Step) -> tuple[PrimalPoint, float] | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""

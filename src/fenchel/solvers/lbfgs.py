@@ -14,7 +14,7 @@ import numpy as np
 from ..checks import choice
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..problem import Point, Problem
-from .base import Outcome, Solver, Stopping, relative
+from .base import Outcome, Solver, Stopping
 from .quasi_newton import Landscape, descend
 
 
@@ -39,19 +39,16 @@ class FeasibleLBFGS(Solver):
         x = space.of(start.s)
         if not space.inside(x):
             x = space.of(problem.default_start())
-        point, n, status = start, 0, None
+        point, n, ending = start, 0, None
         for n, (point, step) in enumerate(descend(space, x, self.memory, self.line_search)):
-            status = stopping.record(n, point, step)
-            if status is not None:
+            ending = stopping.record(n, point, step)
+            if ending is not None:
                 break
-        if status is None:
-            status = (
-                f"not converged: the line search stalled at relative gap {relative(point):.1e} > "
-                f"{stopping.tol:.1e}; use method='newton'"
-            )
-        if status.startswith("not converged: max_iter"):
-            status += ", or use method='newton'"
-        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+        if ending is None:
+            ending = stopping.ended(point, "stalled", "the line search stalled", "; use method='newton'")
+        if ending.code == "max_iter":
+            ending = ending.advising(", or use method='newton'")
+        return Outcome(point, ending, n, stopping.trace)
 
 
 class Space(Landscape[Point]):

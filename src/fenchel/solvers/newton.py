@@ -70,8 +70,8 @@ class MirrorNewton(Solver):
         slow, given_up = 0, None
         del start  # its memory is the first trial's
         while True:
-            status = stopping.record(n, point, step)
-            if status is not None:
+            ending = stopping.record(n, point, step)
+            if ending is not None:
                 break
             before = point.gap
             blurred = self.finish is not None and n >= _LATE and point.gap <= _BLURRED * point.blur
@@ -81,7 +81,7 @@ class MirrorNewton(Solver):
                 found = problem.at(problem.default_start()), 0.0
                 best = found[0]
             if found is None:
-                status = stopping.stagnated(point)
+                ending = stopping.stagnated(point)
                 further = None if self.finish is None else self.finish(problem, best, n, stopping)
                 if further is not None and (further.converged or further.point.elbo > best.elbo):
                     return further
@@ -94,7 +94,7 @@ class MirrorNewton(Solver):
             point = best
         if given_up is not None and given_up.gap < point.gap:
             point = given_up
-        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+        return Outcome(point, ending, n, stopping.trace)
 
 
 def advance(problem: Problem, point: Point, best: Point, patience: int, economical: bool) -> tuple[Point, float] | None:

@@ -75,14 +75,14 @@ class CoordinateAscent(Solver):
                 candidate = Candidate(problem, (h, rho), kl, near, make)
                 near = candidate.s
                 _ = candidate.gap
-            status = stopping.record(n, candidate, 1.0 if n else 0.0)
-            if status is not None:
+            ending = stopping.record(n, candidate, 1.0 if n else 0.0)
+            if ending is not None:
                 break
             lam = sweep(problem, [symmetrised(V) for V in factor.covariance()], h, lam)
             rho = np.asarray(problem.predictors.at(lam).variance)
             u = best_mean(geometry, u, rho, near)
             n += 1
-        return Outcome(candidate, status, stopping.reached(candidate), n, stopping.trace)
+        return Outcome(candidate, ending, n, stopping.trace)
 
 
 def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: np.ndarray) -> np.ndarray:

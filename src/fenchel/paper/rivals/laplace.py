@@ -24,7 +24,7 @@ from ...likelihoods.base import Likelihood
 from ...linalg.dense import solve_cholesky, solve_lower
 from ...priors.base import Prior
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping, relative
+from ...solvers.base import Callback, Outcome, Solver, Stopping
 from ...solvers.solution import Solution
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
@@ -83,18 +83,15 @@ class Laplace(Solver):
             with stopping.off_the_clock():
                 candidate = hill.judged()
                 _ = candidate.gap
-            status = stopping.record(n, candidate, step)
-            if status is not None:
+            ending = stopping.record(n, candidate, step)
+            if ending is not None:
                 break
             step = hill.move(newton)
             if step == 0.0:
-                status = (
-                    f"not converged: no step raises the density any more at {candidate.measure} "
-                    f"{relative(candidate):.1e} > {stopping.tol:.1e}"
-                )
+                ending = stopping.ended(candidate, "stalled", "no step raises the density any more")
                 break
             n += 1
-        return Outcome(candidate, status, stopping.reached(candidate), n, stopping.trace)
+        return Outcome(candidate, ending, n, stopping.trace)
 
 
 class Hill(ABC):
