@@ -1,4 +1,4 @@
-"""``infer``: the house in one screen."""
+"""``infer``: likelihood, prior and y in, a certified fit out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .solvers.progress import reporting
 from .solvers.solution import Solution
 
 _METHODS: dict[str, Callable[[], Solver]] = {
-    "newton": lambda: MirrorNewton(finish=CoupledNewton().finish),
+    "newton": lambda: MirrorNewton(finish=CoupledNewton()),
     "lbfgs": FeasibleLBFGS,
 }
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ..problem import Point, Problem
 from .ending import Ending
 
 Callback = Callable[[dict[str, float]], Any]
+DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
 
 class Trace:
@@ -159,6 +160,7 @@ class Outcome:
     ending: Ending
     n_iter: int
     trace: Trace
+    method: str = ""  # who did the work, if not the solver that was asked alone
 
     @property
     def converged(self) -> bool:
@@ -184,6 +186,14 @@ class Solver(ABC):
             outcome = self.run(problem, usable, stopping)
         outcome.ending = outcome.ending.noting(note)
         return outcome
+
+
+@runtime_checkable
+class Finisher(Protocol):
+    """What goes on from a point of the dual where another solver can do no more."""
+
+    def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
+        """From ``point``, reached after n iterations, to where ``stopping`` ends it."""
 
 
 def default_start(problem: Problem) -> Point:
@@ -225,4 +235,4 @@ def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
             )
         share /= 16
         point = problem.at(default.s + share * (start - default.s))
-    return default, "the start was worse than the default, which was taken instead"
+    return default, DEFAULT_TAKEN

@@ -97,7 +97,7 @@ class Solution:
             code, reason = ("converged", "") if self.optimal else ("ended", "the solver ended")
             self._ran = Ending(code, point.measure, relative(point), tol, reason)
         self._judge(tol)
-        self.n_iter, self.trace, self.method = outcome.n_iter, outcome.trace, method
+        self.n_iter, self.trace, self.method = outcome.n_iter, outcome.trace, outcome.method or method
         self.likelihood = problem.likelihood
         self.s = problem.full_s(point.s)
         self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)

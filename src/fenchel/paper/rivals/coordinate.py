@@ -156,7 +156,7 @@ class MeanSurface(Landscape[tuple[np.ndarray, Expected]]):
 def best_mean(geometry: Geometry, u: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
     """u at these variances, to 1e-3 of what the slope at the start still promised, or 200 steps."""
     surface, asked = MeanSurface(geometry, rho, near), np.inf
-    for n, (point, _) in enumerate(descend(surface, u, 20, "wolfe")):
+    for n, (point, _) in enumerate(descend(surface, u)):
         u = point[0]
         slope = surface.gradient(point)
         promised = 0.5 * float(slope @ slope)  # strong concavity: what is left to gain, at most

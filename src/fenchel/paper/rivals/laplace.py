@@ -26,11 +26,12 @@ from ...priors.base import Prior
 from ...problem import Point, Problem
 from ...solvers.base import Callback, Outcome, Solver, Stopping
 from ...solvers.solution import Solution
+from ...solvers.tolerances import ARMIJO
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
 from .run import starts
 
-_ARMIJO, _SHORTEST = 1e-4, 1e-12
+_SHORTEST = 1e-12
 
 
 def laplace(
@@ -123,7 +124,7 @@ class Hill(ABC):
         here, slope, step = self.height(self.x)[0], self.slope_along(d), 1.0
         rounding = 1e-13 * max(1.0, abs(here))
         while step > _SHORTEST:
-            if self.height(self.x + step * d)[0] <= here + _ARMIJO * step * slope + rounding:
+            if self.height(self.x + step * d)[0] <= here + ARMIJO * step * slope + rounding:
                 self.x = self.x + step * d
                 return step
             step /= 2

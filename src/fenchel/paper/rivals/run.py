@@ -48,7 +48,7 @@ def climb(landscape: Judged[P], point: Point, memory: int, stopping: Stopping) -
     """
     x = min((landscape.start(*pair) for pair in starts(point)), key=lambda x: landscape.value(landscape.at(x)))
     n, ending, candidate = 0, None, None
-    for n, (place, step) in enumerate(descend(landscape, x, memory, "wolfe")):
+    for n, (place, step) in enumerate(descend(landscape, x, memory)):
         with stopping.off_the_clock():
             candidate = landscape.judged(place)
             _ = candidate.gap
