@@ -86,7 +86,19 @@ def infer(
         raise problem("infer", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     if not (isinstance(tol, Real) and 0.0 <= tol <= 1e300 and isinstance(max_iter, Integral) and max_iter >= 0):
         raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
-    task = Problem(likelihood, prior, y, weights)
+    return fitted(Problem(likelihood, prior, y, weights), solver, tol, max_iter, start, progress, callback)
+
+
+def fitted(
+    task: Problem,
+    solver: Solver,
+    tol: float,
+    max_iter: int,
+    start: Any = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+) -> Solution:
+    """The solution of a problem that has been set up."""
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)
         with one_thread(task.predictors.small):

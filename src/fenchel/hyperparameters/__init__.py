@@ -4,7 +4,8 @@ from .base import Family
 from .evidence import Evidence
 from .grid import Grid, grid
 from .kernel import KernelCovariance
-from .learning import Learned, SearchEnding, learn
+from .learned import Learned, SearchEnding
+from .learning import learn
 from .priors import Normal, PCPrecision, PCRange, PCVariance, independent
 from .relevance import Relevance, learn_relevance
 from .scaled import ScaledCovariance

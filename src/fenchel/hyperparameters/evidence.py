@@ -6,15 +6,17 @@ from the optimum is run until that error is some hundredths of the slope found l
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..checks import instance
-from ..inference import infer
+from ..inference import fitted, solver_for
 from ..likelihoods.base import Likelihood
+from ..likelihoods.targets import Targets
 from ..linalg.arrays import to_numpy
+from ..problem import Problem
+from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
 from .base import Family
 
@@ -38,12 +40,14 @@ class Evidence:
         max_iter: int = 200,
         own: bool = True,
         progress: bool = False,
+        method: str | Solver = "newton",
     ) -> None:
         instance("learn", "likelihood", likelihood, Likelihood, "Poisson()")
         instance("learn", "family", family, Family, "KernelCovariance(kernel, X)")
-        self.likelihood, self.family, self.y, self.weights = likelihood, family, y, weights
-        self.tol, self.max_iter, self.progress = tol, max_iter, progress
-        self.on_iteration: Callable[[dict[str, float]], Any] | None = None  # hears the iterations of every fit
+        self.likelihood, self.family = likelihood, family
+        self.targets = Targets(likelihood, y, weights)
+        self.tol, self.max_iter, self.progress, self.method = tol, max_iter, progress, method
+        self.on_iteration: Callback | None = None  # hears the iterations of every fit
         self.n_family = family.theta.size
         self.start = np.concatenate([family.theta, likelihood.theta if own else np.zeros(0)])
         self.bounds = np.concatenate([family.bounds.reshape(-1, 2), self._own_bounds()])
@@ -58,8 +62,8 @@ class Evidence:
         own = self.start[self.n_family :]
         if own.size == 0:
             return np.zeros((0, 2))
-        seen = self.likelihood.prepare(self.y, self.weights)["weight"] > 0.0
-        bounds = self.likelihood.theta_bounds(np.where(seen, np.asarray(self.y, dtype=np.float64), np.nan))
+        seen = self.targets.rows_of(self.likelihood)["weight"] > 0.0
+        bounds = self.likelihood.theta_bounds(np.where(seen, self.targets.y, np.nan))
         return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
 
     @property
@@ -116,9 +120,9 @@ class Evidence:
         if self.slope is not None and self.last is not None:
             scale = max(1.0, abs(self.last.elbo))
             tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
-        prior, rest = self.family.at(first), {"weights": self.weights, "callback": self.on_iteration}
-        start, seen = self.predicted(theta), self.progress
-        self.solution = infer(likelihood, prior, self.y, "newton", tol, self.max_iter, start, seen, **rest)
+        self.prior, start = self.family.at(first), self.predicted(theta)
+        solver, task = solver_for(likelihood, self.method), Problem(likelihood, self.prior, self.targets)
+        self.solution = fitted(task, solver, tol, self.max_iter, start, self.progress, self.on_iteration)
         self.n_evaluations += 1
         self.n_newton += self.solution.n_iter
         if not self.solution.optimal and np.isfinite(self.solution.gap):
