@@ -6,12 +6,13 @@ from the optimum is run until that error is some hundredths of the slope found l
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..checks import instance
-from ..inference import fitted, solver_for
+from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
 from ..linalg.arrays import to_numpy
@@ -45,17 +46,23 @@ class Evidence:
         instance("learn", "likelihood", likelihood, Likelihood, "Poisson()")
         instance("learn", "family", family, Family, "KernelCovariance(kernel, X)")
         self.likelihood, self.family = likelihood, family
-        self.targets = Targets(likelihood, y, weights)
-        self.tol, self.max_iter, self.progress, self.method = tol, max_iter, progress, method
+        self.solver, self.targets = solver_for(likelihood, method), Targets(likelihood, y, weights)
+        check_limits(tol, max_iter)
+        self.tol, self.max_iter, self.progress = tol, max_iter, progress
         self.on_iteration: Callback | None = None  # hears the iterations of every fit
-        self.n_family = family.theta.size
-        self.start = np.concatenate([family.theta, likelihood.theta if own else np.zeros(0)])
-        self.bounds = np.concatenate([family.bounds.reshape(-1, 2), self._own_bounds()])
+        first = family.theta
+        self.n_family = first.size
+        self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
         self.last: Solution | None = None
         self.slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
         self.limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
         self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
         self.n_evaluations = self.n_newton = 0
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """(n_theta, 2)."""
+        return np.concatenate([self.family.bounds.reshape(-1, 2), self._own_bounds()])
 
     def _own_bounds(self) -> np.ndarray:
         """Of the likelihood's own parameters: as it reads them off the data, with where they start inside."""
@@ -121,8 +128,8 @@ class Evidence:
             scale = max(1.0, abs(self.last.elbo))
             tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
         self.prior, start = self.family.at(first), self.predicted(theta)
-        solver, task = solver_for(likelihood, self.method), Problem(likelihood, self.prior, self.targets)
-        self.solution = fitted(task, solver, tol, self.max_iter, start, self.progress, self.on_iteration)
+        task = Problem(likelihood, self.prior, self.targets)
+        self.solution = fitted(task, self.solver, tol, self.max_iter, start, self.progress, self.on_iteration)
         self.n_evaluations += 1
         self.n_newton += self.solution.n_iter
         if not self.solution.optimal and np.isfinite(self.solution.gap):
