@@ -15,7 +15,8 @@ direction in two passes over X, and nothing is iterated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -24,13 +25,14 @@ import numpy as np
 from ..linalg import dense, rows
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
-from .base import EPS, NewtonSystem
+from .base import EPS, NewtonSystem, Product
 from .latents import Latents, is_index
 from .predictors import BlockFactor, Blocks, LatentPredictors
 from .tall import Tall
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
+_FEW = 256  # rows up to which products with Vt written out are cheaper than passes over X
 _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
 
@@ -234,6 +236,19 @@ class WeightsFactor(BlockFactor):
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
         return self.blocks.join([part.hadamard(x) for part, x in zip(self.parts, parts, strict=True)])
+
+    @contextmanager
+    def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
+        split, join = self.blocks.split, self.blocks.join
+        if self.lam.shape[0] > _FEW:
+            yield self.apply, self.hadamard
+            return
+        whole = self.covariance()
+        squared = [Vt * Vt for Vt in whole]
+        yield (
+            lambda v: join([Vt @ x for Vt, x in zip(whole, split(v), strict=True)]),
+            lambda v: join([VV @ x for VV, x in zip(squared, split(v), strict=True)]),
+        )
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
