@@ -22,7 +22,7 @@ from ..posterior import Posterior
 from ..problem import Point, Problem
 from .ending import Ending
 
-Callback = Callable[[dict[str, float]], Any]
+Callback = Callable[[dict[str, float]], object]
 DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
 
