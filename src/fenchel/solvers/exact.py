@@ -65,7 +65,7 @@ class CoupledNewton(Solver):
         return outcome
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
-        return self.solve(problem, None, stopping)
+        return self.finish(problem, start, 0, stopping)
 
     def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
         """Go on from a point of the dual; its bound is as good as any other here, if it has one predictor a row."""
