@@ -18,7 +18,7 @@ from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.coupled import coupled_direction
 from fenchel.problem import Problem
-from fenchel.solvers.exact import CoupledNewton
+from fenchel.solvers import CoupledNewton
 
 cases = pytest.mark.parametrize(("likelihood", "y"), EXACT_CASES)
 

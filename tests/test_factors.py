@@ -87,10 +87,10 @@ LIKELIHOODS = [
 def test_each_row_is_a_fit_of_its_own(likelihood, economical, monkeypatch):
     """With the cheap curvature and with the exact one, holes included."""
     if not economical:
-        from fenchel.solvers import newton
+        from fenchel.solvers import MirrorDirection
 
-        plain = newton.newton_system
-        monkeypatch.setattr(newton, "newton_system", lambda point, _=False: plain(point, False))
+        plain = MirrorDirection.system
+        monkeypatch.setattr(MirrorDirection, "system", lambda self, point, economical=False: plain(self, point))
     rng = np.random.default_rng(1)
     R, D, L, C = 6, 7, 3, likelihood.n_predictors
     W, b = rng.normal(size=(D * C, L)), 0.3 * rng.normal(size=D * C)

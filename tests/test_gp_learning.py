@@ -50,6 +50,7 @@ from fenchel.likelihoods import (
 )
 from fenchel.priors import DenseCovariance
 from fenchel.scaled_rbf import ScaledRBF
+from fenchel.solvers import Ending
 
 WAVE = 2.0 * RBF(1.0)
 
@@ -181,8 +182,9 @@ def test_a_hair_of_rounding_is_no_failure_of_learning(monkeypatch):
 
     def rounded(self, theta):
         sol = honest(self, theta)
-        sol.gap, sol.converged = max(sol.gap, 1.6 * self.tol * max(1.0, abs(sol.elbo))), False
-        sol.status = "not converged: stagnated"
+        sol.gap = max(sol.gap, 1.6 * self.tol * max(1.0, abs(sol.elbo)))
+        sol.optimal = sol.converged = False
+        sol.ending = Ending("stagnated", "relative gap", sol.gap, self.tol, "stagnated")
         return sol
 
     monkeypatch.setattr(Evidence, "fit", rounded)

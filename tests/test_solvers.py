@@ -382,3 +382,12 @@ def test_warm_starts_across_a_grid_all_converge(reference, bound):
         K = np.exp(2 * log_sigma[j] - 0.5 * distance / np.exp(log_s[i]))
         last = fenchel.infer(MultinomialLogit(6, reference, bound), DenseCovariance(K), y, tol=1e-6, start=last)
         assert last.converged, (log_s[i], log_sigma[j], last.status)
+
+
+def test_a_fit_blurred_by_rounding_is_judged_anew_under_another_tolerance():
+    X, y = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]]), [1e9, 2e9, 5e8]
+    sol = fenchel.infer(Poisson(), Features(X, variance=1e4), y, tol=1e-12)
+    assert (sol.ending.code, sol.optimal, sol.converged) == ("rounding", True, False)
+    loose = sol.judged_by(1e-2)
+    assert (loose.ending.code, loose.converged, loose.tol) == ("converged", True, 1e-2)
+    assert loose.status.endswith("<= 1.0e-02")

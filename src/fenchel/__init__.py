@@ -15,6 +15,7 @@ _HOME = {
     "Solution": "solvers",
     "Trace": "solvers",
     "MirrorNewton": "solvers",
+    "CoupledNewton": "solvers",
     "FeasibleLBFGS": "solvers",
     "Posterior": "posterior",
     "BernoulliLogit": "likelihoods",
@@ -69,6 +70,7 @@ __all__ = [
     "BernoulliProbit",
     "Beta",
     "Binomial",
+    "CoupledNewton",
     "DenseCovariance",
     "Exponential",
     "FeasibleLBFGS",
@@ -148,7 +150,7 @@ if TYPE_CHECKING:
     )
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
-    from .solvers import FeasibleLBFGS, MirrorNewton, Solution, Trace
+    from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace
 
 
 def __getattr__(name: str) -> Any:

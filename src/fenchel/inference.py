@@ -1,8 +1,7 @@
-"""``infer``: the house in one screen."""
+"""``infer``: likelihood, prior and y in, a certified fit out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
 
@@ -18,10 +17,7 @@ from .solvers.newton import MirrorNewton
 from .solvers.progress import reporting
 from .solvers.solution import Solution
 
-_METHODS: dict[str, Callable[[], Solver]] = {
-    "newton": lambda: MirrorNewton(finish=CoupledNewton().finish),
-    "lbfgs": FeasibleLBFGS,
-}
+_METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=CoupledNewton()), "lbfgs": FeasibleLBFGS()}
 
 
 def infer(
@@ -84,9 +80,26 @@ def infer(
     solver = solver_for(likelihood, method)
     if callback is not None and not callable(callback):
         raise problem("infer", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
+    check_limits(tol, max_iter)
+    return fitted(Problem(likelihood, prior, y, weights), solver, tol, max_iter, start, progress, callback)
+
+
+def check_limits(tol: float, max_iter: int) -> None:
+    """Refuse a tolerance or a number of iterations that is none."""
     if not (isinstance(tol, Real) and 0.0 <= tol <= 1e300 and isinstance(max_iter, Integral) and max_iter >= 0):
         raise problem("infer", f"tol = {tol!r}, max_iter = {max_iter!r}", "a number tol >= 0, an integer max_iter >= 0")
-    task = Problem(likelihood, prior, y, weights)
+
+
+def fitted(
+    task: Problem,
+    solver: Solver,
+    tol: float,
+    max_iter: int,
+    start: Any = None,
+    progress: bool = False,
+    callback: Callback | None = None,
+) -> Solution:
+    """The solution of a problem that has been set up."""
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)
         with one_thread(task.predictors.small):
@@ -98,7 +111,7 @@ def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
     """The solver asked for; "newton" is the exact mode's where there is no dual."""
     if not isinstance(method, Solver):
         choice("infer", "method", method, tuple(_METHODS))
-        method = CoupledNewton() if method == "newton" and not likelihood.convex else _METHODS[method]()
+        method = CoupledNewton() if method == "newton" and not likelihood.convex else _METHODS[method]
     if method.needs_dual and not likelihood.convex:
         raise problem(
             "infer",

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from .checks import first, numeric, problem
-from .likelihoods.base import LABELS, Likelihood, Rows, slice_rows
+from .likelihoods.base import Likelihood, Rows, slice_rows
 from .likelihoods.sites import Loss, Site
+from .likelihoods.targets import Targets
 from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
@@ -46,9 +47,9 @@ class Problem:
     def __init__(self, likelihood: Likelihood, prior: Prior, y: Any, weights: Any = None) -> None:
         self.likelihood, self.prior = likelihood, prior
         like = prior.like
-        host = to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
-        self.y = numeric(likelihood.name, "y", host, LABELS, missing=True)
-        self.all_rows = {key: asarray(v, like) for key, v in likelihood.prepare(self.y, weights).items()}
+        targets = y if isinstance(y, Targets) else Targets(likelihood, y, weights)
+        self.y = targets.y
+        self.all_rows = {key: asarray(v, like) for key, v in targets.rows_of(likelihood).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
         self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, likelihood.coupled)
         self._refuse_correlated()

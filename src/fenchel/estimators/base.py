@@ -88,7 +88,7 @@ class LatentGaussianEstimator(BaseEstimator):
             sol = evidence.fit(evidence.start)
             prior = family.at(family.theta)
             found = Learned(
-                evidence.start, likelihood, prior, sol, sol.elbo, np.zeros(0), sol.optimal, sol.status, 1, sol.n_iter
+                evidence.start, likelihood, prior, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter
             )
         self._keep(found, family)
 

@@ -6,6 +6,7 @@ d elbo / d theta_i = sum over the pattern of dP/dQ o dQ/dtheta_i,    dP/dQ = 1/2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -61,9 +62,11 @@ class MarkovField(Family):
     def bounds(self) -> np.ndarray:
         return self._bounds
 
-    @property
+    @cached_property
     def n_latents(self) -> int:
-        return int(self.build(self._theta)[0].shape[0])
+        """As the design or the constraints have it; where there is neither, Q is built for it, once."""
+        wide = self.design if self.design is not None else self.constraints
+        return int(np.shape(self.build(self._theta)[0] if wide is None else wide)[-1])
 
     def at(self, theta: Any = None, mean: Any = 0.0, offset: Any = 0.0) -> SparsePrecision:
         """The prior at theta (default: the starting one); the symbolic analysis is made once."""

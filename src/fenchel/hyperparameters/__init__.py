@@ -1,9 +1,11 @@
-"""Study: priors with hyperparameters. ``base`` is the contract, one family a file; ``learn`` and ``grid`` use any."""
+"""Priors with hyperparameters: ``base`` is the contract, one family a file; ``learn`` and ``grid`` use any."""
 
 from .base import Family
+from .evidence import Evidence
 from .grid import Grid, grid
 from .kernel import KernelCovariance
-from .learning import Evidence, Learned, learn
+from .learned import Learned, SearchEnding
+from .learning import learn
 from .priors import Normal, PCPrecision, PCRange, PCVariance, independent
 from .relevance import Relevance, learn_relevance
 from .scaled import ScaledCovariance
@@ -21,6 +23,7 @@ __all__ = [
     "PCVariance",
     "Relevance",
     "ScaledCovariance",
+    "SearchEnding",
     "WeightVariances",
     "grid",
     "independent",

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..checks import count, instance, numeric, problem, scalar
-from ..inference import infer
+from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
+from ..likelihoods.targets import Targets
+from ..problem import Problem
+from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
 from .base import Family
 
@@ -101,49 +104,68 @@ def grid(
     if len(values) != family.theta.size or any(v.ndim != 1 or v.size == 0 for v in values):
         got = f"axes of shapes {[v.shape for v in values]}"
         raise problem("grid", got, f"{family.theta.size} vectors, one for each of {', '.join(family.names)}")
-    model = (likelihood, family, y, weights, tol, max_iter, drop)
-    strips = [(model, values, i) for i in range(values[0].size)]
+    check_limits(tol, max_iter)
+    model = _Model(likelihood, family, Targets(likelihood, y, weights), solver_for(likelihood, "newton"), tol, max_iter)
+    n = values[0].size
     if jobs == 1:
         best, found = -np.inf, []
-        for i, strip in enumerate(strips):
-            found.append(_strip(*strip, best))
-            best = max(best, found[-1][-1])
+        for i in range(n):
+            strip, best = _strip(model, values, i, drop, best)
+            found.append(strip)
             if tick is not None:
-                tick(i + 1, len(strips))
+                tick(i + 1, n)
     else:
         from joblib import Parallel, delayed
 
-        found = Parallel(n_jobs=jobs)(delayed(_strip)(*strip) for strip in strips)
+        found = [strip for strip, _ in Parallel(n_jobs=jobs)(delayed(_strip)(model, values, i, drop) for i in range(n))]
     shape = tuple(v.size for v in values)
-    columns = [np.concatenate([f[k] for f in found]).reshape(shape) for k in range(5)]
-    elbo, upper, log_prior, dropped, n_iter = columns
+    elbo, upper, log_prior, dropped, n_iter = np.concatenate(found, axis=1).reshape(5, *shape)
     score = np.where(dropped > 0, -np.inf, elbo + log_prior)
     at = np.unravel_index(int(np.argmax(score)), shape)
     theta = np.array([v[k] for v, k in zip(values, at, strict=True)])
-    solution = infer(likelihood, family.at(theta), y, "newton", tol, max_iter, weights=weights)
+    solution = model.fit(theta)
     return Grid(values, elbo, upper, log_prior, dropped > 0, n_iter.astype(int), theta, solution)
 
 
-def _strip(model: Any, values: list[np.ndarray], i: int, best: float = -np.inf) -> tuple[Any, ...]:
-    """All points with the i-th value of the first axis, in a serpentine so that neighbours follow each other."""
-    likelihood, family, y, weights, tol, max_iter, drop = model
+class _Model(NamedTuple):
+    """What the fits of a grid share."""
+
+    likelihood: Likelihood
+    family: Family
+    targets: Targets
+    solver: Solver
+    tol: float
+    max_iter: int
+
+    def fit(self, theta: np.ndarray, start: Solution | None = None, callback: Callback | None = None) -> Solution:
+        task = Problem(self.likelihood, self.family.at(theta), self.targets)
+        return fitted(task, self.solver, self.tol, self.max_iter, start, callback=callback)
+
+
+def _strip(
+    model: _Model, values: list[np.ndarray], i: int, drop: float | None, best: float = -np.inf
+) -> tuple[np.ndarray, float]:
+    """All points with the i-th value of the first axis, in a serpentine so that neighbours follow each other.
+
+    (5, points): elbo, elbo_upper, log prior, whether dropped, iterations; and the best value so far.
+    """
     shape = tuple(v.size for v in values[1:])
     out = np.full((5, int(np.prod(shape, dtype=int))), np.nan)
     last: Solution | None = None
     for index in serpentine(shape):
         theta = np.array([values[0][i], *(v[k] for v, k in zip(values[1:], index, strict=True))])
-        prior_value = float(family.log_prior(theta)[0])
+        prior_value = float(model.family.log_prior(theta)[0])
 
         def hopeless(row: dict[str, float], limit: float = best - prior_value) -> bool:
             return drop is not None and row["elbo_upper"] < limit - drop
 
-        sol = infer(likelihood, family.at(theta), y, "newton", tol, max_iter, last, weights=weights, callback=hopeless)
-        gone = not sol.converged and sol.status.startswith("stopped by the callback")
+        sol = model.fit(theta, last, hopeless)
+        gone = sol.ending.code == "callback"
         where = int(np.ravel_multi_index(index, shape)) if shape else 0
         out[:, where] = sol.elbo, sol.elbo_upper, prior_value, gone, sol.n_iter
         if not gone:
             best, last = max(best, sol.elbo + prior_value), sol
-    return (*out, best)
+    return out, best
 
 
 def serpentine(shape: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -19,7 +19,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..likelihoods.base import Likelihood
-from .learning import Learned, learn
+from .learned import Learned
+from .learning import learn
 from .weights import WeightVariances
 
 WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v; at 0.25 the fit is nearly ridge's

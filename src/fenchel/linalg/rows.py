@@ -48,13 +48,13 @@ def on_every_core(n: int, width: int, stretch: Callable[[int, int], T]) -> list[
     """stretch(i, j) for stretches of rows that cover 0..n, in order: as many as BLAS may use threads."""
     if n * width < _SMALL:
         return [stretch(0, n)]
-    from concurrent.futures import ThreadPoolExecutor
-
-    blas = _blas()
-    cores = max((library["num_threads"] for library in blas.info()), default=1)
+    # counting threads costs more than a small product
+    cores = 1 if n * width < PARALLEL else max((library["num_threads"] for library in _blas().info()), default=1)
     with one_thread():
-        if cores == 1 or n * width < PARALLEL:
+        if cores == 1:
             return [stretch(0, n)]
+        from concurrent.futures import ThreadPoolExecutor
+
         edges = [n * c // cores for c in range(cores + 1)]
         contexts = [copy_context() for _ in range(cores)]  # numpy's errstate lives there
         with ThreadPoolExecutor(cores) as pool:

@@ -359,7 +359,7 @@ def _others(run: Race) -> Table:
     for e in run.entries:
         if not e.runner.same_bound and e.solution is not None:
             sol = e.solution
-            end = "capped" if e.capped else sol.status.split(":")[0]
+            end = "capped" if e.capped else sol.ending.word
             rows.append([e.name, f"{sol.log_evidence:.3f}", f"{sol.elbo:.3f}", f"{e.seconds:.3g}", end])
     return Table(
         ["method", "own log p(y)", "elbo of its q", "seconds", "end"],

@@ -41,9 +41,8 @@ class Race:
     def ends(self) -> dict[str, float]:
         """How far above the certified optimum (nats) each method of this bound ended that converged or got near."""
         shared = [(e.name, e.solution, e.capped) for e in self.entries if e.runner.same_bound and e.solution]
-        return {
-            n: s.elbo - self.best for n, s, capped in shared if s.converged or ("stopped" in s.status and not capped)
-        }
+        near = [(n, s) for n, s, capped in shared if s.converged or (s.ending.code == "callback" and not capped)]
+        return {n: s.elbo - self.best for n, s in near}
 
     @property
     def late(self) -> list[str]:

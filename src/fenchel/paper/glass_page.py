@@ -259,7 +259,7 @@ def _agreement(study: Study) -> list[Any]:
 
 
 def _end(entry: Any) -> str:
-    return "capped" if entry.capped else str(entry.solution.status.split(":")[0])
+    return "capped" if entry.capped else str(entry.solution.ending.word)
 
 
 # -- features, splits, bounds ------------------------------------------------------------------------

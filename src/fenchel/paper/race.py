@@ -134,7 +134,7 @@ def race_table(entries: Sequence[Entry], best: float, caption: str = "") -> Tabl
             else:
                 cells += ["never", "-"]
         short = best - float(np.max(entry.solution.trace["elbo"]))
-        end = "capped" if entry.capped else entry.solution.status.split(":")[0].split(" by ")[0]
+        end = "capped" if entry.capped else entry.solution.ending.word
         cells += [f"{max(short, 0.0):.2g}", end]
         rows.append(cells)
     return Table(header, rows, caption)

@@ -15,7 +15,8 @@ direction in two passes over X, and nothing is iterated.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
@@ -26,13 +27,14 @@ from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import array_design
-from .base import EPS, Predictors
+from .base import EPS, Predictors, Product
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
 _NEARLY_SINGULAR = 1e-8  # a pivot's share of its diagonal entry below which Cholesky has lost half of its digits
+_FEW = 256  # rows up to which products with Vt written out are cheaper than passes over X
 _NEAR = 0.5  # relative distance up to which A itself preconditions Newton's system
 
 
@@ -238,6 +240,15 @@ class WeightsFactor(BlockFactor):
     def hadamard(self, v: Array) -> Array:
         parts = self.blocks.split(v)
         return self.blocks.join([part.hadamard(x) for part, x in zip(self.parts, parts, strict=True)])
+
+    @contextmanager
+    def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
+        split, join = self.blocks.split, self.blocks.join
+        if self.lam.shape[0] > _FEW:
+            yield self.apply, self.hadamard
+            return
+        squared = [Vt * Vt for Vt in self.covariance()]  # Vt itself, written out, would cancel digits that X keeps
+        yield self.apply, lambda v: join([VV @ x for VV, x in zip(squared, split(v), strict=True)])
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:

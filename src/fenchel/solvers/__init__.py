@@ -1,9 +1,35 @@
-"""Workshop: how the dual is minimised. ``base`` is the contract; one solver a file."""
+"""How the dual is minimised: ``base`` is the contract; one solver a file."""
 
 from ..criteria import LeaveOneOut
-from .base import Outcome, Solver, Stopping, Trace
+from .base import Finisher, Outcome, Solver, Stopping, Trace
+from .coupled_search import CoupledSearch
+from .coupled_start import CoupledStart
+from .directions import Accuracy, CoupledDirection, MirrorDirection
+from .ending import Ending
+from .exact import CoupledNewton
 from .lbfgs import FeasibleLBFGS
+from .mirror_search import MirrorSearch
 from .newton import MirrorNewton
+from .quasi_newton import WalledSearch
 from .solution import Solution
 
-__all__ = ["FeasibleLBFGS", "LeaveOneOut", "MirrorNewton", "Outcome", "Solution", "Solver", "Stopping", "Trace"]
+__all__ = [
+    "Accuracy",
+    "CoupledDirection",
+    "CoupledNewton",
+    "CoupledSearch",
+    "CoupledStart",
+    "Ending",
+    "FeasibleLBFGS",
+    "Finisher",
+    "LeaveOneOut",
+    "MirrorDirection",
+    "MirrorNewton",
+    "MirrorSearch",
+    "Outcome",
+    "Solution",
+    "Solver",
+    "Stopping",
+    "Trace",
+    "WalledSearch",
+]

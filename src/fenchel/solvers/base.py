@@ -1,7 +1,7 @@
-"""The workshop's contract: a solver takes a problem and a start and returns a Solution.
+"""The contract of a solver: a problem and a start in, where it ended and why out.
 
 A solver is three parts that know nothing of each other: a direction, a search along it, and the rule that stops. Every
-solver keeps a ``Trace``, stops on the relative duality gap and says how it ended in a sentence.
+solver keeps a ``Trace``, stops on the relative duality gap and says how it ended by an ``Ending``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,8 +20,10 @@ from ..checks import problem as refusal
 from ..linalg.arrays import Array, to_numpy
 from ..posterior import Posterior
 from ..problem import Point, Problem
+from .ending import Ending
 
-Callback = Callable[[dict[str, float]], Any]
+Callback = Callable[[dict[str, float]], object]
+DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
 
 class Trace:
@@ -61,7 +63,7 @@ class Iterate(Protocol):
     """What the stopping rule and the Solution read of an iterate. ``Point`` is one; the rivals have their own.
 
     shortfall : what must fall below tol * max(1, |elbo|): the gap, unless the method optimises something else
-    measure : its name, for the status
+    measure : its name, for the ending
     certificate : what kind of proof the gap is
     log_evidence : the method's own estimate of log p(y); the elbo for a bound
     """
@@ -107,10 +109,10 @@ class Stopping:
         self.began += time.perf_counter() - since
 
     def reached(self, point: Iterate) -> bool:
-        return np.isfinite(point.elbo) and 0.0 <= point.shortfall <= self.tol * max(1.0, abs(point.elbo))
+        return reached(point, self.tol)
 
-    def record(self, iteration: int, point: Iterate, step: float) -> str | None:
-        """Write the trace; return the sentence that ends the run, or None to go on."""
+    def record(self, iteration: int, point: Iterate, step: float) -> Ending | None:
+        """Write the trace; return the ending of the run, or None to go on."""
         row = {
             "iteration": iteration,
             "seconds": time.perf_counter() - self.began,
@@ -122,26 +124,26 @@ class Stopping:
         self.trace.append(row)
         asked = self.callback(row) if self.callback is not None else None
         if self.reached(point):
-            return self.verdict(point)
+            return self.ended(point, "converged")
         if asked:
-            return f"stopped by the callback at {point.measure} {relative(point):.1e}"
+            return self.ended(point, "callback")
         if iteration >= self.max_iter:
-            return (
-                f"not converged: max_iter = {self.max_iter} reached at {point.measure} {relative(point):.1e} "
-                f"> {self.tol:.1e}; raise max_iter"
-            )
+            return self.ended(point, "max_iter", f"max_iter = {self.max_iter} reached", "; raise max_iter")
         return None
 
-    def verdict(self, point: Iterate) -> str | None:
-        """The sentence of a run that has converged, or None."""
-        return f"converged: {point.measure} {relative(point):.1e} <= {self.tol:.1e}" if self.reached(point) else None
+    def ended(self, point: Iterate, code: str, reason: str = "", advice: str = "") -> Ending:
+        """An ending at this point."""
+        return Ending(code, point.measure, relative(point), self.tol, reason, advice)
 
-    def stagnated(self, point: Iterate) -> str:
-        """The sentence of a run that nothing improves any more."""
-        return (
-            f"not converged: stagnated at {point.measure} {relative(point):.1e} > {self.tol:.1e}, the limit "
-            "of double precision for this problem; ask for a larger tol"
-        )
+    def stagnated(self, point: Iterate) -> Ending:
+        """The ending of a run that nothing improves any more."""
+        limit = ", the limit of double precision for this problem; ask for a larger tol"
+        return self.ended(point, "stagnated", "stagnated", limit)
+
+
+def reached(point: Iterate, tol: float) -> bool:
+    """Whether the point is proved to be within tol."""
+    return np.isfinite(point.elbo) and 0.0 <= point.shortfall <= tol * max(1.0, abs(point.elbo))
 
 
 def relative(point: Iterate) -> float:
@@ -155,10 +157,14 @@ class Outcome:
     """Where a solver ended and why, before it becomes a Solution."""
 
     point: Iterate
-    status: str
-    converged: bool
+    ending: Ending
     n_iter: int
     trace: Trace
+    method: str = ""  # who did the work, if not the solver that was asked alone
+
+    @property
+    def converged(self) -> bool:
+        return self.ending.reached
 
 
 class Solver(ABC):
@@ -178,9 +184,16 @@ class Solver(ABC):
                 return self.run(problem, default_start(problem), stopping)
             usable, note = usable_start(problem, start)
             outcome = self.run(problem, usable, stopping)
-        if note:
-            outcome.status = f"{outcome.status} ({note})"
+        outcome.ending = outcome.ending.noting(note)
         return outcome
+
+
+@runtime_checkable
+class Finisher(Protocol):
+    """What goes on from a point of the dual where another solver can do no more."""
+
+    def finish(self, problem: Problem, point: Point, n: int, stopping: Stopping) -> Outcome:
+        """From ``point``, reached after n iterations, to where ``stopping`` ends it."""
 
 
 def default_start(problem: Problem) -> Point:
@@ -222,4 +235,4 @@ def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
             )
         share /= 16
         point = problem.at(default.s + share * (start - default.s))
-    return default, "the start was worse than the default, which was taken instead"
+    return default, DEFAULT_TAKEN

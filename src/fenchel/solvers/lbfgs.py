@@ -9,15 +9,20 @@ its last class is eliminated. The iteration itself, shared with the rivals, is `
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ..checks import choice
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..problem import Point, Problem
-from .base import Outcome, Solver, Stopping, relative
-from .quasi_newton import Landscape, descend
+from .base import Outcome, Solver, Stopping
+from .quasi_newton import Landscape, WalledSearch, descend
+
+_SEARCHES = {"wolfe": WalledSearch(), "armijo": WalledSearch(wolfe=None)}
 
 
+@dataclass(frozen=True)
 class FeasibleLBFGS(Solver):
     """L-BFGS with feasible steps.
 
@@ -25,33 +30,34 @@ class FeasibleLBFGS(Solver):
     ----------
     memory : int
         Pairs kept.
-    line_search : {"wolfe", "armijo"}
+    line_search : {"wolfe", "armijo"} or WalledSearch
     """
 
     name = "lbfgs"
 
-    def __init__(self, memory: int = 20, line_search: str = "wolfe") -> None:
-        choice("FeasibleLBFGS", "line_search", line_search, ("wolfe", "armijo"))
-        self.memory, self.line_search = memory, line_search
+    memory: int = 20
+    line_search: str | WalledSearch = "wolfe"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.line_search, WalledSearch):
+            choice("FeasibleLBFGS", "line_search", self.line_search, tuple(_SEARCHES))
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
-        space = Space(problem)
+        space, given = Space(problem), self.line_search
+        search = _SEARCHES[given] if isinstance(given, str) else given
         x = space.of(start.s)
         if not space.inside(x):
             x = space.of(problem.default_start())
-        point, n, status = start, 0, None
-        for n, (point, step) in enumerate(descend(space, x, self.memory, self.line_search)):
-            status = stopping.record(n, point, step)
-            if status is not None:
+        point, n, ending = start, 0, None
+        for n, (point, step) in enumerate(descend(space, x, self.memory, search)):
+            ending = stopping.record(n, point, step)
+            if ending is not None:
                 break
-        if status is None:
-            status = (
-                f"not converged: the line search stalled at relative gap {relative(point):.1e} > "
-                f"{stopping.tol:.1e}; use method='newton'"
-            )
-        if status.startswith("not converged: max_iter"):
-            status += ", or use method='newton'"
-        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+        if ending is None:
+            ending = stopping.ended(point, "stalled", "the line search stalled", "; use method='newton'")
+        if ending.code == "max_iter":
+            ending = ending.advising(", or use method='newton'")
+        return Outcome(point, ending, n, stopping.trace)
 
 
 class Space(Landscape[Point]):

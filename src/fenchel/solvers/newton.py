@@ -2,53 +2,72 @@
 
     ds = -(I + M J)^-1 (s - s*),    J = dtau/ds
 
-Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. A step is whole unless it
-would move a coordinate beyond the likelihood's reach, where exp would overshoot. It need not lower the dual at once:
-under a wide prior the curve tau(s) leaves the stiff directions of S, the dual rises, and the next Newton step, exact in
-those directions, more than pays it back. After eight steps without a new best the search goes back to the best one and
-takes a careful step. Where the promised decrease is below rounding of the dual, the gap judges: a sum of nonnegative
-terms, it keeps its digits.
+Every s is feasible, so no boundary ever truncates a step; 5 to 10 iterations are typical. The direction is of
+``directions.py``, how far to go along it of ``mirror_search.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..linalg.arrays import Array, namespace
-from ..linalg.dense import NotPositiveDefinite
-from ..priors.base import NewtonSystem
+from ..checks import instance, scalar
+from ..linalg.arrays import Array
 from ..priors.capabilities import HasFewWeights
 from ..problem import Point, Problem
-from .base import Outcome, Solver, Stopping, relative
+from .base import Finisher, Outcome, Solver, Stopping, relative
+from .directions import MirrorDirection
+from .mirror_search import Found, MirrorSearch, Walk
 from .thinned import is_tall, refined, start_of, thinned
 
-_ARMIJO = 1e-4
-_ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
-_PATIENCE = 8  # steps without a new best before the search goes back
-_HOPE = 1e-9  # a relative gap above this is no matter of rounding: begin again rather than give up
-_LATE, _BLURRED = 12, 100.0  # iterations after which a gap within this of what the spacing of s makes is left at that
-_SHORTEST = 1 / 16  # careful steps shorter than this are damped instead
 
-
+@dataclass(frozen=True)
 class MirrorNewton(Solver):
     """The default solver.
 
     Parameters
     ----------
-    finish : callable (problem, point, n, stopping) -> Outcome, optional
+    search : MirrorSearch
+        How far a step goes.
+    reach : float, optional
+        How far one step may move a coordinate of s; default: as far as the likelihood says.
+    finish : CoupledNewton or other Finisher, optional
         Goes on where the search stagnates. A point is named by s, and where lam times the prior variance is huge
         (counts of a billion, noise of 1e-12) the spacing of floating-point numbers at s moves h = mt - S alpha by many
         standard deviations; a search that names its points otherwise is not bound by that.
+    direction : MirrorDirection
+        How exactly Newton's system is solved.
+    hope : float
+        A relative gap above this is no matter of rounding: begin again, once, rather than give up.
+    late, blurred : int, float
+        After ``late`` iterations, a gap within ``blurred`` times what the spacing of s makes is left to ``finish``.
+
+    Examples
+    --------
+    >>> import numpy as np, fenchel
+    >>> from fenchel.solvers import CoupledNewton, MirrorNewton, MirrorSearch
+    >>> solver = MirrorNewton(MirrorSearch(patience=2), reach=2.0, finish=CoupledNewton())
+    >>> fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(3)), [1, 0, 9], solver).converged
+    True
     """
 
     name = "newton"
 
-    def __init__(self, finish: Callable[[Problem, Point, int, Stopping], Outcome] | None = None) -> None:
-        self.finish = finish
+    search: MirrorSearch = field(default_factory=MirrorSearch)
+    reach: float | None = None
+    finish: Finisher | None = None
+    direction: MirrorDirection = field(default_factory=MirrorDirection)
+    hope: float = 1e-9
+    late: int = 12
+    blurred: float = 100.0
+
+    def __post_init__(self) -> None:
+        instance("MirrorNewton", "search", self.search, MirrorSearch, "MirrorSearch()")
+        if self.reach is not None:
+            scalar("MirrorNewton", "reach", self.reach, 0.0)
+        if self.finish is not None:
+            instance("MirrorNewton", "finish", self.finish, Finisher, "CoupledNewton()")
 
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         if is_tall(problem):
@@ -68,132 +87,28 @@ class MirrorNewton(Solver):
         return refined(problem, start_of(problem, few, found.point.alpha)) if found.converged else None
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
-        point, best, n, step, patience, restarted = start, start, 0, 0.0, _PATIENCE, False
-        slow, given_up = 0, None
+        walk = Walk(start, self.search.patience)
         del start  # its memory is the first trial's
-        while True:
-            status = stopping.record(n, point, step)
-            if status is not None:
-                break
-            before = point.gap
-            blurred = self.finish is not None and n >= _LATE and point.gap <= _BLURRED * point.blur
-            found = None if blurred else advance(problem, point, best, patience, slow < 2)
-            if found is None and not blurred and not restarted and relative(best) > _HOPE:
-                restarted, given_up = True, best  # a start so saturated that its curvature vanished: begin where it is
-                found = problem.at(problem.default_start()), 0.0
-                best = found[0]
+        while (ending := stopping.record(walk.n, walk.point, walk.step)) is None:
+            found = self.next(problem, walk)
             if found is None:
-                status = stopping.stagnated(point)
-                further = None if self.finish is None else self.finish(problem, best, n, stopping)
-                if further is not None and (further.converged or further.point.elbo > best.elbo):
-                    return further
+                ending = stopping.stagnated(walk.point)
+                further = None if self.finish is None else self.finish.finish(problem, walk.best, walk.n, stopping)
+                if further is not None and (further.converged or further.point.elbo > walk.best.elbo):
+                    return replace(further, method=f"{self.name}, then {further.method}")
                 break
-            (point, step), n = found, n + 1
-            slow = slow + 1 if point.gap > 0.3 * before else max(0, slow - 1) if slow < 2 else slow
-            better = point.dual <= best.dual or point.gap < best.gap
-            best, patience = (point, _PATIENCE) if better else (best, patience - 1)
-        if not stopping.reached(point) and best.dual < point.dual:
-            point = best
-        if given_up is not None and given_up.gap < point.gap:
-            point = given_up
-        return Outcome(point, status, stopping.reached(point), n, stopping.trace)
+            walk.move(*found)
+        return Outcome(walk.end(stopping), ending, walk.n, stopping.trace)
 
-
-def advance(problem: Problem, point: Point, best: Point, patience: int, economical: bool) -> tuple[Point, float] | None:
-    """One iteration: the next point and its step, or None when nothing improves on this one."""
-    system = newton_system(point, economical)
-    found = direction(point, system)
-    if found is None:
-        return None if point is best else careful(problem, best)
-    ds, dtau = found
-    slope = float(namespace(ds).sum(point.g * dtau))
-    if not -slope > _ROUNDING * max(1.0, abs(point.dual)):
-        return search_by_gap(problem, point, ds)
-    move = bounded(system, ds, problem.likelihood.reach(problem.rows))
-    trial = problem.at(moved(problem, point.s, move))
-    predicted = float(namespace(ds).sum(point.g * system.forward(move)))
-    if trial.dual <= best.dual - _ARMIJO * abs(predicted) or (patience > 0 and trial.dual < float("inf")):
-        return trial, 1.0
-    del trial
-    return careful(problem, best)
-
-
-def newton_system(point: Point, economical: bool = False) -> NewtonSystem:
-    """Newton's system, to be solved the more exactly the nearer the optimum is.
-
-    A prior may use a cheaper curvature while that is ``economical``: until two steps have not cut the gap to a third.
-    """
-    return point.newton_system(min(0.1, max(1e-9, relative(point) ** 0.5)), economical)
-
-
-def direction(point: Point, system: NewtonSystem) -> tuple[Array, Array] | None:
-    """(ds, dtau) of Newton's system; None where rounding defeats it, at a point too far out."""
-    try:
-        return point.factor.direction(system)
-    except NotPositiveDefinite:
-        return None
-
-
-def moved(problem: Problem, s: Array, ds: Array) -> Array:
-    """s + ds; with very many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen."""
-    there = problem.straight(s, ds) if is_tall(problem) else None
-    return s + ds if there is None else there
-
-
-def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
-    """ds with every coordinate's move held to ``reach``; in a softmax, its move relative to the mean of all classes."""
-    xp = namespace(ds)
-    if system.slack is None:
-        return xp.clip(ds, -reach, reach)
-    total = system.slack + xp.sum(system.spread, axis=1)
-    mean = (xp.sum(system.spread * ds, axis=1) / xp.where(total > 0.0, total, xp.ones_like(total)))[:, None]
-    held = xp.clip(ds - mean, -reach, reach)
-    reference = xp.clip(0.0 * ds - mean, -reach, reach)  # a reference class stays at s = 0
-    return held - xp.where(system.slack[:, None] > 0.0, reference, 0.0 * ds - mean)
-
-
-def search_by_gap(problem: Problem, point: Point, ds: Array) -> tuple[Point, float] | None:
-    """Where the dual is flat to rounding: the longest of some steps that shrinks the gap, or lowers the dual after all.
-
-    The second happens when a start has pushed some class to a probability of 1e-20 that deserves 1e-2: its slope
-    vanishes, and only a long step meets the curvature again.
-    """
-    rounding = 0.1 * _ROUNDING * max(1.0, abs(point.dual))
-    for step in (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6):
-        trial = problem.at(moved(problem, point.s, step * ds))
-        if trial.dual < point.dual - rounding or (trial.dual < float("inf") and trial.gap < point.gap):
-            return trial, step
-        del trial
-    return None
-
-
-def careful(problem: Problem, point: Point) -> tuple[Point, float] | None:
-    """A step that lowers the dual: Armijo along Newton's direction, then along ever more damped ones.
-
-    Damping solves ((1 + mu) J^-1 + M) dtau = -g: it keeps the stiff directions of a wide prior whole and shortens the
-    others, where a short step shortens all alike. The step reported is then 1 / (1 + mu).
-    """
-    system = newton_system(point)
-    found = direction(point, system)
-    if found is None:
-        return None
-    ds, dtau = found
-    slope, step = float(namespace(ds).sum(point.g * dtau)), 1.0
-    while step >= _SHORTEST:
-        trial = problem.at(point.s + step * ds)
-        if trial.dual <= point.dual + _ARMIJO * step * slope:
-            return trial, step
-        del trial  # its memory is the next one's
-        step /= 2
-    for power in range(1, 14):
-        share = 4.0**-power
-        slack = None if system.slack is None else share * system.slack
-        found = direction(point, replace(system, spread=share * system.spread, slack=slack))
-        if found is None:
-            continue
-        ds, dtau = found
-        trial = problem.at(point.s + share * ds)
-        if trial.dual <= point.dual + _ARMIJO * float(namespace(ds).sum(point.g * dtau)):
-            return trial, share
-        del trial
-    return None
+    def next(self, problem: Problem, walk: Walk) -> Found | None:
+        """The next point and its step; None where this search can do no more."""
+        point = walk.point
+        if self.finish is not None and walk.n >= self.late and point.gap <= self.blurred * point.blur:
+            return None
+        reach = problem.likelihood.reach(problem.rows) if self.reach is None else self.reach
+        found = self.search.advance(problem, walk, self.direction, reach)
+        if found is None and walk.given_up is None and relative(walk.best) > self.hope:
+            walk.given_up = walk.best  # a start so saturated that its curvature vanished: begin where it is
+            walk.best = problem.at(problem.default_start())
+            found = walk.best, 0.0
+        return found

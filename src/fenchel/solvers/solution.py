@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from ..criteria import LeaveOneOut, leave_one_out
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
-from .base import Outcome
+from .base import Outcome, reached, relative
+from .ending import Ending
 
 
 class Solution:
@@ -37,8 +39,10 @@ class Solution:
         the best q of their family); "stationarity" where nothing bounds what another q could gain: the gap is infinite.
     log_evidence : float
         The method's own estimate of log p(y): the elbo, but for Laplace and EP, which are not bounds.
+    ending : Ending
+        How the run ended: a code with its numbers.
     status : str
-        How the run ended, as a sentence.
+        The same as a sentence.
     n_iter, trace, posterior, method, tol, likelihood
     y : array (N,)
         The targets, NaN where they are unobserved or have weight 0.
@@ -52,10 +56,12 @@ class Solution:
         self.elbo, self.gap = point.elbo, point.gap + self.rounding
         self.elbo_upper = self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
         self.certificate, self.log_evidence = point.certificate, point.log_evidence
-        self.optimal, self.converged, self.status = outcome.converged, outcome.converged, outcome.status
-        if self.optimal and self.rounding > tol * max(1.0, abs(self.elbo)):
-            self.converged, self.status = False, _drowned(self.rounding, self.elbo, tol)
-        self.n_iter, self.trace, self.method, self.tol = outcome.n_iter, outcome.trace, method, tol
+        self.optimal, self._ran = reached(point, tol), outcome.ending
+        if self.optimal != self._ran.reached:  # the certificate judges, whatever a solver says of itself
+            code, reason = ("converged", "") if self.optimal else ("ended", "the solver ended")
+            self._ran = Ending(code, point.measure, relative(point), tol, reason)
+        self._judge(tol)
+        self.n_iter, self.trace, self.method = outcome.n_iter, outcome.trace, outcome.method or method
         self.likelihood = problem.likelihood
         self.s = problem.full_s(point.s)
         self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
@@ -69,11 +75,19 @@ class Solution:
         if not (self.optimal and (self.gap - self.rounding <= allowed or self.tol <= tol)):
             return self
         out = copy.copy(self)
-        out.tol, out.converged = tol, self.rounding <= allowed
-        out.status = self.status.replace(f"<= {self.tol:.1e}", f"<= {tol:.1e}")
-        if not out.converged:
-            out.status = _drowned(self.rounding, self.elbo, tol)
+        out._judge(tol)
         return out
+
+    def _judge(self, tol: float) -> None:
+        """An optimal fit has converged unless rounding has moved its elbo by more than tol."""
+        scale = max(1.0, abs(self.elbo))
+        blurred = self.optimal and self.rounding > tol * scale
+        self.tol, self.converged = tol, self.optimal and not blurred
+        self.ending = Ending.blurred(self.rounding, scale, tol) if blurred else replace(self._ran, tol=tol)
+
+    @property
+    def status(self) -> str:
+        return self.ending.sentence
 
     @property
     def n_observed(self) -> int:
@@ -135,13 +149,3 @@ class Solution:
     def __repr__(self) -> str:
         word = "converged" if self.converged else "not converged"
         return f"Solution({word}, elbo={self.elbo:.6f}, gap={self.gap:.1e}, n_iter={self.n_iter})"
-
-
-def _drowned(rounding: float, elbo: float, tol: float) -> str:
-    """The sentence of a fit that is optimal but whose evidence rounding has blurred."""
-    scale = max(1.0, abs(elbo))
-    return (
-        f"not converged: the optimum is reached, but rounding may have moved the elbo by {rounding:.1e}, which is "
-        f"{rounding / scale:.1e} > {tol:.1e} of it; ask for a larger tol, or give the likelihood more noise or the "
-        "prior less variance in the directions that the data do not tell"
-    )

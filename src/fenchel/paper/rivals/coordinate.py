@@ -75,14 +75,14 @@ class CoordinateAscent(Solver):
                 candidate = Candidate(problem, (h, rho), kl, near, make)
                 near = candidate.s
                 _ = candidate.gap
-            status = stopping.record(n, candidate, 1.0 if n else 0.0)
-            if status is not None:
+            ending = stopping.record(n, candidate, 1.0 if n else 0.0)
+            if ending is not None:
                 break
             lam = sweep(problem, [symmetrised(V) for V in factor.covariance()], h, lam)
             rho = np.asarray(problem.predictors.at(lam).variance)
             u = best_mean(geometry, u, rho, near)
             n += 1
-        return Outcome(candidate, status, stopping.reached(candidate), n, stopping.trace)
+        return Outcome(candidate, ending, n, stopping.trace)
 
 
 def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: np.ndarray) -> np.ndarray:
@@ -156,7 +156,7 @@ class MeanSurface(Landscape[tuple[np.ndarray, Expected]]):
 def best_mean(geometry: Geometry, u: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
     """u at these variances, to 1e-3 of what the slope at the start still promised, or 200 steps."""
     surface, asked = MeanSurface(geometry, rho, near), np.inf
-    for n, (point, _) in enumerate(descend(surface, u, 20, "wolfe")):
+    for n, (point, _) in enumerate(descend(surface, u)):
         u = point[0]
         slope = surface.gradient(point)
         promised = 0.5 * float(slope @ slope)  # strong concavity: what is left to gain, at most

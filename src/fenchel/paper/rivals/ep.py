@@ -152,14 +152,14 @@ class EP(Solver):
             with stopping.off_the_clock():
                 candidate = sites.judged()
                 _ = candidate.gap
-            status = stopping.record(count, candidate, step)
-            if status is not None:
+            ending = stopping.record(count, candidate, step)
+            if ending is not None:
                 break
             nu, tau = sites.target()
             step, before = share, sites.mismatch()
             sites = Sites(problem, sites.nu + share * (nu - sites.nu), sites.tau + share * (tau - sites.tau))
             share = min(self.damping, 1.1 * share) if sites.mismatch() < before else max(_GENTLEST, 0.5 * share)
             count += 1
-        if status.startswith("not converged"):
-            status += "; expectation propagation is not sure to converge: try a smaller damping"
-        return Outcome(candidate, status, stopping.reached(candidate), count, stopping.trace)
+        if ending.code == "max_iter":
+            ending = ending.advising("; expectation propagation is not sure to converge: try a smaller damping")
+        return Outcome(candidate, ending, count, stopping.trace)

@@ -24,13 +24,14 @@ from ...likelihoods.base import Likelihood
 from ...linalg.dense import solve_cholesky, solve_lower
 from ...priors.base import Prior
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping, relative
+from ...solvers.base import Callback, Outcome, Solver, Stopping
 from ...solvers.solution import Solution
+from ...solvers.tolerances import ARMIJO
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
 from .run import starts
 
-_ARMIJO, _SHORTEST = 1e-4, 1e-12
+_SHORTEST = 1e-12
 
 
 def laplace(
@@ -83,18 +84,15 @@ class Laplace(Solver):
             with stopping.off_the_clock():
                 candidate = hill.judged()
                 _ = candidate.gap
-            status = stopping.record(n, candidate, step)
-            if status is not None:
+            ending = stopping.record(n, candidate, step)
+            if ending is not None:
                 break
             step = hill.move(newton)
             if step == 0.0:
-                status = (
-                    f"not converged: no step raises the density any more at {candidate.measure} "
-                    f"{relative(candidate):.1e} > {stopping.tol:.1e}"
-                )
+                ending = stopping.ended(candidate, "stalled", "no step raises the density any more")
                 break
             n += 1
-        return Outcome(candidate, status, stopping.reached(candidate), n, stopping.trace)
+        return Outcome(candidate, ending, n, stopping.trace)
 
 
 class Hill(ABC):
@@ -126,7 +124,7 @@ class Hill(ABC):
         here, slope, step = self.height(self.x)[0], self.slope_along(d), 1.0
         rounding = 1e-13 * max(1.0, abs(here))
         while step > _SHORTEST:
-            if self.height(self.x + step * d)[0] <= here + _ARMIJO * step * slope + rounding:
+            if self.height(self.x + step * d)[0] <= here + ARMIJO * step * slope + rounding:
                 self.x = self.x + step * d
                 return step
             step /= 2

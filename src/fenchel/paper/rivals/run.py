@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from ...problem import Point
-from ...solvers.base import Outcome, Stopping, relative
+from ...solvers.base import Outcome, Stopping
 from ...solvers.quasi_newton import Landscape, descend
 from .candidate import Candidate
 
@@ -47,18 +47,15 @@ def climb(landscape: Judged[P], point: Point, memory: int, stopping: Stopping) -
     It begins at the best of ``starts``.
     """
     x = min((landscape.start(*pair) for pair in starts(point)), key=lambda x: landscape.value(landscape.at(x)))
-    n, status, candidate = 0, None, None
-    for n, (place, step) in enumerate(descend(landscape, x, memory, "wolfe")):
+    n, ending, candidate = 0, None, None
+    for n, (place, step) in enumerate(descend(landscape, x, memory)):
         with stopping.off_the_clock():
             candidate = landscape.judged(place)
             _ = candidate.gap
-        status = stopping.record(n, candidate, step)
-        if status is not None:
+        ending = stopping.record(n, candidate, step)
+        if ending is not None:
             break
     assert candidate is not None
-    if status is None:
-        status = (
-            f"not converged: the line search stalled at {candidate.measure} {relative(candidate):.1e} > "
-            f"{stopping.tol:.1e}"
-        )
-    return Outcome(candidate, status, stopping.reached(candidate), n, stopping.trace)
+    if ending is None:
+        ending = stopping.ended(candidate, "stalled", "the line search stalled")
+    return Outcome(candidate, ending, n, stopping.trace)

@@ -1,0 +1,152 @@
+"""The evidence of theta: elbo(theta) + log p(theta) and its gradient, each fit starting where the last ones point.
+
+The gradient is the envelope's, with nothing differentiated through the fit; its error is O(sqrt(gap)). So a fit far
+from the optimum is run until that error is some hundredths of the slope found last, and near it to ``tol``.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..checks import instance
+from ..inference import check_limits, fitted, solver_for
+from ..likelihoods.base import Likelihood
+from ..likelihoods.targets import Targets
+from ..linalg.arrays import to_numpy
+from ..problem import Problem
+from ..solvers.base import Callback, Solver
+from ..solvers.solution import Solution
+from .base import Family
+
+_AT = 1e-4  # nearer to a bound than this, theta is at it
+_NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
+_SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
+_FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
+
+
+class Evidence:
+    """elbo(theta) + log p(theta) and its gradient; keeps the last good fit as the next one's start."""
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        family: Family,
+        y: Any,
+        *,
+        weights: Any = None,
+        tol: float = 1e-10,
+        max_iter: int = 200,
+        own: bool = True,
+        progress: bool = False,
+        method: str | Solver = "newton",
+    ) -> None:
+        instance("learn", "likelihood", likelihood, Likelihood, "Poisson()")
+        instance("learn", "family", family, Family, "KernelCovariance(kernel, X)")
+        self.likelihood, self.family = likelihood, family
+        self.solver, self.targets = solver_for(likelihood, method), Targets(likelihood, y, weights)
+        check_limits(tol, max_iter)
+        self.tol, self.max_iter, self.progress = tol, max_iter, progress
+        self.on_iteration: Callback | None = None  # hears the iterations of every fit
+        first = family.theta
+        self.n_family = first.size
+        self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
+        self.last: Solution | None = None
+        self.slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
+        self.limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
+        self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
+        self.n_evaluations = self.n_newton = 0
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """(n_theta, 2)."""
+        return np.concatenate([self.family.bounds.reshape(-1, 2), self._own_bounds()])
+
+    def _own_bounds(self) -> np.ndarray:
+        """Of the likelihood's own parameters: as it reads them off the data, with where they start inside."""
+        own = self.start[self.n_family :]
+        if own.size == 0:
+            return np.zeros((0, 2))
+        seen = self.targets.rows_of(self.likelihood)["weight"] > 0.0
+        bounds = self.likelihood.theta_bounds(np.where(seen, self.targets.y, np.nan))
+        return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the entries of theta."""
+        own = [f"{self.likelihood.name}.theta[{i}]" for i in range(self.start.size - self.n_family)]
+        return [*self.family.names, *own]
+
+    def rising(self, theta: np.ndarray, gradient: np.ndarray) -> float:
+        """The largest slope within the bounds."""
+        return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
+
+    def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
+        """Which entries are at a bound, and which of them would go on beyond it. Equal bounds are no choice."""
+        out: dict[int, str] = {}
+        for i, (low, high) in enumerate(self.bounds):
+            if high - low > _AT and not low + _AT < theta[i] < high - _AT:
+                out[i] = "lower" if theta[i] <= low + _AT else "upper"
+        return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)
+
+    def begin(self, solution: Solution | None) -> None:
+        """Forget the path; the next fit starts at ``solution``, or cold."""
+        self.last, self.path = solution, []
+
+    def predicted(self, theta: np.ndarray) -> Any:
+        """Where the next fit starts: s on the plane through the last few fits, seen as a function of theta.
+
+        A warm start is wrong by the first order in the step; this one by the second, which saves a Newton iteration.
+        """
+        if self.last is None or len(self.path) < 2:
+            return self.last
+        (here, s), *earlier = self.path[::-1]
+        steps = np.array([there - here for there, _ in earlier])
+        moves = np.stack([old - s for _, old in earlier])
+        along = np.linalg.pinv(steps, rcond=_FLAT).T @ (np.asarray(theta, dtype=np.float64) - here)
+        shift = np.tensordot(along, moves, axes=1)
+        return s + np.clip(shift, -_STRIDE, _STRIDE)
+
+    def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
+        """The family's part, and the likelihood at its own."""
+        first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
+        return first, self.likelihood.with_theta(own) if own.size else self.likelihood
+
+    def reachable(self, theta: np.ndarray) -> float:
+        """``tol``, or near a point where rounding ended a fit before it, what that one reached: not asked for again."""
+        if self.limit is None or np.abs(self.limit[0] - theta).max(initial=0.0) > _NEAR:
+            return self.tol
+        return max(self.tol, self.limit[1])
+
+    def fit(self, theta: np.ndarray) -> Solution:
+        """The inner fit at theta."""
+        first, likelihood = self.split(theta)
+        tol = self.reachable(theta)
+        if self.slope is not None and self.last is not None:
+            scale = max(1.0, abs(self.last.elbo))
+            tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
+        self.prior, start = self.family.at(first), self.predicted(theta)
+        task = Problem(likelihood, self.prior, self.targets)
+        self.solution = fitted(task, self.solver, tol, self.max_iter, start, self.progress, self.on_iteration)
+        self.n_evaluations += 1
+        self.n_newton += self.solution.n_iter
+        if not self.solution.optimal and np.isfinite(self.solution.gap):
+            self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
+        if np.isfinite(self.solution.elbo):
+            self.last = self.solution
+            self.path = [*self.path[-theta.size :], (np.array(theta, dtype=np.float64), to_numpy(self.solution.s))]
+        return self.solution
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """The objective and its gradient."""
+        first = np.asarray(theta[: self.n_family], dtype=np.float64)
+        sol = self.fit(theta)
+        value, slope = self.family.log_prior(first)
+        gradient = self.family.gradient(sol, first) + slope
+        if theta.size > self.n_family:
+            gradient = np.concatenate([gradient, sol.likelihood_gradient()])
+        if self.slope is not None:
+            self.slope = self.rising(theta, gradient)
+        return sol.elbo + value, gradient

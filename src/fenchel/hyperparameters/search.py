@@ -1,0 +1,179 @@
+"""One search for theta from one start: L-BFGS on the evidence, every inner fit warm-started, the best one certified.
+
+Far from the optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. A search goes some
+e-folds at a time, and where it gives up on a slope that loose fits blurred, another begins there with exact ones.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ..checks import Refusal, problem
+from ..priors.base import Prior
+from ..solvers.base import Callback
+from ..solvers.solution import Solution
+from .evidence import Evidence
+from .learned import Learned, SearchEnding
+
+_FTOL = 1e-15  # the slope ends a search, not slow progress: that one is all rounding
+_NOTHING = 1e-12  # of |elbo|: a rise that is rounding
+_STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
+_ARM = 4.0  # in e-folds: how far one stretch may go; a quadratic model of the far side of a hill steps over it
+_ROUNDS = 6  # stretches that give up in a row, each from where the last did
+_HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
+
+
+class Reached(NamedTuple):
+    """A theta that was evaluated, and what was found there."""
+
+    value: float
+    theta: np.ndarray
+    gradient: np.ndarray
+    solution: Solution
+    prior: Prior
+
+
+class Search:
+    """A search for theta from one start; ``run`` it once."""
+
+    def __init__(self, evidence: Evidence, max_iter: int, gtol: float, report: Callback) -> None:
+        self.evidence, self.max_iter, self.gtol, self.report = evidence, max_iter, gtol, report
+        self.best: Reached | None = None
+        self.scale = 1.0  # of what the optimiser sees
+        self.n_steps, self.message = 0, "nothing to learn"
+        self.allowed = gtol  # the slope that may be left
+        self.began = time.perf_counter()
+
+    @property
+    def known(self) -> Reached:
+        """The best point, once there is one."""
+        assert self.best is not None
+        return self.best
+
+    def run(self, start: np.ndarray) -> Learned:
+        """From ``start`` to where no slope within the bounds is left, or nothing rises any more."""
+        evidence, theta, rounds = self.evidence, start, 0
+        evidence.begin(None)
+        evidence.slope, evidence.limit = 0.0, None
+        before, slope = self.negative(start)
+        while start.size and rounds < _ROUNDS and self.n_steps < self.max_iter:
+            near = self.stretch(theta, slope)
+            if (
+                np.any((self.known.theta == near) & (self.known.theta != evidence.bounds.T))
+                and -self.known.value < before
+            ):
+                before, theta, slope = -self.known.value, self.known.theta, self.known.gradient
+                continue  # at the arm's end: go on from there
+            exact, rounds = evidence.slope is None, rounds + 1
+            self.certify()
+            risen, theta, slope = before + self.known.value, self.known.theta, self.known.gradient
+            rounding = self.known.solution.rounding
+            if evidence.rising(theta, slope) <= self.gtol:
+                break
+            if exact and risen <= max(_NOTHING * abs(before), rounding):  # not even exact fits rise any more
+                self.allowed = max(self.gtol, _STEEP * abs(before), rounding**0.5)  # its rise is lost in rounding
+                break
+            before = -self.known.value
+        evidence.limit = None  # what is returned was asked for all of tol
+        self.certify()
+        return self.learned()
+
+    def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """L-BFGS-B from theta, no further than an arm's length: (2, n_theta), the box it stayed in."""
+        # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
+        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope)))
+        near = np.clip(np.stack([theta - _ARM, theta + _ARM], axis=1), *self.evidence.bounds.T[:, :, None])
+        options = {
+            "maxiter": self.max_iter - self.n_steps,
+            "gtol": self.scale * self.gtol,
+            "ftol": _FTOL,
+            "maxfun": 20 * self.max_iter,
+        }
+        found = minimize(self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, options=options)
+        self.message, self.n_steps, self.scale = found.message.lower(), self.n_steps + int(found.nit), 1.0
+        return near.T
+
+    def negative(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """What the optimiser minimises, with its gradient; the best point is kept."""
+        best, evidence = self.best, self.evidence
+        if best is not None and np.array_equal(theta, best.theta):  # the start, asked for again by the optimiser
+            return -self.scale * best.value, -self.scale * best.gradient
+        try:
+            value, gradient = evidence(theta)
+        except ValueError:  # beyond double precision
+            if best is None:
+                raise
+            return self._wall(theta, best)
+        if not (np.isfinite(value) and np.isfinite(gradient).all()):
+            if best is None:
+                raise self._no_start(value, gradient)
+            return self._wall(theta, best)
+        if best is None or value > best.value:
+            self.best = Reached(value, np.array(theta), gradient, evidence.solution, evidence.prior)
+        self._tell(value, gradient)
+        return -self.scale * value, -self.scale * gradient
+
+    def _wall(self, theta: np.ndarray, best: Reached) -> tuple[float, np.ndarray]:
+        """What is told of a theta that cannot be evaluated: a slope back to the best point."""
+        away = theta - best.theta
+        steep = 10.0 * (1.0 + float(np.abs(best.gradient).sum())) / max(float(np.linalg.norm(away)), 1e-12)
+        return self.scale * (-best.value + 0.5 * steep * float(away @ away)), self.scale * steep * away
+
+    def _no_start(self, value: float, gradient: np.ndarray) -> Refusal:
+        slope = np.abs(gradient).max(initial=0.0)
+        return problem(
+            "learn",
+            f"the evidence or its gradient is not finite at the start: {value}, largest slope {slope:.1e}",
+            "a start, covariates and a prior mean on the scale of the data",
+            f"The fit there: {self.evidence.solution.status}. Rescale the inputs, or give theta.",
+        )
+
+    def _tell(self, value: float, gradient: np.ndarray) -> None:
+        fit = self.evidence.solution
+        self.report(
+            {
+                "iteration": self.evidence.n_evaluations,
+                "seconds": time.perf_counter() - self.began,
+                "elbo": value,
+                "elbo_upper": fit.elbo_upper,
+                "gap": fit.gap,
+                "step": float(np.abs(gradient).max(initial=0.0)),
+            }
+        )
+
+    def certify(self) -> None:
+        """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
+        evidence, solution = self.evidence, self.known.solution
+        theta, evidence.slope = self.known.theta, None
+        tol = evidence.reachable(theta)
+        short = solution.gap - solution.rounding  # no fit gets below its rounding
+        if solution.tol > tol if np.isinf(solution.gap) else short > tol * max(1.0, abs(solution.elbo)):
+            evidence.begin(solution)
+            self.best = None
+            self.negative(theta)
+
+    def learned(self) -> Learned:
+        """The best point, judged."""
+        value, theta, gradient, solution, prior = self.known
+        evidence, gtol = self.evidence, self.gtol
+        solution = solution.judged_by(evidence.tol)
+        slope = evidence.rising(theta, gradient)
+        hair = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
+        converged = slope <= self.allowed and (solution.optimal or hair)
+        code = "max_iter" if self.n_steps >= self.max_iter else "slope" if slope > self.allowed else "fit"
+        at_bounds, held = evidence.at_bounds(theta, gradient, gtol)
+        ending = SearchEnding(
+            "converged" if converged else code,
+            "largest projected slope",
+            slope,
+            self.allowed,
+            search=self.message,
+            at_bounds={evidence.names[i]: side for i, side in at_bounds.items()},
+            fit=solution.ending,
+        )
+        kind = evidence.split(theta)[1]
+        return Learned(theta, kind, prior, solution, value, gradient, converged, ending, 0, 0, [], at_bounds, held)

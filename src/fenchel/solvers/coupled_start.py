@@ -1,0 +1,85 @@
+"""Where the coupled Newton method begins: at the optimum of a dual nearby, solved loosely, or at the user's start."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..checks import Refusal
+from ..linalg.arrays import Array, namespace
+from ..linalg.dense import NotPositiveDefinite
+from ..primal import PrimalPoint, from_marginals
+from ..priors.capabilities import HasFewWeights
+from ..problem import Problem
+from .base import DEFAULT_TAKEN, Stopping, no_start
+from .coupled_search import with_slopes
+from .newton import MirrorNewton
+
+
+@dataclass(frozen=True)
+class CoupledStart:
+    """A first point for bounds without a dual."""
+
+    dual: MirrorNewton = field(default_factory=MirrorNewton)  # solves the dual of a convex bound nearby
+    loose: float = 1e-2  # relative gap of that dual: its optimum is no nearer to this bound's
+    steps: int = 25  # iterations it may cost
+    worth: float = 1e3  # nats an observation: a start whose certificate is wider is held against the default one
+
+    def point(self, problem: Problem, start: Array | None, stopping: Stopping) -> tuple[PrimalPoint, int, str]:
+        """The first point, the iterations it took, and a note if the user's start was not worth having."""
+        if start is None:
+            return (*self.default(problem, stopping), "")
+        point = self.stepped(problem, start, stopping)
+        n = int(point is not None)
+        if point is None:
+            point = from_marginals(problem, start, stopping.tol)
+        if point.shortfall < self.worth * problem.active.size:
+            return point, n, ""
+        other, n = self.default(problem, stopping)
+        if point.elbo >= other.elbo:
+            return point, n, ""
+        return other, n, DEFAULT_TAKEN
+
+    def stepped(self, problem: Problem, start: Array, stopping: Stopping) -> PrimalPoint | None:
+        """A whole natural gradient step from marginals (h, log rho), where the latents are few weights; else None.
+
+        The slopes at h are no start there: many rows multiply what they miss of X' beta, and h is lost. The step solves
+        for the weights, and is Newton's but for O(rho).
+        """
+        if not isinstance(problem.predictors, HasFewWeights):
+            return None
+        h = start[:, :1]
+        loss = problem.loss(h, namespace(start).exp(start[:, 1:]))
+        lam = loss.lam[:, None]
+        try:
+            factor = problem.predictors.at(lam)
+        except NotPositiveDefinite:
+            return None
+        point = with_slopes(problem, lam * h - loss.alpha[:, None], lam, factor, stopping.tol)
+        return point if np.isfinite(point.elbo) else None
+
+    def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
+        """The dual's optimum, to one percent; without a dual, the prior."""
+        near = problem.relaxed()
+        if near is not None:
+            found = self.dual.solve(near, None, Stopping(self.loose, min(self.steps, stopping.max_iter)))
+            point = PrimalPoint(problem, found.point.alpha, found.point.lam, stopping.tol, found.point.factor)  # type: ignore[attr-defined]
+            if not found.converged:  # a dual that is hard itself need not be the better start
+                with suppress(Refusal):
+                    point = max(point, self.prior(problem, stopping), key=lambda p: p.elbo)
+            if np.isfinite(point.elbo):
+                return point, found.n_iter
+        return self.prior(problem, stopping), 0
+
+    def prior(self, problem: Problem, stopping: Stopping) -> PrimalPoint:
+        """The prior's mean, with the curvature the likelihood has there."""
+        xp, variance = namespace(problem.mt), problem.predictors.variance
+        for most in (1.0, 1e-2, 1e-4, 0.0):
+            rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
+            lam = problem.loss(problem.mt, rho).lam[:, None]
+            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
+            if np.isfinite(point.elbo):
+                return point
+        raise no_start(problem, lam)
