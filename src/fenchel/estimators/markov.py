@@ -20,17 +20,15 @@ from ..gmrf.columns import Columns
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
+from .any_likelihood import Regression
 from .base import weights_of
 from .covariates import Covariate
 from .covariates import read as read_covariate
 from .effects import Effect, joined, read
 from .frames import as_frame, column_of, is_geometry, names_of, target_of, weight_seen
 from .labels import read_labels
-from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
+from .observations import Observations, at_rows, known, read_observations
 from .tables import EffectTables
-from .targets import Regression
-
-POSITIVE = (*RATIOS["relative_risk"], *DURATIONS, "Gamma")  # likelihoods of targets that are never negative
 
 
 class GMRFRegressor(EffectTables, Regression):
@@ -191,8 +189,8 @@ class GMRFRegressor(EffectTables, Regression):
         y, words = read_labels(name, self.likelihood, y)
         y = target_of(name, X, y)
         weights = weights_of(sample_weight, X)
-        response = self._read_response(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, ordered = self._responds(response, words), kind(response.likelihood) in ORDERED
+        response = self._read_observations(X, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y, ordered = self._responds(response, words), response.likelihood.ordered
         self._scale, self._intercept = response.scale, bool(self.intercept) and not ordered
         self._offset = response.level if self._intercept else 0.0
         self._effects = self._read(X)
@@ -227,7 +225,7 @@ class GMRFRegressor(EffectTables, Regression):
         }
         if not (self._effects or self._intercept or self._fixed.shape[1]):
             raise problem(type(self).__name__, "nothing is left to fit", "an effect, a covariate or an intercept")
-        return self._response.likelihood, joined(self._effects, self._codes, self._fixed, model)
+        return self._observations.likelihood, joined(self._effects, self._codes, self._fixed, model)
 
     def _checked_priors(self) -> Any:
         if isinstance(self.priors, Mapping):
@@ -301,7 +299,7 @@ class GMRFRegressor(EffectTables, Regression):
             raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({X.shape[0]},)")
         return np.broadcast_to(out, (X.shape[0],))
 
-    def _read_response(self, X: Any, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
+    def _read_observations(self, X: Any, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Observations:
         """The likelihood of the training rows."""
         name, likelihood = type(self).__name__, self.likelihood
         rows = {what: self._given(X, what, value) for what, value in rows.items()}
@@ -322,7 +320,7 @@ class GMRFRegressor(EffectTables, Regression):
                 raise problem(name, got, 'noise_variance with "gaussian" alone', advice)
             likelihood = Gaussian(float(self.noise_variance))
         bound = self.bound if isinstance(likelihood, str) else "best"
-        return read_response(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
+        return read_observations(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
 
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -359,6 +357,6 @@ class GMRFRegressor(EffectTables, Regression):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = True
-        name = NAMES.get(self.likelihood) if isinstance(self.likelihood, str) else kind(self.likelihood)
-        tags.target_tags.positive_only = name in POSITIVE
+        own = known(self.likelihood)
+        tags.target_tags.positive_only = own is not None and own.support in ("count", "positive")
         return tags

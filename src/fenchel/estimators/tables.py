@@ -15,7 +15,6 @@ from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
 from .covariates import Covariate
 from .effects import Effect
-from .responses import ratio, readable
 
 
 class EffectTables:
@@ -47,7 +46,7 @@ class EffectTables:
         tail = [np.zeros((every.size, int(self._intercept))), np.hstack(trends) / self._columns.scale]
         design = sp.hstack([*fields, sp.csr_array(np.hstack(tail))], format="csr")
         moments = self.solution_.posterior.predict(design=design)
-        return table((name, self.levels_[name]), moments, ratio(self.likelihood_), level, self._counts[at])
+        return table((name, self.levels_[name]), moments, self.likelihood_.ratio, level, self._counts[at])
 
     @property
     def effects_(self) -> dict[Any, Any]:
@@ -101,7 +100,7 @@ class EffectTables:
         """The intercept (where every covariate is 0) and the coefficients (per unit) as a pandas frame."""
         names = (["intercept"] if self._intercept else []) + self.coef_names_
         mean, covariance = self._tail()
-        return table((None, names), (mean, np.diag(covariance)), ratio(self.likelihood_), 0.95)
+        return table((None, names), (mean, np.diag(covariance)), self.likelihood_.ratio, 0.95)
 
     def _thetas(self) -> list[tuple[Effect, np.ndarray]]:
         """Each effect with its own part of theta."""
@@ -114,7 +113,7 @@ class EffectTables:
         check_is_fitted(self)
         pd = optional("hyperparameters_", "pandas")
         rows = [(effect.name, *row) for effect, theta in self._thetas() for row in effect.readable(theta)]
-        rows += readable(self.likelihood_)
+        rows += self.likelihood_.readable()
         return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
 
 

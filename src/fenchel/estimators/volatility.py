@@ -21,11 +21,11 @@ from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
 from ..likelihoods.base import Likelihood
+from ..likelihoods.stochastic_volatility import return_quantile
 from .base import LatentGaussianEstimator, levels_of
 from .effects import OffsetField
 from .filtering import FilteredPath, Message, VolatilityPath, window_filter
 from .levels import increasing, steps_of, times_of
-from .predictive import return_quantile
 
 _WIDEST = 6.0  # log variance: an sd of 20 for the log-variance is beyond any series
 _WIDTH = float(ndtri(0.975))

@@ -19,23 +19,41 @@ instead of a site; ``relaxed`` may name a convex neighbour to start from. Scalar
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..checks import Refusal, first_value, number, numeric, problem
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, namespace, to_numpy
+from . import by_density
+from .prediction import Predicted, Rows, column, flat, slice_rows
 from .sites import Domain, Loss, Site, loss_of_site
+from .summaries import observed
 
-Rows = Mapping[str, Array]
+__all__ = ["LABELS", "Likelihood", "Rows", "column", "flat", "is_short", "slice_rows"]
 LABELS = "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder."
 
 
-class Likelihood(ABC):
-    """p(y | eta) together with its convex bound. See the module for shapes and notation."""
+class Likelihood(Predicted, ABC):
+    """p(y | eta) together with its convex bound. See the module for shapes and notation.
+
+    Attributes
+    ----------
+    word : what an estimator calls it, or None
+    support : "real", "count", "positive", "unit" (between 0 and 1) or "levels" (0, ..., K-1), what y is
+    noise : whether eta is on the scale of y
+    ratio : what exp(effect) is called, or None
+    ordered : whether cutpoints take the place of an intercept
+    durations : whether y are durations, of which ``predictive_survival`` knows
+    """
+
+    word: str | None = None
+    support: str = "real"
+    noise: bool = False
+    ratio: str | None = None
+    ordered: bool = False
+    durations: bool = False
 
     bound: str = "none"
     bounds: tuple[str, ...] = ("none",)
@@ -48,10 +66,6 @@ class Likelihood(ABC):
     row_parameters: tuple[str, ...] = ()  # constructor arguments with one number an observation, such as an exposure
 
     @property
-    def name(self) -> str:
-        return type(self).__name__
-
-    @property
     def convex(self) -> bool:
         """Whether this bound has a convex dual, that is, a site."""
         return self.bound not in ("exact", "jaakkola", "super-gaussian")
@@ -60,15 +74,51 @@ class Likelihood(ABC):
         """A likelihood of the same targets that has a dual and lies near: where a bound without one starts."""
         return self if self.convex else None
 
-    def with_rows(self, **values: Any) -> Likelihood:
+    def with_rows(self, **values: Any) -> Self:
         """The same likelihood with other per-observation parameters (an exposure, trials, an event indicator)."""
         unknown = sorted(set(values) - set(self.row_parameters))
         if unknown:
             known = ", ".join(self.row_parameters) or "none"
             raise problem(self.name, f"{unknown[0]!r} is no parameter of its rows", f"one of: {known}")
-        out = copy.copy(self)
-        out.__dict__.update(values)
-        return out
+        return self.changed(**values)
+
+    def take(self, index: Any) -> Self:
+        """The same likelihood for some of its rows."""
+        own = {key: getattr(self, key) for key in self.row_parameters}
+        some = {key: np.asarray(value)[index] for key, value in own.items() if np.ndim(value) == 1}
+        return self.changed(**some) if some else self
+
+    # -- where a fit starts ------------------------------------------------------------------------
+    @classmethod
+    def starting(cls, y: np.ndarray, weights: Any = None, bound: str = "best", **rows: Any) -> Self:
+        """The likelihood where learning from y (N,), NaN where unobserved, starts; ``bound`` "best" is the tightest."""
+        seen, w = observed(y, weights)
+        given = {p.attribute: p.start(cls, seen, w) for p in cls.parameters if p.start is not None}
+        if len(cls.bounds) > 1:
+            tightest = "exact" if "exact" in cls.bounds else list(cls.bounds)[-1]
+            given["bound"] = tightest if bound == "best" else bound
+        return cls(**given, **rows)
+
+    @classmethod
+    def scale_of(cls, y: np.ndarray, weights: Any = None) -> float:
+        """The scale of eta: that of y where eta is on it, 1 elsewhere."""
+        return 1.0
+
+    def level(self, y: np.ndarray, weights: Any = None) -> float:
+        """The link of the overall mean of y (N,), NaN where unobserved: what the latent function need not carry."""
+        return self._level(*observed(y, weights))
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """The same, w being 0 where y is unobserved; here the one eta that makes y most likely."""
+        return by_density.level(self, y, w)
+
+    def in_units(self, y: np.ndarray, weights: Any = None) -> Likelihood:
+        """The same in units in which the level of eta does not move with the parameters, where that needs any."""
+        return self
+
+    def reported(self) -> tuple[Likelihood, float]:
+        """The likelihood on the scale its class documents, and what eta is there above eta as fitted."""
+        return self, 0.0
 
     # -- the target --------------------------------------------------------------------------------
     @abstractmethod
@@ -217,18 +267,6 @@ class Likelihood(ABC):
         return None
 
     # -- the likelihood itself ---------------------------------------------------------------------
-    @abstractmethod
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        """log p(y | eta) with all constants. eta: (N, M) for one predictor, (N, C, M) for several; -> (N, M)."""
-
-    def landmarks(self, rows: Rows) -> Sequence[Array]:
-        """Where log p(y | eta) bends or peaks, for the quadrature: (N,) arrays. One predictor only."""
-        return ()
-
-    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """psi = -log p, psi', psi'' at eta (N, M). Needed for exact expectations, not for the bounds."""
-        raise NotImplementedError(f"{self.name} does not implement derivatives(); exact expectations need it.")
-
     def expectations(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array, Array]:
         """E[psi], E[psi'], E[psi''] under N(h, rho), each (N, 1), accurate at any mean and variance."""
         exact = self.exact_loss(h, rho, rows)
@@ -260,22 +298,6 @@ class Likelihood(ABC):
         return loss_of_site(site, self.signs(rows), h, rho, self.constant(rows))
 
     # -- its own parameters ------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """The likelihood's own parameters on an unconstrained scale; empty when it has none."""
-        return np.zeros(0)
-
-    def with_theta(self, theta: np.ndarray) -> Likelihood:
-        """The same likelihood with other parameters."""
-        return self
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Where theta may lie when it is learned from y (N,), NaN where unobserved: (n_theta, 2).
-
-        A likelihood that knows nothing better stays within e^10 of where it stands.
-        """
-        return np.asarray(self.theta[:, None] + np.array([[-10.0, 10.0]]))
-
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
         """dpsi/dtheta at eta (N, M): (n_theta, N, M). Needed by the exact mode of a likelihood with parameters."""
         raise NotImplementedError(f"{self.name} does not implement theta_slopes(); learning its parameters needs it.")
@@ -296,54 +318,11 @@ class Likelihood(ABC):
         each = expect(integrand, h[:, 0], rho[:, 0], self.landmarks(rows))
         return np.asarray(-to_numpy(namespace(h).sum(rows["weight"] * each, axis=-1)))
 
-    # -- prediction --------------------------------------------------------------------------------
-    @abstractmethod
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        """E[y] when eta ~ N(h, rho). h, rho: (N,), or (N, C) for several predictors."""
-
-    @abstractmethod
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        """Var[y] when eta ~ N(h, rho)."""
-
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        """P(y = k) of every class (N, K)."""
-        raise problem(
-            self.name,
-            "predictive_probabilities() asks for classes, and y is not a label",
-            "BernoulliLogit, MultinomialLogit or Ordinal",
-            "Use predictive_mean, predictive_variance or predictive_log_density.",
-        )
-
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
-        """log p(y) when eta ~ N(h, rho), each row on its own (N,); NaN where y is NaN."""
-        from ..linalg.quadrature import log_expect
-
-        h, rho = column(h), column(rho)
-        xp = namespace(h)
-        rows = self.rows_for(y, h)
-
-        def log_g(eta: Array, chunk: slice) -> Array:
-            return self.log_density(eta, slice_rows(rows, chunk))
-
-        out = log_expect(log_g, h[:, 0], rho[:, 0], self.landmarks(rows))
-        return xp.where(rows["weight"] > 0, out, xp.nan + xp.zeros_like(out))
-
-    def rows_for(self, y: Any, like: Array) -> dict[str, Array]:
-        """``prepare(y)``, checked against the number of rows of ``like`` and moved to its device."""
-        rows = self.prepare(to_numpy(y) if hasattr(y, "__array_namespace__") else y)
-        if rows["weight"].shape[0] != like.shape[0]:
-            raise problem(
-                self.name,
-                f"y has {rows['weight'].shape[0]} rows and eta has {like.shape[0]}",
-                "as many targets as predictors",
-            )
-        return {key: asarray(value, like) for key, value in rows.items()}
-
     # -- for the registry tests --------------------------------------------------------------------
     @classmethod
-    @abstractmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Likelihood, np.ndarray]:
         """A likelihood with n random targets of it: every contract test runs on this."""
+        raise NotImplementedError(f"{cls.__name__} does not implement example(); the contract tests need it.")
 
     def __repr__(self) -> str:
         return f"{self.name}()" if self.bound == "none" else f"{self.name}(bound={self.bound!r})"
@@ -355,20 +334,3 @@ _SHORT = 0.7  # a step of tau relative to its distance from the boundary up to w
 def is_short(*steps: Array) -> bool:
     """Whether relative steps stay well away from -1."""
     return all(bool(namespace(x).all(namespace(x).abs(x) < _SHORT)) for x in steps)
-
-
-def slice_rows(rows: Rows, index: Any) -> dict[str, Array]:
-    """The same rows, fewer of them."""
-    return {key: value[index, ...] for key, value in rows.items()}
-
-
-def column(x: Any) -> Array:
-    """(N,) -> (N, 1); (N, C) as it is."""
-    if not hasattr(x, "shape"):
-        x = np.atleast_1d(np.asarray(x, dtype=np.float64))
-    return x[:, None] if x.ndim == 1 else x
-
-
-def flat(x: Any) -> Array:
-    """The one predictor of each row: (N,), from (N,), (N, 1) or a list."""
-    return column(x)[:, 0]

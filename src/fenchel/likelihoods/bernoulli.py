@@ -17,6 +17,7 @@ import copy
 from typing import Any
 
 import numpy as np
+from scipy.special import logit
 
 from ..checks import choice, labels
 from ..linalg.arrays import Array, namespace
@@ -32,6 +33,7 @@ class LogitLikelihood(Likelihood):
 
     bounds: tuple[str, ...] = ("log-sum", "tilted", "bohning", "jaakkola", "exact")
     domain = Domain(lower=0.0, upper=1.0)
+    ratio: str | None = "odds_ratio"
 
     def __init__(self, bound: str = "log-sum") -> None:
         choice(self.name, "bound", bound, self.bounds)
@@ -147,6 +149,12 @@ class BernoulliLogit(LogitLikelihood):
     >>> BernoulliLogit().predictive_mean(np.array([0.0]), np.array([4.0])).round(12)
     array([0.5])
     """
+
+    word, support = "bernoulli", "levels"
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """Half a row is added to each class."""
+        return float(logit((float(w @ y) + 0.5) / (float(w.sum()) + 1.0)))
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         labels(self.name, "y", y, 2)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import betainc, logit
 
 from ..checks import choice, first_value, number, numeric, positive, problem
 from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
@@ -30,7 +31,9 @@ from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
 from ..linalg.quadrature import expect
 from .base import Likelihood, Rows, flat, slice_rows
 from .gaussian import Gaussian
+from .parameters import Parameter
 from .sites import Loss
+from .summaries import mean
 
 _LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
 
@@ -99,6 +102,8 @@ class Beta(Likelihood):
 
     bound = "tangent"
     bounds = ("tangent",)
+    word, support, ratio = "beta", "unit", "odds_ratio"
+    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e8)),)  # log Gamma keeps its sixth digit
     log_concave = True  # what is fitted is; the density is not
 
     def __init__(self, precision: float = 10.0, bound: str = "tangent") -> None:
@@ -219,18 +224,6 @@ class Beta(Likelihood):
         return [L, *(xp.where(xp.isinf(rows[side]), L, rows[side]) for side in ("left", "right"))]
 
     # -- its own parameter -------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """log precision."""
-        return np.array([np.log(self.precision)])
-
-    def with_theta(self, theta: np.ndarray) -> Beta:
-        return Beta(float(np.exp(theta[0])), self.bound)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Up to where log Gamma(phi) has no digit left behind the sixth."""
-        return np.log([[1e-3, 1e8]])
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         """The inflections move with phi too, but psi'' = 0 there: the tangent of the slope is the slope's tangent."""
 
@@ -253,6 +246,21 @@ class Beta(Likelihood):
         spread = m[TAU, :] * m[REST, :] - m[FIRST, :]
         spread = namespace(m).where(spread > 0.0, spread, 0.0 * spread)
         return m[FIRST, :] / (1.0 + self.precision) + spread
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return float(logit(mean(y, w)))
+
+    def _shapes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.precision * sigmoid(eta) + 1e-300, self.precision * sigmoid(-eta) + 1e-300
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(betainc(*self._shapes(eta), x))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.beta(*self._shapes(eta))
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return logit(x), min(1.0, 2.0 * self.precision**-0.5)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Beta, np.ndarray]:

@@ -43,6 +43,7 @@ class LaplaceNoise(NoiseLikelihood):
     """
 
     bounds = ("exact", "super-gaussian")
+    word, heavy_tailed = "laplace", True
 
     def __init__(self, scale: float = 1.0, bound: str = "exact") -> None:
         super().__init__(scale, bound)
@@ -94,6 +95,12 @@ class LaplaceNoise(NoiseLikelihood):
             sides.append(xp.where(x > 0.0, near, 0.5 * v - side + special("log_ndtr", -outside)))
         top, low = xp.maximum(*sides), xp.minimum(*sides)
         return top + xp.log1p(xp.exp(low - top)) - math.log(2.0)
+
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        return np.where(u < 0.0, 0.5 * np.exp(-np.abs(u)), 1.0 - 0.5 * np.exp(-np.abs(u)))
+
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.laplace(size=shape)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[LaplaceNoise, np.ndarray]:

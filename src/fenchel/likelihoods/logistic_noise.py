@@ -47,6 +47,7 @@ class LogisticNoise(NoiseLikelihood):
 
     bounds = ("exact", "tilted", "log-sum", "super-gaussian")
     layout = (0, 0)
+    word = "logistic"
 
     def relaxed(self) -> LogisticNoise:
         return self if self.convex else LogisticNoise(self.scale, "tilted")
@@ -118,6 +119,12 @@ class LogisticNoise(NoiseLikelihood):
     @property
     def unit_variance(self) -> float:
         return math.pi**2 / 3
+
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        return sigmoid(u)
+
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.logistic(size=shape)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[LogisticNoise, np.ndarray]:

@@ -230,6 +230,21 @@ class Mixed(Likelihood):
         one, two, three = (self._choose(rows, width, {i: a[j] for i, a in answers.items()}) for j in range(3))
         return one, two, three
 
+    def take(self, index: Any) -> Mixed:
+        some = np.arange(self.which.size)[index]
+        place = np.zeros(self.which.size, dtype=int)
+        for i in range(len(self.parts)):
+            place[self.which == i] = np.arange(int((self.which == i).sum()))
+        parts = [part.take(place[some[self.which[some] == i]]) for i, part in enumerate(self.parts)]
+        return Mixed(parts, self.which[some])
+
+    @property
+    def theta_names(self) -> list[str]:
+        return [name for part in self.parts for name in part.theta_names]
+
+    def readable(self) -> list[tuple[str, str, float]]:
+        return [row for part in self.parts for row in part.readable()]
+
     @property
     def theta(self) -> np.ndarray:
         return np.concatenate([part.theta for part in self.parts])

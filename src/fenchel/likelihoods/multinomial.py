@@ -49,6 +49,7 @@ class MultinomialLogit(Likelihood):
     bounds = ("log-sum", "tilted")
 
     coupled = True
+    support = "levels"
 
     def __init__(
         self, n_classes: int, reference: str | None = "last", bound: str = "log-sum", n_draws: int = 1024

@@ -19,12 +19,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import betainc
 
 from ..checks import number, numeric, positive, problem
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.functions import sigmoid
 from .base import Rows, flat
 from .bernoulli import LogitLikelihood
+from .by_density import MOST
+from .parameters import Parameter
 from .poisson import ExposedMean, exposed_counts
 from .sites import Loss, Site
 
@@ -81,7 +84,11 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
 
     # a quadratic bound of y + r logistics is loose: its lam grows with r
     bounds = ("log-sum", "tilted", "exact")
-    row_parameters = ("exposure",)
+    word = "negative-binomial"
+    # up to where the largest count has a millionth more variance than a Poisson's
+    parameters = (
+        Parameter("size", "size", bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))])),
+    )
 
     def __init__(self, size: float = 1.0, exposure: Any = None, bound: str = "log-sum") -> None:
         super().__init__(bound)
@@ -155,18 +162,6 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         return rows["y"] * rows["centre"]
 
     # -- its own parameter -------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """log size."""
-        return np.array([np.log(self.size)])
-
-    def with_theta(self, theta: np.ndarray) -> NegativeBinomial:
-        return NegativeBinomial(float(np.exp(theta[0])), self.exposure, self.bound)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Up to where the largest count has a millionth more variance than a Poisson's."""
-        return np.log([[1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]])
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp, n, loss = namespace(h), rows["trials"], self.loss(h, rho, rows)
         softened = loss.value - rows["constant"] + rows["y"] * h[:, 0]  # Phi
@@ -183,6 +178,13 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         xp = namespace(rho)
         with np.errstate(over="ignore"):
             return mean + mean**2 * (xp.exp(rho) / self.size + xp.expm1(rho))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(betainc(self.size, x + 1.0, self.size / (self.size + self._rate_at(eta))))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        rate = self._rate_at(eta)
+        return rng.poisson(np.minimum(rate * rng.gamma(self.size, 1.0 / self.size, eta.shape), MOST)) + 0.0
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial, np.ndarray]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.special import logit
 
 from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
@@ -43,6 +44,8 @@ class Ordinal(Cumulative):
 
     bounds = ("log-sum", "tilted", "exact")
     layout = (0, 0)
+    word, ratio = "ordinal", "odds_ratio"
+    link = staticmethod(logit)
     domain = Domain(lower=0.0, upper=1.0)
 
     def __init__(self, cutpoints: Any, bound: str = "log-sum") -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.grouped import expect_near
@@ -134,6 +135,9 @@ class OrdinalProbit(Cumulative, ProbitLikelihood):
     >>> OrdinalProbit([-1.0, 1.0]).predictive_probabilities(np.array([0.0]), np.array([0.0])).round(4)
     array([[0.1587, 0.6827, 0.1587]])
     """
+
+    word = "ordinal-probit"
+    link = staticmethod(ndtri)
 
     def __init__(self, cutpoints: Any, bound: str = "exact") -> None:
         super().__init__(cutpoints, bound)

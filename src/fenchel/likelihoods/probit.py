@@ -88,9 +88,14 @@ class BernoulliProbit(ProbitLikelihood):
     array([0.691462])
     """
 
+    word, support = "probit", "levels"
+
     def __init__(self, bound: str = "exact") -> None:
         choice(self.name, "bound", bound, self.bounds)
         self.bound = bound
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return float(special("ndtri", np.asarray((float(w @ y) + 0.5) / (float(w.sum()) + 1.0))))
 
     def relaxed(self) -> BernoulliLogit:
         return BernoulliLogit("tilted")

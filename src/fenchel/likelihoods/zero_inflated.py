@@ -17,17 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import number, numeric, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..checks import number, numeric, problem
+from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.functions import sigmoid, softplus
-from .base import Likelihood, Rows, flat
-from .poisson import Poisson, exposed_counts
+from .base import Rows, flat
+from .parameters import LOGIT, Parameter
+from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
 
 _SURE = 2000.0  # a mean from which a zero is structural whatever pi is: e^-2000 is 0
 
 
-class ZeroInflatedPoisson(Likelihood):
+class ZeroInflatedPoisson(ExposedMean):
     """Counts with rate ``exposure * exp(eta)``, of which a share is zero for another reason.
 
     Parameters
@@ -48,7 +49,10 @@ class ZeroInflatedPoisson(Likelihood):
     bound = "mixture"
     bounds = ("mixture",)
     log_concave = False
-    row_parameters = ("exposure",)
+    word = "zero-inflated-poisson"
+    parameters = (  # pi and 1 - pi down to 1e-8
+        Parameter("probability", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8))),
+    )
 
     def __init__(self, probability: float = 0.1, exposure: Any = None) -> None:
         pi = numeric(self.name, "probability", probability)
@@ -128,18 +132,6 @@ class ZeroInflatedPoisson(Likelihood):
         return [at, at - 1.0, at + 1.0]
 
     # -- its own parameter -------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """logit pi."""
-        return np.array([-self._odds])
-
-    def with_theta(self, theta: np.ndarray) -> ZeroInflatedPoisson:
-        return ZeroInflatedPoisson(float(sigmoid(np.asarray(float(theta[0])))), self.exposure)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """pi and 1 - pi down to 1e-8."""
-        return np.log(1e8) * np.array([[-1.0, 1.0]])
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp, y, pi = namespace(h), rows["y"], self.probability
         with np.errstate(over="ignore"):
@@ -151,21 +143,24 @@ class ZeroInflatedPoisson(Likelihood):
         return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
 
     # -- prediction --------------------------------------------------------------------------------
-    def _poisson_mean(self, h: Array, rho: Array) -> Array:
-        exposure = 1.0 if self.exposure is None else self.exposure
-        exposure = asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
-        with np.errstate(over="ignore"):  # a mean can be infinite
-            return exposure * namespace(h).exp(h + rho / 2)
-
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return (1.0 - self.probability) * self._poisson_mean(flat(h), flat(rho))
+        return (1.0 - self.probability) * super().predictive_mean(h, rho)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         # (1 - pi) (m + E[mu^2]) - (1 - pi)^2 m^2, with E[mu^2] = m^2 e^rho
-        h, rho, pi = flat(h), flat(rho), self.probability
-        m = self._poisson_mean(h, rho)
+        m, rho, pi = super().predictive_mean(h, rho), flat(rho), self.probability
         with np.errstate(over="ignore"):
             return (1.0 - pi) * (m + m**2 * (namespace(rho).expm1(rho) + pi))
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return super()._level(y, w) - float(np.log1p(-self.probability))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return self.probability + (1.0 - self.probability) * super().cdf(x, eta)
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        structural = rng.random(eta.shape) < self.probability
+        return np.where(structural, 0.0, super().draw(eta, rng))
 
     def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
         h, rho = flat(h), flat(rho)
