@@ -95,7 +95,7 @@ def read_observations(
             raise problem(where, f"{likelihood!r} has {likelihood.n_predictors} predictors a row", "one", advice)
         made = likelihood.with_rows(**given) if given else likelihood
         if made.support == "levels":
-            classes = np.arange(getattr(made, "n_levels", 2), dtype=np.float64)
+            classes = np.arange(made.n_levels, dtype=np.float64)
     else:
         got = f"likelihood is a {type(likelihood).__name__}"
         raise problem(where, got, f"one of {', '.join(map(repr, WORDS))}, or a Likelihood")

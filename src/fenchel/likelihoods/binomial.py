@@ -17,6 +17,7 @@ from ..linalg.arrays import Array, asarray, namespace, special
 from ..linalg.functions import softplus
 from .base import Rows
 from .bernoulli import LogitLikelihood
+from .bounds import Bound
 from .summaries import per_row
 
 
@@ -40,7 +41,7 @@ class Binomial(LogitLikelihood):
     word, support = "binomial", "count"
     row_parameters = ("trials",)
 
-    def __init__(self, trials: Any, bound: str = "log-sum") -> None:
+    def __init__(self, trials: Any, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(bound)
         self.trials = trials
 
@@ -108,7 +109,7 @@ class Binomial(LogitLikelihood):
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Binomial, np.ndarray]:
         trials = rng.integers(1, 12, n)
-        return cls(trials, str(rng.choice(cls.bounds))), rng.binomial(trials, 0.4).astype(float)
+        return cls(trials, str(rng.choice(list(cls.bounds)))), rng.binomial(trials, 0.4).astype(float)
 
     def __repr__(self) -> str:
         return f"Binomial(trials=..., bound={self.bound!r})"

@@ -11,7 +11,6 @@ with one peak; a likelihood that knows its own ``cdf``, ``mean_at`` and ``varian
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +25,11 @@ if TYPE_CHECKING:
 LARGEST = 700.0  # the largest number whose exponential is one
 MOST = 1e15  # a count beyond this is beyond doubles
 _TERMS = 100_000  # of a sum over counts
+_LIMIT = 200.0  # of log y or logit y: what checks of y let pass, and farther than any density goes
+_CHUNK = 4096  # integrals at a time, of 500 nodes each
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
-_OUT = np.concatenate([[0.0, 0.5], 2.0 ** np.arange(0, 14)])  # panels on one side of the peak, in units of its width
+_SIDE = np.concatenate([[0.5], 2.0 ** np.arange(0, 14)])
+_OUT = np.concatenate([-_SIDE[::-1], [0.0], _SIDE])  # ends of the panels about the peak, in units of its width
 _GRID = np.concatenate([-(2.0 ** np.arange(30, -6, -1)), [0.0], 2.0 ** np.arange(-5, 31)])  # where a peak is sought
 SCALES: dict[str, Callable[[Any], Any]] = {
     "real": lambda u: u,
@@ -59,7 +61,9 @@ def cdf(likelihood: Likelihood, x: Any, eta: np.ndarray) -> np.ndarray:
         if likelihood.support == "count":
             out = _sum(each, x.ravel(), eta.ravel())[0]
         else:
-            out = _integrate(each, eta.ravel(), LINKS[_scale(likelihood)](x.ravel()))[0]
+            to, t = LINKS[_scale(likelihood)](x.ravel()), eta.ravel()
+            some = [slice(i, i + _CHUNK) for i in range(0, t.size, _CHUNK)]
+            out = np.concatenate([_integrate(each.take(part), t[part], to[part])[0] for part in some])
     return np.clip(out, 0.0, 1.0).reshape(eta.shape)
 
 
@@ -89,7 +93,7 @@ def level(likelihood: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
 
     marks = [float(np.quantile(mark, q)) for mark in own.landmarks(rows) for q in (0.0, 0.5, 1.0)]
     grid = np.unique(np.concatenate([_GRID, marks, [m + t for m in marks for t in (-1.0, 1.0)]]))
-    return float(_peak(total, grid[None, :])[0])
+    return float(_peak(total, grid[None, :], total(grid)[None, :], 60)[0])
 
 
 def _scale(likelihood: Likelihood) -> str:
@@ -98,16 +102,15 @@ def _scale(likelihood: Likelihood) -> str:
     return likelihood.support
 
 
-def _peak(f: Callable[[np.ndarray], np.ndarray], grid: np.ndarray) -> np.ndarray:
+def _peak(f: Callable[[np.ndarray], np.ndarray], grid: np.ndarray, values: np.ndarray, rounds: int) -> np.ndarray:
     """Where f, of one peak, is largest (Q,): the best of a grid (Q, G), then golden sections between its neighbours."""
-    values = np.stack([f(column) for column in grid.T], axis=1)
     values = np.where(np.isnan(values), -np.inf, values)
     best, rows = np.argmax(values, axis=1), np.arange(grid.shape[0])
     low, high = grid[rows, np.maximum(best - 1, 0)], grid[rows, np.minimum(best + 1, grid.shape[1] - 1)]
     golden = (np.sqrt(5.0) - 1.0) / 2
     left, right = high - golden * (high - low), low + golden * (high - low)
     f_left, f_right = f(left), f(right)
-    for _ in range(60):
+    for _ in range(rounds):
         down = f_left >= f_right
         low, high = np.where(down, low, left), np.where(down, right, high)
         new = np.where(down, high - golden * (high - low), low + golden * (high - low))
@@ -125,51 +128,64 @@ def _log_density(likelihood: Likelihood, y: np.ndarray, eta: np.ndarray) -> np.n
 def _sum(likelihood: Likelihood, x: np.ndarray, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """sum p, sum k p and sum k^2 p over counts k <= x; x = inf until the rest is too small to see."""
     total, first, second = np.zeros(eta.shape), np.zeros(eta.shape), np.zeros(eta.shape)
+    going = x >= 0.0
     for k in range(_TERMS):
-        p = np.where(k <= x, np.exp(_log_density(likelihood, np.full(eta.shape, float(k)), eta)), 0.0)
+        p = np.where(going, np.exp(_log_density(likelihood, np.where(going, float(k), 0.0), eta)), 0.0)
         total, first, second = total + p, first + k * p, second + k * k * p
-        if ((k >= x) | ((total > 1.0 - 1e-9) & (k * k * p < 1e-14 * second))).all():
+        ended = (total > 1.0 - 1e-12) | ((total > 1.0 - 1e-9) & (k * k * p < 1e-14 * second))
+        going = going & (k + 1 <= x) & ~ended
+        if not going.any():
             return total, first, second
     got = f"a sum over its counts has not ended after {_TERMS} terms"
     raise problem(likelihood.name, got, "counts far below that, or a cdf of its own")
 
 
-def _integrate(likelihood: Likelihood, eta: np.ndarray, to: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """int p, int y p and int y^2 p over u up to ``to``, each divided by int p over all u."""
-    of, stretch = SCALES[likelihood.support], _STRETCH[likelihood.support]
-
-    def log_p(u: np.ndarray) -> np.ndarray:
-        y = of(u)
-        inside = np.isfinite(y) & ((likelihood.support == "real") | (y > 0.0))
-        inside &= (likelihood.support != "unit") | (y < 1.0)
-        half = np.full(y.shape, 0.5)
-        out = _log_density(likelihood, np.where(inside, y, half), eta) + stretch(u)
-        return np.where(inside & ~np.isnan(out), out, -np.inf)
-
-    limit = np.inf if likelihood.support == "real" else LARGEST
+def _integrate(likelihood: Likelihood, eta: np.ndarray, to: np.ndarray) -> np.ndarray:
+    """int p, int y p and int y^2 p over u up to ``to``, each divided by int p over all u: (3, Q)."""
+    of, density = SCALES[likelihood.support], _Density(likelihood, eta)
+    limit = np.inf if likelihood.support == "real" else _LIMIT
     centre = eta if likelihood.noise else 0.0 * eta
-    c = _peak(log_p, np.clip(centre[:, None] + _GRID, -limit, limit))
-    top, wide = log_p(c), np.full(c.shape, 0.0)
-    low, high = np.full(c.shape, -40.0), np.full(c.shape, 40.0)  # of the log of the width
-    for _ in range(50):
-        wide = (low + high) / 2
-        near = np.minimum(log_p(c + np.exp(wide)), log_p(c - np.exp(wide))) > top - 0.5
-        low, high = np.where(near, wide, low), np.where(near, high, wide)
-    width, sums, whole = np.exp(wide), np.zeros((3, *c.shape)), np.zeros(c.shape)
-    for side in (-1.0, 1.0):
-        for a, b in pairwise(_OUT):
-            ends = np.sort([c + side * a * width, c + side * b * width], axis=0)
-            whole += _panel(log_p, of, top, ends[0], ends[1])[0]
-            sums += _panel(log_p, of, top, np.minimum(ends[0], to), np.minimum(ends[1], to))
-    return sums[0] / whole, sums[1] / whole, sums[2] / whole
+    grid = np.clip(centre[:, None] + _GRID, -limit, limit)
+    c = _peak(density, grid, density(grid), 24)
+    top, low, high = density(c), np.full(c.shape, -40.0), np.full(c.shape, 40.0)  # of the log of the width
+    for _ in range(20):
+        width = (low + high) / 2
+        near = np.minimum(density(c + np.exp(width)), density(c - np.exp(width))) > top - 0.5
+        low, high = np.where(near, width, low), np.where(near, high, width)
+    edges = c[:, None] + np.exp(low)[:, None] * _OUT
 
-
-def _panel(log_p: Any, of: Any, top: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """int p, int y p, int y^2 p between low and high, over e^top."""
-    out = np.zeros((3, *low.shape))
-    for node, weight in zip(_NODES, _WEIGHTS, strict=True):
-        u = (low + high) / 2 + node * (high - low) / 2
-        p = weight * (high - low) / 2 * np.exp(log_p(u) - top)
+    def panels(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """The three integrals between low and high (Q, n), over e^top."""
+        half = (high - low)[..., None] / 2
+        u = (low + high)[..., None] / 2 + half * _NODES
+        p = half * _WEIGHTS * np.exp(density(u) - top[:, None, None])
         y = np.where(p > 0.0, of(u), 0.0)
-        out += np.stack([p, y * p, y * y * p])
-    return out
+        return np.stack([p.sum(axis=-1), (y * p).sum(axis=-1), (y * y * p).sum(axis=-1)])
+
+    each = panels(edges[:, :-1], edges[:, 1:])
+    passed = edges[:, 1:] <= to[:, None]
+    last = np.minimum(passed.sum(axis=1), edges.shape[1] - 2)[:, None]  # the panel that ``to`` cuts
+    start = np.take_along_axis(edges, last, axis=1)
+    stop = np.clip(to[:, None], start, np.take_along_axis(edges, last + 1, axis=1))
+    cut = np.where(passed.all(axis=1), 0.0, panels(start, stop)[:, :, 0])
+    return ((each * passed).sum(axis=-1) + cut) / each[0].sum(axis=-1)
+
+
+class _Density:
+    """log p(y(u) | eta) dy/du of Q rows, at u (Q,) or (Q, ...); -inf where y leaves its support in doubles."""
+
+    def __init__(self, likelihood: Likelihood, eta: np.ndarray) -> None:
+        self.likelihood, self.eta = likelihood, eta
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        own, n = self.likelihood, u.size // self.eta.size
+        y = np.asarray(SCALES[own.support](u)).ravel()
+        inside = (
+            np.isfinite(y)
+            & ((own.support == "real") | (np.abs(u.ravel()) <= _LIMIT))
+            & ((own.support == "real") | (y > 0.0))
+            & ((own.support != "unit") | (y < 1.0))
+        )
+        rows = own if n == 1 else own.take(np.repeat(np.arange(self.eta.size), n))
+        out = _log_density(rows, np.where(inside, y, 0.5), np.repeat(self.eta, n)) + _STRETCH[own.support](u).ravel()
+        return np.where(inside & ~np.isnan(out), out, -np.inf).reshape(u.shape)

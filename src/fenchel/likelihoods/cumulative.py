@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, finite, labels, numeric, problem
+from ..checks import finite, labels, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Likelihood, Rows
+from .bounds import Bound
 from .parameters import STEPS, Parameter
 
 
@@ -35,8 +36,8 @@ class Cumulative(Likelihood):
     support, ordered = "levels", True
     parameters = (Parameter("cutpoint", "cutpoints", STEPS, bounds=_reach, start=_frequencies),)
 
-    def __init__(self, cutpoints: Any, bound: str) -> None:
-        choice(self.name, "bound", bound, self.bounds)
+    def __init__(self, cutpoints: Any, bound: str | type[Bound]) -> None:
+        self._choose(bound)
         b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
         if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
             raise problem(
@@ -45,17 +46,17 @@ class Cumulative(Likelihood):
                 "K-1 increasing numbers for K levels",
                 "Sort them, and merge levels that share a cutpoint.",
             )
-        self.cutpoints, self.bound = b, bound
-
-    @property
-    def n_levels(self) -> int:
-        return int(self.cutpoints.size) + 1
+        self.cutpoints, self.n_levels = b, int(b.size) + 1
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         labels(self.name, "y", y, self.n_levels)
         level = np.where(np.isnan(y), 0, y).astype(int)
         edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
+
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, lo, hi = namespace(rows["lo"]), rows["lo"], rows["hi"]
+        return [xp.where(xp.isinf(lo), hi, lo), xp.where(xp.isinf(hi), lo, hi)]
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -self.derivatives(eta, rows)[0]

@@ -75,13 +75,6 @@ class Gamma(ExponentialLikelihood):
         k = self.shape
         return math.lgamma(k) - k * math.log(k) - (k - 1.0) * namespace(rows["y"]).log(rows["y"])
 
-    def start(self, rows: Rows, shrink: float) -> Array:
-        return -namespace(rows["y"]).log(rows["y"])[:, None]  # tau = k, so that alpha = 0
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        bend = self.rate(rows)[:, None] * namespace(eta).exp(-eta)
-        return -self.shape * eta - bend - self.constant(rows)[:, None]
-
     def landmarks(self, rows: Rows) -> list[Array]:
         return [namespace(rows["y"]).log(rows["y"])]
 

@@ -8,54 +8,23 @@ With phi around y nothing of the size of y^2 is ever added and taken away: years
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import numeric, positive, vector
 from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
 from .base import Likelihood, Rows, flat
+from .bounds import Bounds, ConvexBound
 from .parameters import Parameter
 from .potentials import Quadratic
 from .ranges import log_noise_variance
-from .sites import Domain, Loss, Site
+from .sites import Loss, Site
 from .summaries import mean, observed, per_row, spread
 
 
-class Gaussian(Likelihood):
-    """Real-valued targets with known noise variance.
-
-    Parameters
-    ----------
-    variance : float or array (N,)
-        Noise variance v, above 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fenchel.likelihoods import Gaussian
-    >>> Gaussian(0.5).predictive_variance(np.array([0.0]), np.array([1.0]))
-    array([1.5])
-    """
-
-    domain = Domain()
-    word, noise = "gaussian", True
-    parameters = (
-        Parameter(
-            "noise variance",
-            "variance",
-            bounds=lambda own, y: log_noise_variance(y, float(own.variance)),
-            start=lambda cls, y, w: (cls.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
-        ),
-    )
-
-    def __init__(self, variance: Any = 1.0) -> None:
-        positive("Gaussian", "variance", numeric("Gaussian", "variance", variance))
-        self.variance = variance
-
-    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        v = vector(self.name, "variance", self.variance, y.shape[0])
-        return {"y": np.where(np.isnan(y), 0.0, y), "variance": v}
+class GaussianSite(ConvexBound):
+    """The expectation itself, which is convex: nothing is lost."""
 
     def signs(self, rows: Rows) -> Array:
         return 1.0 + 0.0 * rows["weight"][:, None]
@@ -77,6 +46,43 @@ class Gaussian(Likelihood):
 
     def start(self, rows: Rows, shrink: float) -> Array:
         return rows["y"][:, None]  # alpha = 0
+
+
+class Gaussian(Likelihood):
+    """Real-valued targets with known noise variance.
+
+    Parameters
+    ----------
+    variance : float or array (N,)
+        Noise variance v, above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Gaussian
+    >>> Gaussian(0.5).predictive_variance(np.array([0.0]), np.array([1.0]))
+    array([1.5])
+    """
+
+    bound = "none"
+    bounds: ClassVar[Bounds] = {"none": GaussianSite}
+    word, noise = "gaussian", True
+    parameters = (
+        Parameter(
+            "noise variance",
+            "variance",
+            bounds=lambda own, y: log_noise_variance(y, float(own.variance)),
+            start=lambda cls, y, w: (cls.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
+        ),
+    )
+
+    def __init__(self, variance: Any = 1.0) -> None:
+        positive("Gaussian", "variance", numeric("Gaussian", "variance", variance))
+        self.variance = variance
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        v = vector(self.name, "variance", self.variance, y.shape[0])
+        return {"y": np.where(np.isnan(y), 0.0, y), "variance": v}
 
     def constant(self, rows: Rows) -> Array:
         return 0.5 * namespace(rows["y"]).log(2 * np.pi * rows["variance"])

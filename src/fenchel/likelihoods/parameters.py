@@ -169,6 +169,10 @@ class Parametrised:
         out.__dict__.update(attributes)
         return out
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles make their own ``objective``."""
+        return {key: value for key, value in self.__dict__.items() if key != "objective"}
+
     def with_theta(self, theta: np.ndarray) -> Self:
         """The same likelihood with other parameters."""
         values, i = {}, 0

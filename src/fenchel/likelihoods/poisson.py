@@ -127,16 +127,9 @@ class Poisson(ExposedMean, ExponentialLikelihood):
     def floor(self, rows: Rows) -> Array:
         return stirling(rows["y"])
 
-    def start(self, rows: Rows, shrink: float) -> Array:
-        # not shrunk: from below, a count of 0 would overshoot through exp; from above Newton contracts
-        return namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])[:, None]
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        xp, y = namespace(eta), rows["y"][:, None]
-        return y * eta - rows["exposure"][:, None] * xp.exp(eta) - self.constant(rows)[:, None]
-
     def landmarks(self, rows: Rows) -> list[Array]:
-        return [self.start(rows, 1.0)[:, 0]]
+        # from below, a count of 0 would overshoot through exp; from above Newton contracts
+        return [namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])]
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         mean, rho = self.predictive_mean(h, rho), flat(rho)

@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from scipy.special import ndtri
 
-from ..checks import Refusal, problem
+from ..checks import problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from . import by_density
 from .parameters import Parametrised
@@ -28,6 +28,7 @@ class Predicted(Parametrised):
     """What y can be asked, given eta and over a normal eta."""
 
     support: str
+    n_levels: int = 2  # of labels
     n_predictors: int
 
     @abstractmethod
@@ -52,18 +53,23 @@ class Predicted(Parametrised):
     def mean_at(self, eta: np.ndarray) -> np.ndarray:
         """E[y | eta], like eta; of several predictors the probabilities (N, K)."""
         if self._states("predictive_mean"):
-            return self._at_points(eta, lambda own, h: own.predictive_mean(h, np.zeros_like(h)))
-        return self._at_points(eta, lambda own, h: by_density.moments(own, h)[0])
+            return _at_points(self, eta, lambda own, h: own.predictive_mean(h, np.zeros_like(h)))
+        return _at_points(self, eta, lambda own, h: by_density.moments(own, h)[0])
 
     def variance_at(self, eta: np.ndarray) -> np.ndarray:
         """Var[y | eta], like eta."""
         if self._states("predictive_variance"):
-            return self._at_points(eta, lambda own, h: own.predictive_variance(h, np.zeros_like(h)))
-        return self._at_points(eta, lambda own, h: by_density.moments(own, h)[1])
+            return _at_points(self, eta, lambda own, h: own.predictive_variance(h, np.zeros_like(h)))
+        return _at_points(self, eta, lambda own, h: by_density.moments(own, h)[1])
 
     def probabilities_at(self, eta: np.ndarray) -> np.ndarray:
         """P(y = k | eta) of levels: the shape of eta and one more axis, of the K levels."""
-        return self._at_points(eta, lambda own, h: own.predictive_probabilities(h, np.zeros_like(h)))
+        eta = np.asarray(eta, dtype=np.float64)
+        if self.n_predictors > 1:
+            return np.asarray(self.predictive_probabilities(eta, np.zeros_like(eta)))
+        at, levels = column(eta), np.arange(float(self.n_levels))
+        each = [self.log_density(at, self.prepare(np.full(at.shape[0], k))) for k in levels]
+        return np.exp(np.stack(each, axis=-1)).reshape(*eta.shape, -1)
 
     def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
         """P(y <= x | eta), x broadcast against eta (N, M)."""
@@ -79,7 +85,7 @@ class Predicted(Parametrised):
             return _levels(np.cumsum(self.probabilities_at(eta), axis=-1), rng.random(eta.shape)[..., None])[..., 0]
         own = self.take(np.repeat(np.arange(eta.shape[0]), eta.shape[1]))
         u = rng.random(eta.size)
-        return own._quantile_one(eta.ravel(), np.zeros(eta.size), u).reshape(eta.shape)
+        return _quantile(own, eta.ravel(), np.zeros(eta.size), u).reshape(eta.shape)
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         """Where in eta P(y <= x | eta) falls or rises, and over how much, of each row (N,): for quadratures."""
@@ -99,17 +105,10 @@ class Predicted(Parametrised):
         """Whether a subclass has its own."""
         return getattr(type(self), method) is not getattr(Predicted, method)
 
-    def _at_points(self, eta: Any, ask: Callable[[Any, np.ndarray], Any]) -> np.ndarray:
-        eta = np.asarray(eta, dtype=np.float64)
-        if self.n_predictors > 1 or eta.ndim == 1:
-            return np.asarray(ask(self, eta))
-        out = np.asarray(ask(self.take(np.repeat(np.arange(eta.shape[0]), eta.shape[1])), eta.ravel()))
-        return out.reshape(*eta.shape, *out.shape[1:])
-
     # -- over eta ~ N(h, rho) ----------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
         """E[y]. h, rho: (N,), or (N, C) for several predictors."""
-        return self._average(h, rho, lambda own, eta: own.mean_at(eta))
+        return _average(self, h, rho, lambda own, eta: own.mean_at(eta))
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         """Var[y]."""
@@ -118,7 +117,7 @@ class Predicted(Parametrised):
             mean = own.mean_at(eta)
             return np.stack([own.variance_at(eta), mean, mean * mean])
 
-        inside, mean, square = self._average(h, rho, both)
+        inside, mean, square = _average(self, h, rho, both)
         return inside + np.maximum(square - mean**2, 0.0)
 
     def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
@@ -149,7 +148,7 @@ class Predicted(Parametrised):
         h, rho, q = to_numpy(flat(h)), to_numpy(flat(rho)), np.atleast_1d(np.asarray(q, dtype=np.float64))
         if self.support == "levels":
             return _levels(np.cumsum(np.asarray(self.predictive_probabilities(h, rho)), axis=1), q)
-        return np.stack([self._quantile_one(h, rho, level) for level in q], axis=1)
+        return np.stack([_quantile(self, h, rho, level) for level in q], axis=1)
 
     def predictive_draws(self, h: Array, rho: Array, size: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of y (N, size), each row on its own."""
@@ -159,23 +158,6 @@ class Predicted(Parametrised):
             return _levels(total, rng.random((h.shape[0], size)))
         eta = h[:, None] + np.sqrt(rho)[:, None] * rng.standard_normal((h.shape[0], size))
         return np.asarray(self.draw(eta, rng), dtype=np.float64)
-
-    def _quantile_one(self, h: np.ndarray, rho: np.ndarray, level: Any) -> np.ndarray:
-        from . import quantiles
-
-        search = quantiles.count_quantile if self.support == "count" else quantiles.real_quantile
-        return search(self, h, rho, level)  # type: ignore[arg-type]
-
-    def _average(self, h: Array, rho: Array, ask: Callable[[Any, np.ndarray], np.ndarray]) -> Any:
-        from ..linalg.quadrature import expect
-
-        if self.n_predictors > 1:
-            raise self._several()
-        return expect(lambda eta, rows: ask(self.take(rows), eta), to_numpy(flat(h)), to_numpy(flat(rho)))
-
-    def _several(self) -> Refusal:
-        got = f"it has {self.n_predictors} predictors a row and no predictive mean of its own"
-        return problem(self.name, got, "one predictor, or predictive_mean and predictive_variance")
 
     def rows_for(self, y: Any, like: Array) -> dict[str, Array]:
         """``prepare(y)``, checked against the number of rows of ``like`` and moved to its device."""
@@ -203,6 +185,33 @@ def mean_quantiles(
     falls = mean(h + 1.0).sum() < mean(h - 1.0).sum()
     each = -ndtri(levels) if falls else ndtri(levels)
     return np.stack([mean(h + np.sqrt(rho) * z) for z in each], axis=1)
+
+
+def _at_points(likelihood: Predicted, eta: Any, ask: Callable[[Any, np.ndarray], Any]) -> np.ndarray:
+    """What is asked of h (N,), at eta (N,) or (N, M)."""
+    eta = np.asarray(eta, dtype=np.float64)
+    if likelihood.n_predictors > 1 or eta.ndim == 1:
+        return np.asarray(ask(likelihood, eta))
+    out = np.asarray(ask(likelihood.take(np.repeat(np.arange(eta.shape[0]), eta.shape[1])), eta.ravel()))
+    return out.reshape(*eta.shape, *out.shape[1:])
+
+
+def _average(likelihood: Predicted, h: Array, rho: Array, ask: Callable[[Any, np.ndarray], np.ndarray]) -> Any:
+    """E[ask(eta)] of each row."""
+    from ..linalg.quadrature import expect
+
+    if likelihood.n_predictors > 1:
+        got = f"it has {likelihood.n_predictors} predictors a row and no predictive mean of its own"
+        raise problem(likelihood.name, got, "one predictor, or predictive_mean and predictive_variance")
+    return expect(lambda eta, rows: ask(likelihood.take(rows), eta), to_numpy(flat(h)), to_numpy(flat(rho)))
+
+
+def _quantile(likelihood: Any, h: np.ndarray, rho: np.ndarray, level: Any) -> np.ndarray:
+    """One quantile of each row (N,)."""
+    from . import quantiles
+
+    search = quantiles.count_quantile if likelihood.support == "count" else quantiles.real_quantile
+    return search(likelihood, h, rho, level)
 
 
 def _levels(total: np.ndarray, u: np.ndarray) -> np.ndarray:

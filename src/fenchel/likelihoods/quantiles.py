@@ -26,6 +26,9 @@ _FAR = (float(ndtri(1e-300)), float(ndtri(1.0 - 1e-16)))
 
 def probability(likelihood: Likelihood, x: np.ndarray, h: np.ndarray, rho: np.ndarray) -> np.ndarray:
     """P(y <= x) of each row (N,)."""
+    if not rho.any():
+        with np.errstate(all="ignore"):
+            return likelihood.cdf(x[:, None], h[:, None])[:, 0]
     place, width = likelihood.kink(x)
     w = np.broadcast_to(width, h.shape)
 

@@ -47,9 +47,6 @@ class StochasticVolatility(ExponentialLikelihood):
     def constant(self, rows: Rows) -> Array:
         return 0.5 * math.log(2 * math.pi) + 0.0 * rows["y"]
 
-    def start(self, rows: Rows, shrink: float) -> Array:
-        return -self._log_square(rows)[:, None]  # tau = 1/2, so that alpha = 0
-
     def log_density(self, eta: Array, rows: Rows) -> Array:
         xp, rate = namespace(eta), self.rate(rows)[:, None]
         bend = xp.where(rate > 0.0, rate * xp.exp(-eta), xp.zeros_like(eta))  # 0 * inf is 0 here: y = 0

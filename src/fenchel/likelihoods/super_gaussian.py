@@ -24,15 +24,28 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, positive, vector
+from ..checks import positive, vector
 from ..linalg.arrays import Array, namespace, to_numpy
 from .base import Likelihood, Rows, flat
+from .bounds import Bound, DirectBound
 from .parameters import Parameter
 from .ranges import log_noise_variance
 from .sites import Loss
 from .summaries import observed, quantile, spread
 
 _POINT = 1e-20  # a variance, relative to the squared distance from the kink, below which a normal is a point
+
+
+class SuperGaussian(DirectBound):
+    """The best quadratic bound, g at the mean square."""
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        own = self.likelihood
+        a, v = own._unit(h[:, 0], rho[:, 0], rows)
+        g, slope, bend = own.unit_bound(a * a + v)
+        lam, turn = 2.0 * slope, 2.0 * a * bend
+        scaled: Loss = own._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend))
+        return scaled
 
 
 # the noise starts with half of the variance of y
@@ -51,10 +64,9 @@ class NoiseLikelihood(Likelihood):
     heavy_tailed = False  # whether the spread of y is told by its quartiles
     parameters: tuple[Parameter, ...] = (SCALE,)
 
-    def __init__(self, scale: float = 1.0, bound: str = "exact") -> None:
-        choice(self.name, "bound", bound, self.bounds)
+    def __init__(self, scale: float = 1.0, bound: str | type[Bound] = "exact") -> None:
+        self._choose(bound)
         self.scale = float(positive(self.name, "scale", vector(self.name, "scale", scale, 1)[0]))
-        self.bound = bound
 
     # -- unit noise --------------------------------------------------------------------------------
     @abstractmethod
@@ -96,14 +108,6 @@ class NoiseLikelihood(Likelihood):
         a, v = self._unit(h[:, 0], rho[:, 0], rows)
         return self._scaled(self.unit_expectation(a, v))
 
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        if self.bound != "super-gaussian":
-            return super().loss(h, rho, rows)
-        a, v = self._unit(h[:, 0], rho[:, 0], rows)
-        g, slope, bend = self.unit_bound(a * a + v)
-        lam, turn = 2.0 * slope, 2.0 * a * bend
-        return self._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend))
-
     def _unit(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array]:
         return (h - rows["y"]) / self.scale, rho / self.scale**2
 
@@ -114,7 +118,7 @@ class NoiseLikelihood(Likelihood):
         )
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        loss, xp = self.loss(h, rho, rows), namespace(h)
+        loss, xp = self.objective.loss(h, rho, rows), namespace(h)
         slope = 1.0 - (h[:, 0] - rows["y"]) * loss.alpha - rho[:, 0] * loss.lam
         return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
 

@@ -79,17 +79,10 @@ class ProportionalHazards(ExponentialLikelihood):
         log_t = namespace(rows["y"]).log(rows["y"])
         return -rows["event"] * (math.log(self.shape) + (self.shape - 1.0) * log_t)
 
-    def start(self, rows: Rows, shrink: float) -> Array:
+    def landmarks(self, rows: Rows) -> list[Array]:
         # as for a Poisson count of events: from above Newton contracts
         xp = namespace(rows["y"])
-        return (xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"]))[:, None]
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        bend = self.rate(rows)[:, None] * namespace(eta).exp(eta)
-        return rows["event"][:, None] * eta - bend - self.constant(rows)[:, None]
-
-    def landmarks(self, rows: Rows) -> list[Array]:
-        return [self.start(rows, 1.0)[:, 0]]
+        return [xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"])]
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:

@@ -13,7 +13,7 @@ bounds this one from above.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,11 +21,35 @@ from ..checks import number, numeric, problem
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from .base import Rows, flat
+from .bounds import Bounds, DirectBound
 from .parameters import LOGIT, Parameter
 from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
 
 _SURE = 2000.0  # a mean from which a zero is structural whatever pi is: e^-2000 is 0
+
+
+class ZeroMixture(DirectBound):
+    """f = G(E[mu]) of a zero, by Jensen; the expectation itself of a count above it."""
+
+    def _mean(self, h: Array, rho: Array, rows: Rows) -> Array:
+        with np.errstate(over="ignore"):  # a trial may be far out; its value is then infinite
+            return rows["exposure"] * namespace(h).exp(h[:, 0] + rho[:, 0] / 2)
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        y = rows["y"]
+        value, _, lam, less = self.likelihood._of_mean(self._mean(h, rho, rows), y)
+        bend = lam - less
+        value = value - y * h[:, 0] + self.likelihood.constant(rows)
+        return Loss(value, lam - y, lam, bend, bend / 2, bend / 4)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        xp, y, pi, mean = namespace(h), rows["y"], self.likelihood.probability, self._mean(h, rho, rows)
+        w = self.likelihood._of_mean(mean, 0.0 * y)[1]
+        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
+        # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
+        each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
+        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
 
 
 class ZeroInflatedPoisson(ExposedMean):
@@ -47,7 +71,7 @@ class ZeroInflatedPoisson(ExposedMean):
     """
 
     bound = "mixture"
-    bounds = ("mixture",)
+    bounds: ClassVar[Bounds] = {"mixture": ZeroMixture}
     log_concave = False
     word = "zero-inflated-poisson"
     parameters = (  # pi and 1 - pi down to 1e-8
@@ -63,11 +87,7 @@ class ZeroInflatedPoisson(ExposedMean):
             )
         self.probability, self.exposure = float(pi), exposure
 
-    @property
-    def convex(self) -> bool:
-        return False
-
-    def relaxed(self) -> Poisson:
+    def neighbour(self) -> Poisson:
         return Poisson(self.exposure)
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -99,13 +119,6 @@ class ZeroInflatedPoisson(ExposedMean):
             xp.where(zero, w * m * rest * m, xp.zeros_like(w)),
         )
 
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        h, rho, y = h[:, 0], rho[:, 0], rows["y"]
-        with np.errstate(over="ignore"):  # a trial may be far out; its value is then infinite
-            value, _, lam, less = self._of_mean(rows["exposure"] * namespace(h).exp(h + rho / 2), y)
-        bend = lam - less
-        return Loss(value - y * h + self.constant(rows), lam - y, lam, bend, bend / 2, bend / 4)
-
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -self.derivatives(eta, rows)[0]
 
@@ -117,7 +130,7 @@ class ZeroInflatedPoisson(ExposedMean):
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         """E[psi] itself: closed for counts above zero, by panels for zeros."""
-        xp, bound, zero = namespace(h), self.loss(h, rho, rows), rows["y"] == 0.0
+        xp, bound, zero = namespace(h), ZeroMixture(self).loss(h, rho, rows), rows["y"] == 0.0
         if not bool(xp.any(zero)):
             return bound
         all_zero = {**rows, "y": 0.0 * rows["y"]}
@@ -130,17 +143,6 @@ class ZeroInflatedPoisson(ExposedMean):
         even = xp.where(y > 0.0, y + 0.5, max(self._odds, 0.5) + xp.zeros_like(y))
         at = xp.log(even / rows["exposure"])
         return [at, at - 1.0, at + 1.0]
-
-    # -- its own parameter -------------------------------------------------------------------------
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, y, pi = namespace(h), rows["y"], self.probability
-        with np.errstate(over="ignore"):
-            mean = rows["exposure"] * xp.exp(h[:, 0] + rho[:, 0] / 2)
-        w = self._of_mean(mean, 0.0 * y)[1]
-        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
-        # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
-        each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:

@@ -153,7 +153,7 @@ class CoupledNewton(Solver):
             (point, step), n = found, n + 1
             slowly = point.shortfall > 0.3 * before
             slow += slowly
-        if stopping.reached(point) and not problem.likelihood.log_concave:
+        if stopping.reached(point) and not problem.bound.log_concave:
             status = (
                 f"stationary: {point.measure} {relative(point):.1e} <= {stopping.tol:.1e}; {problem.likelihood.name} "
                 "is not log-concave, so another stationary point may be better"

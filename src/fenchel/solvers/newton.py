@@ -107,7 +107,7 @@ def advance(problem: Problem, point: Point, best: Point, patience: int, economic
     slope = float(namespace(ds).sum(point.g * dtau))
     if not -slope > _ROUNDING * max(1.0, abs(point.dual)):
         return search_by_gap(problem, point, ds)
-    move = bounded(system, ds, problem.likelihood.reach(problem.rows))
+    move = bounded(system, ds, problem.dual.reach(problem.rows))
     trial = problem.at(moved(problem, point.s, move))
     predicted = float(namespace(ds).sum(point.g * system.forward(move)))
     if trial.dual <= best.dual - _ARMIJO * abs(predicted) or (patience > 0 and trial.dual < float("inf")):
