@@ -493,7 +493,7 @@ def test_they_mix():
     f = rows["weight"] * mixed.objective.f(h, rho, rows)
     for n, which in enumerate([0, 1, 2, 3, 0, 3]):
         own = parts[which].prepare(y[n : n + 1])
-        alone = own["weight"] * parts[which].f(h[n : n + 1], rho[n : n + 1], own)
+        alone = own["weight"] * parts[which].objective.f(h[n : n + 1], rho[n : n + 1], own)
         assert f[n] == pytest.approx(alone[0], rel=1e-11)
     K = np.eye(6) + 0.3
     sol = fenchel.infer(mixed, DenseCovariance(K), y)

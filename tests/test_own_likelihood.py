@@ -11,9 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 import fenchel
 from fenchel.estimators import BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor
-from fenchel.likelihoods import BernoulliLogit, Likelihood, Loss
-from fenchel.likelihoods.bounds import DirectBound
-from fenchel.likelihoods.parameters import Parameter
+from fenchel.likelihoods import BernoulliLogit, DirectBound, Likelihood, Loss, Parameter
 from fenchel.likelihoods.softplus_bounds import SoftplusBound
 from fenchel.priors import DenseCovariance
 

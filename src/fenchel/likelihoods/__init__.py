@@ -5,6 +5,7 @@ from .base import Likelihood
 from .bernoulli import BernoulliLogit
 from .beta import Beta
 from .binomial import Binomial
+from .bounds import Bound, ConvexBound, DirectBound
 from .gamma import Gamma
 from .gaussian import Gaussian
 from .laplace_noise import LaplaceNoise
@@ -14,6 +15,7 @@ from .multinomial import MultinomialLogit
 from .negative_binomial import NegativeBinomial
 from .ordinal import Ordinal
 from .ordinal_probit import OrdinalProbit
+from .parameters import Parameter
 from .poisson import Poisson
 from .probit import BernoulliProbit
 from .scalar import ExponentialLikelihood
@@ -29,6 +31,9 @@ __all__ = [
     "BernoulliProbit",
     "Beta",
     "Binomial",
+    "Bound",
+    "ConvexBound",
+    "DirectBound",
     "Domain",
     "Exponential",
     "ExponentialLikelihood",
@@ -44,6 +49,7 @@ __all__ = [
     "NoiseLikelihood",
     "Ordinal",
     "OrdinalProbit",
+    "Parameter",
     "Poisson",
     "Site",
     "StochasticVolatility",
