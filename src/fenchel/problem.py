@@ -229,17 +229,14 @@ class Problem:
         return 0.0 * self.all_predictors.mt if self._fixed is None else self._fixed
 
     def full_s(self, s: Array) -> Array:
-        """s of the active rows placed among all observations; the likelihood's own start elsewhere."""
+        """s of the active rows placed among all observations; elsewhere the bound's start, or (h, log rho) a priori."""
         if self._fixed is None:
             return s
-        elsewhere = self.dual.start(self.all_rows, 1.0) if self.bound.convex else self._marginals_aside()
-        return self._scatter(elsewhere, s)
-
-    def _marginals_aside(self) -> Array:
-        """(h, log rho) of every row a priori, for those without curvature."""
-        full = self.all_predictors
-        xp = namespace(full.mt)
-        return xp.concat([full.mt, xp.log(xp.maximum(full.variance, 1e-300 + xp.zeros_like(full.variance)))], axis=1)
+        if self.bound.convex:
+            return self._scatter(self.dual.start(self.all_rows, 1.0), s)
+        xp, full = namespace(s), self.all_predictors
+        floor = 1e-300 + xp.zeros_like(full.variance)
+        return self._scatter(xp.concat([full.mt, xp.log(xp.maximum(full.variance, floor))], axis=1), s)
 
     def full_alpha(self, alpha: Array) -> Array:
         fixed = self._fixed
