@@ -34,7 +34,7 @@ def excess(likelihood, y, h, sd):
     """f(h, rho) - E[-log p(y|eta)] at each standard deviation."""
     rows = likelihood.prepare(np.full(sd.size, y))
     h, rho = np.full((sd.size, 1), h), sd[:, None] ** 2
-    return likelihood.f(h, rho, rows) - likelihood.exact_loss(h, rho, rows).value
+    return likelihood.objective.f(h, rho, rows) - likelihood.exact_loss(h, rho, rows).value
 
 
 def crossings():

@@ -52,8 +52,8 @@ LIKELIHOOD_CASES = [
     for i, (likelihood, y) in enumerate(examples_of(cls))
 ]
 
-CONVEX_CASES = [case for case in LIKELIHOOD_CASES if case.values[0].convex]
-EXACT_CASES = [case for case in LIKELIHOOD_CASES if not case.values[0].convex]
+CONVEX_CASES = [case for case in LIKELIHOOD_CASES if case.values[0].objective.convex]
+EXACT_CASES = [case for case in LIKELIHOOD_CASES if not case.values[0].objective.convex]
 
 
 def priors_for(likelihood, n=12, seed=0):
@@ -63,7 +63,7 @@ def priors_for(likelihood, n=12, seed=0):
     for cls in PRIORS:
         for prior in cls.example(rng, n, likelihood.n_predictors):
             correlated = prior.n_rows == n * likelihood.n_predictors and likelihood.n_predictors > 1
-            if not (correlated and likelihood.needs_independent_predictors):
+            if not (correlated and likelihood.objective.needs_independent_predictors):
                 out.append(prior)
     return out
 

@@ -19,8 +19,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fenchel
 from fenchel.estimators import BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor
-from fenchel.estimators.predictive import conditional, draws, mean_quantiles, quantiles
-from fenchel.estimators.responses import NAMES
+from fenchel.likelihoods import WORDS
+from fenchel.likelihoods.prediction import mean_quantiles
 from fenchel.priors import DenseCovariance
 
 KERNEL = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(1.0, (1e-1, 1e1))
@@ -76,7 +76,7 @@ def later(given):
 
 # -- every name in every family ------------------------------------------------------------------------
 @pytest.mark.filterwarnings("ignore:.*the evidence still rises beyond:sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORDS)
 @pytest.mark.parametrize("family", ["kernel", "ridge", "ard", "field"])
 def test_every_likelihood_in_every_family(name, family):
     X, rng = rows()
@@ -112,7 +112,7 @@ def test_every_likelihood_in_every_family(name, family):
     assert model.score(X, y, **given) > model.score(X, y[::-1], **{k: v[::-1] for k, v in given.items()}) - 1e-9
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WORDS)
 def test_the_evidence_gradient_of_every_likelihood(name):
     X, rng = rows(30, 1)
     y, given = drawn(name, X @ W, rng)
@@ -332,7 +332,7 @@ def test_quantiles_by_brute_force(name, h, rho):
         return float(weight @ given(t).cdf(x))
 
     levels = np.array([0.01, 0.5, 0.9])
-    found = quantiles(likelihood, np.array([h]), np.array([rho]), levels)[0]
+    found = likelihood.predictive_quantile(levels, np.array([h]), np.array([rho]))[0]
     for level, x in zip(levels, found, strict=True):
         if isinstance(likelihood, (fenchel.Poisson, fenchel.NegativeBinomial, fenchel.Binomial)):
             assert cdf(x) >= level - 2e-7
@@ -345,7 +345,7 @@ def test_quantiles_by_brute_force(name, h, rho):
 def test_draws_follow_the_distribution(name):
     likelihood, given = LIKELIHOODS[name]
     rng = np.random.default_rng(0)
-    sample = draws(likelihood, np.full(1, 0.3), np.full(1, 1e-14), 4000, rng)[0]
+    sample = likelihood.predictive_draws(np.full(1, 0.3), np.full(1, 1e-14), 4000, rng)[0]
     exact = given(0.3)
     for level in (0.2, 0.5, 0.8):
         x = exact.ppf(level)
@@ -355,10 +355,10 @@ def test_draws_follow_the_distribution(name):
 def test_zero_inflated_quantiles_and_draws():
     likelihood = fenchel.ZeroInflatedPoisson(0.4, 5.0)
     h, rho = np.zeros(1), np.full(1, 1e-14)
-    found = quantiles(likelihood, h, rho, np.array([0.3, 0.405, 0.7, 0.99]))[0]
+    found = likelihood.predictive_quantile(np.array([0.3, 0.405, 0.7, 0.99]), h, rho)[0]
     cdf = 0.4 + 0.6 * st.poisson(5.0).cdf(np.arange(60))
     np.testing.assert_array_equal(found, np.searchsorted(cdf, [0.3, 0.405, 0.7, 0.99]))
-    sample = draws(likelihood, h, rho, 20_000, np.random.default_rng(0))
+    sample = likelihood.predictive_draws(h, rho, 20_000, np.random.default_rng(0))
     assert (sample == 0).mean() == pytest.approx(cdf[0], abs=0.015)
 
 
@@ -376,14 +376,6 @@ def _share(likelihood, m, h, rho):
     """P(E[y | eta] <= m): eta above the place where the mean is m."""
     eta = brentq(lambda t: float(likelihood.predictive_mean(np.array([t]), np.zeros(1))[0]) - m, -60, 60, xtol=1e-13)
     return st.norm.sf(eta, h, np.sqrt(rho))
-
-
-def test_what_has_no_distribution_here():
-    class Own(fenchel.StochasticVolatility):
-        pass
-
-    with pytest.raises(ValueError, match="Own: quantiles and draws of y are not known for it"):
-        conditional(Own(), 3)
 
 
 # -- a user's first five minutes -----------------------------------------------------------------------

@@ -78,7 +78,7 @@ def brute_force(likelihood, S, mt, y):
             return 1e10
         eta, root = mt + L @ m, L @ C  # eta = mt + L u, u ~ N(0, I)
         kl = 0.5 * (m @ m + (C**2).sum() - n) - np.log(d).sum()
-        f = likelihood.f(eta[:, None], (root**2).sum(1)[:, None], rows)
+        f = likelihood.objective.f(eta[:, None], (root**2).sum(1)[:, None], rows)
         return kl + rows["weight"] @ f
 
     start = np.concatenate([np.zeros(n), np.eye(n)[lower]])
@@ -113,13 +113,13 @@ def test_a_planted_optimum_is_recovered_on_every_prior(likelihood, y):
         bound, lam = prior.bind(len(y), 1, False), 0.5 + 0.0 * h
         for _ in range(300):
             rho = bound.at(w * lam).variance
-            lam = 0.5 * lam + 0.5 * likelihood.loss(h, rho, rows).lam[:, None]
-        loss = likelihood.loss(h, rho, rows)
+            lam = 0.5 * lam + 0.5 * likelihood.objective.loss(h, rho, rows).lam[:, None]
+        loss = likelihood.objective.loss(h, rho, rows)
         np.testing.assert_allclose(lam[:, 0], loss.lam, rtol=1e-9, atol=1e-12)
         planted = with_offset(prior, bound.apply(w * loss.alpha[:, None]) + h)
         sol = fenchel.infer(likelihood, planted, y, tol=1e-13, max_iter=80)
-        assert sol.certificate == ("strong-concavity" if likelihood.log_concave else "stationarity")
-        if likelihood.log_concave:
+        assert sol.certificate == ("strong-concavity" if likelihood.objective.log_concave else "stationarity")
+        if likelihood.objective.log_concave:
             assert sol.gap < 1e-10 * max(1.0, abs(sol.elbo)), sol.status
             np.testing.assert_allclose(sol.posterior.mean, h[:, 0], atol=2e-5)
             np.testing.assert_allclose(sol.posterior.variance, rho[:, 0], atol=2e-5)
@@ -130,7 +130,7 @@ def test_a_planted_optimum_is_recovered_on_every_prior(likelihood, y):
 @cases
 def test_the_certificate_is_never_below_the_true_error(likelihood, y):
     """At every iterate, against an optimum found to rounding."""
-    if not likelihood.log_concave:
+    if not likelihood.objective.log_concave:
         return
     for prior in priors_for(likelihood):
         best = fenchel.infer(likelihood, prior, y, tol=1e-13)
@@ -332,7 +332,7 @@ def test_what_has_no_dual_says_so():
     with pytest.raises(ValueError, match="walks on the dual"):
         fenchel.paper.rivals.opper_archambeau(BernoulliLogit("exact"), prior, y)
     with pytest.raises(ValueError, match="no convex dual"):
-        BernoulliLogit("exact").site(np.zeros((3, 1)), BernoulliLogit().prepare(y))
+        BernoulliLogit("exact").objective.dual.site(np.zeros((3, 1)), BernoulliLogit().prepare(y))
     with pytest.raises(ValueError, match="mean and log variance"):
         fenchel.infer(BernoulliLogit("exact"), prior, y, start=np.zeros(3))
     with pytest.raises(ValueError, match="bounds with a dual wherever"):

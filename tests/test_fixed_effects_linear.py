@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from fenchel.estimators import BayesianLinearRegression, BayesianLogisticRegression, BayesianPoissonRegression
-from fenchel.estimators.responses import NAMES
+from fenchel.likelihoods import WORDS
 from fenchel.linalg.matrices import as_design
 from fenchel.linalg.moments import column_moments
 from fenchel.linalg.standardized import Standardized
@@ -41,7 +41,7 @@ TARGETS = {
     "ordinal-probit": np.digitize(ETA + rng.normal(size=N), [-1.0, 1.0]).astype(float),
 }
 THREE = np.argmax(BASE @ rng.normal(size=(3, 3)) + rng.gumbel(size=(N, 3)), axis=1)
-LINEAR = [("linear", name) for name in NAMES]
+LINEAR = [("linear", name) for name in WORDS]
 CASES = [*LINEAR, ("labels", "two"), ("labels", "three"), ("counts", "")]
 
 

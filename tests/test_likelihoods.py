@@ -32,13 +32,13 @@ scalar_cases = pytest.mark.parametrize(
 def at_random(likelihood, y, seed=0, scale=1.5):
     rng = np.random.default_rng(seed)
     rows = likelihood.prepare(y)
-    n, C, P = len(y), likelihood.n_predictors, len(likelihood.layout)
+    n, C, P = len(y), likelihood.n_predictors, len(likelihood.objective.layout)
     return rows, scale * rng.normal(size=(n, P)), scale * rng.normal(size=(n, C)), rng.gamma(2.0, 1.0, (n, C))
 
 
 def G(likelihood, s, h, rho, rows):
     """alpha h + lam rho/2 - k, from the site alone."""
-    site = likelihood.site(s, rows)
+    site = likelihood.objective.site(s, rows)
     return (site.alpha * h + site.lam * rho / 2).sum(axis=1) - site.k
 
 
@@ -51,20 +51,20 @@ def negative_log_density(likelihood, rows, n):
 @convex_cases
 def test_derivatives_of_the_site_are_those_of_its_curve(likelihood, y):
     rows, s, _, _ = at_random(likelihood, y)
-    site = likelihood.site(s, rows)
+    site = likelihood.objective.site(s, rows)
     for p in range(s.shape[1]):
         e = np.zeros(s.shape)
         e[:, p] = 1e-6
-        up, down = likelihood.site(s + e, rows), likelihood.site(s - e, rows)
+        up, down = likelihood.objective.site(s + e, rows), likelihood.objective.site(s - e, rows)
         d_tau = (up.tau - down.tau) / 2e-6
         J = site.spread * np.eye(s.shape[1])[p]
         if site.slack is not None:
             J = J - site.spread * site.spread[:, p : p + 1] / (site.slack + site.spread.sum(1))[:, None]
         np.testing.assert_allclose(d_tau, J, atol=1e-8, rtol=1e-6)
         np.testing.assert_allclose((up.k - down.k) / 2e-6, (s * d_tau).sum(1), atol=1e-7, rtol=1e-6)  # k' = s
-        signs = np.broadcast_to(likelihood.signs(rows), s.shape)
+        signs = np.broadcast_to(likelihood.objective.signs(rows), s.shape)
         for c in range(likelihood.n_predictors):
-            own = [q for q, home in enumerate(likelihood.layout) if home == c]
+            own = [q for q, home in enumerate(likelihood.objective.layout) if home == c]
             d_alpha = (up.alpha - down.alpha)[:, c] / 2e-6
             d_lam = (up.lam - down.lam)[:, c] / 2e-6
             np.testing.assert_allclose(d_alpha, (signs * d_tau)[:, own].sum(1), atol=1e-7, rtol=1e-6)
@@ -78,16 +78,16 @@ def test_derivatives_of_the_site_are_those_of_its_curve(likelihood, y):
 @convex_cases
 def test_coordinate_inverts_tau(likelihood, y):
     rows, s, _, _ = at_random(likelihood, y)
-    site = likelihood.site(s, rows)
-    back = likelihood.coordinate(site.tau, rows)
-    np.testing.assert_allclose(likelihood.site(back, rows).tau, site.tau, rtol=1e-10, atol=1e-14)
+    site = likelihood.objective.site(s, rows)
+    back = likelihood.objective.coordinate(site.tau, rows)
+    np.testing.assert_allclose(likelihood.objective.site(back, rows).tau, site.tau, rtol=1e-10, atol=1e-14)
 
 
 @convex_cases
 def test_f_is_the_brute_force_maximum(likelihood, y):
     """The conjugate against a maximisation by a library that knows nothing of it."""
     rows, s, h, rho = at_random(likelihood, y)
-    f = likelihood.f(h, rho, rows) - likelihood.constant(rows)
+    f = likelihood.objective.f(h, rho, rows) - likelihood.constant(rows)
     for n in range(4):
         one = slice_rows(rows, slice(n, n + 1))
         hn, rn = h[n : n + 1], rho[n : n + 1]
@@ -103,30 +103,30 @@ def test_f_is_the_brute_force_maximum(likelihood, y):
 @convex_cases
 def test_the_gap_is_what_is_missing(likelihood, y):
     rows, s, h, rho = at_random(likelihood, y)
-    f = likelihood.f(h, rho, rows)
-    gap = likelihood.gap(s, h, rho, rows)
+    f = likelihood.objective.f(h, rho, rows)
+    gap = likelihood.objective.gap(s, h, rho, rows)
     assert (gap >= 0).all()
     np.testing.assert_allclose(
         gap, f - likelihood.constant(rows) - G(likelihood, s, h, rho, rows), atol=1e-9, rtol=1e-9
     )
-    at_best = likelihood.maximiser(h, rho, s, rows)
-    np.testing.assert_allclose(likelihood.gap(at_best, h, rho, rows), 0.0, atol=1e-20)
+    at_best = likelihood.objective.maximiser(h, rho, s, rows)
+    np.testing.assert_allclose(likelihood.objective.gap(at_best, h, rho, rows), 0.0, atol=1e-20)
 
 
 @convex_cases
 def test_a_cheap_bound_on_the_gap_is_above_it(likelihood, y):
     for seed, scale in enumerate((0.1, 1.5, 20.0)):
         rows, s, h, rho = at_random(likelihood, y, seed, scale)
-        g = s - likelihood.seen_from(h, rho, likelihood.site(s, rows).lam_slope, rows)
-        bound = likelihood.gap_bound(g, rho, rows)
+        g = s - likelihood.objective.seen_from(h, rho, likelihood.objective.site(s, rows).lam_slope, rows)
+        bound = likelihood.objective.gap_bound(g, rho, rows)
         if bound is not None:
-            assert (bound >= likelihood.gap(s, h, rho, rows) * (1 - 1e-9)).all()
+            assert (bound >= likelihood.objective.gap(s, h, rho, rows) * (1 - 1e-9)).all()
 
 
 @cases
 def test_f_bounds_the_expected_loss(likelihood, y):
     rows, _, h, rho = at_random(likelihood, y)
-    f = likelihood.f(h, rho, rows)
+    f = likelihood.objective.f(h, rho, rows)
     if likelihood.n_predictors > 1:
         draws = np.random.default_rng(1).normal(size=(40000, likelihood.n_predictors))
         for n in range(3):
@@ -153,11 +153,11 @@ def test_f_bounds_the_expected_loss(likelihood, y):
 def test_the_loss_has_the_slopes_it_says(likelihood, y):
     """alpha, lam and the curvature against differences of f, which the tests above hold against quadrature."""
     rows, _, h, rho = at_random(likelihood, y)
-    loss = likelihood.loss(h, rho, rows)
-    np.testing.assert_allclose(loss.value, likelihood.f(h, rho, rows), rtol=1e-12, atol=1e-12)
+    loss = likelihood.objective.loss(h, rho, rows)
+    np.testing.assert_allclose(loss.value, likelihood.objective.f(h, rho, rows), rtol=1e-12, atol=1e-12)
 
     def slope(read, dh, drho, step=1e-5):
-        up, down = (likelihood.loss(h + e * dh, rho + e * drho, rows) for e in (step, -step))
+        up, down = (likelihood.objective.loss(h + e * dh, rho + e * drho, rows) for e in (step, -step))
         return (read(up) - read(down)) / (2 * step)
 
     close = {"rtol": 2e-6, "atol": 2e-7}
@@ -174,12 +174,12 @@ def test_the_loss_has_the_slopes_it_says(likelihood, y):
 @given(st.integers(0, 10_000))
 def test_f_is_convex_in_mean_and_standard_deviation(likelihood, y, seed):
     """What the strong-concavity certificate rests on: convex in (m, chol V), which (h, sd) are images of."""
-    if not likelihood.log_concave:
+    if not likelihood.objective.log_concave:
         return
     rows, _, h, rho = at_random(likelihood, y, seed, scale=3.0)
     _, _, h2, rho2 = at_random(likelihood, y, seed + 1, scale=3.0)
-    middle = likelihood.f((h + h2) / 2, ((rho**0.5 + rho2**0.5) / 2) ** 2, rows)
-    ends = (likelihood.f(h, rho, rows) + likelihood.f(h2, rho2, rows)) / 2
+    middle = likelihood.objective.f((h + h2) / 2, ((rho**0.5 + rho2**0.5) / 2) ** 2, rows)
+    ends = (likelihood.objective.f(h, rho, rows) + likelihood.objective.f(h2, rho2, rows)) / 2
     assert (middle <= ends + 1e-9 * (1 + np.abs(ends))).all()
 
 
@@ -188,8 +188,8 @@ def test_f_is_convex_in_mean_and_standard_deviation(likelihood, y, seed):
 def test_f_is_convex(likelihood, y, seed):
     rows, _, h, rho = at_random(likelihood, y, seed, scale=3.0)
     _, _, h2, rho2 = at_random(likelihood, y, seed + 1, scale=3.0)
-    middle = likelihood.f((h + h2) / 2, (rho + rho2) / 2, rows)
-    ends = (likelihood.f(h, rho, rows) + likelihood.f(h2, rho2, rows)) / 2
+    middle = likelihood.objective.f((h + h2) / 2, (rho + rho2) / 2, rows)
+    ends = (likelihood.objective.f(h, rho, rows) + likelihood.objective.f(h2, rho2, rows)) / 2
     assert (middle <= ends + 1e-9 * (1 + np.abs(ends))).all()
 
 
@@ -197,10 +197,10 @@ def test_f_is_convex(likelihood, y, seed):
 def test_gap_keeps_its_digits_when_tiny(likelihood, y):
     """Near the optimum the gap is quadratic in the distance: no cancellation down to 1e-20."""
     rows, s, h, rho = at_random(likelihood, y)
-    best = likelihood.maximiser(h, rho, s, rows)
+    best = likelihood.objective.maximiser(h, rho, s, rows)
     direction = np.random.default_rng(3).normal(size=s.shape)
-    coarse = likelihood.gap(best + 1e-4 * direction, h, rho, rows)
-    fine = likelihood.gap(best + 1e-6 * direction, h, rho, rows)
+    coarse = likelihood.objective.gap(best + 1e-4 * direction, h, rho, rows)
+    fine = likelihood.objective.gap(best + 1e-6 * direction, h, rho, rows)
     live = coarse > 0
     np.testing.assert_allclose(fine[live], 1e-4 * coarse[live], rtol=2e-3)
 
@@ -211,22 +211,22 @@ def test_tables_of_the_paper(h, rho, y):
     """f as the paper's table prints it, computed here a second time."""
     H, R, one = np.array([[h]]), np.array([[rho]]), np.ones(1)
     log_sum = -y * h + np.logaddexp(0, h + rho / 2)
-    assert BernoulliLogit().f(H, R, BernoulliLogit().prepare(y * one))[0] == pytest.approx(log_sum, rel=1e-12)
+    assert BernoulliLogit().objective.f(H, R, BernoulliLogit().prepare(y * one))[0] == pytest.approx(log_sum, rel=1e-12)
     tilt = optimize.minimize_scalar(
         lambda a: a * a * rho / 2 + np.logaddexp(0, h + (1 - 2 * a) * rho / 2),
         bounds=(0, 1),
         method="bounded",
         options={"xatol": 1e-12},
     )
-    tilted = BernoulliLogit("tilted").f(H, R, BernoulliLogit().prepare(y * one))[0]
+    tilted = BernoulliLogit("tilted").objective.f(H, R, BernoulliLogit().prepare(y * one))[0]
     assert tilted == pytest.approx(-y * h + tilt.fun, rel=1e-9, abs=1e-9)
     assert tilted <= log_sum + 1e-12 * abs(log_sum)
     if abs(h) < 10:
-        assert Poisson().f(H, R, Poisson().prepare(y * one))[0] == pytest.approx(
+        assert Poisson().objective.f(H, R, Poisson().prepare(y * one))[0] == pytest.approx(
             -y * h + np.exp(h + rho / 2), rel=1e-12
         )
         sv = h / 2 + y * y / 2 * np.exp(-h + rho / 2) + np.log(2 * np.pi) / 2
-        assert StochasticVolatility().f(H, R, StochasticVolatility().prepare(y * one))[0] == pytest.approx(
+        assert StochasticVolatility().objective.f(H, R, StochasticVolatility().prepare(y * one))[0] == pytest.approx(
             sv, rel=1e-12
         )
 
@@ -241,18 +241,18 @@ def test_softmax_table(reference):
     full = np.column_stack([h + rho / 2, np.zeros(4)]) if reference else h + rho / 2
     centre = np.column_stack([h, np.zeros(4)]) if reference else h
     expected = np.log(np.exp(full).sum(1)) - centre[np.arange(4), y.astype(int)]
-    np.testing.assert_allclose(log_sum.f(h, rho, rows), expected, rtol=1e-12)
+    np.testing.assert_allclose(log_sum.objective.f(h, rho, rows), expected, rtol=1e-12)
     spread = np.column_stack([rho, np.zeros(4)]) if reference else rho
 
     def tilt(a, n):
         inner = centre[n] + (1 - 2 * a) * spread[n] / 2
         return np.log(np.exp(inner).sum()) + (a * a * spread[n]).sum() / 2 - centre[n, int(y[n])]
 
-    value = tilted.f(h, rho, rows)
+    value = tilted.objective.f(h, rho, rows)
     for n in range(4):
         best = optimize.minimize(tilt, np.full(4, 0.25), args=(n,), method="BFGS", options={"gtol": 1e-9})
         assert value[n] == pytest.approx(best.fun, abs=1e-8)
-    assert (value <= log_sum.f(h, rho, rows)).all()
+    assert (value <= log_sum.objective.f(h, rho, rows)).all()
 
 
 def test_ordinal_sums_to_one_and_is_the_difference_of_logistics():
@@ -389,7 +389,7 @@ def test_gradient_in_the_likelihoods_own_parameters(likelihood, y):
     def value(theta):
         other = likelihood.with_theta(theta)
         rows = other.prepare(y, weights)
-        return -(rows["weight"] * other.f(h, rho, rows)).sum()
+        return -(rows["weight"] * other.objective.f(h, rho, rows)).sum()
 
     gradient = likelihood.theta_gradient(h, rho, likelihood.prepare(y, weights))
     np.testing.assert_allclose(gradient, difference(value, likelihood.theta), rtol=1e-6, atol=1e-7)
@@ -404,9 +404,9 @@ def test_binomial_is_a_sum_of_bernoullis():
     for bound in Binomial.bounds:
         binomial = Binomial(5, bound)
         rows = binomial.prepare([2.0])
-        value = rows["weight"] * binomial.f(h, rho, rows)
+        value = rows["weight"] * binomial.objective.f(h, rho, rows)
         bernoulli = BernoulliLogit(bound)
-        zero, one = (bernoulli.f(h, rho, bernoulli.prepare([k]))[0] for k in (0.0, 1.0))
+        zero, one = (bernoulli.objective.f(h, rho, bernoulli.prepare([k]))[0] for k in (0.0, 1.0))
         assert value[0] == pytest.approx(2 * one + 3 * zero - np.log(10), rel=1e-12)
 
 
@@ -418,13 +418,13 @@ def test_mixed_rows_are_their_parts():
     rows = mixed.prepare(y)
     rng = np.random.default_rng(0)
     h, rho = rng.normal(size=(5, 2)), rng.gamma(2.0, 1.0, (5, 2))
-    f = mixed.f(h, rho, rows)
+    f = mixed.objective.f(h, rho, rows)
     for n in range(5):
         part = parts[which[n]]
         C = part.n_predictors
-        own = part.f(h[n : n + 1, :C], rho[n : n + 1, :C], part.prepare(y[n : n + 1]))
+        own = part.objective.f(h[n : n + 1, :C], rho[n : n + 1, :C], part.prepare(y[n : n + 1]))
         assert f[n] == pytest.approx(own[0], rel=1e-12)
-    np.testing.assert_array_equal(mixed.is_flat(rows), [False, False, True, False, False])
+    np.testing.assert_array_equal(mixed.objective.is_flat(rows), [False, False, True, False, False])
 
 
 def test_weights_scale_everything_and_zero_is_unobserved():

@@ -106,7 +106,7 @@ def test_a_folded_normal_is_the_expected_laplace_loss(a, log_v, log_b):
     b, rho = 10.0**log_b, 10.0 ** (log_v + 2 * log_b)
     y, h = 0.0, a * b
     likelihood = LaplaceNoise(b)
-    loss = likelihood.loss(np.array([[h]]), np.array([[rho]]), likelihood.prepare([y]))
+    loss = likelihood.objective.loss(np.array([[h]]), np.array([[rho]]), likelihood.prepare([y]))
     with mpmath.workdps(40):
 
         def value(m, r):
@@ -135,7 +135,7 @@ def test_a_variance_of_zero_is_no_trouble():
     for bound in LaplaceNoise.bounds:
         likelihood = LaplaceNoise(0.5, bound)
         rows = likelihood.prepare([0.0, 1.0])
-        loss = likelihood.loss(np.zeros((2, 1)), np.zeros((2, 1)), rows)
+        loss = likelihood.objective.loss(np.zeros((2, 1)), np.zeros((2, 1)), rows)
         for name in ("value", "alpha", "lam", "hh", "hr", "rr"):
             assert np.isfinite(getattr(loss, name)).all(), name
         np.testing.assert_allclose(loss.value, [0.0, 2.0], atol=1e-12)
@@ -150,7 +150,7 @@ def test_bounds_lie_above_the_expected_loss(likelihood, h, sd, y):
     cuts = [y + sign * likelihood.scale * k for k in (0, 1, 4, 16, 64, 256) for sign in (-1, 1)]
     cuts += [h + k * sd for k in range(-12, 13, 3)]
     expected = panels(lambda e: loss_of(likelihood, y, e) * stats.norm.pdf(e, h, sd), cuts, window)
-    f = likelihood.f(H, R, rows)[0]
+    f = likelihood.objective.f(H, R, rows)[0]
     assert f >= expected - 1e-8 * (1 + abs(expected))
     assert likelihood.exact_loss(H, R, rows).value[0] == pytest.approx(expected, rel=1e-8, abs=1e-8)
     if likelihood.bound == "exact":
@@ -174,7 +174,7 @@ def test_the_quadratic_bound_is_the_best_tangent(likelihood):
             return psi(xi) + slope * ((h - y) ** 2 + rho - xi * xi)
 
         best = optimize.minimize_scalar(tangent, bracket=(-1.0, 1.0), options={"xtol": 1e-10})
-        assert likelihood.f(np.array([[h]]), np.array([[rho]]), rows)[0] == pytest.approx(best.fun, abs=1e-7)
+        assert likelihood.objective.f(np.array([[h]]), np.array([[rho]]), rows)[0] == pytest.approx(best.fun, abs=1e-7)
 
 
 @pytest.mark.parametrize("scale", [0.05, 1.0, 7.0])
@@ -184,7 +184,7 @@ def test_bounds_of_logistic_noise_are_ordered(scale):
     f = {}
     for bound in LogisticNoise.bounds:
         likelihood = LogisticNoise(scale, bound)
-        f[bound] = likelihood.f(h, rho, likelihood.prepare(rng.normal(size=50) * 0.0))
+        f[bound] = likelihood.objective.f(h, rho, likelihood.prepare(rng.normal(size=50) * 0.0))
     assert (f["exact"] <= f["tilted"] + 1e-12).all()
     assert (f["exact"] <= f["super-gaussian"] + 1e-12).all()
     assert (f["tilted"] <= f["log-sum"] + 1e-12).all()
@@ -200,7 +200,7 @@ def test_gradients_in_their_own_parameters(likelihood):
     def value(theta):
         other = likelihood.with_theta(theta)
         rows = other.prepare(y, weights)
-        return -(rows["weight"] * other.f(h, rho, rows)).sum()
+        return -(rows["weight"] * other.objective.f(h, rho, rows)).sum()
 
     gradient = likelihood.theta_gradient(h, rho, likelihood.prepare(y, weights))
     assert likelihood.with_theta(likelihood.theta).theta == pytest.approx(likelihood.theta)
@@ -408,7 +408,7 @@ def test_fits_on_every_prior_with_gross_outliers(likelihood, variance):
     for prior in priors:
         sol = fenchel.infer(likelihood, prior(variance), y, tol=1e-8)
         assert sol.converged, sol.status
-        if likelihood.log_concave:
+        if likelihood.objective.log_concave:
             assert sol.gap <= 1e-8 * max(1.0, abs(sol.elbo))
         else:
             assert sol.certificate == "stationarity"
@@ -448,7 +448,7 @@ def test_the_best_gaussian_by_brute_force(likelihood):
         V = L @ L.T
         kl = 0.5 * (np.trace(np.linalg.solve(K, V)) - 2 + m @ np.linalg.solve(K, m))
         kl += 0.5 * (np.linalg.slogdet(K)[1] - np.linalg.slogdet(V)[1])
-        return kl + likelihood.f(m[:, None], np.diag(V)[:, None], rows).sum()
+        return kl + likelihood.objective.f(m[:, None], np.diag(V)[:, None], rows).sum()
 
     best = optimize.minimize(negative, np.zeros(5), method="BFGS", options={"gtol": 1e-8})
     assert sol.elbo == pytest.approx(-best.fun, abs=1e-7)
@@ -466,7 +466,7 @@ def test_a_student_step_never_lowers_the_bound():
         h, V = K @ A @ y, K - K @ A @ K
         kl = 0.5 * (np.trace(np.linalg.solve(K, V)) - 40 + h @ np.linalg.solve(K, h))
         kl += 0.5 * (np.linalg.slogdet(K)[1] - np.linalg.slogdet(V)[1])
-        loss = likelihood.loss(h[:, None], np.diag(V)[:, None], rows)
+        loss = likelihood.objective.loss(h[:, None], np.diag(V)[:, None], rows)
         elbo = -kl - loss.value.sum()
         assert elbo >= last - 1e-4  # rounding of the explicit inverses
         lam, last = loss.lam, elbo
@@ -523,10 +523,10 @@ def test_mixed_rows():
     assert sol.converged
     rows = Mixed(parts, which).prepare(y)
     h, rho = truth[:, None], 0.3 + 0.0 * truth[:, None]
-    f = Mixed(parts, which).f(h, rho, rows)
+    f = Mixed(parts, which).objective.f(h, rho, rows)
     for i, part in enumerate(parts):
         mine = which == i
-        np.testing.assert_allclose(f[mine], part.f(h[mine], rho[mine], part.prepare(y[mine])), rtol=1e-12)
+        np.testing.assert_allclose(f[mine], part.objective.f(h[mine], rho[mine], part.prepare(y[mine])), rtol=1e-12)
 
 
 # -- the doorbell ----------------------------------------------------------------------------------

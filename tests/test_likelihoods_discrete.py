@@ -92,7 +92,7 @@ def test_densities_are_scipys(likelihood, y):
 def test_loss_bounds_the_expectation_and_its_slopes_are_its_own(likelihood, y, h, rho):
     rows, H, R = likelihood.prepare(y), np.full((len(y), 1), h), np.full((len(y), 1), rho)
     scale = rows.get("trials", 1.0)
-    loss = likelihood.loss(H, R, rows)
+    loss = likelihood.objective.loss(H, R, rows)
     for n, target in enumerate(y):
         one = slice_rows(rows, slice(n, n + 1))
         expected = normal_mean(
@@ -104,7 +104,7 @@ def test_loss_bounds_the_expectation_and_its_slopes_are_its_own(likelihood, y, h
         else:
             assert value >= expected - 1e-9
     step = 1e-5
-    sides = [likelihood.loss(H + i * step, R + j * step, rows) for i, j in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+    sides = [likelihood.objective.loss(H + i * step, R + j * step, rows) for i, j in ((1, 0), (-1, 0), (0, 1), (0, -1))]
     slope_h = (sides[0].value - sides[1].value) / (2 * step)
     slope_rho = (sides[2].value - sides[3].value) / (2 * step)
     np.testing.assert_allclose(loss.alpha, slope_h, rtol=1e-6, atol=1e-7)
@@ -156,7 +156,7 @@ def test_gradient_in_its_own_parameters(likelihood, y):
     def value(theta):
         other = likelihood.with_theta(theta)
         rows = other.prepare(y, weights)
-        return -(rows["weight"] * other.f(h, rho, rows)).sum()
+        return -(rows["weight"] * other.objective.f(h, rho, rows)).sum()
 
     gradient = likelihood.theta_gradient(h, rho, likelihood.prepare(y, weights))
     np.testing.assert_allclose(gradient, difference(value, likelihood.theta, 1e-5), rtol=1e-6, atol=1e-7)
@@ -199,7 +199,11 @@ def test_fits_converge_under_every_prior(likelihood, y, variance):
             sol = fenchel.infer(likelihood, prior, target, tol=1e-8, weights=w)
             assert sol.converged, sol.status
             assert sol.certificate == (
-                "duality" if likelihood.convex else "strong-concavity" if likelihood.log_concave else "stationarity"
+                "duality"
+                if likelihood.objective.convex
+                else "strong-concavity"
+                if likelihood.objective.log_concave
+                else "stationarity"
             )
             assert np.isfinite(
                 sol.loo().log_density[~np.isnan(target) & (weights > 0.0 if w is not None else np.ones(n, dtype=bool))]
@@ -217,11 +221,15 @@ def test_one_row_is_the_best_normal_found_by_hand(likelihood, y, variance):
         def negative(x, rows=rows):
             m, v = x[0], np.exp(x[1])
             kl = 0.5 * (v / variance + (m - 0.3) ** 2 / variance - 1.0 - np.log(v / variance))
-            value = likelihood.loss(np.array([[m]]), np.array([[v]]), rows).value
+            value = likelihood.objective.loss(np.array([[m]]), np.array([[v]]), rows).value
             return kl + float((rows["weight"] * value)[0])
 
         # where another optimum may exist, the one that was found must at least be one
-        at = [0.0, -1.0] if likelihood.log_concave else [sol.posterior.mean[0], np.log(sol.posterior.variance[0])]
+        at = (
+            [0.0, -1.0]
+            if likelihood.objective.log_concave
+            else [sol.posterior.mean[0], np.log(sol.posterior.variance[0])]
+        )
         options = {"xatol": 1e-9, "fatol": 1e-12, "maxiter": 4000}
         best = optimize.minimize(negative, at, method="Nelder-Mead", options=options)
         assert sol.elbo == pytest.approx(-best.fun, abs=1e-7)
@@ -262,7 +270,7 @@ def test_interval_to_rounding(log_edge, log_width, negative, mirrored, open_end)
 @pytest.mark.parametrize("h", [-50.0, -1.0, 0.7, 5.0])
 @pytest.mark.parametrize("rho", [1e-8, 0.2, 3.9, 17.0, 1e4])
 def test_probit_expectations_against_mpmath(h, rho):
-    loss = BernoulliProbit().loss(np.array([[h]]), np.array([[rho]]), BernoulliProbit().prepare([1.0]))
+    loss = BernoulliProbit().objective.loss(np.array([[h]]), np.array([[rho]]), BernoulliProbit().prepare([1.0]))
     with mpmath.workdps(25):
         sd = mpmath.sqrt(rho)
         cdf = lambda e: mpmath.erfc(-e / mpmath.sqrt(2)) / 2
@@ -278,7 +286,7 @@ def test_probit_expectations_against_mpmath(h, rho):
 def test_two_ordered_levels_are_a_probit():
     rng = np.random.default_rng(0)
     y, h, rho = rng.integers(0, 2, 40).astype(float), 3 * rng.normal(size=(40, 1)), rng.gamma(1.0, 4.0, (40, 1))
-    a, b = (x.loss(h, rho, x.prepare(y)) for x in (BernoulliProbit(), OrdinalProbit([0.0])))
+    a, b = (x.objective.loss(h, rho, x.prepare(y)) for x in (BernoulliProbit(), OrdinalProbit([0.0])))
     for name in ("value", "alpha", "lam", "hr"):
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-9, atol=1e-12)
     p, q = (x.predictive_probabilities(h, rho) for x in (BernoulliProbit(), OrdinalProbit([0.0])))
@@ -314,7 +322,9 @@ def test_a_large_size_is_a_poisson(bound):
     rows = likelihood.prepare(y)
     poisson = Poisson(exposure)
     np.testing.assert_allclose(
-        rows["weight"] * likelihood.f(h, rho, rows), poisson.f(h, rho, poisson.prepare(y)), rtol=1e-6
+        rows["weight"] * likelihood.objective.f(h, rho, rows),
+        poisson.objective.f(h, rho, poisson.prepare(y)),
+        rtol=1e-6,
     )
     np.testing.assert_allclose(
         likelihood.predictive_log_density(y, h, rho), poisson.predictive_log_density(y, h, rho), rtol=1e-6
@@ -327,7 +337,7 @@ def test_bounds_of_the_negative_binomial_are_ordered(h, log_rho, y, log_size):
     value = {}
     for bound in NegativeBinomial.bounds:
         likelihood = NegativeBinomial(10.0**log_size, 0.7, bound)
-        value[bound] = likelihood.f(H, R, likelihood.prepare([y]))[0]
+        value[bound] = likelihood.objective.f(H, R, likelihood.prepare([y]))[0]
     slack = 1e-10 * (1.0 + abs(value["exact"]))
     assert value["exact"] <= value["tilted"] + slack
     assert value["tilted"] <= value["log-sum"] + slack
@@ -367,7 +377,7 @@ def test_the_size_can_be_learned():
 @given(st.floats(-6.0, 6.0), st.floats(-3.0, 1.0), st.floats(1e-9, 1.0 - 1e-9))
 def test_bound_of_a_zero_holds_and_adds_no_variance(h, log_rho, pi):
     likelihood, rho = ZeroInflatedPoisson(pi), 10.0**log_rho
-    loss = likelihood.loss(np.array([[h]]), np.array([[rho]]), likelihood.prepare([0.0]))
+    loss = likelihood.objective.loss(np.array([[h]]), np.array([[rho]]), likelihood.prepare([0.0]))
     expected = normal_mean(lambda e: -np.logaddexp(np.log(pi), np.log1p(-pi) - np.exp(e)), h, rho, (-2.0, 0.0, 2.0))
     assert loss.value[0] >= expected - 1e-9
     assert loss.lam[0] >= 0.0
@@ -386,7 +396,7 @@ def test_zero_inflation_vanishes_into_a_poisson_and_says_what_it_proves():
     assert "another stationary point may be better" in a.status
     # wild marginals never overflow into a NaN
     wild = ZeroInflatedPoisson(0.4)
-    loss = wild.loss(np.array([[800.0], [-800.0]]), np.array([[1e4], [1e4]]), wild.prepare([0.0, 0.0]))
+    loss = wild.objective.loss(np.array([[800.0], [-800.0]]), np.array([[1e4], [1e4]]), wild.prepare([0.0, 0.0]))
     assert np.isfinite([loss.value, loss.alpha, loss.lam, loss.hh]).all()
 
 
@@ -453,7 +463,7 @@ def test_tangent_bound_against_quadrature_of_its_definition(phi, y, h, rho):
         return psi(at) if at == e else psi(at) + (psi(at + 1e-5) - psi(at - 1e-5)) / 2e-5 * (e - at)
 
     points = [p for p in (left, right, -30.0, -9.0, 0.0, 9.0, 30.0) if np.isfinite(p)]
-    value = likelihood.loss(np.array([[h]]), np.array([[rho]]), rows).value[0]
+    value = likelihood.objective.loss(np.array([[h]]), np.array([[rho]]), rows).value[0]
     assert value == pytest.approx(normal_mean(above, h, rho, points), rel=1e-8, abs=1e-8)
 
 
@@ -480,10 +490,10 @@ def test_they_mix():
     y = np.array([1.0, 4.0, 0.3, 0.0, 0.0, 2.0])
     mixed = Mixed(parts, which=[0, 1, 2, 3, 0, 3])
     rows, h, rho = mixed.prepare(y), np.linspace(-1, 1, 6)[:, None], np.full((6, 1), 0.7)
-    f = rows["weight"] * mixed.f(h, rho, rows)
+    f = rows["weight"] * mixed.objective.f(h, rho, rows)
     for n, which in enumerate([0, 1, 2, 3, 0, 3]):
         own = parts[which].prepare(y[n : n + 1])
-        alone = own["weight"] * parts[which].f(h[n : n + 1], rho[n : n + 1], own)
+        alone = own["weight"] * parts[which].objective.f(h[n : n + 1], rho[n : n + 1], own)
         assert f[n] == pytest.approx(alone[0], rel=1e-11)
     K = np.eye(6) + 0.3
     sol = fenchel.infer(mixed, DenseCovariance(K), y)

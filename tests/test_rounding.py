@@ -177,7 +177,7 @@ def test_the_probit_far_from_its_target_at_enormous_variances(h, rho):
 
     likelihood = BernoulliProbit()
     rows = likelihood.prepare(np.array([0.0]))
-    got = likelihood.loss(np.array([[h]]), np.array([[rho]]), rows).value[0]
+    got = likelihood.objective.loss(np.array([[h]]), np.array([[rho]]), rows).value[0]
     with mpmath.workdps(40):
         mean, sd = mpmath.mpf(h), mpmath.sqrt(mpmath.mpf(rho))
         psi = lambda x: (
@@ -234,7 +234,9 @@ def test_expectations_of_a_narrow_beta_keep_thirteen_digits(h, rho):
     from fenchel.likelihoods import Beta
 
     y, precision = 0.4948572099453788, 580.58
-    got = Beta(precision).loss(np.array([[h]]), np.array([[rho]]), Beta(precision).prepare(np.array([y]))).value[0]
+    likelihood = Beta(precision)
+    rows = likelihood.prepare(np.array([y]))
+    got = likelihood.objective.loss(np.array([[h]]), np.array([[rho]]), rows).value[0]
     left, right = -1.5571994212168683, 1.5328618101587437
     with mpmath.workdps(30):
         phi, L = mpmath.mpf(precision), mpmath.mpf(y)

@@ -309,7 +309,7 @@ def to_library(problem: FuzzProblem) -> tuple[Any, Any, dict[str, Any]]:
     likelihood = library_likelihood(problem.likelihood)
     ask = dict(problem.ask)
     if "start" in ask:
-        columns = len(likelihood.layout) if likelihood.convex else 2
+        columns = len(likelihood.objective.layout) if likelihood.objective.convex else 2
         ask["start"] = np.random.default_rng(0).normal(size=(problem.y.size, columns)) * ask["start"]
     if p["kind"] == "dense":
         prior = priors.DenseCovariance(p["covariance"], p["mean"], p["design"], p["offset"])

@@ -111,8 +111,8 @@ def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:
     """The solver asked for; "newton" is the exact mode's where there is no dual."""
     if not isinstance(method, Solver):
         choice("infer", "method", method, tuple(_METHODS))
-        method = CoupledNewton() if method == "newton" and not likelihood.convex else _METHODS[method]
-    if method.needs_dual and not likelihood.convex:
+        method = CoupledNewton() if method == "newton" and not likelihood.objective.convex else _METHODS[method]
+    if method.needs_dual and not likelihood.objective.convex:
         raise problem(
             "infer",
             f"{method.name} walks on the dual, and {likelihood!r} has none",

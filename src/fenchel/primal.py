@@ -1,4 +1,4 @@
-"""The drawing board of bounds without a dual: q by its sites (beta, lam), judged by the ELBO itself.
+"""A problem whose bound has no dual: q by its sites (beta, lam), judged by the ELBO itself.
 
     m = mu - Sigma W' beta,   V = (Sigma^-1 + W' Lam W)^-1,   h = mt - S beta,   rho = diag(W V W') + c
     P = -1/2 (log|B| - lam'(rho - c) + beta' S beta) - sum f(h, rho)                        eq:primal-problem
@@ -84,18 +84,19 @@ class PrimalPoint:
 
     @property
     def certificate(self) -> str:
-        return "strong-concavity" if self.problem.likelihood.log_concave else "stationarity"
+        return "strong-concavity" if self.problem.bound.log_concave else "stationarity"
 
     @property
     def measure(self) -> str:
-        return "relative gap" if self.problem.likelihood.log_concave else "relative distance from stationarity"
+        return "relative gap" if self.problem.bound.log_concave else "relative distance from stationarity"
 
     @property
     def s(self) -> Array:
         """(h, log rho) (N, 2); of a bound that has a dual its mirror coordinate (N, P)."""
-        xp, kind, rows = namespace(self.h), self.problem.likelihood, self.problem.rows
-        if kind.convex:
-            return kind.maximiser(self.h, self.rho, kind.start(rows, 1.0), rows)
+        xp, rows = namespace(self.h), self.problem.rows
+        if self.problem.bound.convex:
+            dual = self.problem.dual
+            return dual.maximiser(self.h, self.rho, dual.start(rows, 1.0), rows)
         return xp.concat([self.h, xp.log(xp.maximum(self.rho, _LEAST + xp.zeros_like(self.rho)))], axis=1)
 
     @property
@@ -124,7 +125,7 @@ class PrimalPoint:
             # by another way, which a factor that lost its digits contradicts
             slope = max(slope, factor.weights_decrement(weights, self.loss.alpha[:, None]))
         short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= slope <= _SHORT**2
-        if short and step.unsolved <= _SOLVED and self.problem.likelihood.log_concave:
+        if short and step.unsolved <= _SOLVED and self.problem.bound.log_concave:
             self.decrement = slope
 
     @cached_property
@@ -161,13 +162,13 @@ class PrimalPoint:
     def rounding(self) -> float:
         """How far rounding may have moved the elbo."""
         owner = self.problem
-        terms = owner.likelihood.cancelling(self.h, owner.rows, dual=False)
+        terms = owner.bound.cancelling(self.h, owner.rows, dual=False)
         return elbo_rounding(self, owner.predictors, owner.weight * terms)
 
     @property
     def gap(self) -> float:
         """The certificate; infinite where a likelihood that is not log-concave leaves none."""
-        return self.shortfall if self.problem.likelihood.log_concave else np.inf
+        return self.shortfall if self.problem.bound.log_concave else np.inf
 
     @property
     def dual(self) -> float:

@@ -1,4 +1,4 @@
-"""The drawing board: likelihood + prior + y -> the dual, its gradient, its curvature, its certificate.
+"""One inference problem: likelihood + prior + y -> the dual, its gradient, its curvature, its certificate.
 
     D(tau) = 1/2 alpha' S alpha - mt' alpha - 1/2 log|B| - 1/2 c' lam + sum k - sum const        eq:dual-simple
     h = mt - S alpha,   s* = a_h h + lam' rho/2,   grad_tau D = s - s*
@@ -20,6 +20,7 @@ import numpy as np
 
 from .checks import first, numeric, problem
 from .likelihoods.base import Likelihood, Rows, slice_rows
+from .likelihoods.bounds import Bound, ConvexBound
 from .likelihoods.sites import Loss, Site
 from .likelihoods.targets import Targets
 from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
@@ -51,24 +52,25 @@ class Problem:
         self.y = targets.y
         self.all_rows = {key: asarray(v, like) for key, v in targets.rows_of(likelihood).items()}
         self.n_observations = int(self.all_rows["weight"].shape[0])
-        self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, likelihood.coupled)
-        self._refuse_correlated()
+        self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, self.bound.coupled)
+        self.bound.check(self.all_predictors.correlated)
         self._set_aside()
 
-    def _refuse_correlated(self) -> None:
-        if self.likelihood.needs_independent_predictors and self.all_predictors.correlated:
-            raise problem(
-                self.likelihood.name,
-                'bound="tilted" meets predictors that are correlated a priori',
-                "independent predictors (one covariance for all, or one each), for which the bound is valid",
-                'Use bound="log-sum", which holds under any correlation.',
-            )
+    @property
+    def bound(self) -> Bound:
+        """The likelihood's bound at work."""
+        return self.likelihood.objective
+
+    @property
+    def dual(self) -> ConvexBound:
+        """The same as a site, or the sentence that it is none."""
+        return self.likelihood.objective.dual
 
     def _set_aside(self) -> None:
         """Split the observations into those with curvature and the rest, whose alpha is a constant."""
         rows, full = self.all_rows, self.all_predictors
         weight = rows["weight"]
-        xp, keep = namespace(weight), to_numpy((weight > 0.0) & ~self.likelihood.is_flat(rows))
+        xp, keep = namespace(weight), to_numpy((weight > 0.0) & ~self.bound.is_flat(rows))
         self.active = np.flatnonzero(keep)
         self._fixed: Array | None = None  # alpha of the rows set aside, 0 for the active ones; None when all are active
         if keep.all():
@@ -93,25 +95,26 @@ class Problem:
 
     def _fixed_alpha(self, weight: Array) -> Array:
         """alpha of rows without curvature, at any s."""
-        dual, rows = self.likelihood.relaxed(), self.all_rows
-        if dual is None:
+        near, rows = self.bound.relaxed(), self.all_rows
+        if near is None:
             return 0.0 * self.all_predictors.mt
+        dual = near.objective.dual
         return weight[:, None] * self.site(dual.start(rows, 1.0), rows, dual).alpha
 
     def relaxed(self) -> Problem | None:
         """The same problem under a bound that has a dual, where this one has none; None if it knows no such bound."""
-        dual = self.likelihood.relaxed()
-        if dual is None:
+        near = self.bound.relaxed()
+        if near is None:
             return None
         out = copy.copy(self)
-        out.likelihood = dual
-        out.constant = float(namespace(self.weight).sum(self.weight * dual.constant(self.rows)))
+        out.likelihood = near
+        out.constant = float(namespace(self.weight).sum(self.weight * near.constant(self.rows)))
         return out
 
     # -- the likelihood, in blocks of rows ---------------------------------------------------------
-    def site(self, s: Array, rows: Rows | None = None, likelihood: Likelihood | None = None) -> Site:
+    def site(self, s: Array, rows: Rows | None = None, bound: ConvexBound | None = None) -> Site:
         """The sites of the active rows, or of others."""
-        given, kind = self.rows if rows is None else rows, likelihood or self.likelihood
+        given, kind = self.rows if rows is None else rows, bound or self.dual
         if not is_numpy(s):
             return kind.site(s, given)
 
@@ -123,14 +126,14 @@ class Problem:
 
     def loss(self, h: Array, rho: Array) -> Loss:
         """f of the active rows with its slopes and curvature, weighted."""
-        w = self.weight
+        w, bound = self.weight, self.bound
 
         def weighted(x: Array, weight: Array) -> Array:
             xp = namespace(x)
             return xp.where(weight > 0.0, weight * x, xp.zeros_like(x))
 
         def one(block: slice) -> tuple[Any, ...]:
-            loss = self.likelihood.loss(h[block, :], rho[block, :], slice_rows(self.rows, block))
+            loss = bound.loss(h[block, :], rho[block, :], slice_rows(self.rows, block))
             values = [getattr(loss, field.name) for field in fields(loss)]
             return tuple(weighted(x, w[block]) for x in values) if self.weighted else tuple(values)
 
@@ -138,23 +141,24 @@ class Problem:
 
     def gaps(self, s: Array, h: Array, rho: Array) -> Array:
         """The gap of each active row (N,)."""
+        dual = self.dual
         if not is_numpy(s):
-            return self.likelihood.gap(s, h, rho, self.rows)
+            return dual.gap(s, h, rho, self.rows)
 
         def one(block: slice) -> tuple[Any, ...]:
-            return (self.likelihood.gap(s[block], h[block], rho[block], slice_rows(self.rows, block)),)
+            return (dual.gap(s[block], h[block], rho[block], slice_rows(self.rows, block)),)
 
         return in_blocks(s.shape[0], one)[0]
 
     def straight(self, s: Array, ds: Array) -> Array | None:
         """Where s is once tau has moved straight by J ds, in all rows; None if one would come near its boundary."""
+        dual, bent = self.dual, False
         if not is_numpy(s):
-            return self.likelihood.straight(s, ds, self.rows)
-        bent = False
+            return dual.straight(s, ds, self.rows)
 
         def one(block: slice) -> tuple[Any, ...]:
             nonlocal bent
-            there = None if bent else self.likelihood.straight(s[block], ds[block], slice_rows(self.rows, block))
+            there = None if bent else dual.straight(s[block], ds[block], slice_rows(self.rows, block))
             bent = bent or there is None
             return (s[block] if there is None else there,)
 
@@ -171,16 +175,16 @@ class Problem:
 
         The dual along the likelihood's path, with log|B| replaced by its Hadamard bound, costs O(N^2) a trial.
         """
-        xp, w = namespace(self.weight), self.weight
-        only = self.likelihood.start(self.rows, 1.0)
-        if not bool(xp.any(self.likelihood.start(self.rows, 0.25) != only)):
+        xp, w, dual = namespace(self.weight), self.weight, self.dual
+        only = dual.start(self.rows, 1.0)
+        if not bool(xp.any(dual.start(self.rows, 0.25) != only)):
             return only  # this likelihood's start is where alpha is small already
         variance, c = self.predictors.variance, self.predictors.extra_variance
         path: list[Array] = []
         best = np.inf
         for power in range(16):
-            s = self.likelihood.start(self.rows, 4.0**-power)
-            site = self.likelihood.site(s, self.rows)
+            s = dual.start(self.rows, 4.0**-power)
+            site = dual.site(s, self.rows)
             alpha, lam = w[:, None] * site.alpha, w[:, None] * site.lam
             value = xp.sum(alpha * (0.5 * self.predictors.apply(alpha) - self.mt)) + xp.sum(w * site.k)
             value = float(value - 0.5 * xp.sum(xp.log1p(lam * variance) + c * lam))
@@ -196,11 +200,11 @@ class Problem:
         value = self._coordinates_of(start) if hasattr(start, "posterior") else start
         value = to_numpy(value) if hasattr(value, "__array_namespace__") else value
         s = numeric("infer", "start", value)
-        P = len(self.likelihood.layout) if self.likelihood.convex else 2
+        P = len(self.bound.layout) if self.bound.convex else 2
         if s.ndim == 1 and P == 1:
             s = s[:, None]
         if s.shape != (self.n_observations, P):
-            meaning = "one s a potential" if self.likelihood.convex else "mean and log variance of each eta"
+            meaning = "one s a potential" if self.bound.convex else "mean and log variance of each eta"
             wanted = f"({self.n_observations}, {P}): {meaning}, or a Solution"
             raise problem("infer", f"start has shape {s.shape}", wanted)
         s = s[self.active]
@@ -211,15 +215,15 @@ class Problem:
 
     def _coordinates_of(self, start: Any) -> Array:
         """The s of a Solution, in the coordinates of this problem's bound: its marginals if they are not its own."""
-        if start.likelihood.convex and self.likelihood.convex:
+        if start.likelihood.objective.convex and self.bound.convex:
             return start.s
         h, rho = (to_numpy(x) for x in (start.posterior.mean, start.posterior.variance))
         if h.shape != (self.n_observations,):
             return start.s  # refused by its shape
-        if not self.likelihood.convex:
+        if not self.bound.convex:
             return np.stack([h, np.log(np.maximum(rho, 1e-300))], axis=1)
         h, rho, rows = asarray(h[:, None], self.weight), asarray(rho[:, None], self.weight), self.all_rows
-        return self.likelihood.maximiser(h, rho, self.likelihood.start(rows, 1.0), rows)
+        return self.dual.maximiser(h, rho, self.dual.start(rows, 1.0), rows)
 
     @property
     def fixed_alpha(self) -> Array:
@@ -227,17 +231,14 @@ class Problem:
         return 0.0 * self.all_predictors.mt if self._fixed is None else self._fixed
 
     def full_s(self, s: Array) -> Array:
-        """s of the active rows placed among all observations; the likelihood's own start elsewhere."""
+        """s of the active rows placed among all observations; elsewhere the bound's start, or (h, log rho) a priori."""
         if self._fixed is None:
             return s
-        elsewhere = self.likelihood.start(self.all_rows, 1.0) if self.likelihood.convex else self._marginals_aside()
-        return self._scatter(elsewhere, s)
-
-    def _marginals_aside(self) -> Array:
-        """(h, log rho) of every row a priori, for those without curvature."""
-        full = self.all_predictors
-        xp, rho = namespace(full.mt), full.variance + full.extra_variance
-        return xp.concat([full.mt, xp.log(xp.maximum(rho, 1e-300 + xp.zeros_like(rho)))], axis=1)
+        if self.bound.convex:
+            return self._scatter(self.dual.start(self.all_rows, 1.0), s)
+        xp, full = namespace(s), self.all_predictors
+        rho = xp.maximum(full.variance + full.extra_variance, 1e-300 + xp.zeros_like(full.variance))
+        return self._scatter(xp.concat([full.mt, xp.log(rho)], axis=1), s)
 
     def full_alpha(self, alpha: Array) -> Array:
         fixed = self._fixed
@@ -302,8 +303,7 @@ class Point:
     @cached_property
     def g(self) -> Array:
         """s - s*, the gradient of the dual in (weighted) tau (N, P)."""
-        likelihood = self.problem.likelihood
-        return self.s - likelihood.seen_from(self.h, self.rho, self.site.lam_slope, self.problem.rows)
+        return self.s - self.problem.dual.seen_from(self.h, self.rho, self.site.lam_slope, self.problem.rows)
 
     @cached_property
     def gap(self) -> float:
@@ -311,7 +311,7 @@ class Point:
         owner = self.problem
         with np.errstate(over="ignore", invalid="ignore"):
             many = owner.weight.shape[0] >= _MANY
-            each = owner.likelihood.gap_bound(self.g, self.rho, owner.rows) if many else None
+            each = owner.dual.gap_bound(self.g, self.rho, owner.rows) if many else None
             if each is None:
                 each = owner.gaps(self.s, self.h, self.rho)
             xp = namespace(each)
@@ -340,7 +340,7 @@ class Point:
     def rounding(self) -> float:
         """How far rounding may have moved the elbo."""
         owner = self.problem
-        terms = owner.likelihood.cancelling(self.h, owner.rows, dual=True)
+        terms = owner.bound.cancelling(self.h, owner.rows, dual=True)
         return elbo_rounding(self, owner.predictors, owner.weight * terms)
 
     @property
@@ -371,31 +371,29 @@ class Point:
         noise = owner.predictors.mean_rounding(xp.abs(self.alpha) + spacing)
         if noise is None or not bool(xp.all(xp.abs(g) <= _ROUNDED * noise)):
             return h
-        return h + owner.likelihood.signs(owner.rows) * g
+        return h + owner.dual.signs(owner.rows) * g
 
     def primal(self) -> float:
         """P from its own formula, as a check on ``elbo``."""
-        owner = self.problem
-        xp, c = namespace(self.s), owner.predictors.extra_variance
-        f = owner.likelihood.f(self.h, self.rho, owner.rows)
+        owner, xp, c = self.problem, namespace(self.s), self.problem.predictors.extra_variance
+        f = owner.bound.f(self.h, self.rho, owner.rows)
         inner = self.factor.log_det - float(xp.sum(self.lam * (self.rho - c))) + self.quadratic
         return -0.5 * inner - float(xp.sum(owner.weight * f)) + owner.shift
 
     def newton_system(self, accuracy: float = 1e-8, economical: bool = False) -> NewtonSystem:
         """The weighted quantities of Newton's system at this point."""
         owner, site = self.problem, self.site
-        w = owner.weight[:, None]
-        xp = namespace(w)
-        rho = owner.likelihood.spread_out(self.rho)
+        w, xp = owner.weight[:, None], namespace(owner.weight)
+        rho = owner.dual.spread_out(self.rho)
         safe = xp.where(w > 0.0, w, xp.ones_like(w))
         return NewtonSystem(
             g=self.g,
-            signs=owner.likelihood.signs(owner.rows),
+            signs=owner.dual.signs(owner.rows),
             slope=site.lam_slope,
             extra=-0.5 * site.lam_curvature * rho / safe,
             spread=w * site.spread,
             slack=None if site.slack is None else owner.weight * site.slack,
-            layout=owner.likelihood.layout,
+            layout=owner.dual.layout,
             accuracy=accuracy,
             economical=economical,
         )

@@ -20,7 +20,6 @@ from ..checks import count, numeric, problem, scalar, table, unmasked
 from ..hyperparameters import Evidence, Family, Learned, learn
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
-from .responses import parameter_names, reported
 
 
 class LatentGaussianEstimator(BaseEstimator):
@@ -104,8 +103,8 @@ class LatentGaussianEstimator(BaseEstimator):
 
     def _keep(self, found: Learned, family: Family) -> None:
         self.solution_, self._fitted, self.theta_ = found.solution, found.likelihood, found.theta
-        self.likelihood_, self._shift = reported(found.likelihood)
-        own = parameter_names(found.likelihood) if found.theta.size > len(family.names) else []
+        self.likelihood_, self._shift = found.likelihood.reported()
+        own = found.likelihood.theta_names if found.theta.size > len(family.names) else []
         self.theta_names_ = [*family.names, *own]
         self.elbo_, self.gap_ = found.solution.elbo, found.solution.gap
         self.n_iter_, self.converged_ = max(1, found.n_newton), found.converged

@@ -13,9 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import first_value, problem, vector
 from ..likelihoods import Poisson
 from .base import LatentGaussianEstimator, levels_of
-from .predictive import draws
-from .predictive import quantiles as quantiles_of
-from .responses import announce_missing
+from .observations import announce_missing
 
 
 class Counts(RegressorMixin, LatentGaussianEstimator):
@@ -62,7 +60,7 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         q = levels_of(type(self).__name__, quantiles)
         h, rho = self._predictors(X)
         E = self._exposed(h, exposure)
-        return quantiles_of(Poisson(E), h, rho, q)
+        return np.asarray(Poisson(E).predictive_quantile(q, h, rho))
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None) -> np.ndarray:
         """Counts drawn from the posterior predictive distribution of each row: (M, n_samples)."""
@@ -70,7 +68,7 @@ class Counts(RegressorMixin, LatentGaussianEstimator):
         h, rho = self._predictors(X)
         E = self._exposed(h, exposure)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        return draws(Poisson(E), h, rho, int(n_samples), rng)
+        return Poisson(E).predictive_draws(h, rho, int(n_samples), rng)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None) -> float:
         """The mean log predictive density of the counts (larger is better); without exposure, each at exposure 1."""

@@ -12,7 +12,6 @@ from ..checks import optional, problem
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
 from ..terms import SumOfTerms
-from .responses import ratio, readable
 
 
 class EffectTables:
@@ -40,7 +39,7 @@ class EffectTables:
         labels, design, codes = where
         n = None if codes is None else self._counts[name][codes]
         moments = self.solution_.posterior.predict(design=design)
-        return table((name, labels), moments, ratio(self.likelihood_), level, n)
+        return table((name, labels), moments, self.likelihood_.ratio, level, n)
 
     @property
     def effects_(self) -> dict[Any, Any]:
@@ -93,7 +92,7 @@ class EffectTables:
         """The intercept (where every covariate is 0) and the coefficients (per unit) as a pandas frame."""
         names = (["intercept"] if self._sum.intercept else []) + self.coef_names_
         mean, covariance = self._tail()
-        return table((None, names), (mean, np.diag(covariance)), ratio(self.likelihood_), 0.95)
+        return table((None, names), (mean, np.diag(covariance)), self.likelihood_.ratio, 0.95)
 
     @property
     def hyperparameters_(self) -> Any:
@@ -101,7 +100,7 @@ class EffectTables:
         check_is_fitted(self)
         pd = optional("hyperparameters_", "pandas")
         rows = [(term.name, *row) for term, theta in self._sum.thetas(self.theta_) for row in term.readable(theta)]
-        rows += readable(self.likelihood_)
+        rows += self.likelihood_.readable()
         return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
 
 

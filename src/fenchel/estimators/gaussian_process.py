@@ -21,7 +21,6 @@ from .classification import Classification
 from .counts import Counts
 from .large import announce
 from .lengths import best_kernel, default_kernels, few_rows
-from .responses import some_rows
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _ROUGH = 1e-3  # relative gap of the fits that choose where the default kernel starts
@@ -70,7 +69,7 @@ class GaussianProcess:
         own = [getattr(likelihood, key) for key in likelihood.row_parameters]
         columns = [value for value in own if np.ndim(value) == 1]
         rows, w = few_rows(np.column_stack([self.X_train_, y, *columns]), weights)
-        X, few = self.X_train_[rows], some_rows(likelihood, rows)
+        X, few = self.X_train_[rows], likelihood.take(rows)
 
         def evidence(kernel: Any) -> float:
             family = self._family(kernel, X)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..checks import first, holds, problem
 from ..terms.tables import present
-from .responses import LABELS, NAMES, ORDERED, kind
+from .observations import known
 
 
 def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | None]:
@@ -17,15 +17,15 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
     Categories that no row has are left out, unless there are two in all. Categories that are numbers in rising order
     are these numbers.
     """
-    name = NAMES.get(likelihood) if isinstance(likelihood, str) else kind(likelihood)
-    held = holds(y) if name in LABELS and np.ndim(y) == 1 else None
-    if held not in ("text", "categories"):
+    own = known(likelihood)
+    held = holds(y) if own is not None and own.support == "levels" and np.ndim(y) == 1 else None
+    if own is None or held not in ("text", "categories"):
         return y, None
     if not isinstance(likelihood, str):
         advice = "Use y.cat.codes of an ordered categorical, or (y == word) of two words."
         raise problem(where, f"y holds {held} and likelihood = {likelihood!r}", "levels 0, 1, ...", advice)
     ranked = getattr(y.dtype, "ordered", None) if held == "categories" else None  # None: not pandas', so words
-    if name in ORDERED and not ranked:
+    if own.ordered and not ranked:
         advice = 'Give them one: y = pd.Categorical(y, categories=["low", "middle", "high"], ordered=True).'
         got = f'y holds {held} without an order, and likelihood="{likelihood}"'
         raise problem(where, got, "an ordered categorical, or numbers", advice)

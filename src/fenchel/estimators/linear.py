@@ -26,7 +26,6 @@ from ..solvers.thinned import SHARE, is_enough, sample
 from .base import validate_data, weights_of
 from .classification import Classification
 from .counts import Counts
-from .responses import overall_level
 from .standardize import centres_and_units
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
@@ -379,7 +378,7 @@ class BayesianPoissonRegression(LinearModel, Counts):
         y = np.asarray(y, dtype=np.float64)
         self._poisson = self._counts(y, exposure)
         weights = weights_of(sample_weight, X)
-        self.mean_ = overall_level(self._poisson, y, weights) if self.fit_intercept else 0.0
+        self.mean_ = self._poisson.level(y, weights) if self.fit_intercept else 0.0
         self._begin(X, weights)
         self._begin_learning(y, weights)
         self._learn(y, weights, self.learn_variance)

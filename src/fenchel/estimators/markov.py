@@ -19,14 +19,12 @@ from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from ..terms import Covariate, DataTable, Kind, SumOfTerms, Term
 from ..terms.tables import keyed, plain
+from .any_likelihood import Regression
 from .base import weights_of
 from .effect_tables import EffectTables
 from .effects import read_effects
 from .labels import read_labels
-from .responses import DURATIONS, NAMES, ORDERED, RATIOS, Response, at_rows, kind, read_response
-from .targets import Regression
-
-POSITIVE = (*RATIOS["relative_risk"], *DURATIONS, "Gamma")  # likelihoods of targets that are never negative
+from .observations import Observations, at_rows, known, read_observations
 
 
 class GMRFRegressor(EffectTables, Regression):
@@ -189,8 +187,8 @@ class GMRFRegressor(EffectTables, Regression):
         y, words = read_labels(name, self.likelihood, y)
         y = target_of(name, len(table), y)
         weights = weights_of(sample_weight, table)
-        response = self._read_response(table, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, ordered = self._responds(response, words), kind(response.likelihood) in ORDERED
+        response = self._read_observations(table, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
+        y, ordered = self._responds(response, words), response.likelihood.ordered
         intercept = bool(self.intercept) and not ordered
         seen = weight_seen(response.likelihood, y, weights)
         if not seen.any():
@@ -220,7 +218,7 @@ class GMRFRegressor(EffectTables, Regression):
         return self
 
     def _model(self) -> tuple[Likelihood, Family]:
-        return self._response.likelihood, self._sum.family()
+        return self._observations.likelihood, self._sum.family()
 
     # -- reading X ---------------------------------------------------------------------------------
     def _table(self, X: Any, reset: bool) -> DataTable:
@@ -261,7 +259,7 @@ class GMRFRegressor(EffectTables, Regression):
             raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({len(table)},)")
         return np.broadcast_to(out, (len(table),))
 
-    def _read_response(self, table: DataTable, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Response:
+    def _read_observations(self, table: DataTable, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Observations:
         """The likelihood of the training rows."""
         name, likelihood = type(self).__name__, self.likelihood
         rows = {what: self._given(table, what, value) for what, value in rows.items()}
@@ -282,7 +280,7 @@ class GMRFRegressor(EffectTables, Regression):
                 raise problem(name, got, 'noise_variance with "gaussian" alone', advice)
             likelihood = Gaussian(float(self.noise_variance))
         bound = self.bound if isinstance(likelihood, str) else "best"
-        return read_response(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
+        return read_observations(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
 
     # -- prediction --------------------------------------------------------------------------------
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -317,8 +315,8 @@ class GMRFRegressor(EffectTables, Regression):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string = tags.input_tags.categorical = True
-        name = NAMES.get(self.likelihood) if isinstance(self.likelihood, str) else kind(self.likelihood)
-        tags.target_tags.positive_only = name in POSITIVE
+        own = known(self.likelihood)
+        tags.target_tags.positive_only = own is not None and own.support in ("count", "positive")
         return tags
 
 

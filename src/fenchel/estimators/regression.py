@@ -16,12 +16,12 @@ import numpy as np
 
 from ..checks import choice, numeric
 from ..likelihoods.base import Likelihood
+from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
 from .labels import read_labels
 from .linear import LinearModel
-from .responses import ORDERED, kind, read_response, some_rows
-from .targets import Regression
+from .observations import read_observations
 
 
 class _Generic(Regression):
@@ -37,7 +37,7 @@ class _Generic(Regression):
         name = type(self).__name__
         y, self._shift = numeric(name, "y", y), 0.0
         learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
-        found = read_response(name, self.likelihood, self.bound, y, rows, weights, self._is_centred(), learned)
+        found = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._is_centred(), learned)
         return self._responds(found, words)
 
     def _is_centred(self) -> bool:
@@ -155,13 +155,13 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         return isinstance(self.mean, str)
 
     def _scale(self) -> float:
-        return self._response.scale
+        return self._observations.scale
 
     def _has_intercept(self) -> bool:
-        return bool(self.fit_intercept) and kind(self._response.likelihood) not in ORDERED
+        return bool(self.fit_intercept) and not self._observations.likelihood.ordered
 
     def _likelihood(self) -> Likelihood:
-        return self._response.likelihood
+        return self._observations.likelihood
 
     def fit(
         self,
@@ -197,7 +197,7 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
         y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
         if isinstance(self.mean, str):
             choice(type(self).__name__, "mean", self.mean, ("link",), "Or a number.")
-        self.mean_ = self._response.level if isinstance(self.mean, str) else float(self.mean)
+        self.mean_ = self._observations.level if isinstance(self.mean, str) else float(self.mean)
         self._begin(X, y, weights)
         learned, own = self.optimizer is not None, self.learn_likelihood
         self._learn(y, weights, learned, self.n_restarts_optimizer, self.random_state, own)
@@ -307,11 +307,11 @@ class BayesianLinearRegression(LinearModel, _Generic):
         return self.scale_
 
     def _has_intercept(self) -> bool:
-        return bool(self.fit_intercept) and kind(self._response.likelihood) not in ORDERED
+        return bool(self.fit_intercept) and not self._observations.likelihood.ordered
 
     def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
-        made = self._response.likelihood.with_theta(self._own)
-        return some_rows(made, rows)
+        made = self._observations.likelihood.with_theta(self._own)
+        return made.take(rows)
 
     def _learns_likelihood(self) -> bool:
         return self.learn_likelihood and self._own.size > 0
@@ -340,8 +340,8 @@ class BayesianLinearRegression(LinearModel, _Generic):
         X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
         weights = weights_of(sample_weight, X)
         y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        self.scale_, self._own = self._response.scale, self._response.likelihood.theta
-        self.mean_ = self._response.level if self._has_intercept() else 0.0
+        self.scale_, self._own = self._observations.scale, self._observations.likelihood.theta
+        self.mean_ = self._observations.level if self._has_intercept() else 0.0
         self._begin(X, weights)
         own = self._learns_likelihood()
         if not self.learn_variance and own:

@@ -21,9 +21,9 @@ from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
 from ..likelihoods.base import Likelihood
+from ..likelihoods.stochastic_volatility import return_quantile
 from .base import LatentGaussianEstimator, levels_of
 from .filtering import FilteredPath, Message, VolatilityPath, window_filter
-from .predictive import return_quantile
 from .times import increasing, steps_of, times_of
 
 _WIDEST = 6.0  # log variance: an sd of 20 for the log-variance is beyond any series

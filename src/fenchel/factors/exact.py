@@ -51,7 +51,7 @@ def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol:
     own = factor.own
     mean = -(own.scatter(point.alpha) @ own.W)
     h = mean @ own.W.T + own.prior.offset
-    f = task.weight * task.likelihood.f(point.h, point.rho, task.rows)
+    f = task.weight * task.bound.f(point.h, point.rho, task.rows)
 
     def by_row(x: np.ndarray) -> np.ndarray:
         cells = np.zeros(own.R * own.n_cells)
@@ -61,7 +61,7 @@ def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol:
     with np.errstate(invalid="ignore"):
         loss = by_row(np.where(task.weight > 0.0, f, 0.0))
     kl = 0.5 * (factor.log_dets - by_row(np.sum(point.lam * factor.variance, axis=1)) + np.sum(mean**2, axis=1))
-    if task.likelihood.convex:  # a table of counts and real numbers: their bounds are exact
+    if task.bound.convex:  # a table of counts and real numbers: their bounds are exact
         each = task.weight * task.gaps(point.s, point.h, point.rho)
         gap = by_row(np.where(task.weight > 0.0, each, 0.0))
     else:

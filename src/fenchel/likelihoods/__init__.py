@@ -1,9 +1,11 @@
-"""East wing: likelihoods as sites. ``base`` is the contract; one likelihood a file."""
+"""Likelihoods, one a file; ``base`` is the contract. ``named`` finds one by the word an estimator has for it."""
 
+from ..checks import choice
 from .base import Likelihood
 from .bernoulli import BernoulliLogit
 from .beta import Beta
 from .binomial import Binomial
+from .bounds import Bound, ConvexBound, DirectBound
 from .gamma import Gamma
 from .gaussian import Gaussian
 from .laplace_noise import LaplaceNoise
@@ -13,6 +15,7 @@ from .multinomial import MultinomialLogit
 from .negative_binomial import NegativeBinomial
 from .ordinal import Ordinal
 from .ordinal_probit import OrdinalProbit
+from .parameters import Parameter
 from .poisson import Poisson
 from .probit import BernoulliProbit
 from .scalar import ExponentialLikelihood
@@ -28,6 +31,9 @@ __all__ = [
     "BernoulliProbit",
     "Beta",
     "Binomial",
+    "Bound",
+    "ConvexBound",
+    "DirectBound",
     "Domain",
     "Exponential",
     "ExponentialLikelihood",
@@ -43,10 +49,33 @@ __all__ = [
     "NoiseLikelihood",
     "Ordinal",
     "OrdinalProbit",
+    "Parameter",
     "Poisson",
     "Site",
     "StochasticVolatility",
     "StudentT",
     "Weibull",
     "ZeroInflatedPoisson",
+    "named",
 ]
+
+_SUPPORTS = ("real", "count", "positive", "unit", "levels")
+_LISTED = [cls for cls in map(globals().get, __all__) if isinstance(cls, type) and issubclass(cls, Likelihood)]
+WORDS: dict[str, type[Likelihood]] = {  # by what their y is, the simplest first
+    cls.word: cls
+    for cls in sorted(_LISTED, key=lambda cls: (_SUPPORTS.index(cls.support), len(cls.parameters)))
+    if cls.word is not None
+}
+
+
+def named(word: str) -> type[Likelihood]:
+    """The likelihood that goes by a word, such as "poisson".
+
+    Examples
+    --------
+    >>> from fenchel.likelihoods import named
+    >>> named("negative-binomial").__name__
+    'NegativeBinomial'
+    """
+    choice("named", "word", word, tuple(WORDS))
+    return WORDS[word]

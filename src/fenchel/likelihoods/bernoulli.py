@@ -13,94 +13,54 @@ tau (1 - tau) is concave, its dual is one convex problem; nothing alternates.
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import logit
 
-from ..checks import choice, labels
+from ..checks import labels
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
 from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
-from .base import Likelihood, Rows, flat, is_short
-from .potentials import Softplus, tilted_logit_maximiser
-from .sites import Domain, Loss, Site
+from .base import Likelihood, Rows, flat
+from .bounds import Bound, Bounds, DirectBound, ExactExpectation
+from .sites import Loss
+from .softplus_bounds import BohningLogit, LogSumLogit, Softpluses, TiltedLogit
 
 
-class LogitLikelihood(Likelihood):
-    """A fraction y of successes under a logistic: what Bernoulli and Binomial share."""
-
-    bounds: tuple[str, ...] = ("log-sum", "tilted", "bohning", "jaakkola", "exact")
-    domain = Domain(lower=0.0, upper=1.0)
-
-    def __init__(self, bound: str = "log-sum") -> None:
-        choice(self.name, "bound", bound, self.bounds)
-        self.bound = bound
-
-    def relaxed(self) -> LogitLikelihood:
-        if self.convex:
-            return self
-        near = copy.copy(self)
-        near.bound = "tilted"
-        return near
-
-    def signs(self, rows: Rows) -> Array:
-        return 1.0 + 0.0 * rows["weight"][:, None]
-
-    def site(self, s: Array, rows: Rows) -> Site:
-        xp, y = namespace(s), rows["y"][:, None]
-        tau, rest, k, spread = Softplus.evaluate(s)
-        alpha = tau * (1.0 - y) - rest * y  # tau - y, exact in both tails
-        if self.bound == "tilted":
-            lam, slope, bend = spread, rest - tau, -2.0 * xp.ones_like(s)
-        elif self.bound == "bohning":
-            lam, slope, bend = 0.25 * xp.ones_like(s), xp.zeros_like(s), xp.zeros_like(s)
-        elif not self.convex:
-            raise self._without_dual()
-        else:
-            lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
-        return Site(tau, alpha, lam, slope, bend, k[:, 0], spread)
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        return Softplus.coordinate(tau)
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        return Softplus.divergence(s_hat, s)[:, 0]
-
-    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        if self.bound == "bohning":
-            return h + 0.0 * rho
-        return tilted_logit_maximiser(h, rho, s) if self.bound == "tilted" else h + rho / 2
+class JaakkolaLogit(DirectBound):
+    """f = (1/2 - y) h + g(xi^2), g(xi^2) = log(2 cosh(xi/2)) and xi^2 = h^2 + rho."""
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        return self._jaakkola(h[:, 0], rho[:, 0], rows) if self.bound == "jaakkola" else super().loss(h, rho, rows)
-
-    def _jaakkola(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        """f = (1/2 - y) h + g(xi^2), g(xi^2) = log(2 cosh(xi/2)) and xi^2 = h^2 + rho."""
+        h, rho = h[:, 0], rho[:, 0]
         xp, lean = namespace(h), 0.5 - rows["y"]
         square = h * h + rho
         xi = xp.sqrt(square)
         g = xi / 2 + xp.log1p(xp.exp(-xi))
         slope, bend = log_cosh_slopes(square)
         lam = 2.0 * slope
-        value = lean * h + g + self.constant(rows)
+        value = lean * h + g + self.likelihood.constant(rows)
         return Loss(value, lean + h * lam, lam, lam + 4.0 * h * h * bend, 2.0 * h * bend, bend)
 
-    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
-        return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
 
-    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
-        s_hat = self.maximiser(h, rho, s, rows)
-        gap = self.divergence(s_hat, s, rows)
-        return gap + (sigmoid(s_hat) - sigmoid(s))[:, 0] ** 2 * rho[:, 0] / 2 if self.bound == "tilted" else gap
+class LogitLikelihood(Likelihood):
+    """A fraction y of successes under a logistic: what Bernoulli and Binomial share."""
 
-    def gap_bound(self, g: Array, rho: Array, rows: Rows) -> Array | None:
-        # k'' = 1 / (tau (1 - tau)) >= 4, and -lam''/2 = 1 for the tilted curve
-        return g[:, 0] ** 2 / (8.0 + 2.0 * rho[:, 0] if self.bound == "tilted" else 8.0)
+    bounds: ClassVar[Bounds] = {
+        "log-sum": LogSumLogit,
+        "tilted": TiltedLogit,
+        "bohning": BohningLogit,
+        "jaakkola": JaakkolaLogit,
+        "exact": ExactExpectation,
+    }
+    ratio: str | None = "odds_ratio"
+    n_softpluses, softplus_scale = 1, 1.0
 
-    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
-        xp = namespace(s)
-        return s + xp.log1p(sigmoid(-s) * ds) - xp.log1p(-sigmoid(s) * ds) if is_short(ds) else None
+    def __init__(self, bound: str | type[Bound] = "log-sum") -> None:
+        self._choose(bound)
+
+    def softpluses(self, rows: Rows) -> Softpluses:
+        return Softpluses(rows["y"])
 
     def start(self, rows: Rows, shrink: float) -> Array:
         xp, y = namespace(rows["y"]), rows["y"][:, None]
@@ -148,6 +108,12 @@ class BernoulliLogit(LogitLikelihood):
     array([0.5])
     """
 
+    word, support = "bernoulli", "levels"
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """Half a row is added to each class."""
+        return float(logit((float(w @ y) + 0.5) / (float(w.sum()) + 1.0)))
+
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         labels(self.name, "y", y, 2)
         return {"y": np.where(np.isnan(y), 0.0, y)}
@@ -169,4 +135,4 @@ class BernoulliLogit(LogitLikelihood):
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[BernoulliLogit, np.ndarray]:
-        return cls(str(rng.choice(cls.bounds))), rng.integers(0, 2, n).astype(float)
+        return cls(str(rng.choice(list(cls.bounds)))), rng.integers(0, 2, n).astype(float)

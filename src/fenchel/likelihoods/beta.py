@@ -18,19 +18,23 @@ E[psi~ - psi], which only observations far from their prediction pay. Prediction
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import betainc, logit
 
-from ..checks import choice, first_value, number, numeric, positive, problem
+from ..checks import first_value, number, numeric, positive, problem
 from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.grouped import Integrand, expect_between, in_groups
 from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
 from ..linalg.quadrature import expect
 from .base import Likelihood, Rows, flat, slice_rows
+from .bounds import Bound, Bounds, DirectBound
 from .gaussian import Gaussian
+from .parameters import Parameter
 from .sites import Loss
+from .summaries import mean
 
 _LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
 
@@ -78,6 +82,41 @@ def inflections(L: np.ndarray, phi: float) -> np.ndarray:
     return np.where(rising[0] < L, at, -np.inf)
 
 
+class Tangent(DirectBound):
+    """f = E[psi~], psi~ continued by its tangents beyond the inflections."""
+
+    log_concave = True  # the density is not
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        xp, likelihood = namespace(h), self.likelihood
+
+        def integrand(eta: Array, index: Any) -> Array:
+            own = slice_rows(rows, index)
+            at, beyond = likelihood._within(eta, own)
+            psi, first, second = likelihood.derivatives(at, own)
+            second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
+            v = rho[index, :]
+            v = xp.where(v > 0.0, v, xp.ones_like(v))
+            t = (eta - h[index, :]) / xp.sqrt(v)
+            return xp.stack([psi + first * beyond, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
+
+        out = likelihood._expect(integrand, h[:, 0], rho[:, 0], rows)
+        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        """The inflections move with phi too, but psi'' = 0 there: the tangent of the slope is the slope's tangent."""
+        likelihood = self.likelihood
+
+        def integrand(eta: Array, index: Any) -> Array:
+            own = slice_rows(rows, index)
+            at, beyond = likelihood._within(eta, own)
+            value, slope = likelihood._theta_slope(at, own)
+            return value + slope * beyond
+
+        each = likelihood._expect(integrand, h[:, 0], rho[:, 0], rows)
+        return np.atleast_1d(-to_numpy(namespace(h).sum(rows["weight"] * each)))
+
+
 class Beta(Likelihood):
     """Proportions in (0, 1) with mean ``1 / (1 + exp(-eta))`` and variance ``mean (1 - mean) / (1 + precision)``.
 
@@ -98,21 +137,19 @@ class Beta(Likelihood):
     """
 
     bound = "tangent"
-    bounds = ("tangent",)
-    log_concave = True  # what is fitted is; the density is not
+    bounds: ClassVar[Bounds] = {"tangent": Tangent}
+    word, support, ratio = "beta", "unit", "odds_ratio"
+    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e8)),)  # log Gamma keeps its sixth digit
+    log_concave = False  # what is fitted is
 
-    def __init__(self, precision: float = 10.0, bound: str = "tangent") -> None:
-        choice(self.name, "bound", bound, self.bounds)
+    def __init__(self, precision: float = 10.0, bound: str | type[Bound] = "tangent") -> None:
+        self._choose(bound)
         phi = numeric(self.name, "precision", precision)
         if phi.ndim != 0:
             raise problem(self.name, f"precision has shape {phi.shape}", "one number for all rows")
-        self.precision, self.bound = float(positive(self.name, "precision", phi)), bound
+        self.precision = float(positive(self.name, "precision", phi))
 
-    @property
-    def convex(self) -> bool:
-        return False
-
-    def relaxed(self) -> Gaussian:
+    def neighbour(self) -> Gaussian:
         """Least squares on the logits, with about the same variances: it reads ``y`` and ``variance``."""
         return Gaussian()
 
@@ -174,22 +211,6 @@ class Beta(Likelihood):
         return value, phi * mu * rest * (d1 + phi * mu * t1 - d2 - phi * rest * t2 - rows["y"][:, None])
 
     # -- the tangents ------------------------------------------------------------------------------
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        xp = namespace(h)
-
-        def integrand(eta: Array, index: Any) -> Array:
-            own = slice_rows(rows, index)
-            at, beyond = self._within(eta, own)
-            psi, first, second = self.derivatives(at, own)
-            second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
-            v = rho[index, :]
-            v = xp.where(v > 0.0, v, xp.ones_like(v))
-            t = (eta - h[index, :]) / xp.sqrt(v)
-            return xp.stack([psi + first * beyond, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
-
-        out = self._expect(integrand, h[:, 0], rho[:, 0], rows)
-        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
-
     @staticmethod
     def _within(eta: Array, rows: Rows) -> tuple[Array, Array]:
         """eta moved between the inflections, and how far it was moved."""
@@ -218,31 +239,6 @@ class Beta(Likelihood):
         xp, L = namespace(rows["y"]), rows["y"]
         return [L, *(xp.where(xp.isinf(rows[side]), L, rows[side]) for side in ("left", "right"))]
 
-    # -- its own parameter -------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """log precision."""
-        return np.array([np.log(self.precision)])
-
-    def with_theta(self, theta: np.ndarray) -> Beta:
-        return Beta(float(np.exp(theta[0])), self.bound)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Up to where log Gamma(phi) has no digit left behind the sixth."""
-        return np.log([[1e-3, 1e8]])
-
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        """The inflections move with phi too, but psi'' = 0 there: the tangent of the slope is the slope's tangent."""
-
-        def integrand(eta: Array, index: Any) -> Array:
-            own = slice_rows(rows, index)
-            at, beyond = self._within(eta, own)
-            value, slope = self._theta_slope(at, own)
-            return value + slope * beyond
-
-        each = self._expect(integrand, h[:, 0], rho[:, 0], rows)
-        return np.atleast_1d(-to_numpy(namespace(h).sum(rows["weight"] * each)))
-
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
         return logistic_moments(flat(h), flat(rho))[TAU, :]
@@ -253,6 +249,21 @@ class Beta(Likelihood):
         spread = m[TAU, :] * m[REST, :] - m[FIRST, :]
         spread = namespace(m).where(spread > 0.0, spread, 0.0 * spread)
         return m[FIRST, :] / (1.0 + self.precision) + spread
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return float(logit(mean(y, w)))
+
+    def _shapes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.precision * sigmoid(eta) + 1e-300, self.precision * sigmoid(-eta) + 1e-300
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(betainc(*self._shapes(eta), x))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.beta(*self._shapes(eta))
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return logit(x), min(1.0, 2.0 * self.precision**-0.5)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Beta, np.ndarray]:

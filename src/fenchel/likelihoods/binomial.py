@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import betainc, expit, logit
 
 from ..checks import counts, finite, first_value, number, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, special
 from ..linalg.functions import softplus
 from .base import Rows
 from .bernoulli import LogitLikelihood
+from .bounds import Bound
+from .summaries import per_row
 
 
 class Binomial(LogitLikelihood):
@@ -35,9 +38,10 @@ class Binomial(LogitLikelihood):
     array([5.])
     """
 
+    word, support = "binomial", "count"
     row_parameters = ("trials",)
 
-    def __init__(self, trials: Any, bound: str = "log-sum") -> None:
+    def __init__(self, trials: Any, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(bound)
         self.trials = trials
 
@@ -83,10 +87,29 @@ class Binomial(LogitLikelihood):
         n, spread = self._trials_like(success), success * failure - both
         return n * both + n**2 * namespace(spread).where(spread > 0.0, spread, 0.0 * spread)
 
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        trials = float((w * np.nan_to_num(per_row(self.trials, y.shape[0]))).sum())
+        return float(logit((float(w @ y) + 0.5) / (trials + 1.0)))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        # P(y <= k) = I_{1-p}(n - k, k + 1); at k = n it is 1, and the beta function ends
+        left = per_row(self.trials, eta.shape[0])[:, None] - x
+        return np.where(left <= 0.0, 1.0, betainc(np.maximum(left, 0.5), x + 1.0, expit(-eta)))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        trials = per_row(self.trials, eta.shape[0]).astype(np.int64)
+        return rng.binomial(trials[:, None], expit(eta)).astype(np.float64)
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        n = per_row(self.trials, x.shape[0])
+        inside = np.clip(x + 0.5, 0.5, np.maximum(n - 0.5, 0.5))
+        width = np.minimum(1.0, np.maximum(np.minimum(x, n - x), 1.0) ** -0.5)
+        return np.log(inside) - np.log(np.maximum(n - inside, 0.5)), width
+
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Binomial, np.ndarray]:
         trials = rng.integers(1, 12, n)
-        return cls(trials, str(rng.choice(cls.bounds))), rng.binomial(trials, 0.4).astype(float)
+        return cls(trials, str(rng.choice(list(cls.bounds)))), rng.binomial(trials, 0.4).astype(float)
 
     def __repr__(self) -> str:
         return f"Binomial(trials=..., bound={self.bound!r})"

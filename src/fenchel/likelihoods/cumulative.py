@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from ..checks import choice, finite, labels, numeric, problem
+from ..checks import finite, labels, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Likelihood, Rows
+from .bounds import Bound
+from .parameters import STEPS, Parameter
 
 
 def by_steps(cut: np.ndarray, cutpoints: np.ndarray) -> np.ndarray:
     """Slopes in ``theta`` from those in the cutpoints, the two open ends included (K + 1,)."""
-    tail = np.cumsum(cut[1:-1][::-1])[::-1]  # a cutpoint moves with every step before it
-    return np.asarray(tail * np.concatenate([[1.0], np.diff(cutpoints)]))
+    return STEPS.pull(cutpoints, cut[1:-1])  # a cutpoint moves with every step before it
+
+
+def _frequencies(cls: type[Cumulative], y: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The link of the cumulative frequencies; no level is without weight."""
+    share = np.bincount(y.astype(int), weights=w) + 0.5
+    return cls.link(np.cumsum(share)[:-1] / share.sum())
+
+
+def _reach(own: Cumulative, y: np.ndarray) -> np.ndarray:
+    """Cutpoints grow with the latent function, whose standard deviation may reach a hundred."""
+    return np.array([[-1e3, 1e3], *(np.log([1e-8, 1e3]) for _ in own.cutpoints[1:])])
 
 
 class Cumulative(Likelihood):
     """Level k lies between cutpoints k-1 and k; the first has no lower end, the last no upper one."""
 
-    def __init__(self, cutpoints: Any, bound: str) -> None:
-        choice(self.name, "bound", bound, self.bounds)
+    support, ordered = "levels", True
+    parameters = (Parameter("cutpoint", "cutpoints", STEPS, bounds=_reach, start=_frequencies),)
+
+    def __init__(self, cutpoints: Any, bound: str | type[Bound]) -> None:
+        self._choose(bound)
         b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
         if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
             raise problem(
@@ -31,11 +46,7 @@ class Cumulative(Likelihood):
                 "K-1 increasing numbers for K levels",
                 "Sort them, and merge levels that share a cutpoint.",
             )
-        self.cutpoints, self.bound = b, bound
-
-    @property
-    def n_levels(self) -> int:
-        return int(self.cutpoints.size) + 1
+        self.cutpoints, self.n_levels = b, int(b.size) + 1
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         labels(self.name, "y", y, self.n_levels)
@@ -43,21 +54,21 @@ class Cumulative(Likelihood):
         edges = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         return {"level": level.astype(np.float64), "lo": edges[level], "hi": edges[level + 1]}
 
+    def landmarks(self, rows: Rows) -> list[Array]:
+        xp, lo, hi = namespace(rows["lo"]), rows["lo"], rows["hi"]
+        return [xp.where(xp.isinf(lo), hi, lo), xp.where(xp.isinf(hi), lo, hi)]
+
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -self.derivatives(eta, rows)[0]
 
-    @property
-    def theta(self) -> np.ndarray:
-        """First cutpoint, then the logs of the distances between neighbours."""
-        return np.concatenate([self.cutpoints[:1], np.log(np.diff(self.cutpoints))])
+    @staticmethod
+    @abstractmethod
+    def link(share: np.ndarray) -> np.ndarray:
+        """Where the latent scale has this much below it."""
 
-    def with_theta(self, theta: np.ndarray) -> Self:
-        steps = np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))])
-        return type(self)(np.cumsum(steps), self.bound)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Cutpoints grow with the latent function, whose standard deviation may reach a hundred."""
-        return np.array([[-1e3, 1e3], *(np.log([1e-8, 1e3]) for _ in self.cutpoints[1:])])
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """The cutpoints carry it."""
+        return 0.0
 
     @abstractmethod
     def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:

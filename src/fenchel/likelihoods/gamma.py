@@ -12,12 +12,16 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import gammainc
 
 from ..checks import first_value, positive, problem, vector
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from .base import Rows, flat
+from .by_density import LARGEST
+from .parameters import Parameter
 from .ranges import log_noise_variance
 from .scalar import ExponentialLikelihood
+from .summaries import mean
 
 
 class Gamma(ExponentialLikelihood):
@@ -37,6 +41,15 @@ class Gamma(ExponentialLikelihood):
     """
 
     sign = -1.0
+    word, support, ratio = "gamma", "positive", "mean_ratio"
+    # 1/k is near the noise variance of log y
+    parameters = (
+        Parameter(
+            "shape",
+            "shape",
+            bounds=lambda own, y: (math.log(1e-4), -log_noise_variance(np.log(y), 1.0 / own.shape)[0]),
+        ),
+    )
 
     def __init__(self, shape: float = 1.0) -> None:
         self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
@@ -62,28 +75,8 @@ class Gamma(ExponentialLikelihood):
         k = self.shape
         return math.lgamma(k) - k * math.log(k) - (k - 1.0) * namespace(rows["y"]).log(rows["y"])
 
-    def start(self, rows: Rows, shrink: float) -> Array:
-        return -namespace(rows["y"]).log(rows["y"])[:, None]  # tau = k, so that alpha = 0
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        bend = self.rate(rows)[:, None] * namespace(eta).exp(-eta)
-        return -self.shape * eta - bend - self.constant(rows)[:, None]
-
     def landmarks(self, rows: Rows) -> list[Array]:
         return [namespace(rows["y"]).log(rows["y"])]
-
-    @property
-    def theta(self) -> np.ndarray:
-        """log k."""
-        return np.log([self.shape])
-
-    def with_theta(self, theta: np.ndarray) -> Gamma:
-        return Gamma(float(np.exp(theta[0])))
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """1/k is near the noise variance of log y."""
-        lower, _ = log_noise_variance(np.log(y), 1.0 / self.shape)
-        return np.array([[np.log(1e-4), -lower]])
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp, y, k = namespace(h), rows["y"], self.shape
@@ -104,6 +97,18 @@ class Gamma(ExponentialLikelihood):
         xp = namespace(rho)
         with np.errstate(over="ignore"):
             return mean**2 * (xp.exp(rho) / self.shape + xp.expm1(rho))
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return math.log(mean(y, w))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(gammainc(self.shape, self.shape * x * np.exp(np.minimum(-eta, LARGEST))))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.exp(eta) * rng.gamma(self.shape, 1.0 / self.shape, eta.shape)
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return np.log(x), min(1.0, self.shape**-0.5)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Gamma, np.ndarray]:

@@ -8,43 +8,23 @@ With phi around y nothing of the size of y^2 is ever added and taken away: years
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import numeric, positive, vector
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
 from .base import Likelihood, Rows, flat
+from .bounds import Bounds, ConvexBound
+from .parameters import Parameter
 from .potentials import Quadratic
 from .ranges import log_noise_variance
-from .sites import Domain, Loss, Site
+from .sites import Loss, Site
+from .summaries import mean, observed, per_row, spread
 
 
-class Gaussian(Likelihood):
-    """Real-valued targets with known noise variance.
-
-    Parameters
-    ----------
-    variance : float or array (N,)
-        Noise variance v, above 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fenchel.likelihoods import Gaussian
-    >>> Gaussian(0.5).predictive_variance(np.array([0.0]), np.array([1.0]))
-    array([1.5])
-    """
-
-    domain = Domain()
-
-    def __init__(self, variance: Any = 1.0) -> None:
-        positive("Gaussian", "variance", numeric("Gaussian", "variance", variance))
-        self.variance = variance
-
-    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        v = vector(self.name, "variance", self.variance, y.shape[0])
-        return {"y": np.where(np.isnan(y), 0.0, y), "variance": v}
+class GaussianSite(ConvexBound):
+    """The expectation itself, which is convex: nothing is lost."""
 
     def signs(self, rows: Rows) -> Array:
         return 1.0 + 0.0 * rows["weight"][:, None]
@@ -67,6 +47,43 @@ class Gaussian(Likelihood):
     def start(self, rows: Rows, shrink: float) -> Array:
         return rows["y"][:, None]  # alpha = 0
 
+
+class Gaussian(Likelihood):
+    """Real-valued targets with known noise variance.
+
+    Parameters
+    ----------
+    variance : float or array (N,)
+        Noise variance v, above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.likelihoods import Gaussian
+    >>> Gaussian(0.5).predictive_variance(np.array([0.0]), np.array([1.0]))
+    array([1.5])
+    """
+
+    bound = "none"
+    bounds: ClassVar[Bounds] = {"none": GaussianSite}
+    word, noise = "gaussian", True
+    parameters = (
+        Parameter(
+            "noise variance",
+            "variance",
+            bounds=lambda own, y: log_noise_variance(y, float(own.variance)),
+            start=lambda cls, y, w: (cls.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
+        ),
+    )
+
+    def __init__(self, variance: Any = 1.0) -> None:
+        positive("Gaussian", "variance", numeric("Gaussian", "variance", variance))
+        self.variance = variance
+
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        v = vector(self.name, "variance", self.variance, y.shape[0])
+        return {"y": np.where(np.isnan(y), 0.0, y), "variance": v}
+
     def constant(self, rows: Rows) -> Array:
         return 0.5 * namespace(rows["y"]).log(2 * np.pi * rows["variance"])
 
@@ -85,17 +102,23 @@ class Gaussian(Likelihood):
         return Loss(psi + second * rho[:, 0] / 2, first, second, second, 0.0 * second, 0.0 * second)
 
     @property
-    def theta(self) -> np.ndarray:
-        """log v; a vector of variances is not learned."""
-        return np.log(np.atleast_1d(float(self.variance))) if np.ndim(self.variance) == 0 else np.zeros(0)
+    def learned(self) -> tuple[Parameter, ...]:
+        """A vector of variances is not learned."""
+        return self.parameters if np.ndim(self.variance) == 0 else ()
 
-    def with_theta(self, theta: np.ndarray) -> Gaussian:
-        return Gaussian(float(np.exp(theta[0]))) if np.size(theta) else self
+    def readable(self) -> list[tuple[str, str, float]]:
+        v = [float(self.variance)] if np.ndim(self.variance) == 0 else []
+        return [("noise", word, x) for each in v for word, x in (("variance", each), ("sd", float(np.sqrt(each))))]
 
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        if np.ndim(self.variance) != 0:
-            return np.zeros((0, 2))
-        return np.array([log_noise_variance(y, float(self.variance))])
+    def take(self, index: Any) -> Gaussian:
+        return self if np.ndim(self.variance) == 0 else self.changed(variance=np.asarray(self.variance)[index])
+
+    @classmethod
+    def scale_of(cls, y: np.ndarray, weights: Any = None) -> float:
+        return spread(*observed(y, weights))
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return mean(y, w)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         if np.ndim(self.variance) != 0:
@@ -116,6 +139,22 @@ class Gaussian(Likelihood):
         xp, rows = namespace(h), self.rows_for(y, h)
         out = -0.5 * (rows["y"] - h) ** 2 / v - 0.5 * xp.log(2 * np.pi * v)
         return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return special("ndtr", (x - eta) / self._sd(eta))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return eta + self._sd(eta) * rng.standard_normal(eta.shape)
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return x, self._sd(x[:, None])[:, 0]
+
+    def _sd(self, eta: np.ndarray) -> np.ndarray:
+        return np.sqrt(per_row(self.variance, eta.shape[0]))[:, None]
+
+    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+        h, sd = to_numpy(flat(h)), np.sqrt(to_numpy(self.predictive_variance(h, rho)))
+        return h[:, None] + sd[:, None] * special("ndtri", np.atleast_1d(np.asarray(q, dtype=np.float64)))[None, :]
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Gaussian, np.ndarray]:

@@ -12,13 +12,15 @@ posterior does not shrink onto the kink.
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from ..linalg.arrays import Array, namespace, special
+from .bounds import Bounds, ExactExpectation
 from .logistic_noise import LogisticNoise
 from .sites import Loss
-from .super_gaussian import NoiseLikelihood
+from .super_gaussian import NoiseLikelihood, SuperGaussian
 
 _POINT = 1e-100  # of v and x, below which a kink looks no different
 _FAR = 40.0  # standard deviations at which the normal density is 0 in double precision
@@ -42,12 +44,10 @@ class LaplaceNoise(NoiseLikelihood):
     array([1.5])
     """
 
-    bounds = ("exact", "super-gaussian")
+    bounds: ClassVar[Bounds] = {"exact": ExactExpectation, "super-gaussian": SuperGaussian}
+    word, heavy_tailed = "laplace", True
 
-    def __init__(self, scale: float = 1.0, bound: str = "exact") -> None:
-        super().__init__(scale, bound)
-
-    def relaxed(self) -> LogisticNoise:
+    def neighbour(self) -> LogisticNoise:
         """log(2 cosh(u/2)) 2 is |u| with its corner rounded: logistic noise of the same scale."""
         return LogisticNoise(self.scale, "tilted")
 
@@ -95,7 +95,13 @@ class LaplaceNoise(NoiseLikelihood):
         top, low = xp.maximum(*sides), xp.minimum(*sides)
         return top + xp.log1p(xp.exp(low - top)) - math.log(2.0)
 
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        return np.where(u < 0.0, 0.5 * np.exp(-np.abs(u)), 1.0 - 0.5 * np.exp(-np.abs(u)))
+
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.laplace(size=shape)
+
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[LaplaceNoise, np.ndarray]:
         scale = float(rng.gamma(2.0, 0.5) + 0.2)
-        return cls(scale, str(rng.choice(cls.bounds))), rng.normal(size=n) + rng.laplace(size=n) * scale
+        return cls(scale, str(rng.choice(list(cls.bounds)))), rng.normal(size=n) + rng.laplace(size=n) * scale

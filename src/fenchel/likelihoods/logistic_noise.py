@@ -15,6 +15,7 @@ The last two have a dual: two potentials on one predictor, as for ordinal levels
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,9 +23,10 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
 from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Rows
-from .potentials import Softplus, tilted_logit_maximiser
-from .sites import Domain, Loss, Site
-from .super_gaussian import NoiseLikelihood
+from .bounds import Bounds, ExactExpectation
+from .sites import Loss
+from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
+from .super_gaussian import NoiseLikelihood, SuperGaussian
 
 
 class LogisticNoise(NoiseLikelihood):
@@ -45,59 +47,25 @@ class LogisticNoise(NoiseLikelihood):
     array([-1.386294])
     """
 
-    bounds = ("exact", "tilted", "log-sum", "super-gaussian")
-    layout = (0, 0)
-
-    def relaxed(self) -> LogisticNoise:
-        return self if self.convex else LogisticNoise(self.scale, "tilted")
-
-    @property
-    def domain(self) -> Domain:  # type: ignore[override]
-        return Domain(lower=0.0, upper=1.0 / self.scale)
+    bounds: ClassVar[Bounds] = {
+        "exact": ExactExpectation,
+        "tilted": TiltedLogit,
+        "log-sum": LogSumLogit,
+        "super-gaussian": SuperGaussian,
+    }
+    n_softpluses = 2
+    word = "logistic"
 
     # -- the dual ----------------------------------------------------------------------------------
-    def signs(self, rows: Rows) -> Array:
-        xp, one = namespace(rows["y"]), 1.0 + 0.0 * rows["y"]
-        return xp.stack([one, -one], axis=1)
+    @property
+    def softplus_scale(self) -> float:
+        return self.scale
 
-    def _inner(self, s: Array, rows: Rows) -> Array:
-        """What the softplus sees: (s_1 - y)/b and (s_2 + y)/b."""
-        return (s - self.signs(rows) * rows["y"][:, None]) / self.scale
-
-    def site(self, s: Array, rows: Rows) -> Site:
-        xp, b = namespace(s), self.scale
-        inner = self._inner(s, rows)
-        t, rest, k, spread = Softplus.evaluate(inner)
-        k = k + t * (s / b - inner)
-        if self.bound == "log-sum":
-            lam, slope, bend = t / b**2, (1.0 / b) * xp.ones_like(s), xp.zeros_like(s)
-        else:
-            lam, slope, bend = spread / b**2, (rest - t) / b, -2.0 * xp.ones_like(s)
-        alpha, lam = (t[:, :1] - t[:, 1:]) / b, lam[:, :1] + lam[:, 1:]
-        return Site(t / b, alpha, lam, slope, bend, xp.sum(k, axis=1), spread / b**2)
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        return self.scale * Softplus.coordinate(self.scale * tau) + self.signs(rows) * rows["y"][:, None]
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        each = Softplus.divergence(self._inner(s_hat, rows), self._inner(s, rows))
-        return namespace(s).sum(each, axis=1)
-
-    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        b, signs = self.scale, self.signs(rows)
-        if self.bound == "log-sum":
-            return signs * h + rho / (2.0 * b)
-        inner = tilted_logit_maximiser(self._inner(signs * h, rows), rho / b**2)
-        return b * inner + signs * rows["y"][:, None]
-
-    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
-        return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
-
-    def reach(self, rows: Rows) -> float:
-        return 4.0 * self.scale
+    def softpluses(self, rows: Rows) -> Softpluses:
+        return Softpluses(None, namespace(rows["y"]).stack([rows["y"], -rows["y"]], axis=1))
 
     def start(self, rows: Rows, shrink: float) -> Array:
-        return self.signs(rows) * rows["y"][:, None]  # both tau = 1/2b, so that alpha = 0
+        return self.softpluses(rows).shift  # both tau = 1/2b, so that alpha = 0
 
     # -- unit noise --------------------------------------------------------------------------------
     def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
@@ -119,7 +87,13 @@ class LogisticNoise(NoiseLikelihood):
     def unit_variance(self) -> float:
         return math.pi**2 / 3
 
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        return sigmoid(u)
+
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.logistic(size=shape)
+
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[LogisticNoise, np.ndarray]:
         scale = float(rng.gamma(2.0, 0.3) + 0.2)
-        return cls(scale, str(rng.choice(cls.bounds))), rng.normal(size=n) + rng.logistic(size=n) * scale
+        return cls(scale, str(rng.choice(list(cls.bounds)))), rng.normal(size=n) + rng.logistic(size=n) * scale

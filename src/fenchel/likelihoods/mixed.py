@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import first_value, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, column
-from .sites import Domain, Loss, Site
-
-_UNCOUPLED = 1e200  # slack of a row whose potentials share no normalisation: diag - spread spread'/slack = diag
+from .bounds import Bound, Bounds
+from .mixed_bounds import MixedLoss, MixedSite
+from .sites import Loss
 
 
 class Mixed(Likelihood):
@@ -40,6 +41,9 @@ class Mixed(Likelihood):
     array([1., 1., 1.])
     """
 
+    bound = "none"
+    bounds: ClassVar[Bounds] = {"none": MixedSite}
+
     def __init__(self, parts: Sequence[Likelihood], which: Any) -> None:
         self.parts = tuple(parts)
         if not self.parts:
@@ -50,21 +54,20 @@ class Mixed(Likelihood):
             got = f"which has shape {which.shape}" if which.ndim != 1 else f"which{first_value(bad, which)}"
             raise problem("Mixed", f"{got} names no part", f"integers 0, ..., {len(self.parts) - 1}, shape (N,)")
         self.which = which
-        widest = max(self.parts, key=lambda part: len(part.layout))
+        widest = max(self.parts, key=lambda part: len(part.objective.layout))
+        layout = widest.objective.layout
         for part in self.parts:
-            if part.layout != widest.layout[: len(part.layout)] or part.domain.exactly:
+            own = part.objective
+            if own.layout != layout[: len(own.layout)] or (own.convex and own.dual.domain.exactly):
                 raise problem(
                     "Mixed",
                     f"{part!r} cannot stand beside {widest!r}",
                     "likelihoods whose predictors line up: scalars, and softmaxes with reference='last'",
                     "Ordinal and MultinomialLogit cannot share rows of one prior.",
                 )
-        self.layout = widest.layout
         self.n_predictors = max(part.n_predictors for part in self.parts)
-        self.needs_independent_predictors = any(part.needs_independent_predictors for part in self.parts)
-        self.coupled = any(part.coupled for part in self.parts)
         self.log_concave = all(part.log_concave for part in self.parts)
-        lone = next((part for part in self.parts if not part.convex), None)
+        lone = next((part for part in self.parts if not part.objective.convex), None)
         if lone is not None and self.n_predictors > 1:
             raise problem(
                 "Mixed",
@@ -73,12 +76,12 @@ class Mixed(Likelihood):
                 "Use the tilted bound for that part.",
             )
 
-    @property
-    def convex(self) -> bool:
-        return all(part.convex for part in self.parts)
+    @cached_property
+    def objective(self) -> Bound:
+        return MixedSite(self) if all(part.objective.convex for part in self.parts) else MixedLoss(self)
 
-    def relaxed(self) -> Mixed | None:
-        parts = [part.relaxed() for part in self.parts]
+    def neighbour(self) -> Mixed | None:
+        parts = [part.objective.relaxed() for part in self.parts]
         return None if any(part is None for part in parts) else Mixed([p for p in parts if p is not None], self.which)
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -105,7 +108,7 @@ class Mixed(Likelihood):
     def _present(self, rows: Rows) -> list[tuple[int, Likelihood]]:
         return [(i, p) for i, p in enumerate(self.parts) if any(key.startswith(f"{i}:") for key in rows)]
 
-    def _choose(self, rows: Rows, width: int, answers: Mapping[int, Array]) -> Array:
+    def _choose_rows(self, rows: Rows, width: int, answers: Mapping[int, Array]) -> Array:
         """Rowwise choice among the parts' answers, each padded with zeros to ``width`` columns (0: a vector)."""
         xp, which, out = namespace(rows["which"]), rows["which"], None
         for i, answer in answers.items():
@@ -118,87 +121,18 @@ class Mixed(Likelihood):
     def _ask(self, rows: Rows, question: Callable[..., Any]) -> dict[int, Any]:
         """Every part's answer; a part may overflow on rows that are not its own."""
         with np.errstate(all="ignore"):
-            return {i: question(part, self._rows_of(i, rows), len(part.layout)) for i, part in self._present(rows)}
+            return {i: question(part, self._rows_of(i, rows)) for i, part in self._present(rows)}
 
     def _select(self, rows: Rows, width: int, question: Callable[..., Array]) -> Array:
-        return self._choose(rows, width, self._ask(rows, question))
-
-    def signs(self, rows: Rows) -> Array:
-        return self._select(rows, len(self.layout), lambda part, r, P: part.signs(r))
-
-    def site(self, s: Array, rows: Rows) -> Site:
-        P, C = len(self.layout), self.n_predictors
-        sites = self._ask(rows, lambda part, r, P: part.site(s[:, :P], r))
-        coupled = any(site.slack is not None for site in sites.values())
-
-        def pick(width: int, value: Callable[[Site], Array]) -> Array:
-            return self._choose(rows, width, {i: value(site) for i, site in sites.items()})
-
-        return Site(
-            tau=pick(P, lambda site: site.tau),
-            alpha=pick(C, lambda site: site.alpha),
-            lam=pick(C, lambda site: site.lam),
-            lam_slope=pick(P, lambda site: site.lam_slope),
-            lam_curvature=pick(P, lambda site: site.lam_curvature),
-            k=pick(0, lambda site: site.k),
-            spread=pick(P, lambda site: site.spread),
-            slack=pick(0, lambda site: _UNCOUPLED + 0.0 * site.k if site.slack is None else site.slack)
-            if coupled
-            else None,
-        )
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        return self._select(rows, len(self.layout), lambda part, r, P: part.coordinate(tau[:, :P], r))
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        return self._select(rows, 0, lambda part, r, P: part.divergence(s_hat[:, :P], s[:, :P], r))
-
-    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
-        def one(part: Likelihood, r: Rows, P: int) -> Array:
-            C = part.n_predictors
-            return part.gap(s[:, :P], h[:, :C], rho[:, :C], r)
-
-        return self._select(rows, 0, one)
-
-    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        def one(part: Likelihood, r: Rows, P: int) -> Array:
-            C = part.n_predictors
-            return part.maximiser(h[:, :C], rho[:, :C], s[:, :P], r)
-
-        return self._select(rows, len(self.layout), one)
-
-    def start(self, rows: Rows, shrink: float) -> Array:
-        return self._select(rows, len(self.layout), lambda part, r, P: part.start(r, shrink))
+        return self._choose_rows(rows, width, self._ask(rows, question))
 
     def constant(self, rows: Rows) -> Array:
-        return self._select(rows, 0, lambda part, r, P: part.constant(r))
-
-    def is_flat(self, rows: Rows) -> Array:
-        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
-        flat = self._select(rows, 0, lambda part, r, _: xp.where(part.is_flat(r), one, xp.zeros_like(one)))
-        return flat > 0.5
-
-    def reach(self, rows: Rows) -> Array:
-        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
-        return self._select(rows, len(self.layout), lambda part, r, P: xp.stack([part.reach(r) * one] * P, axis=1))
-
-    def domain_of(self, rows: Rows) -> Domain:
-        xp, one = namespace(rows["which"]), 1.0 + 0.0 * rows["which"]
-        P = len(self.layout)
-
-        def stacked(value: float) -> Array:
-            return xp.stack([value * one] * P, axis=1)
-
-        return Domain(
-            lower=self._select(rows, P, lambda part, r, _: stacked(part.domain.lower)),
-            upper=self._select(rows, P, lambda part, r, _: stacked(part.domain.upper)),
-            total=self._select(rows, 0, lambda part, r, _: part.domain.total * one),
-        )
+        return self._select(rows, 0, lambda part, r: part.constant(r))
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
         if self.n_predictors > 1:
             raise NotImplementedError("Mixed.log_density covers parts with one predictor.")
-        return self._select(rows, eta.shape[1], lambda part, r, P: part.log_density(eta, r))
+        return self._select(rows, eta.shape[1], lambda part, r: part.log_density(eta, r))
 
     def landmarks(self, rows: Rows) -> list[Array]:
         every = {i: part.landmarks(self._rows_of(i, rows)) for i, part in self._present(rows)}
@@ -212,23 +146,32 @@ class Mixed(Likelihood):
         return out
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        return self._triple(rows, eta.shape[1], lambda part, r, P: part.derivatives(eta, r))
+        answers = self._ask(rows, lambda part, r: part.derivatives(eta, r))
+        width = eta.shape[1]
+        one, two, three = (self._choose_rows(rows, width, {i: a[j] for i, a in answers.items()}) for j in range(3))
+        return one, two, three
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        return self._loss(rows, lambda part, r, P: part.exact_loss(h, rho, r))
+        return self._losses(rows, self._ask(rows, lambda part, r: part.exact_loss(h, rho, r)))
 
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        return self._loss(rows, lambda part, r, P: part.loss(h, rho, r))
-
-    def _loss(self, rows: Rows, question: Callable[..., Loss]) -> Loss:
-        answers = self._ask(rows, question)
+    def _losses(self, rows: Rows, answers: Mapping[int, Loss]) -> Loss:
         names = [field.name for field in fields(Loss)]
-        return Loss(*(self._choose(rows, 0, {i: getattr(a, name) for i, a in answers.items()}) for name in names))
+        return Loss(*(self._choose_rows(rows, 0, {i: getattr(a, name) for i, a in answers.items()}) for name in names))
 
-    def _triple(self, rows: Rows, width: int, question: Callable[..., Any]) -> tuple[Array, Array, Array]:
-        answers = self._ask(rows, question)
-        one, two, three = (self._choose(rows, width, {i: a[j] for i, a in answers.items()}) for j in range(3))
-        return one, two, three
+    def take(self, index: Any) -> Mixed:
+        some = np.arange(self.which.size)[index]
+        place = np.zeros(self.which.size, dtype=int)
+        for i in range(len(self.parts)):
+            place[self.which == i] = np.arange(int((self.which == i).sum()))
+        parts = [part.take(place[some[self.which[some] == i]]) for i, part in enumerate(self.parts)]
+        return Mixed(parts, self.which[some])
+
+    @property
+    def theta_names(self) -> list[str]:
+        return [name for part in self.parts for name in part.theta_names]
+
+    def readable(self) -> list[tuple[str, str, float]]:
+        return [row for part in self.parts for row in part.readable()]
 
     @property
     def theta(self) -> np.ndarray:
@@ -297,6 +240,27 @@ class Mixed(Likelihood):
             return part.predictive_log_density(y[mine], h[mine, :C], rho[mine, :C], rng)
 
         return self._by_part(h, one, scalar=False)
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        out, x = np.empty(eta.shape), np.broadcast_to(x, eta.shape)
+        for i, part in enumerate(self.parts):
+            out[self.which == i] = part.cdf(x[self.which == i], eta[self.which == i])
+        return out
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        out = np.empty(eta.shape)
+        for i, part in enumerate(self.parts):
+            out[self.which == i] = part.draw(eta[self.which == i], rng)
+        return out
+
+    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+        h, rho = to_numpy(column(h)), to_numpy(column(rho))
+        levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        out = np.full((self.which.size, levels.size), np.nan)
+        for i, part in enumerate(self.parts):
+            mine = self.which == i
+            out[mine] = part.predictive_quantile(levels, h[mine, 0], rho[mine, 0])
+        return out
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Mixed, np.ndarray]:

@@ -11,18 +11,100 @@ J = dtau/ds = diag(tau) - tau tau' couples the predictors of one observation; 1 
 
 from __future__ import annotations
 
-from typing import Any
+from abc import abstractmethod
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import choice, count, labels
 from ..linalg.arrays import Array, asarray, is_numpy, namespace
 from ..linalg.functions import log_mean_exp_excess
-from .base import Likelihood, Rows, column, is_short
+from .base import Likelihood, Rows, column
+from .bounds import Bound, Bounds, ConvexBound, is_short
 from .potentials import tilted_maximiser
 from .sites import Domain, Site
 
 _NARROW = 0.01  # a variance up to which the curvature of a softmax gives its mean to 1e-5
+
+
+class SoftmaxBound(ConvexBound):
+    """Everything but the curve lam(tau)."""
+
+    coupled = True
+
+    def __init__(self, likelihood: Likelihood) -> None:
+        super().__init__(likelihood)
+        self.layout = tuple(range(self.likelihood.n_predictors))
+        self.domain = Domain(lower=0.0, total=1.0, exactly=self.likelihood.reference is None)
+
+    @abstractmethod
+    def curve(self, tau: Array) -> tuple[Array, Array, Array]:
+        """lam, lam' and lam'' of each class."""
+
+    def signs(self, rows: Rows) -> Array:
+        return 1.0 + 0.0 * rows["hot"][:, : self.likelihood.n_predictors]
+
+    def site(self, s: Array, rows: Rows) -> Site:
+        xp, own, C = namespace(s), self.likelihood, self.likelihood.n_predictors
+        full = own._complete(s)
+        p, log_total = own._softmax(full)
+        k = xp.sum(p * (full - log_total[:, None]), axis=1)  # sum p log p
+        tau = p[:, :C]
+        slack = xp.zeros_like(tau[:, 0]) if own.reference is None else p[:, C]
+        lam, slope, bend = self.curve(tau)
+        return Site(tau, tau - rows["hot"][:, :C], lam, slope, bend, k, tau, slack)
+
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        xp = namespace(tau)
+        if self.likelihood.reference is None:
+            return xp.log(tau)
+        return xp.log(tau) - xp.log1p(-xp.sum(tau, axis=1, keepdims=True))
+
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        own = self.likelihood
+        full = own._complete(s)
+        return log_mean_exp_excess(own._softmax(full)[0], own._complete(s_hat) - full)
+
+    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
+        xp, own = namespace(s), self.likelihood
+        p = own._softmax(own._complete(s))[0][:, : own.n_predictors]
+        mean = xp.sum(p * ds, axis=1, keepdims=True)
+        if not is_short(ds - mean, mean):
+            return None
+        common = mean if own.reference is None else -xp.log1p(-mean)  # a reference class stays at s = 0
+        return s + xp.log1p(ds - mean) + common
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        xp, hot = namespace(rows["hot"]), rows["hot"]
+        log_p = xp.log(hot + shrink * (1.0 / self.likelihood.n_classes - hot))
+        return log_p if self.likelihood.reference is None else log_p[:, :-1] - log_p[:, -1:]
+
+
+class LogSumSoftmax(SoftmaxBound):
+    """lam = tau: the paper's."""
+
+    def curve(self, tau: Array) -> tuple[Array, Array, Array]:
+        xp = namespace(tau)
+        return tau, xp.ones_like(tau), xp.zeros_like(tau)
+
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        return h + rho / 2
+
+
+class TiltedSoftmax(SoftmaxBound):
+    """lam = tau (1 - tau)."""
+
+    curved = True
+    needs_independent_predictors = True
+
+    def curve(self, tau: Array) -> tuple[Array, Array, Array]:
+        return tau * (1.0 - tau), 1.0 - 2.0 * tau, -2.0 * namespace(tau).ones_like(tau)
+
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        return tilted_maximiser(h, rho, reference=self.likelihood.reference is not None)
+
+    def curve_gap(self, tau_hat: Array, tau: Array) -> Array:
+        return (tau_hat - tau) ** 2
 
 
 class MultinomialLogit(Likelihood):
@@ -46,29 +128,22 @@ class MultinomialLogit(Likelihood):
     array([[0.33333333, 0.33333333, 0.33333333]])
     """
 
-    bounds = ("log-sum", "tilted")
-
-    coupled = True
+    bounds: ClassVar[Bounds] = {"log-sum": LogSumSoftmax, "tilted": TiltedSoftmax}
+    support = "levels"
 
     def __init__(
-        self, n_classes: int, reference: str | None = "last", bound: str = "log-sum", n_draws: int = 1024
+        self, n_classes: int, reference: str | None = "last", bound: str | type[Bound] = "log-sum", n_draws: int = 1024
     ) -> None:
-        choice(self.name, "bound", bound, self.bounds)
+        self._choose(bound)
         choice(self.name, "reference", reference, ("last", None))
-        self.n_classes, self.reference, self.bound = count(self.name, "n_classes", n_classes, 2), reference, bound
+        self.n_classes, self.reference = count(self.name, "n_classes", n_classes, 2), reference
         self.n_draws = count(self.name, "n_draws", n_draws, 1)
-        self.n_predictors = self.n_classes - (reference == "last")
-        self.layout = tuple(range(self.n_predictors))
-        self.domain = Domain(lower=0.0, total=1.0, exactly=reference is None)
-        self.needs_independent_predictors = bound == "tilted"
+        self.n_levels, self.n_predictors = self.n_classes, self.n_classes - (reference == "last")
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         labels(self.name, "y", y, self.n_classes)
         hot = np.where(np.isnan(y), self.n_classes - 1, y)[:, None] == np.arange(self.n_classes)[None, :]
         return {"hot": hot.astype(np.float64)}
-
-    def signs(self, rows: Rows) -> Array:
-        return 1.0 + 0.0 * rows["hot"][:, : self.n_predictors]
 
     def _complete(self, s: Array) -> Array:
         """All K coordinates (..., K): the reference's 0 appended."""
@@ -83,52 +158,6 @@ class MultinomialLogit(Likelihood):
         e = xp.exp(s - top)
         total = xp.sum(e, axis=-1, keepdims=True)
         return e / total, (top + xp.log(total))[..., 0]
-
-    def site(self, s: Array, rows: Rows) -> Site:
-        xp, C = namespace(s), self.n_predictors
-        full = self._complete(s)
-        p, log_total = self._softmax(full)
-        k = xp.sum(p * (full - log_total[:, None]), axis=1)  # sum p log p
-        tau = p[:, :C]
-        slack = xp.zeros_like(tau[:, 0]) if self.reference is None else p[:, C]
-        if self.bound == "tilted":
-            lam, slope, bend = tau * (1.0 - tau), 1.0 - 2.0 * tau, -2.0 * xp.ones_like(s)
-        else:
-            lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
-        return Site(tau, tau - rows["hot"][:, :C], lam, slope, bend, k, tau, slack)
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        xp = namespace(tau)
-        if self.reference is None:
-            return xp.log(tau)
-        return xp.log(tau) - xp.log1p(-xp.sum(tau, axis=1, keepdims=True))
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        full = self._complete(s)
-        return log_mean_exp_excess(self._softmax(full)[0], self._complete(s_hat) - full)
-
-    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        if self.bound == "tilted":
-            return tilted_maximiser(h, rho, reference=self.reference is not None)
-        return h + rho / 2
-
-    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
-        return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
-
-    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
-        xp = namespace(s)
-        p = self._softmax(self._complete(s))[0][:, : self.n_predictors]
-        mean = xp.sum(p * ds, axis=1, keepdims=True)
-        if not is_short(ds - mean, mean):
-            return None
-        common = mean if self.reference is None else -xp.log1p(-mean)  # a reference class stays at s = 0
-        return s + xp.log1p(ds - mean) + common
-
-    def start(self, rows: Rows, shrink: float) -> Array:
-        xp, hot = namespace(rows["hot"]), rows["hot"]
-        p = hot + shrink * (1.0 / self.n_classes - hot)
-        log_p = xp.log(p)
-        return log_p if self.reference is None else log_p[:, :-1] - log_p[:, -1:]
 
     def constant(self, rows: Rows) -> Array:
         return 0.0 * rows["hot"][:, 0]
@@ -210,7 +239,7 @@ class MultinomialLogit(Likelihood):
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[MultinomialLogit, np.ndarray]:
         reference = [None, "last"][int(rng.integers(2))]
-        return cls(3, reference, str(rng.choice(cls.bounds))), rng.integers(0, 3, n).astype(float)
+        return cls(3, reference, str(rng.choice(list(cls.bounds)))), rng.integers(0, 3, n).astype(float)
 
     def __repr__(self) -> str:
         return f"MultinomialLogit({self.n_classes}, reference={self.reference!r}, bound={self.bound!r})"

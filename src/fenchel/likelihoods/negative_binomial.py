@@ -16,17 +16,21 @@ reached without cancellation.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import betainc
 
 from ..checks import number, numeric, positive, problem
 from ..linalg.arrays import Array, namespace, special, to_numpy
-from ..linalg.functions import sigmoid
 from .base import Rows, flat
 from .bernoulli import LogitLikelihood
+from .bounds import Bound, Bounds, ExactExpectation
+from .by_density import MOST
+from .parameters import Parameter
 from .poisson import ExposedMean, exposed_counts
-from .sites import Loss, Site
+from .sites import Loss
+from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
 
 _STIRLING = 20.0  # a size from which Stirling's series is exact to rounding
 
@@ -80,10 +84,18 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
     """
 
     # a quadratic bound of y + r logistics is loose: its lam grows with r
-    bounds = ("log-sum", "tilted", "exact")
-    row_parameters = ("exposure",)
+    bounds: ClassVar[Bounds] = {
+        "log-sum": LogSumLogit,
+        "tilted": TiltedLogit,
+        "exact": ExactExpectation,
+    }
+    word = "negative-binomial"
+    # up to where the largest count has a millionth more variance than a Poisson's
+    parameters = (
+        Parameter("size", "size", bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))])),
+    )
 
-    def __init__(self, size: float = 1.0, exposure: Any = None, bound: str = "log-sum") -> None:
+    def __init__(self, size: float = 1.0, exposure: Any = None, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(bound)
         r = numeric(self.name, "size", size)
         if r.ndim != 0:
@@ -104,33 +116,8 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         }
 
     # -- the logit, moved by c: s and h are measured from 0, the logit's from c ---------------------
-    def site(self, s: Array, rows: Rows) -> Site:
-        c = rows["centre"]
-        site = super().site(s - c[:, None], rows)
-        return replace(site, k=site.k + c * site.tau[:, 0])
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        return super().coordinate(tau, rows) + rows["centre"][:, None]
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        c = rows["centre"][:, None]
-        return super().divergence(s_hat - c, s - c, rows)
-
-    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        c = rows["centre"][:, None]
-        return super().maximiser(h - c, rho, s - c, rows) + c
-
-    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
-        c, s_hat = rows["centre"][:, None], self.maximiser(h, rho, s, rows)
-        gap = self.divergence(s_hat, s, rows)
-        if self.bound != "tilted":
-            return gap
-        return gap + (sigmoid(s_hat - c) - sigmoid(s - c))[:, 0] ** 2 * rho[:, 0] / 2
-
-    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
-        c = rows["centre"][:, None]
-        there = super().straight(s - c, ds, rows)
-        return None if there is None else there + c
+    def softpluses(self, rows: Rows) -> Softpluses:
+        return Softpluses(rows["y"], rows["centre"][:, None])
 
     def start(self, rows: Rows, shrink: float) -> Array:
         return super().start(rows, shrink) + rows["centre"][:, None]
@@ -155,20 +142,8 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         return rows["y"] * rows["centre"]
 
     # -- its own parameter -------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """log size."""
-        return np.array([np.log(self.size)])
-
-    def with_theta(self, theta: np.ndarray) -> NegativeBinomial:
-        return NegativeBinomial(float(np.exp(theta[0])), self.exposure, self.bound)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """Up to where the largest count has a millionth more variance than a Poisson's."""
-        return np.log([[1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]])
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, n, loss = namespace(h), rows["trials"], self.loss(h, rho, rows)
+        xp, n, loss = namespace(h), rows["trials"], self.objective.loss(h, rho, rows)
         softened = loss.value - rows["constant"] + rows["y"] * h[:, 0]  # Phi
         each = self.size * softened - n * loss.alpha - rows["slope"]
         return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] / n * each)))
@@ -184,12 +159,19 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         with np.errstate(over="ignore"):
             return mean + mean**2 * (xp.exp(rho) / self.size + xp.expm1(rho))
 
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(betainc(self.size, x + 1.0, self.size / (self.size + self._rate_at(eta))))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        rate = self._rate_at(eta)
+        return rng.poisson(np.minimum(rate * rng.gamma(self.size, 1.0 / self.size, eta.shape), MOST)) + 0.0
+
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial, np.ndarray]:
         exposure, size = rng.gamma(2.0, 1.0, n) + 0.1, float(rng.gamma(3.0, 1.0) + 0.2)
         mean = exposure * np.exp(rng.normal(size=n))
         y = rng.negative_binomial(size, size / (size + mean)).astype(float)
-        return cls(size, exposure, str(rng.choice(cls.bounds))), y
+        return cls(size, exposure, str(rng.choice(list(cls.bounds)))), y
 
     def __repr__(self) -> str:
         given = "" if self.exposure is None else "exposure=..., "

@@ -11,17 +11,20 @@ alpha = tau_1 - tau_2. So (tau_1, tau_2) is (alpha, lam) in other coordinates, a
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.special import logit
 
 from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
 from .base import Rows, flat
+from .bounds import Bound, Bounds, ConvexBound, ExactExpectation
 from .cumulative import Cumulative
-from .potentials import Softplus, tilted_logit_maximiser
-from .sites import Domain, Loss, Site
+from .potentials import Softplus
+from .sites import Loss
+from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
 
 
 class Ordinal(Cumulative):
@@ -41,79 +44,35 @@ class Ordinal(Cumulative):
     array([[0.2689, 0.4621, 0.2689]])
     """
 
-    bounds = ("log-sum", "tilted", "exact")
-    layout = (0, 0)
-    domain = Domain(lower=0.0, upper=1.0)
+    bounds: ClassVar[Bounds] = {
+        "log-sum": LogSumLogit,
+        "tilted": TiltedLogit,
+        "exact": ExactExpectation,
+    }
+    n_softpluses, softplus_scale = 2, 1.0
+    word, ratio = "ordinal", "odds_ratio"
+    link = staticmethod(logit)
 
-    def __init__(self, cutpoints: Any, bound: str = "log-sum") -> None:
+    def __init__(self, cutpoints: Any, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(cutpoints, bound)
 
-    def relaxed(self) -> Ordinal:
-        return self if self.convex else Ordinal(self.cutpoints, "tilted")
-
-    def signs(self, rows: Rows) -> Array:
-        xp, one = namespace(rows["weight"]), 1.0 + 0.0 * rows["weight"]
-        return xp.stack([one, -one], axis=1)
-
-    @staticmethod
-    def _shift(rows: Rows) -> Array:
-        """What is subtracted from s before the softplus: (hi, -lo), +inf where the potential is dead."""
+    def softpluses(self, rows: Rows) -> Softpluses:
+        """hi and -lo are subtracted; an open end is dead."""
         xp = namespace(rows["lo"])
-        return xp.stack([rows["hi"], -rows["lo"]], axis=1)
-
-    def site(self, s: Array, rows: Rows) -> Site:
-        xp, shift = namespace(s), self._shift(rows)
-        tau, rest, k, spread = Softplus.evaluate(s - shift)
-        k = k + tau * xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
-        if self.bound == "tilted":
-            lam, slope, bend = spread, rest - tau, -2.0 * xp.ones_like(s)
-        elif not self.convex:
-            raise self._without_dual()
-        else:
-            lam, slope, bend = tau, xp.ones_like(s), xp.zeros_like(s)
-        alpha, lam = tau[:, :1] - tau[:, 1:], lam[:, :1] + lam[:, 1:]
-        return Site(tau, alpha, lam, slope, bend, xp.sum(k, axis=1), spread)
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        xp, shift = namespace(tau), self._shift(rows)
-        dead = xp.isinf(shift)
-        inner = xp.where(dead, 0.5 + xp.zeros_like(tau), tau)
-        return xp.where(dead, xp.zeros_like(tau), Softplus.coordinate(inner) + shift)
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        xp, shift = namespace(s), self._shift(rows)
-        dead = xp.isinf(shift)
-        shift = xp.where(dead, xp.zeros_like(shift), shift)
-        each = Softplus.divergence(s_hat - shift, s - shift)
-        return xp.sum(xp.where(dead, xp.zeros_like(each), each), axis=1)
-
-    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
-        xp, shift = namespace(h), self._shift(rows)
-        centre = self.signs(rows) * h
-        if self.bound != "tilted":
-            return centre + rho / 2
-        shift = xp.where(xp.isinf(shift), xp.zeros_like(shift), shift)
-        return tilted_logit_maximiser(centre - shift, rho, s - shift) + shift
-
-    def curve_gap(self, tau_hat: Array, tau: Array) -> Array | None:
-        return (tau_hat - tau) ** 2 if self.bound == "tilted" else None
+        shift = xp.stack([rows["hi"], -rows["lo"]], axis=1)
+        return Softpluses(None, shift, xp.isinf(shift))
 
     def start(self, rows: Rows, shrink: float) -> Array:
-        xp, shift = namespace(rows["lo"]), self._shift(rows)
-        dead = xp.isinf(shift)
-        alone = xp.any(dead, axis=1, keepdims=True)  # two live potentials balance: alpha = 0 at any tau
-        level = xp.zeros_like(shift)
-        return self.coordinate(xp.where(alone, 0.5 * shrink + level, 0.25 + level), rows)
+        of = self.softpluses(rows)
+        xp = namespace(of.shift)
+        zero = xp.zeros_like(of.shift)
+        alone = xp.any(of.dead, axis=1, keepdims=True)  # two live potentials balance: alpha = 0 at any tau
+        tau = xp.where(alone, 0.5 * shrink + zero, 0.25 + zero)
+        return xp.where(of.dead, zero, Softplus.coordinate(tau) + of.shift)
 
     def constant(self, rows: Rows) -> Array:
         xp = namespace(rows["lo"])
         return -xp.log(-xp.expm1(rows["lo"] - rows["hi"]))
-
-    def landmarks(self, rows: Rows) -> list[Array]:
-        xp, shift = namespace(rows["lo"]), self._shift(rows)
-        lo = xp.where(xp.isinf(shift[:, 1]), rows["hi"], rows["lo"])
-        hi = xp.where(xp.isinf(shift[:, 0]), rows["lo"], rows["hi"])
-        return [lo, hi]
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         up, down = eta - rows["hi"][:, None], rows["lo"][:, None] - eta
@@ -135,8 +94,9 @@ class Ordinal(Cumulative):
 
     def _pulls(self, h: Array, rho: Array, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         xp = namespace(h)
-        if self.convex:
-            tau = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows).tau
+        bound = self.objective
+        if isinstance(bound, ConvexBound):
+            tau = bound.site(bound.maximiser(h, rho, bound.start(rows, 1.0), rows), rows).tau
             upper, lower = tau[:, 0], tau[:, 1]
         else:
             ends = []
@@ -170,7 +130,7 @@ class Ordinal(Cumulative):
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Ordinal, np.ndarray]:
         cutpoints = np.cumsum(rng.gamma(2.0, 0.5, 3) + 0.2) - 1.5
-        return cls(cutpoints, str(rng.choice(cls.bounds))), rng.integers(0, 4, n).astype(float)
+        return cls(cutpoints, str(rng.choice(list(cls.bounds)))), rng.integers(0, 4, n).astype(float)
 
     def __repr__(self) -> str:
         return f"Ordinal({self.cutpoints.tolist()}, bound={self.bound!r})"

@@ -15,10 +15,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.grouped import expect_near
 from .base import Rows, flat, slice_rows
+from .bounds import Bound
 from .cumulative import Cumulative
 from .ordinal import Ordinal
 from .probit import FAR, ProbitLikelihood, mills, mills_defect
@@ -135,15 +137,14 @@ class OrdinalProbit(Cumulative, ProbitLikelihood):
     array([[0.1587, 0.6827, 0.1587]])
     """
 
-    def __init__(self, cutpoints: Any, bound: str = "exact") -> None:
+    word = "ordinal-probit"
+    link = staticmethod(ndtri)
+
+    def __init__(self, cutpoints: Any, bound: str | type[Bound] = "exact") -> None:
         super().__init__(cutpoints, bound)
 
-    def relaxed(self) -> Ordinal:
+    def neighbour(self) -> Ordinal:
         return Ordinal(self.cutpoints, "tilted")
-
-    def landmarks(self, rows: Rows) -> list[Array]:
-        xp, lo, hi = namespace(rows["lo"]), rows["lo"], rows["hi"]
-        return [xp.where(xp.isinf(lo), hi, lo), xp.where(xp.isinf(hi), lo, hi)]
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         psi, first, second, _, _ = interval(rows["lo"][:, None] - eta, rows["hi"][:, None] - eta)

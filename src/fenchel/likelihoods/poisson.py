@@ -6,15 +6,19 @@ c_h = -y,  a_h = 1,  lam = tau,  phi(s) = E e^s,  k(tau) = tau log(tau/E) - tau 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+from scipy.special import pdtr
 
 from ..checks import counts, first, first_value, number, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, special
 from ..linalg.functions import stirling
-from .base import Rows, flat
+from .base import Likelihood, Rows, flat
+from .by_density import LARGEST, MOST
 from .scalar import ExponentialLikelihood
+from .summaries import per_row
 
 
 def exposed_counts(where: str, y: np.ndarray, exposure: Any, integer: bool = True) -> dict[str, np.ndarray]:
@@ -44,11 +48,14 @@ def exposed_counts(where: str, y: np.ndarray, exposure: Any, integer: bool = Tru
     }
 
 
-class ExposedMean:
-    """A mean exposure * e^eta, averaged over eta."""
+class ExposedMean(Likelihood):
+    """Counts of mean exposure * e^eta: what the Poisson and its relatives share."""
 
-    name: str
     exposure: Any
+    support: str = "count"
+    ratio: str | None = "relative_risk"
+    row_parameters: tuple[str, ...] = ("exposure",)
+    size: float = math.inf  # of the noise beyond the Poisson's
 
     def _exposure_like(self, h: Array) -> Array:
         exposure = 1.0 if self.exposure is None else self.exposure
@@ -58,6 +65,26 @@ class ExposedMean:
         h, rho = flat(h), flat(rho)
         with np.errstate(over="ignore"):  # a mean can be infinite
             return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """Half a count where there are none."""
+        exposure = np.nan_to_num(per_row(self.exposure, y.shape[0]))
+        return float(np.log(max(float(w @ y), 0.5) / max(float(w @ exposure), 1e-300)))
+
+    def _rate_at(self, eta: np.ndarray) -> np.ndarray:
+        """exposure * e^eta at eta (N, M), within doubles."""
+        return np.minimum(per_row(self.exposure, eta.shape[0])[:, None] * np.exp(np.minimum(eta, LARGEST)), MOST)
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(pdtr(x, self._rate_at(eta)))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.poisson(self._rate_at(eta)) + 0.0
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        exposure = np.maximum(per_row(self.exposure, x.shape[0]), 1e-300)
+        width = np.minimum(1.0, np.maximum(np.minimum(x, self.size), 1.0) ** -0.5)
+        return np.log(np.maximum(x, 0.5) / exposure), width
 
 
 class Poisson(ExposedMean, ExponentialLikelihood):
@@ -79,7 +106,7 @@ class Poisson(ExposedMean, ExponentialLikelihood):
     array([2.])
     """
 
-    row_parameters = ("exposure",)
+    word = "poisson"
 
     def __init__(self, exposure: Any = None, integer: bool = True) -> None:
         self.exposure, self.integer = exposure, integer
@@ -100,16 +127,9 @@ class Poisson(ExposedMean, ExponentialLikelihood):
     def floor(self, rows: Rows) -> Array:
         return stirling(rows["y"])
 
-    def start(self, rows: Rows, shrink: float) -> Array:
-        # not shrunk: from below, a count of 0 would overshoot through exp; from above Newton contracts
-        return namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])[:, None]
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        xp, y = namespace(eta), rows["y"][:, None]
-        return y * eta - rows["exposure"][:, None] * xp.exp(eta) - self.constant(rows)[:, None]
-
     def landmarks(self, rows: Rows) -> list[Array]:
-        return [self.start(rows, 1.0)[:, 0]]
+        # from below, a count of 0 would overshoot through exp; from above Newton contracts
+        return [namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])]
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         mean, rho = self.predictive_mean(h, rho), flat(rho)

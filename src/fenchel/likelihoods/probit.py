@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import choice, labels
+from ..checks import labels
 from ..linalg.arrays import Array, namespace, special
 from ..linalg.grouped import expect_near
 from .base import Likelihood, Rows, flat, slice_rows
 from .bernoulli import BernoulliLogit
+from .bounds import Bound
 from .sites import Loss
 
 FAR = 20.0  # from here on Mills' ratio comes from its asymptotic series
@@ -55,9 +56,6 @@ def hazard(t: Array) -> tuple[Array, Array]:
 class ProbitLikelihood(Likelihood):
     """A normal distribution function as link: what binary and ordered levels share."""
 
-    bound = "exact"
-    bounds = ("exact",)
-
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         xp = namespace(h)
 
@@ -88,11 +86,15 @@ class BernoulliProbit(ProbitLikelihood):
     array([0.691462])
     """
 
-    def __init__(self, bound: str = "exact") -> None:
-        choice(self.name, "bound", bound, self.bounds)
-        self.bound = bound
+    word, support = "probit", "levels"
 
-    def relaxed(self) -> BernoulliLogit:
+    def __init__(self, bound: str | type[Bound] = "exact") -> None:
+        self._choose(bound)
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return float(special("ndtri", np.asarray((float(w @ y) + 0.5) / (float(w.sum()) + 1.0))))
+
+    def neighbour(self) -> BernoulliLogit:
         return BernoulliLogit("tilted")
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:

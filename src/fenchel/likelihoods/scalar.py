@@ -2,26 +2,72 @@
 
     f(h, rho) = c_h h + phi(s) + const,   s = a_h h + rho/2,   phi(s) = c e^s
 
-A subclass states c_h, a_h and c, the checks of its target, its density and its moments. This is also the
-class to start from for a likelihood of your own: see ``examples/new_likelihood.py``.
+A subclass states c_h, a_h and c, the checks of its target and its moments. This is also the class to start from for a
+likelihood of your own: see ``examples/new_likelihood.py``.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import expm1_minus
-from .base import Likelihood, Rows, is_short
+from .base import Likelihood, Rows
+from .bounds import Bounds, ConvexBound, is_short
 from .potentials import Exponential
 from .sites import Domain, Loss, Site
+
+
+class ExponentialSite(ConvexBound):
+    """The expectation itself, which is convex: nothing is lost."""
+
+    domain = Domain(lower=0.0)
+
+    def is_flat(self, rows: Rows) -> Array:
+        return self.likelihood.rate(rows) == 0.0
+
+    def signs(self, rows: Rows) -> Array:
+        return self.likelihood.sign + namespace(rows["weight"]).zeros_like(rows["weight"])[:, None]
+
+    def start(self, rows: Rows, shrink: float) -> Array:
+        """Where the row is most likely, and alpha near 0: not shrunk, from above Newton contracts."""
+        return self.likelihood.sign * self.likelihood.landmarks(rows)[0][:, None]
+
+    def site(self, s: Array, rows: Rows) -> Site:
+        xp, own = namespace(s), self.likelihood
+        tau, k, spread = Exponential.evaluate(s, own.rate(rows)[:, None])
+        alpha = own.linear(rows)[:, None] + own.sign * tau
+        one = xp.ones_like(s)
+        return Site(tau, alpha, tau, one, 0.0 * one, k[:, 0], spread)
+
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        return Exponential.coordinate(tau, self.likelihood.rate(rows)[:, None])
+
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        return Exponential.divergence(s_hat, s, self.likelihood.rate(rows)[:, None])[:, 0]
+
+    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
+        return s + namespace(s).log1p(ds) if is_short(ds) else None
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        exact: Loss = self.likelihood.exact_loss(h, rho, rows)
+        return exact
+
+    def cancelling(self, h: Array, rows: Rows, dual: bool) -> Array:
+        xp, own = namespace(h), self.likelihood
+        if dual:
+            return xp.abs(own.constant(rows)) + xp.abs(own.linear(rows) * h[:, 0])
+        return xp.abs(own.floor(rows))
 
 
 class ExponentialLikelihood(Likelihood):
     """-log p(y|eta) = c_h eta + c e^{a_h eta} + const: the expectation is exact, no bound is needed."""
 
     sign: float = 1.0
-    domain = Domain(lower=0.0)
+    bound = "none"
+    bounds: ClassVar[Bounds] = {"none": ExponentialSite}
 
     @abstractmethod
     def linear(self, rows: Rows) -> Array:
@@ -31,27 +77,16 @@ class ExponentialLikelihood(Likelihood):
     def rate(self, rows: Rows) -> Array:
         """c of each observation (N,), at least 0; a row with c = 0 has no curvature and leaves the system."""
 
-    def is_flat(self, rows: Rows) -> Array:
-        return self.rate(rows) == 0.0
+    def landmarks(self, rows: Rows) -> Sequence[Array]:
+        """The most likely eta, a_h log(kappa / c) with kappa = -c_h / a_h; kappa at least 1/2, where there is none."""
+        kappa, rate = -self.sign * self.linear(rows), self.rate(rows)
+        xp = namespace(kappa)
+        kappa, rate = xp.where(kappa > 0.5, kappa, 0.5 + 0.0 * kappa), xp.where(rate > 0.0, rate, 1.0 + 0.0 * rate)
+        return [self.sign * xp.log(kappa / rate)]
 
-    def signs(self, rows: Rows) -> Array:
-        return self.sign + namespace(rows["weight"]).zeros_like(rows["weight"])[:, None]
-
-    def site(self, s: Array, rows: Rows) -> Site:
-        xp = namespace(s)
-        tau, k, spread = Exponential.evaluate(s, self.rate(rows)[:, None])
-        alpha = self.linear(rows)[:, None] + self.sign * tau
-        one = xp.ones_like(s)
-        return Site(tau, alpha, tau, one, 0.0 * one, k[:, 0], spread)
-
-    def coordinate(self, tau: Array, rows: Rows) -> Array:
-        return Exponential.coordinate(tau, self.rate(rows)[:, None])
-
-    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
-        return Exponential.divergence(s_hat, s, self.rate(rows)[:, None])[:, 0]
-
-    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
-        return s + namespace(s).log1p(ds) if is_short(ds) else None
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        bend = self.rate(rows)[:, None] * namespace(eta).exp(self.sign * eta)
+        return -(self.linear(rows)[:, None] * eta + bend + self.constant(rows)[:, None])
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         bend = self.rate(rows)[:, None] * namespace(eta).exp(self.sign * eta)
@@ -75,18 +110,9 @@ class ExponentialLikelihood(Likelihood):
         value = xp.where(some, kappa * expm1_minus(s - mode) + kappa * rho / 2, linear * h + bend)
         return Loss(value + self.floor(rows), linear + sign * bend, bend, bend, sign * bend / 2, bend / 4)
 
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        return self.exact_loss(h, rho, rows)
-
     def floor(self, rows: Rows) -> Array:
         """The least that -log p(y|eta) can be (N,): kappa - kappa log(kappa / c) + const; const where kappa is 0."""
         kappa, rate = -self.sign * self.linear(rows), self.rate(rows)
         xp, some = namespace(kappa), (kappa > 0.0) & (rate > 0.0)
         ratio = xp.where(some, kappa, xp.ones_like(kappa)) / xp.where(some, rate, xp.ones_like(kappa))
         return xp.where(some, kappa - kappa * xp.log(ratio), xp.zeros_like(kappa)) + self.constant(rows)
-
-    def cancelling(self, h: Array, rows: Rows, dual: bool) -> Array:
-        xp = namespace(h)
-        if dual:
-            return xp.abs(self.constant(rows)) + xp.abs(self.linear(rows) * h[:, 0])
-        return xp.abs(self.floor(rows))

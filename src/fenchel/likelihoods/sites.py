@@ -1,4 +1,4 @@
-"""What a likelihood tells the rest of the house about itself at one point.
+"""What a bound tells of itself at one point.
 
 ``Site`` is the curve and the conjugate of a convex bound at the mirror coordinate s: the dual is made of it.
 ``Loss`` is any f(h, rho) >= E[-log p(y|eta)] with its slopes, convex or not: the exact mode is made of it. A convex

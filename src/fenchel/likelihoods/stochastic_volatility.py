@@ -12,10 +12,14 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
-from ..linalg.arrays import Array, namespace
+from ..linalg.arrays import Array, namespace, to_numpy
+from ..linalg.quadrature import expect
 from .base import Rows, flat
+from .by_density import LARGEST
 from .scalar import ExponentialLikelihood
+from .summaries import mean
 
 
 class StochasticVolatility(ExponentialLikelihood):
@@ -43,9 +47,6 @@ class StochasticVolatility(ExponentialLikelihood):
     def constant(self, rows: Rows) -> Array:
         return 0.5 * math.log(2 * math.pi) + 0.0 * rows["y"]
 
-    def start(self, rows: Rows, shrink: float) -> Array:
-        return -self._log_square(rows)[:, None]  # tau = 1/2, so that alpha = 0
-
     def log_density(self, eta: Array, rows: Rows) -> Array:
         xp, rate = namespace(eta), self.rate(rows)[:, None]
         bend = xp.where(rate > 0.0, rate * xp.exp(-eta), xp.zeros_like(eta))  # 0 * inf is 0 here: y = 0
@@ -68,6 +69,38 @@ class StochasticVolatility(ExponentialLikelihood):
         with np.errstate(over="ignore"):
             return namespace(h).exp(h + rho / 2)
 
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return math.log(mean(y**2, w))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(ndtr(x * np.exp(np.minimum(-eta / 2, LARGEST))))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.exp(eta / 2) * rng.standard_normal(eta.shape)
+
+    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+        h, rho, levels = to_numpy(flat(h)), to_numpy(flat(rho)), np.atleast_1d(np.asarray(q, dtype=np.float64))
+        return np.stack([return_quantile(h, rho, level) for level in levels], axis=1)
+
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[StochasticVolatility, np.ndarray]:
         return cls(), rng.normal(size=n) * np.exp(rng.normal(size=n) / 2)
+
+
+def return_quantile(h: np.ndarray, rho: np.ndarray, level: float) -> np.ndarray:
+    """The level-quantile of N(0, e^eta), eta ~ N(h, rho): bisection on E[Phi(x e^{-(eta-h)/2})] in log x."""
+    if level == 0.5:
+        return np.zeros_like(h)
+    tail = max(level, 1.0 - level)
+    centre = np.full_like(h, np.log(ndtri(tail)))
+    reach = 5.0 * np.sqrt(rho) + 1.0
+    low, high = centre - reach, centre + reach
+    for _ in range(50):
+        x = (low + high) / 2
+
+        def g(eta: np.ndarray, rows: slice, x: np.ndarray = x) -> np.ndarray:
+            return np.asarray(ndtr(np.exp(np.minimum(x[rows, None] - eta / 2, 700.0))))
+
+        enough = np.asarray(expect(g, 0.0 * h, rho, [2.0 * x])) >= tail
+        high, low = np.where(enough, x, high), np.where(enough, low, x)
+    return np.sign(level - 0.5) * np.exp((low + high) / 2 + h / 2)

@@ -15,19 +15,20 @@ Prediction uses that the noise is a scale mixture of normals, noise^2 = 1/w with
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, stdtr
 
 from ..checks import number, positive, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from .base import Rows
+from .bounds import Bound, Bounds
 from .logistic_noise import LogisticNoise
+from .parameters import LogAbove, Parameter
 from .sites import Loss
-from .super_gaussian import NoiseLikelihood
+from .super_gaussian import SCALE, NoiseLikelihood, SuperGaussian
 
 _SPACING, _NEGLIGIBLE = 0.1, 45.0  # of the trapezium in log w; e^-45 of the largest term
 _SERIES = 30.0  # from where Stirling's series gives the ratio of Gammas to 1e-16
@@ -57,11 +58,14 @@ class StudentT(NoiseLikelihood):
     array([3.])
     """
 
-    bounds = ("super-gaussian",)
+    bounds: ClassVar[Bounds] = {"super-gaussian": SuperGaussian}
     log_concave = False
+    word, heavy_tailed = "student-t", True
+    # nu from Cauchy's to where nothing tells it from a normal
+    parameters = (Parameter("degrees of freedom", "df", LogAbove(1.0), (1.0 + 1e-3, 1.0 + 1e6)), SCALE)
 
     def __init__(
-        self, df: float = 4.0, scale: float = 1.0, learn_df: bool = False, bound: str = "super-gaussian"
+        self, df: float = 4.0, scale: float = 1.0, learn_df: bool = False, bound: str | type[Bound] = "super-gaussian"
     ) -> None:
         super().__init__(scale, bound)
         self.df = float(positive(self.name, "df", vector(self.name, "df", df, 1)[0]))
@@ -73,7 +77,7 @@ class StudentT(NoiseLikelihood):
             )
         self.learn_df = learn_df
 
-    def relaxed(self) -> LogisticNoise:
+    def neighbour(self) -> LogisticNoise:
         """Logistic noise with the same curvature at its centre: (nu+1)/nu against 1/2."""
         return LogisticNoise(self.scale * math.sqrt(self.df / (2.0 * (self.df + 1.0))), "tilted")
 
@@ -117,21 +121,8 @@ class StudentT(NoiseLikelihood):
 
     # -- its own parameters ------------------------------------------------------------------------
     @property
-    def theta(self) -> np.ndarray:
-        """log(nu - 1) if it is learned, then log b."""
-        return np.log([self.df - 1.0, self.scale] if self.learn_df else [self.scale])
-
-    def with_theta(self, theta: np.ndarray) -> StudentT:
-        out = copy.copy(self)
-        out.scale = float(np.exp(theta[-1]))
-        if self.learn_df:
-            out.df = 1.0 + float(np.exp(theta[0]))
-        return out
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """nu from Cauchy's to where nothing tells it from a normal."""
-        nu = [np.log([1e-3, 1e6])] if self.learn_df else []
-        return np.array([*nu, *super().theta_bounds(y)])
+    def learned(self) -> tuple[Parameter, ...]:
+        return self.parameters if self.learn_df else self.parameters[1:]
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         scale = super().theta_gradient(h, rho, rows)
@@ -170,6 +161,12 @@ class StudentT(NoiseLikelihood):
             top = xp.max(term, axis=1, keepdims=True)
             parts.append(top[:, 0] + xp.log(xp.sum(xp.exp(term - top), axis=1)))
         return xp.concat(parts)
+
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        return np.asarray(stdtr(self.df, u))
+
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        return rng.standard_t(self.df, shape)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[StudentT, np.ndarray]:

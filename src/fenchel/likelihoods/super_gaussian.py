@@ -18,29 +18,55 @@ Any f that depends on h, rho and b through a and v alone has df/dlog b = 1 - (h 
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
 from typing import Any
 
 import numpy as np
 
-from ..checks import choice, positive, vector
+from ..checks import positive, vector
 from ..linalg.arrays import Array, namespace, to_numpy
 from .base import Likelihood, Rows, flat
+from .bounds import Bound, DirectBound
+from .parameters import Parameter
 from .ranges import log_noise_variance
 from .sites import Loss
+from .summaries import observed, quantile, spread
 
 _POINT = 1e-20  # a variance, relative to the squared distance from the kink, below which a normal is a point
+
+
+class SuperGaussian(DirectBound):
+    """The best quadratic bound, g at the mean square."""
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        own = self.likelihood
+        a, v = own._unit(h[:, 0], rho[:, 0], rows)
+        g, slope, bend = own.unit_bound(a * a + v)
+        lam, turn = 2.0 * slope, 2.0 * a * bend
+        scaled: Loss = own._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend))
+        return scaled
+
+
+# the noise starts with half of the variance of y
+SCALE = Parameter(
+    "noise scale",
+    "scale",
+    bounds=lambda own, y: np.array(log_noise_variance(y, own.scale**2, robust=True)) / 2,
+    start=lambda cls, y, w: cls.scale_of(y, w) / math.sqrt(2.0) / math.sqrt(cls().unit_variance),
+)
 
 
 class NoiseLikelihood(Likelihood):
     """y = eta + scale * noise: a subclass gives the loss of unit noise, its quadratic bound and its expectation."""
 
-    def __init__(self, scale: float = 1.0, bound: str = "exact") -> None:
-        choice(self.name, "bound", bound, self.bounds)
+    noise = True
+    heavy_tailed = False  # whether the spread of y is told by its quartiles
+    parameters: tuple[Parameter, ...] = (SCALE,)
+
+    def __init__(self, scale: float = 1.0, bound: str | type[Bound] = "exact") -> None:
+        self._choose(bound)
         self.scale = float(positive(self.name, "scale", vector(self.name, "scale", scale, 1)[0]))
-        self.bound = bound
 
     # -- unit noise --------------------------------------------------------------------------------
     @abstractmethod
@@ -82,14 +108,6 @@ class NoiseLikelihood(Likelihood):
         a, v = self._unit(h[:, 0], rho[:, 0], rows)
         return self._scaled(self.unit_expectation(a, v))
 
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        if self.bound != "super-gaussian":
-            return super().loss(h, rho, rows)
-        a, v = self._unit(h[:, 0], rho[:, 0], rows)
-        g, slope, bend = self.unit_bound(a * a + v)
-        lam, turn = 2.0 * slope, 2.0 * a * bend
-        return self._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend))
-
     def _unit(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array]:
         return (h - rows["y"]) / self.scale, rho / self.scale**2
 
@@ -99,23 +117,17 @@ class NoiseLikelihood(Likelihood):
             unit.value + math.log(b), unit.alpha / b, unit.lam / b**2, unit.hh / b**2, unit.hr / b**3, unit.rr / b**4
         )
 
-    @property
-    def theta(self) -> np.ndarray:
-        """log scale."""
-        return np.log([self.scale])
-
-    def with_theta(self, theta: np.ndarray) -> Likelihood:
-        out = copy.copy(self)
-        out.scale = float(np.exp(theta[-1]))
-        return out
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        return np.array([log_noise_variance(y, self.scale**2, robust=True)]) / 2
-
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        loss, xp = self.loss(h, rho, rows), namespace(h)
+        loss, xp = self.objective.loss(h, rho, rows), namespace(h)
         slope = 1.0 - (h[:, 0] - rows["y"]) * loss.alpha - rho[:, 0] * loss.lam
         return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+
+    @classmethod
+    def scale_of(cls, y: np.ndarray, weights: Any = None) -> float:
+        return spread(*observed(y, weights), robust=cls.heavy_tailed)
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return quantile(y, w, 0.5)
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
@@ -138,6 +150,23 @@ class NoiseLikelihood(Likelihood):
         point = v < least  # too narrow to be found between a and the kink, and a point to all digits
         out = log_expect(lambda u, chunk: -self.unit_loss(u)[0], a, xp.where(point, least, v), [0.0 * a])
         return xp.where(point, -self.unit_loss(a)[0], out)
+
+    @abstractmethod
+    def unit_cdf(self, u: np.ndarray) -> np.ndarray:
+        """P(noise <= u) at scale 1."""
+
+    @abstractmethod
+    def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        """Noise of scale 1."""
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(self.unit_cdf((x - eta) / self.scale))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.asarray(eta + self.scale * self.unit_draw(rng, eta.shape))
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return x, self.scale
 
     def __repr__(self) -> str:
         return f"{self.name}({self.scale!r}, bound={self.bound!r})"

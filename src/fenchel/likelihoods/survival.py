@@ -18,9 +18,12 @@ import numpy as np
 
 from ..checks import first, first_value, number, numeric, positive, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
-from .base import Rows, flat
+from .base import Likelihood, Rows, flat
+from .by_density import LARGEST
+from .parameters import Parameter
 from .ranges import log_noise_variance
 from .scalar import ExponentialLikelihood
+from .summaries import observed, per_row
 
 _RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
 _POINT = 1e-20  # a variance, relative to m^2, below which a normal is a point
@@ -31,6 +34,7 @@ class ProportionalHazards(ExponentialLikelihood):
     """What Exponential and Weibull share: the target is a duration, ``event`` says whether it ended."""
 
     row_parameters = ("event",)
+    support, ratio, durations = "positive", "hazard_ratio", True
     shape: float = 1.0
     event: Any = None
 
@@ -75,17 +79,10 @@ class ProportionalHazards(ExponentialLikelihood):
         log_t = namespace(rows["y"]).log(rows["y"])
         return -rows["event"] * (math.log(self.shape) + (self.shape - 1.0) * log_t)
 
-    def start(self, rows: Rows, shrink: float) -> Array:
+    def landmarks(self, rows: Rows) -> list[Array]:
         # as for a Poisson count of events: from above Newton contracts
         xp = namespace(rows["y"])
-        return (xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"]))[:, None]
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        bend = self.rate(rows)[:, None] * namespace(eta).exp(eta)
-        return rows["event"][:, None] * eta - bend - self.constant(rows)[:, None]
-
-    def landmarks(self, rows: Rows) -> list[Array]:
-        return [self.start(rows, 1.0)[:, 0]]
+        return [xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"])]
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
@@ -100,6 +97,20 @@ class ProportionalHazards(ExponentialLikelihood):
         excess = math.lgamma(1.0 + 2.0 / k) - 2.0 * math.lgamma(1.0 + 1.0 / k)
         with np.errstate(over="ignore"):
             return self.predictive_mean(h, rho) ** 2 * namespace(rho).expm1(excess + rho / k**2)
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        """Events by the time at risk; half an event where there are none."""
+        events = float(w @ per_row(self.event, y.shape[0]))
+        return float(np.log(max(events, 0.5) / max(float(w @ y), 1e-300)))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return -np.expm1(-(np.asarray(x) ** self.shape) * np.exp(np.minimum(eta, LARGEST)))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.asarray((rng.exponential(size=eta.shape) * np.exp(-eta)) ** (1.0 / self.shape))
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return -self.shape * np.log(x), 1.0
 
     def predictive_survival(self, t: Any, h: Array, rho: Array) -> Array:
         """P(T > t), averaged over eta ~ N(h, rho).
@@ -207,6 +218,8 @@ class Exponential(ProportionalHazards):
     array([0.3679])
     """
 
+    word = "exponential"
+
     def __init__(self, event: Any = None) -> None:
         self.event = event
 
@@ -216,6 +229,13 @@ class Exponential(ProportionalHazards):
 
     def __repr__(self) -> str:
         return "Exponential()" if self.event is None else "Exponential(event=...)"
+
+
+def _shape_bounds(own: Weibull, y: np.ndarray) -> tuple[float, float]:
+    """1/k^2 is near the noise variance of log t."""
+    with np.errstate(divide="ignore"):
+        lower, _ = log_noise_variance(np.log(y), own.shape**-2.0)
+    return math.log(1e-4), -lower / 2
 
 
 class Weibull(ProportionalHazards):
@@ -236,23 +256,20 @@ class Weibull(ProportionalHazards):
     array([0.8326])
     """
 
+    word = "weibull"
+    parameters = (Parameter("shape", "shape", bounds=_shape_bounds),)
+
     def __init__(self, shape: float = 1.0, event: Any = None) -> None:
         self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
         self.event = event
 
-    @property
-    def theta(self) -> np.ndarray:
-        """log k."""
-        return np.log([self.shape])
+    def in_units(self, y: np.ndarray, weights: Any = None) -> Likelihood:
+        """The same durations in units of total time an event."""
+        from .weibull_units import WeibullInUnits
 
-    def with_theta(self, theta: np.ndarray) -> Weibull:
-        return Weibull(float(np.exp(theta[0])), self.event)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """1/k^2 is near the noise variance of log t."""
-        with np.errstate(divide="ignore"):
-            lower, _ = log_noise_variance(np.log(y), self.shape**-2.0)
-        return np.array([[np.log(1e-4), -lower / 2]])
+        t, w = observed(y, weights)
+        unit = float(w @ t) / max(float(w @ np.nan_to_num(per_row(self.event, t.shape[0]))), 0.5)
+        return WeibullInUnits(self.shape, self.event, unit if unit > 0.0 else 1.0)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp = namespace(h)

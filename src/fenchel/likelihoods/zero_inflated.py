@@ -13,21 +13,46 @@ bounds this one from above.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..checks import number, numeric, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..checks import number, numeric, problem
+from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.functions import sigmoid, softplus
-from .base import Likelihood, Rows, flat
-from .poisson import Poisson, exposed_counts
+from .base import Rows, flat
+from .bounds import Bounds, DirectBound
+from .parameters import LOGIT, Parameter
+from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
 
 _SURE = 2000.0  # a mean from which a zero is structural whatever pi is: e^-2000 is 0
 
 
-class ZeroInflatedPoisson(Likelihood):
+class ZeroMixture(DirectBound):
+    """f = G(E[mu]) of a zero, by Jensen; the expectation itself of a count above it."""
+
+    def _mean(self, h: Array, rho: Array, rows: Rows) -> Array:
+        with np.errstate(over="ignore"):  # a trial may be far out; its value is then infinite
+            return rows["exposure"] * namespace(h).exp(h[:, 0] + rho[:, 0] / 2)
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        y = rows["y"]
+        value, _, lam, less = self.likelihood._of_mean(self._mean(h, rho, rows), y)
+        bend = lam - less
+        value = value - y * h[:, 0] + self.likelihood.constant(rows)
+        return Loss(value, lam - y, lam, bend, bend / 2, bend / 4)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        xp, y, pi, mean = namespace(h), rows["y"], self.likelihood.probability, self._mean(h, rho, rows)
+        w = self.likelihood._of_mean(mean, 0.0 * y)[1]
+        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
+        # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
+        each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
+        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
+
+
+class ZeroInflatedPoisson(ExposedMean):
     """Counts with rate ``exposure * exp(eta)``, of which a share is zero for another reason.
 
     Parameters
@@ -46,9 +71,12 @@ class ZeroInflatedPoisson(Likelihood):
     """
 
     bound = "mixture"
-    bounds = ("mixture",)
+    bounds: ClassVar[Bounds] = {"mixture": ZeroMixture}
     log_concave = False
-    row_parameters = ("exposure",)
+    word = "zero-inflated-poisson"
+    parameters = (  # pi and 1 - pi down to 1e-8
+        Parameter("probability", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8))),
+    )
 
     def __init__(self, probability: float = 0.1, exposure: Any = None) -> None:
         pi = numeric(self.name, "probability", probability)
@@ -59,11 +87,7 @@ class ZeroInflatedPoisson(Likelihood):
             )
         self.probability, self.exposure = float(pi), exposure
 
-    @property
-    def convex(self) -> bool:
-        return False
-
-    def relaxed(self) -> Poisson:
+    def neighbour(self) -> Poisson:
         return Poisson(self.exposure)
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -95,13 +119,6 @@ class ZeroInflatedPoisson(Likelihood):
             xp.where(zero, w * m * rest * m, xp.zeros_like(w)),
         )
 
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        h, rho, y = h[:, 0], rho[:, 0], rows["y"]
-        with np.errstate(over="ignore"):  # a trial may be far out; its value is then infinite
-            value, _, lam, less = self._of_mean(rows["exposure"] * namespace(h).exp(h + rho / 2), y)
-        bend = lam - less
-        return Loss(value - y * h + self.constant(rows), lam - y, lam, bend, bend / 2, bend / 4)
-
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -self.derivatives(eta, rows)[0]
 
@@ -113,7 +130,7 @@ class ZeroInflatedPoisson(Likelihood):
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         """E[psi] itself: closed for counts above zero, by panels for zeros."""
-        xp, bound, zero = namespace(h), self.loss(h, rho, rows), rows["y"] == 0.0
+        xp, bound, zero = namespace(h), ZeroMixture(self).loss(h, rho, rows), rows["y"] == 0.0
         if not bool(xp.any(zero)):
             return bound
         all_zero = {**rows, "y": 0.0 * rows["y"]}
@@ -127,45 +144,25 @@ class ZeroInflatedPoisson(Likelihood):
         at = xp.log(even / rows["exposure"])
         return [at, at - 1.0, at + 1.0]
 
-    # -- its own parameter -------------------------------------------------------------------------
-    @property
-    def theta(self) -> np.ndarray:
-        """logit pi."""
-        return np.array([-self._odds])
-
-    def with_theta(self, theta: np.ndarray) -> ZeroInflatedPoisson:
-        return ZeroInflatedPoisson(float(sigmoid(np.asarray(float(theta[0])))), self.exposure)
-
-    def theta_bounds(self, y: np.ndarray) -> np.ndarray:
-        """pi and 1 - pi down to 1e-8."""
-        return np.log(1e8) * np.array([[-1.0, 1.0]])
-
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, y, pi = namespace(h), rows["y"], self.probability
-        with np.errstate(over="ignore"):
-            mean = rows["exposure"] * xp.exp(h[:, 0] + rho[:, 0] / 2)
-        w = self._of_mean(mean, 0.0 * y)[1]
-        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
-        # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
-        each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
-
     # -- prediction --------------------------------------------------------------------------------
-    def _poisson_mean(self, h: Array, rho: Array) -> Array:
-        exposure = 1.0 if self.exposure is None else self.exposure
-        exposure = asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
-        with np.errstate(over="ignore"):  # a mean can be infinite
-            return exposure * namespace(h).exp(h + rho / 2)
-
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
-        return (1.0 - self.probability) * self._poisson_mean(flat(h), flat(rho))
+        return (1.0 - self.probability) * super().predictive_mean(h, rho)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
         # (1 - pi) (m + E[mu^2]) - (1 - pi)^2 m^2, with E[mu^2] = m^2 e^rho
-        h, rho, pi = flat(h), flat(rho), self.probability
-        m = self._poisson_mean(h, rho)
+        m, rho, pi = super().predictive_mean(h, rho), flat(rho), self.probability
         with np.errstate(over="ignore"):
             return (1.0 - pi) * (m + m**2 * (namespace(rho).expm1(rho) + pi))
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return super()._level(y, w) - float(np.log1p(-self.probability))
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return self.probability + (1.0 - self.probability) * super().cdf(x, eta)
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        structural = rng.random(eta.shape) < self.probability
+        return np.where(structural, 0.0, super().draw(eta, rng))
 
     def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
         h, rho = flat(h), flat(rho)

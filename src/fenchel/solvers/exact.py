@@ -99,7 +99,7 @@ class CoupledNewton(Solver):
             (point, step), n = found, n + 1
             slowly = point.shortfall > SLOW * before
             slow += slowly
-        if ending.reached and not problem.likelihood.log_concave:
+        if ending.reached and not problem.bound.log_concave:
             doubt = f"; {problem.likelihood.name} is not log-concave, so another stationary point may be better"
             ending = stopping.ended(point, "stationary", advice=doubt)
         return Outcome(point, ending, n, stopping.trace)

@@ -67,9 +67,9 @@ class Space(Landscape[Point]):
     """
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.domain = problem, problem.likelihood.domain_of(problem.rows)
-        s = problem.likelihood.start(problem.rows, 1.0)
-        live = to_numpy(problem.likelihood.site(s, problem.rows).spread) > 0.0
+        self.problem, self.domain = problem, problem.dual.domain_of(problem.rows)
+        s = problem.dual.start(problem.rows, 1.0)
+        live = to_numpy(problem.dual.site(s, problem.rows).spread) > 0.0
         if self.domain.exactly:
             live[:, -1] = False
         self.live, self.shape = live, live.shape
@@ -83,7 +83,7 @@ class Space(Landscape[Point]):
         self.observation = np.nonzero(live)[0]
 
     def of(self, s: Array) -> np.ndarray:
-        return to_numpy(self.problem.likelihood.site(s, self.problem.rows).tau)[self.live]
+        return to_numpy(self.problem.dual.site(s, self.problem.rows).tau)[self.live]
 
     def _sums(self, x: np.ndarray) -> np.ndarray:
         return np.bincount(self.observation, weights=x, minlength=self.shape[0])
@@ -92,17 +92,17 @@ class Space(Landscape[Point]):
         return bool((x > self.lower).all() and (x < self.upper).all() and (self._sums(x) < self.total).all())
 
     def at(self, x: np.ndarray) -> Point:
-        likelihood, rows = self.problem.likelihood, self.problem.rows
+        dual, rows = self.problem.dual, self.problem.rows
         tau = np.zeros(self.shape)
         tau[self.live] = x
         if self.domain.exactly:
             tau[:, -1] = 1.0 - self._sums(x)
         with np.errstate(divide="ignore", invalid="ignore"):
-            s = to_numpy(likelihood.coordinate(asarray(tau, self.problem.weight), rows))
+            s = to_numpy(dual.coordinate(asarray(tau, self.problem.weight), rows))
         dead = ~self.live
         if self.domain.exactly:
             dead[:, -1] = False
-        s = np.where(dead, to_numpy(likelihood.start(rows, 1.0)), s)
+        s = np.where(dead, to_numpy(dual.start(rows, 1.0)), s)
         return self.problem.at(asarray(s, self.problem.weight))
 
     def value(self, point: Point) -> float:

@@ -105,7 +105,7 @@ class MirrorNewton(Solver):
         point = walk.point
         if self.finish is not None and walk.n >= self.late and point.gap <= self.blurred * point.blur:
             return None
-        reach = problem.likelihood.reach(problem.rows) if self.reach is None else self.reach
+        reach = problem.dual.reach(problem.rows) if self.reach is None else self.reach
         found = self.search.advance(problem, walk, self.direction, reach)
         if found is None and walk.given_up is None and relative(walk.best) > self.hope:
             walk.given_up = walk.best  # a start so saturated that its curvature vanished: begin where it is

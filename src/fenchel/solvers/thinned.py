@@ -63,7 +63,7 @@ def start_of(problem: Problem, few: Problem, alpha: Array) -> Array:
     predictors = problem.predictors
     assert isinstance(predictors, HasFewWeights)
     h = problem.mt - predictors.apply_from(few.predictors, alpha)
-    return problem.likelihood.signs(problem.rows) * problem.likelihood.spread_out(h)
+    return problem.dual.signs(problem.rows) * problem.dual.spread_out(h)
 
 
 def refined(problem: Problem, s: Array) -> Array:
@@ -72,7 +72,7 @@ def refined(problem: Problem, s: Array) -> Array:
     With lam = J it is ds = r - a_h Vt (a_h lam r), r = a_h h - s; where they differ, or it is long, nothing is done.
     """
     point, xp = problem.at(s), namespace(s)
-    signs = problem.likelihood.signs(problem.rows)
+    signs = problem.dual.signs(problem.rows)
     spread = problem.weight[:, None] * point.site.spread
     same = spread.shape == point.lam.shape and not bool(xp.any(spread != point.lam))
     if not (np.isfinite(point.dual) and point.site.slack is None and same):

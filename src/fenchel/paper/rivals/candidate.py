@@ -34,10 +34,10 @@ class Expected:
 
 def expected(problem: Problem, h: Array, rho: Array, near: Array) -> Expected:
     """The expected loss of q and its slopes, by the site's own maximum (eq:conjugate); ``near`` is any s."""
-    likelihood, rows, w = problem.likelihood, problem.rows, problem.weight
-    s = likelihood.maximiser(h, rho, near, rows)
-    site = likelihood.site(s, rows)
-    each = np.sum(site.alpha * h + site.lam * rho / 2, axis=1) - site.k + likelihood.constant(rows)
+    dual, rows, w = problem.dual, problem.rows, problem.weight
+    s = dual.maximiser(h, rho, near, rows)
+    site = dual.site(s, rows)
+    each = np.sum(site.alpha * h + site.lam * rho / 2, axis=1) - site.k + problem.likelihood.constant(rows)
     return Expected(s, w[:, None] * site.alpha, w[:, None] * site.lam, float(np.sum(np.where(w > 0, w * each, 0.0))))
 
 

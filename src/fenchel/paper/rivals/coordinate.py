@@ -87,12 +87,12 @@ class CoordinateAscent(Solver):
 
 def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: np.ndarray) -> np.ndarray:
     """One pass over all observations at fixed means; ``covariances`` are used up."""
-    likelihood, blocks = problem.likelihood, problem.predictors.blocks  # type: ignore[attr-defined]
+    dual, blocks = problem.dual, problem.predictors.blocks  # type: ignore[attr-defined]
     V = [np.asfortranarray(block) for block in covariances]
     width = [len(group) for group in blocks.groups]
     home = {c: (b, i) for b, group in enumerate(blocks.groups) for i, c in enumerate(group)}
     lam = lam.copy()
-    site_start = likelihood.start(problem.rows, 1.0)
+    site_start = dual.start(problem.rows, 1.0)
     for n in range(problem.active.size):
         rows = slice_rows(problem.rows, slice(n, n + 1))
         weight, near, mean = float(rows["weight"][0]), site_start[n : n + 1], h[n : n + 1]
@@ -104,8 +104,8 @@ def sweep(problem: Problem, covariances: list[np.ndarray], h: np.ndarray, lam: n
 
             def excess(x: float, c: int = c, cavity: float = cavity, ready: np.ndarray = ready) -> float:
                 ready[0, c] = cavity / (1.0 + x * cavity)
-                s = likelihood.maximiser(mean, ready, near, rows)  # noqa: B023 -- used within this turn of the loop
-                return x - weight * float(likelihood.site(s, rows).lam[0, c])  # noqa: B023
+                s = dual.maximiser(mean, ready, near, rows)  # noqa: B023 -- used within this turn of the loop
+                return x - weight * float(dual.site(s, rows).lam[0, c])  # noqa: B023
 
             new = _root(excess, old)
             change = new - old

@@ -124,7 +124,7 @@ class Sites:
         quadratic = float(np.sum(beta * (problem.mt - h)))
         kl = 0.5 * (self.factor.log_det - float(np.sum(tau * rho)) + quadratic)
         make = dual_form(problem, self.factor, beta, tau, (h, rho))
-        out = SettlingCandidate(problem, (h, rho), kl, problem.likelihood.start(problem.rows, 1.0), make)
+        out = SettlingCandidate(problem, (h, rho), kl, problem.dual.start(problem.rows, 1.0), make)
         out.mismatch, out.estimate = self.mismatch(), self.log_evidence()
         return out
 

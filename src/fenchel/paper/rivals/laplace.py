@@ -152,7 +152,7 @@ class ScalarHill(Hill):
         self.S_x = problem.predictors.apply(self.x)
         self.h = problem.mt - self.S_x
         self.loss = self.loss_at(self.h)
-        site = problem.likelihood.site(self.loss.s, problem.rows)
+        site = problem.dual.site(self.loss.s, problem.rows)
         self.H = problem.weight[:, None] * np.sum(site.spread, axis=1, keepdims=True)
         self.factor = problem.predictors.at(self.H)
         b = self.H * self.h - self.loss.alpha
@@ -191,7 +191,7 @@ class JointHill(Hill):
     def factorise(self) -> np.ndarray:
         problem, geometry = self.problem, self.geometry
         self.loss = self.height(self.x)[1]
-        site = problem.likelihood.site(self.loss.s, problem.rows)
+        site = problem.dual.site(self.loss.s, problem.rows)
         w = problem.weight
         H = w[:, None, None] * site.spread[:, :, None] * np.eye(site.spread.shape[1])
         if site.slack is not None:

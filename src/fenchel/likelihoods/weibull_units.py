@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ..likelihoods import Weibull
-from ..likelihoods.base import Rows
 from ..linalg.arrays import Array
+from .base import Likelihood, Rows
+from .survival import Weibull
 
 
 class WeibullInUnits(Weibull):
@@ -30,7 +30,7 @@ class WeibullInUnits(Weibull):
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.estimators.durations import WeibullInUnits
+    >>> from fenchel.likelihoods.weibull_units import WeibullInUnits
     >>> WeibullInUnits(2.0, unit=10.0).predictive_quantile(0.5, np.array([0.0]), np.array([0.0])).round(3)
     array([8.326])
     """
@@ -46,17 +46,24 @@ class WeibullInUnits(Weibull):
     def constant(self, rows: Rows) -> Array:
         return super().constant(rows) + rows["event"] * float(np.log(self.unit))
 
-    def with_theta(self, theta: np.ndarray) -> WeibullInUnits:
-        return WeibullInUnits(float(np.exp(theta[0])), self.event, self.unit)
+    def in_units(self, y: np.ndarray, weights: Any = None) -> Likelihood:
+        return self
 
-    @property
-    def shift(self) -> float:
-        """What eta of the plain hazard, shape * t**(shape - 1) * exp(eta), is above this one."""
-        return -self.shape * float(np.log(self.unit))
+    def reported(self) -> tuple[Likelihood, float]:
+        """``Weibull``, whose eta is that of the hazard shape * t**(shape - 1) * exp(eta), t in the units of y."""
+        return Weibull(self.shape, self.event), -self.shape * float(np.log(self.unit))
 
-    def plain(self) -> Weibull:
-        """The same with the hazard that ``Weibull`` has, in the units of y."""
-        return Weibull(self.shape, self.event)
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return super()._level(y / self.unit, w)
+
+    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+        return super().cdf(np.asarray(x) / self.unit, eta)
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return self.unit * super().draw(eta, rng)
+
+    def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
+        return super().kink(x / self.unit)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
         return self.unit * super().predictive_mean(h, rho, rng)

@@ -18,22 +18,23 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem, vector
+from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
+from ..likelihoods.prediction import mean_quantiles
 from .base import LatentGaussianEstimator, levels_of
 from .labels import levels_of_words
-from .predictive import draws, mean_quantiles
-from .predictive import quantiles as quantiles_of
-from .responses import DURATIONS, LABELS, NAMES, NOISE, Response, announce_missing, at_rows, encoded, kind
+from .observations import Observations, announce_missing, at_rows, encoded, known
 
 
-def _has(method: str, what: str, kinds: tuple[str, ...]) -> Callable[[Any], bool]:
-    """Whether the estimator's likelihood is one of ``kinds``; without it the method does not exist."""
+def _has(method: str, what: str, holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Whether the estimator's likelihood is one of those; without it the method does not exist."""
 
     def check(estimator: Any) -> bool:
         given = estimator.likelihood
-        if (NAMES.get(given) if isinstance(given, str) else kind(given)) in kinds:
+        own = known(given)
+        if own is not None and holds(own):
             return True
-        words = " or ".join(f'"{word}"' for word, name in NAMES.items() if name in kinds)
+        words = " or ".join(f'"{word}"' for word, cls in WORDS.items() if holds(cls))
         got = f"{method}() asks for {what}, and likelihood={given!r} has none"
         raise AttributeError(str(problem(type(estimator).__name__, got, words)))
 
@@ -45,15 +46,15 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
 
     likelihood: Any
     classes_: np.ndarray
-    _response: Response
+    _observations: Observations
     _words: np.ndarray | None
 
-    def _responds(self, response: Response, words: np.ndarray | None) -> np.ndarray:
+    def _responds(self, found: Observations, words: np.ndarray | None) -> np.ndarray:
         """Keep the likelihood of the training rows, and what its levels are called; y as it takes it."""
-        self._response, self._words = response, words
-        if response.classes is not None:
-            self.classes_ = response.classes if words is None else words
-        return response.y
+        self._observations, self._words = found, words
+        if found.classes is not None:
+            self.classes_ = found.classes if words is None else words
+        return found.y
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         """The likelihood at new rows, and the mean and variance of eta there."""
@@ -64,26 +65,26 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     def _moments_for_mean(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         """The same where the mean of y alone is wanted: under noise about eta it is eta's, whatever the variance."""
         check_is_fitted(self)
-        if kind(self.likelihood_) not in NOISE:
+        if not self.likelihood_.noise:
             return self._moments(X, **rows)
         h = self._latent_mean(X)
         return at_rows(type(self).__name__, self._fitted, h.shape[0], rows), h, np.zeros_like(h)
 
     def _labels(self, levels: np.ndarray) -> np.ndarray:
-        return levels if self._response.classes is None else self.classes_[levels.astype(int)]
+        return levels if self._observations.classes is None else self.classes_[levels.astype(int)]
 
     def _mean_of(self, moments: tuple[Likelihood, np.ndarray, np.ndarray], with_std: bool) -> Any:
         """The mean of y (M,), its standard deviation if asked for; of labels their values, of words their places."""
         likelihood, h, rho = moments
-        if self._response.classes is not None:
+        if self._observations.classes is not None:
             p = np.asarray(likelihood.predictive_probabilities(h, rho))
-            values = self._response.classes
+            values = self._observations.classes
             mean = p @ values
             return (mean, np.sqrt(np.maximum(p @ values**2 - mean**2, 0.0))) if with_std else mean
         mean = np.asarray(likelihood.predictive_mean(h, rho))
         return (mean, np.sqrt(np.asarray(likelihood.predictive_variance(h, rho)))) if with_std else mean
 
-    @available_if(_has("predict_proba", "labels", LABELS))
+    @available_if(_has("predict_proba", "labels", lambda own: own.support == "levels"))
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data) of labels: (M, K), columns as ``classes_``."""
         likelihood, h, rho = self._moments(X)
@@ -92,16 +93,17 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     def predict_rate(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles (M, Q) of E[y | eta] itself, at exposure 1 and one trial: without the noise of y."""
         likelihood, h, rho = self._moments(X)
-        return mean_quantiles(likelihood, h, rho, levels_of(type(self).__name__, quantiles), self._response.classes)
+        return mean_quantiles(likelihood, h, rho, levels_of(type(self).__name__, quantiles), self._observations.classes)
 
     def predict_quantiles(
         self, X: Any, quantiles: Any = (0.025, 0.5, 0.975), exposure: Any = None, trials: Any = None
     ) -> np.ndarray:
         """Quantiles of the y that will be seen: (M, Q)."""
         likelihood, h, rho = self._moments(X, exposure=exposure, trials=trials)
-        return self._labels(quantiles_of(likelihood, h, rho, levels_of(type(self).__name__, quantiles)))
+        levels = levels_of(type(self).__name__, quantiles)
+        return self._labels(np.asarray(likelihood.predictive_quantile(levels, h, rho)))
 
-    @available_if(_has("predict_survival", "durations", DURATIONS))
+    @available_if(_has("predict_survival", "durations", lambda own: own.durations))
     def predict_survival(self, X: Any, times: Any) -> np.ndarray:
         """P(T > t | X, data) of durations: (M,) for one time, (M, T) for several."""
         likelihood, h, rho = self._moments(X)
@@ -113,7 +115,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         """Draws from the posterior predictive distribution of each row on its own: (M, n_samples)."""
         likelihood, h, rho = self._moments(X, exposure=exposure, trials=trials)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        return self._labels(draws(likelihood, h, rho, int(n_samples), rng))
+        return self._labels(likelihood.predictive_draws(h, rho, int(n_samples), rng))
 
     def score(
         self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, trials: Any = None, event: Any = None
@@ -128,7 +130,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         columns = {key: getattr(self, key, None) for key in rows}  # where an estimator finds what is not given
         announce_missing(name, self._fitted, {k: columns[k] if v is None else v for k, v in rows.items()})
         y = self._scored(y if self._words is None else levels_of_words(name, self._words, y), h.shape[0])
-        y = y if self._response.classes is None else encoded(name, self._response.classes, y)
+        y = y if self._observations.classes is None else encoded(name, self._observations.classes, y)
         density = np.asarray(likelihood.predictive_log_density(y, h, rho))
         seen = ~np.isnan(density)
         weights = None if sample_weight is None else vector(name, "sample_weight", sample_weight, y.size)

@@ -1,0 +1,186 @@
+"""What an estimator fits: a likelihood, by its word or as it is, with its y and the rows' own parameters.
+
+    "gaussian", "laplace", "logistic", "student-t"              y = eta + noise
+    "poisson", "negative-binomial", "zero-inflated-poisson"     counts of mean exposure e^eta (times 1 - pi)
+    "gamma"                                                     y > 0 of mean e^eta
+    "exponential", "weibull"                                    durations, hazard k t^{k-1} e^eta, censored if event = 0
+    "beta", "binomial", "bernoulli", "probit"                   mean sigmoid(eta), Phi(eta) for the probit
+    "ordinal", "ordinal-probit"                                 ordered levels, cutpoints from their frequencies
+
+What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, problem, vector
+from ..likelihoods import WORDS
+from ..likelihoods.base import Likelihood
+
+_TAKEN = {  # where a score is not told
+    "exposure": "each y is scored at exposure 1",
+    "trials": "each y is scored at one trial",
+    "event": "every duration is taken as observed",
+}
+_MOST_LEVELS = 50  # of an ordinal y: cutpoints of more are not learned from data
+
+
+@dataclass(frozen=True)
+class Observations:
+    """A likelihood with its data.
+
+    Attributes
+    ----------
+    likelihood : at its starting parameters, with the rows' exposure, trials or event
+    y : array (N,)
+        Levels 0, ..., K-1 for labels.
+    level : float
+        The link of the overall mean; 0 for ordered levels.
+    scale : float
+        The scale of eta: the standard deviation of y (by its quartiles under heavy tails; the size of a constant y, 1
+        for zeros) where eta is on the scale of y, 1 elsewhere.
+    classes : array (K,) or None
+        The labels in order.
+    """
+
+    likelihood: Likelihood
+    y: np.ndarray
+    level: float
+    scale: float
+    classes: np.ndarray | None
+
+
+def known(likelihood: Any) -> type[Likelihood] | Likelihood | None:
+    """What knows of the likelihood an estimator was given: the class of a word, or the likelihood; None of neither."""
+    if isinstance(likelihood, str):
+        return WORDS.get(likelihood)
+    return likelihood if isinstance(likelihood, Likelihood) else None
+
+
+def read_observations(
+    where: str,
+    likelihood: Any,
+    bound: str,
+    y: np.ndarray,
+    rows: Mapping[str, Any],
+    weights: Any,
+    centred: bool = True,
+    learned: bool = True,
+) -> Observations:
+    """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters.
+
+    ``centred`` says whether the prior of eta is about the level that is found here; a level that the user chose holds
+    in the units of y. ``learned`` says whether the likelihood's own parameters are learned.
+    """
+    given = {key: vector(where, key, value, y.shape[0]) for key, value in rows.items() if value is not None}
+    w = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
+    classes = None
+    if isinstance(likelihood, str):
+        choice(where, "likelihood", likelihood, tuple(WORDS), "Or give a Likelihood, such as fenchel.Poisson().")
+        cls = WORDS[likelihood]
+        _check_words(where, cls, bound, given)
+        if cls.support == "levels":
+            classes, y = _encoded(where, cls, y)
+        made: Likelihood = cls.starting(y, w, bound, **given)
+    elif isinstance(likelihood, Likelihood):
+        choice(where, "bound", bound, ("best",), "A Likelihood brings its own: give the bound to it.")
+        if likelihood.n_predictors > 1:
+            advice = "For several classes use GaussianProcessClassifier or BayesianLogisticRegression."
+            raise problem(where, f"{likelihood!r} has {likelihood.n_predictors} predictors a row", "one", advice)
+        made = likelihood.with_rows(**given) if given else likelihood
+        if made.support == "levels":
+            classes = np.arange(made.n_levels, dtype=np.float64)
+    else:
+        got = f"likelihood is a {type(likelihood).__name__}"
+        raise problem(where, got, f"one of {', '.join(map(repr, WORDS))}, or a Likelihood")
+    made.prepare(y)  # refuses a target that is not one before anything is computed from it
+    if made.durations:
+        _check_events(where, made, w, learned)
+    if centred:
+        made = made.in_units(y, w)
+    return Observations(made, y, made.level(y, w), made.scale_of(y, w), classes)
+
+
+def at_rows(where: str, likelihood: Likelihood, n: int, rows: Mapping[str, Any]) -> Likelihood:
+    """The same likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
+    given = {key: vector(where, key, value, n) for key, value in rows.items() if value is not None}
+    default = {key: 1.0 if key == "trials" else None for key in likelihood.row_parameters}
+    return likelihood.with_rows(**{**default, **given}) if default or given else likelihood
+
+
+def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:
+    """Warn of rows' parameters that fit was given and a score is not: its densities are then of another question."""
+    for key in likelihood.row_parameters:
+        fitted = getattr(likelihood, key)
+        if given.get(key) is None and fitted is not None and (np.asarray(fitted) != 1.0).any():
+            taken = _TAKEN.get(key, "it is left at its default")
+            warnings.warn(
+                f"{where}: fit was given {key}, score was not: {taken}; pass {key}=...",
+                UserWarning,
+                stacklevel=3,
+            )
+
+
+def _check_words(where: str, cls: type[Likelihood], bound: str, given: Mapping[str, Any]) -> None:
+    """Refuse rows' parameters and bounds that the likelihood does not know."""
+    for key in given:
+        if key not in cls.row_parameters:
+            owners = [f'"{word}"' for word, other in WORDS.items() if key in other.row_parameters]
+            raise problem(where, f'{key} meets likelihood="{cls.word}"', f"{key} with {' or '.join(owners)} alone")
+    if "trials" in cls.row_parameters and "trials" not in given:
+        raise problem(where, "trials is missing", "the trials of each row", "Call fit(X, y, trials=n).")
+    choice(where, "bound", bound, ("best", *(word for word in cls.bounds if word != "none")))
+
+
+def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> None:
+    """Rows that are all censored bound the hazard from above alone."""
+    if likelihood.event is None or float(w @ np.nan_to_num(np.broadcast_to(likelihood.event, w.shape))) > 0.0:
+        return
+    if learned and likelihood.theta.size:
+        advice = 'Use likelihood="exponential", or give the shape and do not learn it.'
+        got = "every row is censored (event = 0), and without events the shape is not known"
+        raise problem(where, got, "at least one row whose event happened", advice)
+    warnings.warn(
+        f"{where}: every row is censored (event = 0): the data bound the hazard from above alone, and how low it is "
+        "comes from the prior.",
+        UserWarning,
+        stacklevel=5,
+    )
+
+
+def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Labels as 0, ..., K-1."""
+    place = np.clip(np.searchsorted(classes, y), 0, classes.size - 1)
+    unknown = ~np.isnan(y) & (classes[place] != y)
+    if unknown.any():
+        got = f"y[{int(np.argmax(unknown))}] = {y[unknown][0]:g} was not seen in fit"
+        raise problem(where, got, f"one of {classes.tolist()}")
+    return np.where(np.isnan(y), np.nan, place)
+
+
+def _encoded(where: str, cls: type[Likelihood], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    classes = np.unique(y[~np.isnan(y)])
+    two, name = not cls.ordered, cls.word
+    if two and np.isin(classes, (0.0, 1.0)).all():  # one of the two may be missing
+        classes = np.array([0.0, 1.0])
+    if classes.size < 2 or (two and classes.size > 2):
+        got = f'likelihood="{name}" meets {classes.size} different values of y'
+        raise problem(
+            where,
+            got,
+            "two" if two else "two or more levels",
+            'For ordered levels use "ordinal", for classes GaussianProcessClassifier.' if two and classes.size else "",
+        )
+    rows = int((~np.isnan(y)).sum())
+    real = bool((classes != np.floor(classes)).any()) and 2 < classes.size == rows
+    if not two and (real or classes.size > _MOST_LEVELS):
+        got = f'likelihood="{name}" meets {classes.size} different values of y in {rows} rows'
+        advice = 'For real numbers use "gaussian" or "student-t"; or cut y into a few levels (pd.cut, pd.qcut).'
+        raise problem(where, got, f"levels, {_MOST_LEVELS} at most", advice)
+    return classes, encoded(where, classes, y)

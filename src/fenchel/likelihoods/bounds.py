@@ -1,0 +1,241 @@
+"""A bound f(h, rho) >= E[-log p(y|eta)], eta ~ N(h, rho), is an object of one of two kinds.
+
+``ConvexBound`` is a site: a curve tau -> (alpha, lam) and a convex conjugate k on it (eq:conjugate),
+
+    f(h, rho) = max_tau [ alpha(tau) h + lam(tau) rho/2 - k(tau) ] + const
+    alpha(tau) = c_h + a_h tau (affine),   lam(tau) concave,   k convex
+
+and has a dual. The library walks on it in the mirror coordinate s = k'(tau), in which every real number is feasible.
+
+``DirectBound`` has no dual and gives ``loss``, f with its slopes and curvature: the expectation itself for a logistic,
+quadratic bounds with their parameter optimised. ``relaxed`` may name a convex neighbour to start from. One predictor.
+
+Shapes. N observations, C predictors and P potentials an observation: h, rho, alpha, lam are (N, C) and s, tau are
+(N, P). Potential p belongs to predictor ``layout[p]``. ``rows`` is what the likelihood's ``prepare`` made. Values are
+per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+from ..linalg.arrays import Array, namespace, to_numpy
+from .prediction import Rows, slice_rows
+from .sites import Domain, Loss, Site, loss_of_site
+
+if TYPE_CHECKING:
+    from .base import Likelihood
+
+
+class Bound(ABC):
+    """f(h, rho) of one likelihood: what both kinds have."""
+
+    layout: tuple[int, ...] = (0,)
+    convex: bool  # whether it is a site
+    coupled: bool = False  # whether the potentials of an observation share a normalisation
+    needs_independent_predictors: bool = False
+
+    def __init__(self, likelihood: Likelihood) -> None:
+        self.likelihood: Any = likelihood
+
+    @property
+    def log_concave(self) -> bool:
+        """Whether exp(-f) is, in eta: without it a stationary point need not be the best."""
+        return bool(self.likelihood.log_concave)
+
+    @property
+    @abstractmethod
+    def dual(self) -> ConvexBound:
+        """This bound as a site, or the sentence that it is none."""
+
+    @abstractmethod
+    def relaxed(self) -> Likelihood | None:
+        """A likelihood of the same rows whose bound is convex and lies near; itself where it is."""
+
+    @abstractmethod
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """f with its slopes and curvature at h, rho (N, 1); one predictor only."""
+
+    def check(self, correlated: bool) -> None:
+        """Refuse predictors that are correlated a priori where the bound does not hold for them."""
+        if self.needs_independent_predictors and correlated:
+            raise problem(
+                self.likelihood.name,
+                f'bound="{self.likelihood.bound}" meets predictors that are correlated a priori',
+                "independent predictors (one covariance for all, or one each), for which the bound is valid",
+                'Use bound="log-sum", which holds under any correlation.',
+            )
+
+    def f(self, h: Array, rho: Array, rows: Rows) -> Array:
+        """The bound on E[-log p(y|eta)] (N,)."""
+        return self.loss(h, rho, rows).value
+
+    def is_flat(self, rows: Rows) -> Array:
+        """Observations with lam = 0 whatever s is (N,): they only shift the mean and leave the system."""
+        return rows["weight"] != rows["weight"]
+
+    def cancelling(self, h: Array, rows: Rows, dual: bool) -> Array:
+        """The size of the terms that cancel in the dual, or in ``loss``, of each observation (N,), at h (N, C).
+
+        Per unit of weight its constant, and a slope in eta of at most 1: that of a label or of a share.
+        """
+        xp = namespace(h)
+        return xp.abs(self.likelihood.constant(rows)) + xp.max(xp.abs(h), axis=1)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        """-sum_n weight_n df_n/dtheta at (h, rho) (N, 1), theta the likelihood's own; here for f = E[psi]."""
+        from ..linalg.quadrature import expect
+
+        own = self.likelihood
+        if own.theta.size == 0:
+            return np.zeros(0)
+        each = expect(
+            lambda eta, chunk: own.theta_slopes(eta, slice_rows(rows, chunk)), h[:, 0], rho[:, 0], own.landmarks(rows)
+        )
+        return np.asarray(-to_numpy(namespace(h).sum(rows["weight"] * each, axis=-1)))
+
+
+class DirectBound(Bound):
+    """A bound without a dual: a subclass gives ``loss``."""
+
+    convex = False
+
+    @property
+    def dual(self) -> ConvexBound:
+        got = f"bound={self.likelihood.bound!r} has no convex dual"
+        raise problem(self.likelihood.name, got, "a bound with one", "Use infer, or objective.relaxed().")
+
+    def relaxed(self) -> Likelihood | None:
+        found: Likelihood | None = self.likelihood.neighbour()
+        return found
+
+
+class ExactExpectation(DirectBound):
+    """f = E[psi] itself."""
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        exact: Loss = self.likelihood.exact_loss(h, rho, rows)
+        return exact
+
+
+class ConvexBound(Bound):
+    """A site: a subclass gives its curve and conjugate, and what else cannot be derived from them."""
+
+    convex = True
+    curved: bool = False  # whether lam bends, so that ``curve_gap`` is not 0
+    domain: Domain = Domain()
+
+    @property
+    def dual(self) -> ConvexBound:
+        return self
+
+    def relaxed(self) -> Likelihood | None:
+        own: Likelihood = self.likelihood
+        return own
+
+    # -- the curve and its conjugate ---------------------------------------------------------------
+    @abstractmethod
+    def site(self, s: Array, rows: Rows) -> Site:
+        """The curve and the conjugate at s (N, P)."""
+
+    @abstractmethod
+    def signs(self, rows: Rows) -> Array:
+        """a_h of every potential: an array that broadcasts against (N, P)."""
+
+    @abstractmethod
+    def coordinate(self, tau: Array, rows: Rows) -> Array:
+        """s = k'(tau), the inverse of ``site(s).tau``."""
+
+    @abstractmethod
+    def divergence(self, s_hat: Array, s: Array, rows: Rows) -> Array:
+        """phi(s_hat) - phi(s) - phi'(s)(s_hat - s) >= 0 of each observation (N,), as one stable number."""
+
+    @abstractmethod
+    def start(self, rows: Rows, shrink: float) -> Array:
+        """A starting s (N, P). ``shrink`` in (0, 1] moves alpha towards 0, where a wide prior wants it."""
+
+    def reach(self, rows: Rows) -> Any:
+        """How far one step may move a coordinate before tau(s) runs away: a number, or an array like s.
+
+        4 suits potentials that bend on the scale of e; a quadratic one has no limit.
+        """
+        return 4.0
+
+    def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
+        """s once tau has moved straight by J ds, k'(tau + J ds); None where it would come near its boundary.
+
+        To first order it is s + ds. alpha being affine in tau, S alpha then moves exactly as Newton's step foresaw.
+        """
+        return None
+
+    def domain_of(self, rows: Rows) -> Domain:
+        """Where tau may lie in these rows."""
+        return self.domain
+
+    # -- what follows ------------------------------------------------------------------------------
+    def maximiser(self, h: Array, rho: Array, s: Array, rows: Rows) -> Array:
+        """s_hat(h, rho), where the maximum that defines f is reached. Affine lam: the coordinate itself.
+
+        ``s`` is any current point; a curved lam may start its search there.
+        """
+        site = self.site(s, rows)
+        return self.seen_from(h, rho, site.lam_slope, rows)
+
+    def seen_from(self, h: Array, rho: Array, lam_slope: Array, rows: Rows) -> Array:
+        """s* = a_h h + lam'(tau) rho/2 (N, P): where q says the sites are."""
+        return self.signs(rows) * self.spread_out(h) + lam_slope * self.spread_out(rho) / 2
+
+    def spread_out(self, x: Array) -> Array:
+        """Predictor values (N, C) repeated for every potential (N, P)."""
+        layout = self.layout
+        if layout == tuple(range(self.likelihood.n_predictors)):
+            return x
+        return namespace(x).stack([x[:, c] for c in layout], axis=1)
+
+    def curve_gap(self, tau_hat: Array, tau: Array) -> Array:
+        """lam(tau_hat) + lam'(tau_hat)(tau - tau_hat) - lam(tau) >= 0 (N, P), of a curved lam."""
+        return 0.0 * tau
+
+    def f(self, h: Array, rho: Array, rows: Rows) -> Array:
+        """The bound on E[-log p(y|eta)] (N,), from its definition as a maximum."""
+        s_hat = self.maximiser(h, rho, self.start(rows, 1.0), rows)
+        site = self.site(s_hat, rows)
+        xp = namespace(h)
+        linear = xp.sum(site.alpha * h + site.lam * rho / 2, axis=1)
+        return linear - site.k + self.likelihood.constant(rows)
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        site = self.site(self.maximiser(h, rho, self.start(rows, 1.0), rows), rows)
+        return loss_of_site(site, self.signs(rows), h, rho, self.likelihood.constant(rows))
+
+    def gap(self, s: Array, h: Array, rho: Array, rows: Rows) -> Array:
+        """max_tau' G(tau') - G(tau) >= 0 of each observation (N,), G = alpha h + lam rho/2 - k."""
+        xp = namespace(s)
+        s_hat = self.maximiser(h, rho, s, rows)
+        gap = self.divergence(s_hat, s, rows)
+        if not self.curved:
+            return gap
+        bend = self.curve_gap(self.site(s_hat, rows).tau, self.site(s, rows).tau)
+        return gap + xp.sum(bend * self.spread_out(rho) / 2, axis=1)
+
+    def gap_bound(self, g: Array, rho: Array, rows: Rows) -> Array | None:
+        """Above ``gap``, from the slope g = s - s* (N, P) alone; None where nothing so cheap is known.
+
+        G is strongly concave in tau: gap <= g^2 / (2 m), m the least of k'' - lam'' rho/2 over all tau.
+        """
+        return None
+
+
+Bounds = Mapping[str, type[Bound]]  # the bounds of a likelihood, by their words
+
+_SHORT = 0.7  # a step of tau relative to its distance from the boundary up to which it goes straight
+
+
+def is_short(*steps: Array) -> bool:
+    """Whether relative steps stay well away from -1."""
+    return all(bool(namespace(x).all(namespace(x).abs(x) < _SHORT)) for x in steps)
