@@ -6,7 +6,7 @@ from conftest import LIKELIHOODS, difference
 
 import fenchel.likelihoods
 from fenchel.likelihoods import WORDS, Likelihood, Mixed, by_density, named
-from fenchel.likelihoods.parameters import LOG, LOGIT, STEPS, LogAbove
+from fenchel.transforms import CORRELATION, LOG, LOGIT, STEPS, LogAbove
 
 SCALAR = [cls for cls in LIKELIHOODS if cls is not Mixed and cls.support != "levels"]
 LEVELS = [cls for cls in LIKELIHOODS if cls.support == "levels"]
@@ -84,7 +84,9 @@ def test_the_level_makes_y_most_likely(name):
 
 
 # -- parameters ----------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("transform", "x"), [(LOG, 2.5), (LogAbove(1.0), 4.0), (LOGIT, 0.3), (LOGIT, 0.999)])
+@pytest.mark.parametrize(
+    ("transform", "x"), [(LOG, 2.5), (LogAbove(1.0), 4.0), (LOGIT, 0.3), (LOGIT, 0.999), (CORRELATION, -0.6)]
+)
 def test_a_transform_and_its_way_back(transform, x):
     theta = transform.forward(x)
     assert transform.inverse(theta) == pytest.approx(x, rel=1e-12)

@@ -1,4 +1,4 @@
-"""The hall: scikit-learn estimators. The only room that imports scikit-learn's own."""
+"""Estimators with scikit-learn's interface. The only room that imports scikit-learn's own."""
 
 from ..factors.selection import select_components
 from .display import EvidenceDisplay, TraceDisplay

@@ -9,9 +9,10 @@ import numpy as np
 
 from ..checks import finite, labels, numeric, problem
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..transforms import STEPS
 from .base import Likelihood, Rows
 from .bounds import Bound
-from .parameters import STEPS, Parameter
+from .parameters import Parameter
 
 
 def by_steps(cut: np.ndarray, cutpoints: np.ndarray) -> np.ndarray:

@@ -23,10 +23,11 @@ from scipy.special import digamma, gammaln, stdtr
 
 from ..checks import number, positive, problem, vector
 from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..transforms import LogAbove
 from .base import Rows
 from .bounds import Bound, Bounds
 from .logistic_noise import LogisticNoise
-from .parameters import LogAbove, Parameter
+from .parameters import Parameter
 from .sites import Loss
 from .super_gaussian import SCALE, NoiseLikelihood, SuperGaussian
 

@@ -20,9 +20,10 @@ import numpy as np
 from ..checks import number, numeric, problem
 from ..linalg.arrays import Array, namespace, special, to_numpy
 from ..linalg.functions import sigmoid, softplus
+from ..transforms import LOGIT
 from .base import Rows, flat
 from .bounds import Bounds, DirectBound
-from .parameters import LOGIT, Parameter
+from .parameters import Parameter
 from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
 

@@ -10,7 +10,7 @@
 ``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share.
 """
 
-from .base import Hyperparameter, Rows, ScalarTransform, Term, correlation, precision, share, variance
+from .base import Hyperparameter, Rows, Term, correlation, precision, share, variance
 from .fixed import Covariate
 from .grouped import IID, LevelTerm
 from .model import SumOfTerms
@@ -35,7 +35,6 @@ __all__ = [
     "Leroux",
     "LevelTerm",
     "Rows",
-    "ScalarTransform",
     "Seasonal",
     "SumOfTerms",
     "Term",

@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import expit, logit
 
 from ..checks import problem
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
 from ..priors.sparse import SparsePrecision
+from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types
@@ -31,28 +31,6 @@ _REACH = 12.0  # bounds of a log precision, in e-folds either way
 
 # -- hyperparameters -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ScalarTransform:
-    """theta = forward(value), and how that is called: "log" of a precision."""
-
-    word: str
-    forward: Callable[[float], float]
-    inverse: Callable[[float], float]
-
-
-def _double_atanh(value: float) -> float:
-    return float(2 * np.arctanh(value))
-
-
-def _half_tanh(theta: float) -> float:
-    return float(np.tanh(theta / 2))
-
-
-LOG = ScalarTransform("log", np.log, np.exp)
-LOGIT = ScalarTransform("logit", logit, expit)
-CORRELATION = ScalarTransform("logit", _double_atanh, _half_tanh)  # the logit of (1 + value) / 2
-
-
-@dataclass(frozen=True)
 class Hyperparameter:
     """One entry of theta.
 
@@ -60,7 +38,7 @@ class Hyperparameter:
     ----------
     name : str
         Of the value, in the user's words: "precision", "phi".
-    transform : ScalarTransform
+    transform : Transform
         From the value to theta.
     start : float
         Where theta starts.
@@ -73,7 +51,7 @@ class Hyperparameter:
     """
 
     name: str
-    transform: ScalarTransform
+    transform: Transform
     start: float
     bounds: tuple[float, float] = (-_REACH, _REACH)
     prior: ScalarPrior | None = None
@@ -82,11 +60,11 @@ class Hyperparameter:
     @property
     def label(self) -> str:
         """What theta is called."""
-        return f"{self.transform.word} {self.name}"
+        return self.transform.names(self.name, 1)[0]
 
     def value(self, theta: float) -> float:
         """On the user's scale."""
-        return float(self.transform.inverse(theta))
+        return float(self.transform.inverse(np.array([theta])))
 
 
 def _pc_precision(spread: float, u: float, a: float) -> ScalarPrior:

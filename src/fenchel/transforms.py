@@ -1,0 +1,112 @@
+"""Transforms between a parameter in the user's units and theta, any real numbers, on which it is learned.
+
+theta = forward(x),   x = inverse(theta)
+LogAbove(a)   log (x - a)                        x > a; LOG is a = 0
+Logit         log x - log(1 - x)                 0 < x < 1
+Correlation   the logit of (1 + x) / 2           -1 < x < 1
+Steps         b_1, log(b_2 - b_1), ...           increasing b_1, ..., b_K
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+class Transform(ABC):
+    """Between a parameter x, a number or a vector, and theta (k,), which is learned."""
+
+    @abstractmethod
+    def forward(self, x: Any) -> np.ndarray:
+        """theta (k,)."""
+
+    @abstractmethod
+    def inverse(self, theta: np.ndarray) -> Any:
+        """x: a float, or an array for a vector."""
+
+    @abstractmethod
+    def slope(self, x: Any) -> Any:
+        """dx/dtheta at x, entry by entry of theta."""
+
+    @abstractmethod
+    def names(self, name: str, n: int) -> list[str]:
+        """What the n entries of theta are, for a parameter of that name."""
+
+
+@dataclass(frozen=True)
+class LogAbove(Transform):
+    """theta = log(x - least)."""
+
+    least: float = 0.0
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.log(np.atleast_1d(np.asarray(x, dtype=np.float64) - self.least))
+
+    def inverse(self, theta: np.ndarray) -> float:
+        return self.least + float(np.exp(theta[0]))
+
+    def slope(self, x: Any) -> float:
+        return float(x) - self.least
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"log ({name} - {self.least:g})" if self.least else f"log {name}"]
+
+
+class Logit(Transform):
+    """theta = log x - log(1 - x)."""
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.atleast_1d(np.log(x) - np.log1p(-x))
+
+    def inverse(self, theta: np.ndarray) -> float:
+        e = float(np.exp(-abs(theta[0])))
+        return (1.0 if theta[0] >= 0.0 else e) / (1.0 + e)
+
+    def slope(self, x: Any) -> float:
+        return float(x * (1.0 - x))
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"logit {name}"]
+
+
+class Correlation(Transform):
+    """theta = 2 atanh x, the logit of (1 + x) / 2."""
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.atleast_1d(2.0 * np.arctanh(x))
+
+    def inverse(self, theta: np.ndarray) -> float:
+        return float(np.tanh(theta[0] / 2.0))
+
+    def slope(self, x: Any) -> float:
+        return float((1.0 - x * x) / 2.0)
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"logit {name}"]
+
+
+class Steps(Transform):
+    """The first of increasing numbers, then the logs of the distances between neighbours."""
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.concatenate([x[:1], np.log(np.diff(x))])
+
+    def inverse(self, theta: np.ndarray) -> np.ndarray:
+        return np.cumsum(np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))]))
+
+    def slope(self, x: Any) -> np.ndarray:
+        """Of every number after it: an entry of theta moves all of them alike."""
+        return np.concatenate([[1.0], np.diff(x)])
+
+    def pull(self, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """The gradient in theta of what has this gradient in x."""
+        return np.asarray(np.cumsum(gradient[::-1])[::-1] * self.slope(x))
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"first {name}", *(f"log step {k} of the {name}s" for k in range(1, n))]
+
+
+LOG, LOGIT, CORRELATION, STEPS = LogAbove(), Logit(), Correlation(), Steps()
