@@ -64,9 +64,8 @@ class MarkovField(Family):
 
     @cached_property
     def n_latents(self) -> int:
-        """As the design or the constraints have it; where there is neither, Q is built for it, once."""
-        wide = self.design if self.design is not None else self.constraints
-        return int(np.shape(self.build(self._theta)[0] if wide is None else wide)[-1])
+        """As the design has it; without one Q is built for it, where learning starts anyway."""
+        return int((self.build(self._theta)[0] if self.design is None else self.design).shape[1])
 
     def at(self, theta: Any = None, mean: Any = 0.0, offset: Any = 0.0) -> SparsePrecision:
         """The prior at theta (default: the starting one); the symbolic analysis is made once."""
