@@ -85,9 +85,17 @@ class LatentGaussianEstimator(BaseEstimator):
         else:
             evidence = Evidence(likelihood, family, y, own=False, **options)
             sol = evidence.fit(evidence.start)
-            prior = family.at(family.theta)
             found = Learned(
-                evidence.start, likelihood, prior, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter
+                evidence.start,
+                likelihood,
+                evidence.prior,
+                sol,
+                sol.elbo,
+                np.zeros(0),
+                sol.optimal,
+                sol.ending,
+                1,
+                sol.n_iter,
             )
         self._keep(found, family)
 
