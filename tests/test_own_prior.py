@@ -132,7 +132,7 @@ def test_it_is_short():
 )
 @pytest.mark.parametrize("method", ["newton", "lbfgs"])
 def test_the_same_fit_as_the_dense_one(likelihood, method):
-    if method == "lbfgs" and not likelihood.convex:
+    if method == "lbfgs" and not likelihood.objective.convex:
         pytest.skip("it needs a dual")
     y = targets(likelihood)
     ours, theirs = (fenchel.infer(likelihood, p, y, method=method, tol=1e-10, max_iter=2000) for p in (OURS, THEIRS))
