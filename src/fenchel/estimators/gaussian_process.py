@@ -350,15 +350,8 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
         y = np.asarray(y, dtype=np.float64)
         self._poisson = self._counts(y, exposure)
         weights = weights_of(sample_weight, X)
-        self.mean_ = overall_log_rate(y, self._poisson.exposure, weights) if self.mean == "rate" else float(self.mean)
+        self.mean_ = self._poisson.level(y, weights) if self.mean == "rate" else float(self.mean)
         self._begin(X, y, weights)
         self._learn(y, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state)
         self._finish()
         return self
-
-
-def overall_log_rate(y: np.ndarray, exposure: Any, weights: Any) -> float:
-    """log of counts per exposure over all rows; half a count when there are none."""
-    w = np.ones(y.size) if weights is None else weights
-    E = np.ones(y.size) if exposure is None else exposure
-    return float(np.log(max(float(w @ y), 0.5) / max(float(w @ E), 1e-300)))

@@ -297,8 +297,7 @@ class GMRFRegressor(EffectTables, Regression):
         table = self._table(X, reset=False)
         h, rho = self._at(table)
         found = {what: self._given(table, what, value, new=True) for what, value in rows.items()}
-        new = at_rows(type(self).__name__, self._fitted, h.shape[0], found)
-        return Poisson(new.exposure, integer=False) if isinstance(new, Poisson) else new, h, rho
+        return at_rows(type(self).__name__, self._fitted, h.shape[0], found), h, rho
 
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:
         """The mean of y (M,), the posterior's uncertainty integrated out: a count, a number of successes, a value.

@@ -108,10 +108,10 @@ def read_observations(
 
 
 def at_rows(where: str, likelihood: Likelihood, n: int, rows: Mapping[str, Any]) -> Likelihood:
-    """The same likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
+    """The likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
     given = {key: vector(where, key, value, n) for key, value in rows.items() if value is not None}
     default = {key: 1.0 if key == "trials" else None for key in likelihood.row_parameters}
-    return likelihood.with_rows(**{**default, **given}) if default or given else likelihood
+    return (likelihood.with_rows(**{**default, **given}) if default or given else likelihood).lenient()
 
 
 def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:

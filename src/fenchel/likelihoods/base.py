@@ -92,6 +92,10 @@ class Likelihood(Predicted, ABC):
         some = {key: np.asarray(value)[index] for key, value in own.items() if np.ndim(value) == 1}
         return self.changed(**some) if some else self
 
+    def lenient(self) -> Self:
+        """The same for targets that are scored, not fitted: real numbers where only whole ones were taken."""
+        return self
+
     # -- where a fit starts ------------------------------------------------------------------------
     @classmethod
     def starting(cls, y: np.ndarray, weights: Any = None, bound: str = "best", **rows: Any) -> Self:

@@ -7,7 +7,7 @@ c_h = -y,  a_h = 1,  lam = tau,  phi(s) = E e^s,  k(tau) = tau log(tau/E) - tau 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.special import pdtr
@@ -113,6 +113,9 @@ class Poisson(ExposedMean, ExponentialLikelihood):
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         return exposed_counts(self.name, y, self.exposure, self.integer)
+
+    def lenient(self) -> Self:
+        return self.changed(integer=False)
 
     def linear(self, rows: Rows) -> Array:
         return -rows["y"]
