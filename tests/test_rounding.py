@@ -292,3 +292,14 @@ def test_a_root_of_low_rank_is_known_to_be_rounded():
     sol = fenchel.infer(Binomial(trials, "exact"), prior, y, weights=weights, tol=1e-8)
     assert not sol.converged or abs(sol.elbo + 35799.690444) < 1e-3
     assert sol.rounding > 0.05
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_latents_that_are_predictors_have_their_variances(missing):
+    """Sigma_ii less what the data took of it has no digit left of what remains; the marginals have."""
+    x = np.linspace(0.0, 9.0, 10)
+    K = 1e11 * (np.exp(-0.5 * (x[:, None] - x[None]) ** 2) + 1e-3 * np.eye(10))
+    y = np.where(np.arange(10) < 10 - missing, np.sin(x), np.nan)
+    sol = fenchel.infer(Gaussian(1e-2), DenseCovariance(K), y, tol=1e-6)
+    np.testing.assert_array_equal(sol.posterior.latent_variance, sol.posterior.variance)
+    np.testing.assert_allclose(sol.posterior.latent_variance[: 10 - missing], 1e-2, rtol=1e-6)

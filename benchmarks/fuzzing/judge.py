@@ -155,12 +155,13 @@ def is_as_good(point: Point, h: Any, latent_mean: Any, gap: float) -> bool:
 
     Away from its top a peak can be flatter than its curvature says: noise with straight sides whose slopes cancel.
     """
-    model = point.model
+    model, d = point.model, point.model.mu - exact(latent_mean)
+    there = model.mt - model.W.dot(d)
     try:
-        beta = point.beta + eliminate(model.S, (point.h - exact(h))[:, None])[:, 0]
-        there = model.at(beta, point.lam)
-    except ArithmeticError:  # S is singular
+        quadratic = d.dot(eliminate(model.Sigma, d[:, None])[:, 0])
+        value = model.terms(there, point.rho)[0]
+    except ArithmeticError:  # Sigma is singular
         return False
-    z = model.mu - model.Sigma.dot(model.W.T).dot(beta)
-    near = np.abs(exact(latent_mean) - z) <= D("1e-9") * max(np.abs(z))
-    return bool(np.all(near)) and point.elbo - there.elbo <= D(1.01 * gap)
+    near = np.abs(exact(h) - there) <= D("1e-9") * max(np.abs(there))
+    missing = (quadratic - point.beta.dot(model.S.dot(point.beta))) / 2 + value - point.value
+    return bool(np.all(near)) and missing <= D(1.01 * gap)

@@ -17,8 +17,8 @@ from functools import cached_property
 import numpy as np
 
 from ..linalg import dense, orthogonal
-from ..linalg.arrays import Array, asarray, is_numpy, namespace
-from ..linalg.design import Design, Identity
+from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from ..linalg.design import Design, Identity, Index
 from ..linalg.threads import FEW
 from .base import Product
 from .newton import NewtonSystem
@@ -141,14 +141,22 @@ class RowsFactor(BlockFactor):
     def latent_variance(self) -> Array:
         out = []
         for part, z, W in zip(self.parts, self.predictors.latents, self.predictors.designs, strict=True):
+            if isinstance(W, Identity):  # the latents are the predictors
+                out.append(part.marginals()[0])
+                continue
             xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= orthogonal.AT_MOST
             lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
-            if lost and small and not isinstance(W, Identity) and is_numpy(part.lam):
+            if lost and small and is_numpy(part.lam) and not isinstance(W, Index):
                 L = orthogonal.root_by_rows(z.whiten(W).toarray(), part.lam)
                 out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
                 continue
             left = z.variance() - part.explained(z.cross(W).T)
-            out.append(xp.where(left > 0.0, left, xp.zeros_like(left)))  # below 0 is rounding
+            left = xp.where(left > 0.0, left, xp.zeros_like(left))  # below 0 is rounding
+            if isinstance(W, Index):  # those that are predictors, by the marginals, which keep their digits
+                seen = to_numpy(left) + 0.0
+                seen[W.index] = to_numpy(part.marginals()[0])
+                left = asarray(seen, left)
+            out.append(left)
         return self.predictors.columns(out)
 
     def latent_covariance(self) -> list[Array]:
