@@ -222,3 +222,25 @@ class Nowhere(Likelihood):
 def test_what_cannot_be_asked_says_so():
     with pytest.raises(ValueError, match="Nowhere: its distribution function is not known for support='circle'"):
         Nowhere().cdf(0.0, np.zeros((1, 1)))
+
+
+def test_a_prior_of_the_likelihoods_own_parameter_counts():
+    """With a prior of log variance about 0 that is far narrower than the data's say, learning ends at 0."""
+    from dataclasses import replace
+
+    from fenchel.hyperparameters import WeightVariances, learn
+    from fenchel.hyperparameters.priors import Normal
+    from fenchel.likelihoods import Gaussian
+
+    class Believed(Gaussian):
+        parameters = tuple(replace(p, prior=Normal(0.0, 1e-3)) for p in Gaussian.parameters)
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 2))
+    y = X[:, 0] + 3.0 * rng.normal(size=50)
+    found, free = (learn(kind(2.0), WeightVariances(X), y) for kind in (Believed, Gaussian))
+    assert found.converged
+    assert abs(found.likelihood.theta[0]) < 1e-2 < abs(free.likelihood.theta[0])
+    value, slope = Normal(0.0, 1e-3)(float(found.theta[-1]))
+    assert found.objective == pytest.approx(found.solution.elbo + value)
+    assert abs(found.gradient[-1]) < 1e-2 < abs(slope)

@@ -189,8 +189,8 @@ class LatentGaussianEstimator(BaseEstimator):
         evidence.last = self.solution_
         if not eval_gradient:
             return evidence.fit(theta).elbo
-        value, gradient = evidence(theta)
-        return value - family.log_prior(theta[: evidence.n_family])[0], gradient - _prior_slope(family, theta)
+        (value, gradient), (of_prior, slope) = evidence(theta), evidence.log_prior(theta)
+        return value - of_prior, gradient - slope
 
     # -- prediction --------------------------------------------------------------------------------
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -198,11 +198,6 @@ class LatentGaussianEstimator(BaseEstimator):
         check_is_fitted(self)
         h, rho = self._predictors(X)
         return h + self._shift, rho
-
-
-def _prior_slope(family: Family, theta: np.ndarray) -> np.ndarray:
-    n = family.theta.size
-    return np.concatenate([family.log_prior(theta[:n])[1], np.zeros(theta.size - n)])
 
 
 def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:

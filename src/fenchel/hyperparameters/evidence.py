@@ -139,14 +139,19 @@ class Evidence:
             self.path = [*self.path[-theta.size :], (np.array(theta, dtype=np.float64), to_numpy(self.solution.s))]
         return self.solution
 
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """log p(theta) and its gradient: the family's, and of the likelihood's own parameters."""
+        first, own = np.split(np.asarray(theta, dtype=np.float64), [self.n_family])
+        parts = [self.family.log_prior(first), *([self.likelihood.log_prior(own)] if own.size else [])]
+        return sum(value for value, _ in parts), np.concatenate([slope for _, slope in parts])
+
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """The objective and its gradient."""
         first = np.asarray(theta[: self.n_family], dtype=np.float64)
         sol = self.fit(theta)
-        value, slope = self.family.log_prior(first)
-        gradient = self.family.gradient(sol, first) + slope
-        if theta.size > self.n_family:
-            gradient = np.concatenate([gradient, sol.likelihood_gradient()])
+        value, slope = self.log_prior(theta)
+        own = sol.likelihood_gradient() if theta.size > self.n_family else np.zeros(0)
+        gradient = np.concatenate([self.family.gradient(sol, first), own]) + slope
         if self.slope is not None:
             self.slope = self.rising(theta, gradient)
         return sol.elbo + value, gradient

@@ -101,6 +101,17 @@ class Parametrised:
         """Where theta may lie when it is learned from y (N,), NaN where unobserved: (n_theta, 2)."""
         return np.concatenate([np.zeros((0, 2)), *(p.bounds_of(self, y) for p in self.learned)])
 
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        """log p(theta) and its gradient, of the parameters that have a prior."""
+        value, slopes, i = 0.0, np.zeros_like(theta), 0
+        for p in self.learned:
+            n = p.transform.forward(getattr(self, p.attribute)).size
+            for k in range(i, i + n if p.prior is not None else i):
+                each, slopes[k] = p.prior(float(theta[k]))  # type: ignore[misc]
+                value += each
+            i += n
+        return value, slopes
+
     def readable(self) -> list[tuple[str, str, float]]:
         """The parameters in words: (owner, parameter, value)."""
         out: list[tuple[str, str, float]] = []
