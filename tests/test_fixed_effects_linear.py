@@ -94,8 +94,9 @@ def test_any_affine_change_of_the_columns(case, change):
     one, other = fitted(case, held, **options), fitted(case, sp.csr_array(table) if sparse else table, **options)
     assert one.converged_
     assert other.converged_
-    gaps = [model.gap_ for model in (one, other) if np.isfinite(model.gap_)]
-    error = max(1e-6, sum((2 * gap) ** 0.5 for gap in gaps))  # in standard deviations: what the gaps allow
+    error = 1e-6  # in standard deviations
+    if case[1] == "three":  # a softmax has no site of its own a row: what the gaps allow
+        error = max(error, sum((2 * model.gap_) ** 0.5 for model in (one, other)))
     assert_same_fit(one, other, scale, error)
     h, rho = one.latent_mean_and_variance(held[::-9])
     for X in (table[::-9], sp.csr_array(table[::-9])):
@@ -170,7 +171,7 @@ def test_columns_that_say_nothing(sparse):
     ):
         full, few = (clone(model).fit(sp.csr_array(A) if sparse else A, y) for A in (X, BASE))
         assert full.elbo_ == pytest.approx(few.elbo_, abs=1e-10)
-        np.testing.assert_allclose(np.ravel(full.coef_)[3:], 0.0, atol=1e-12)
+        np.testing.assert_allclose(np.ravel(full.coef_)[3:], 0.0, atol=1e-15)
         prior = np.sqrt(0.7) / np.array([2000.0, 1.0, 0.1 + 0.2])  # its own size stands in for a standard deviation
         np.testing.assert_allclose(np.ravel(full.coef_std_)[3:], prior, rtol=1e-9)
         np.testing.assert_allclose(np.ravel(full.coef_)[:3], np.ravel(few.coef_), atol=1e-8)
