@@ -152,7 +152,7 @@ def fit(data: Germany, tick: Tick = lambda what: None) -> DiseaseMap:
         upper=np.exp(h + 1.959964 * sd),
         risk_sd=risk * np.sqrt(np.expm1(rho)),
         excess=ndtr(h / sd),
-        spatial_share=float(u.var() / (u.var() + v.var())),
+        spatial_share=float(np.var(u) / (np.var(u) + np.var(v))),
     )
 
 

@@ -79,12 +79,12 @@ class Posterior(NormalAnswers):
         return {**self.__dict__, "_weights": self._weights, "_find_weights": None}  # a callable does not travel
 
     @property
-    def mean(self) -> Array:
+    def mean(self) -> Array:  # type: ignore[override]
         """E[eta]: (N,) or (N, C)."""
         return self._shaped(self._marginals[0])
 
     @property
-    def variance(self) -> Array:
+    def variance(self) -> Array:  # type: ignore[override]
         """Var[eta]: (N,) or (N, C)."""
         return self._shaped(self._marginals[1])
 
@@ -150,6 +150,7 @@ class Posterior(NormalAnswers):
         """
         new = NewRows(design, cross, variance, mean, offset, extra_variance)
         m, v = self._predict(new)
+        assert v is not None  # only a mean asked for alone comes without
         return self._shaped(m), self._shaped(v)
 
     def _predict(self, new: NewRows) -> tuple[Array, Array | None]:

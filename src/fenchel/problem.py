@@ -217,11 +217,11 @@ class Problem:
         """The s of a Solution, in the coordinates of this problem's bound: its marginals if they are not its own."""
         if start.likelihood.objective.convex and self.bound.convex:
             return start.s
-        h, rho = (to_numpy(x) for x in (start.posterior.mean, start.posterior.variance))
+        h, rho = start.posterior.mean, start.posterior.variance
         if h.shape != (self.n_observations,):
             return start.s  # refused by its shape
         if not self.bound.convex:
-            return np.stack([h, np.log(np.maximum(rho, 1e-300))], axis=1)
+            return np.stack([to_numpy(h), np.log(np.maximum(to_numpy(rho), 1e-300))], axis=1)
         h, rho, rows = asarray(h[:, None], self.weight), asarray(rho[:, None], self.weight), self.all_rows
         return self.dual.maximiser(h, rho, self.dual.start(rows, 1.0), rows)
 
@@ -280,7 +280,7 @@ class Point:
             # row by row: k and mt alpha of a large y cancel before anything is summed
             value = 0.5 * self.quadratic + float(xp.sum(w * site.k - xp.sum(owner.mt * self.alpha, axis=1)))
             value -= 0.5 * float(xp.sum(owner.predictors.extra_variance * self.lam))
-        self.site = replace(site, tau=None, alpha=None, lam=None, k=None)  # not needed again: memory for the next point
+        self.site = replace(site, tau=None, alpha=None, lam=None, k=None)  # type: ignore[arg-type] # not asked for again: memory for the next point
         self.dual = np.inf
         if np.isfinite(value) and bool(xp.all(xp.isfinite(self.lam))):
             try:

@@ -140,7 +140,7 @@ class LinearModel:
         self._roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
         if self._design.shape[0] >= L:
             V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
-            self._roots = [semidefinite_root(block) for block in V]
+            self._roots = [np.asarray(semidefinite_root(block)) for block in V]
         self.intercept_: Any = np.zeros(mean.shape[1])
         self.intercept_std_: Any = np.zeros(mean.shape[1])
         if self.fit_intercept:  # eta at x = 0

@@ -290,7 +290,7 @@ class GMRFRegressor(EffectTables, Regression):
     def _at(self, table: DataTable) -> tuple[np.ndarray, np.ndarray]:
         design, extra = self._sum.new_rows(self.theta_, table)
         h, rho = self.solution_.posterior.predict(design=design, offset=self._sum.offset)
-        return h, rho + extra
+        return np.asarray(h), np.asarray(rho) + extra
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         check_is_fitted(self)

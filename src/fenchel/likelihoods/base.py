@@ -189,7 +189,8 @@ class Likelihood(Predicted, ABC):
             psi, first, second = self.derivatives(eta, slice_rows(rows, chunk))
             v = xp.where(rho[chunk, :] > 0.0, rho[chunk, :], xp.ones_like(rho[chunk, :]))
             t = (eta - h[chunk, :]) / xp.sqrt(v)
-            return xp.stack([psi, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
+            parts: Array = xp.stack([psi, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
+            return parts
 
         out = expect(integrand, h[:, 0], rho[:, 0], self.landmarks(rows))
         return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)

@@ -42,8 +42,9 @@ _LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is s
 def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
     """log Gamma, digamma and trigamma at z >= 1, from eight steps of their recurrences and their series at z + 8."""
     xp = namespace(z)
-    product, first, second = 1.0, 0.0, 0.0
-    for k in range(8):
+    product, first = z, 1.0 / z
+    second = first * first
+    for k in range(1, 8):
         step = 1.0 / (z + k)
         product, first, second = product * (z + k), first + step, second + step * step
     Z = z + 8.0
@@ -59,7 +60,7 @@ def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
 def inflections(L: np.ndarray, phi: float) -> np.ndarray:
     """eta < 0 where A - (1 - 2 mu) L changes its sign, for each L; -inf where it is positive throughout."""
 
-    def parts(eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def parts(eta: np.ndarray) -> tuple[Array, np.ndarray]:
         mu, rest = sigmoid(eta), sigmoid(-eta)
         _, d1, t1 = gamma_functions(1.0 + phi * mu)
         _, d2, t2 = gamma_functions(1.0 + phi * rest)
@@ -68,7 +69,7 @@ def inflections(L: np.ndarray, phi: float) -> np.ndarray:
 
     def excess(eta: np.ndarray) -> np.ndarray:
         A, lean = parts(eta)
-        return A / lean - L
+        return to_numpy(A) / lean - L
 
     grid = -np.exp(np.linspace(np.log(_LOWEST), np.log(_HIGHEST), 2000))
     A, lean = parts(grid)
@@ -220,13 +221,13 @@ class Beta(Likelihood):
 
     def _expect(self, g: Integrand, h: Array, rho: Array, rows: Rows) -> Array:
         """E[g(eta)], g smooth but at the inflections and straight beyond them and beyond +-log phi."""
-        if not is_numpy(h):
+        if not (is_numpy(h) and is_numpy(rho)):
             return expect(g, h, rho, self.landmarks(rows))
         bent = max(float(np.log(self.precision)), 0.0)
         places = [sign * x for sign in (-1.0, 1.0) for x in (0.0, bent / 2, bent, bent + 4.0, bent + 12.0, bent + 36.0)]
 
         def panels(index: np.ndarray) -> np.ndarray:
-            left, right = rows["left"][index], rows["right"][index]
+            left, right = to_numpy(rows["left"])[index], to_numpy(rows["right"])[index]
             cuts = [left, right]
             if not rho[index[0]] <= 1.0:  # a narrow normal needs no other cuts
                 cuts += [np.clip(x, left, right) for x in places]
@@ -254,7 +255,8 @@ class Beta(Likelihood):
         return float(logit(mean(y, w)))
 
     def _shapes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return self.precision * sigmoid(eta) + 1e-300, self.precision * sigmoid(-eta) + 1e-300
+        up, down = to_numpy(sigmoid(eta)), to_numpy(sigmoid(-eta))
+        return self.precision * up + 1e-300, self.precision * down + 1e-300
 
     def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
         return np.asarray(betainc(*self._shapes(eta), x))

@@ -141,7 +141,7 @@ class Gaussian(Likelihood):
         return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
 
     def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
-        return special("ndtr", (x - eta) / self._sd(eta))
+        return to_numpy(special("ndtr", (x - eta) / self._sd(eta)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return eta + self._sd(eta) * rng.standard_normal(eta.shape)

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..linalg.arrays import Array, namespace
+from ..linalg.arrays import Array, namespace, to_numpy
 from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
 from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Rows
@@ -62,10 +62,10 @@ class LogisticNoise(NoiseLikelihood):
         return self.scale
 
     def softpluses(self, rows: Rows) -> Softpluses:
-        return Softpluses(None, namespace(rows["y"]).stack([rows["y"], -rows["y"]], axis=1))
+        return Softpluses(None, self.start(rows, 1.0))
 
     def start(self, rows: Rows, shrink: float) -> Array:
-        return self.softpluses(rows).shift  # both tau = 1/2b, so that alpha = 0
+        return namespace(rows["y"]).stack([rows["y"], -rows["y"]], axis=1)  # both tau = 1/2b, so that alpha = 0
 
     # -- unit noise --------------------------------------------------------------------------------
     def unit_loss(self, u: Array) -> tuple[Array, Array, Array]:
@@ -88,7 +88,7 @@ class LogisticNoise(NoiseLikelihood):
         return math.pi**2 / 3
 
     def unit_cdf(self, u: np.ndarray) -> np.ndarray:
-        return sigmoid(u)
+        return to_numpy(sigmoid(u))
 
     def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         return rng.logistic(size=shape)

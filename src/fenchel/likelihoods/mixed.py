@@ -110,12 +110,14 @@ class Mixed(Likelihood):
 
     def _choose_rows(self, rows: Rows, width: int, answers: Mapping[int, Array]) -> Array:
         """Rowwise choice among the parts' answers, each padded with zeros to ``width`` columns (0: a vector)."""
-        xp, which, out = namespace(rows["which"]), rows["which"], None
+        xp, which = namespace(rows["which"]), rows["which"]
+        out: Array = xp.zeros_like(next(iter(answers.values())))
+        out = pad(out, width) if width else out
         for i, answer in answers.items():
             mine = which == i
             if width:
                 answer, mine = pad(answer, width), mine[:, None]
-            out = xp.where(mine, answer, xp.zeros_like(answer) if out is None else out)
+            out = xp.where(mine, answer, out)
         return out
 
     def _ask(self, rows: Rows, question: Callable[..., Any]) -> dict[int, Any]:
@@ -200,7 +202,7 @@ class Mixed(Likelihood):
             out.append(part.theta_gradient(h[:, :C], rho[:, :C], own))
         return np.concatenate(out)
 
-    def _by_part(self, h: Array, value: Callable[[Likelihood, Array], Array], scalar: bool = True) -> Array:
+    def _by_part(self, h: Array, value: Callable[[Likelihood, np.ndarray], Array], scalar: bool = True) -> Array:
         """Predictive summaries of scalar parts: each part sees its own rows only, so exposures line up."""
         if column(h).shape[0] != self.which.size:
             raise problem(

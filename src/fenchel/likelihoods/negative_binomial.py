@@ -38,14 +38,14 @@ _STIRLING = 20.0  # a size from which Stirling's series is exact to rounding
 def log_rising(r: float, y: np.ndarray) -> np.ndarray:
     """log Gamma(r + y) - log Gamma(r) - y log r."""
     if r < _STIRLING:
-        return special("gammaln", r + y) - special("gammaln", np.asarray(r)) - y * np.log(r)
+        return to_numpy(special("gammaln", r + y) - special("gammaln", np.asarray(r)) - y * np.log(r))
     return (r + y - 0.5) * np.log1p(y / r) - y + _stirling(r + y) - _stirling(r)
 
 
 def log_rising_slope(r: float, y: np.ndarray) -> np.ndarray:
     """r (digamma(r + y) - digamma(r)): the slope of log Gamma(r + y) - log Gamma(r) in log r."""
     if r < _STIRLING:
-        return r * (special("digamma", r + y) - special("digamma", np.asarray(r)))
+        return r * to_numpy(special("digamma", r + y) - special("digamma", np.asarray(r)))
     return r * (np.log1p(y / r) + _stirling_slope(r + y) - _stirling_slope(r))
 
 

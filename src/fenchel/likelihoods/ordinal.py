@@ -64,11 +64,12 @@ class Ordinal(Cumulative):
 
     def start(self, rows: Rows, shrink: float) -> Array:
         of = self.softpluses(rows)
-        xp = namespace(of.shift)
-        zero = xp.zeros_like(of.shift)
+        shift: Any = of.shift  # it always has one
+        xp = namespace(shift)
+        zero = xp.zeros_like(shift)
         alone = xp.any(of.dead, axis=1, keepdims=True)  # two live potentials balance: alpha = 0 at any tau
         tau = xp.where(alone, 0.5 * shrink + zero, 0.25 + zero)
-        return xp.where(of.dead, zero, Softplus.coordinate(tau) + of.shift)
+        return xp.where(of.dead, zero, Softplus.coordinate(tau) + shift)
 
     def constant(self, rows: Rows) -> Array:
         xp = namespace(rows["lo"])

@@ -203,7 +203,7 @@ def _average(likelihood: Predicted, h: Array, rho: Array, ask: Callable[[Any, np
     if likelihood.n_predictors > 1:
         got = f"it has {likelihood.n_predictors} predictors a row and no predictive mean of its own"
         raise problem(likelihood.name, got, "one predictor, or predictive_mean and predictive_variance")
-    return expect(lambda eta, rows: ask(likelihood.take(rows), eta), to_numpy(flat(h)), to_numpy(flat(rho)))
+    return expect(lambda eta, rows: ask(likelihood.take(rows), to_numpy(eta)), to_numpy(flat(h)), to_numpy(flat(rho)))
 
 
 def _quantile(likelihood: Any, h: np.ndarray, rho: np.ndarray, level: Any) -> np.ndarray:

@@ -36,8 +36,9 @@ def mills(t: Array) -> Array:
 
 def mills_defect(t: Array) -> Array:
     """1 - t Phi(-t) / phi(t) for t >= 20, by its series 1/t^2 - 3/t^4 + 15/t^6 - ..."""
-    u, out = 1.0 / (t * t), 1.0
-    for odd in (17.0, 15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0):
+    u = 1.0 / (t * t)
+    out = 1.0 - 17.0 * u
+    for odd in (15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0):
         out = 1.0 - odd * u * out
     return u * out
 

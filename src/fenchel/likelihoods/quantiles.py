@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
+from ..linalg.arrays import Array, to_numpy
 from ..linalg.quadrature import expect
 from .by_density import LINKS, MOST, SCALES
 
@@ -32,8 +33,8 @@ def probability(likelihood: Likelihood, x: np.ndarray, h: np.ndarray, rho: np.nd
     place, width = likelihood.kink(x)
     w = np.broadcast_to(width, h.shape)
 
-    def g(eta: np.ndarray, rows: slice) -> np.ndarray:
-        return np.asarray(likelihood.take(rows).cdf(x[rows, None], eta * w[rows, None]))
+    def g(eta: Array, rows: slice) -> np.ndarray:
+        return np.asarray(likelihood.take(rows).cdf(x[rows, None], to_numpy(eta) * w[rows, None]))
 
     with np.errstate(all="ignore"):
         return np.asarray(expect(g, h / w, rho / w**2, [place / w]))

@@ -98,8 +98,8 @@ def return_quantile(h: np.ndarray, rho: np.ndarray, level: float) -> np.ndarray:
     for _ in range(50):
         x = (low + high) / 2
 
-        def g(eta: np.ndarray, rows: slice, x: np.ndarray = x) -> np.ndarray:
-            return np.asarray(ndtr(np.exp(np.minimum(x[rows, None] - eta / 2, 700.0))))
+        def g(eta: Array, rows: slice, x: np.ndarray = x) -> np.ndarray:
+            return np.asarray(ndtr(np.exp(np.minimum(x[rows, None] - to_numpy(eta) / 2, 700.0))))
 
         enough = np.asarray(expect(g, 0.0 * h, rho, [2.0 * x])) >= tail
         high, low = np.where(enough, x, high), np.where(enough, low, x)

@@ -222,7 +222,7 @@ def column_squares(T: Array) -> Array:
 
 def scaled_plus_identity(S: Array, a: Array, out: Array) -> Array:
     """I + diag(a) S diag(a), lower triangle, into ``out`` for numpy."""
-    if not is_numpy(S):
+    if not (is_numpy(S) and is_numpy(out)):
         xp = namespace(S)
         return a[:, None] * S * a[None, :] + xp.eye(S.shape[0], dtype=xp.float64, device=S.device)
     for i0, i1 in _row_blocks(S.shape[0]):
@@ -239,7 +239,7 @@ def hadamard_curvature(S: Array, left: Array, right: Array, Binv: Array, u: Arra
     ``out`` may be Binv itself. The square of the posterior covariance enters Newton's matrix through Binv,
     whose off-diagonal entries are those of -Lam^1/2 Vt Lam^1/2; the caller writes the diagonal.
     """
-    if not is_numpy(S):
+    if not (is_numpy(S) and is_numpy(Binv) and is_numpy(out)):
         full = symmetrised(Binv)
         return left[:, None] * S * right[None, :] + 0.5 * u[:, None] * full**2 * v[None, :]
     half = 0.5 * u
@@ -357,7 +357,7 @@ def is_positive_semidefinite(A: Array, out: Array, eps: float = 2.2e-16) -> bool
     shift = 8.0 * A.shape[0] * eps * float(xp.max(xp.linalg.diagonal(A)))
     if shift <= 0.0:
         return shift == 0.0 and not bool(xp.any(A != 0.0))
-    if is_numpy(A):
+    if is_numpy(A) and is_numpy(out):
         np.copyto(out, A)
         out.flat[:: A.shape[0] + 1] += shift
     else:

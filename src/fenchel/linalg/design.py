@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import add
 
 import numpy as np
 import scipy.sparse as sp
@@ -227,10 +229,10 @@ class RowBlocks(Design):
         return self._joined([part.times(u) for part in self.parts])
 
     def adjoint(self, a: Array) -> Array:
-        return sum(part.adjoint(some) for part, some in self._with(a))
+        return reduce(add, (part.adjoint(some) for part, some in self._with(a)))
 
     def gram(self, weight: Array) -> Array:
-        return sum(part.gram(some) for part, some in self._with(weight))
+        return reduce(add, (part.gram(some) for part, some in self._with(weight)))
 
     def row_squares(self, U: Array) -> Array:
         return self._joined([part.row_squares(U) for part in self.parts])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, is_numpy
+from .arrays import Array, is_numpy, to_numpy
 from .quadrature import expect
 
 # of the trapezoidal rule: variance up to which, spacing in standard deviations, reach in them
@@ -61,17 +61,17 @@ def expect_between(g: Integrand, h: np.ndarray, rho: np.ndarray, cuts: Iterable[
 
 def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array]) -> Array:
     """E[g(eta)] under N(h, rho) for a g analytic within 2.8 of the real line; g(eta, index) returns (..., n, M)."""
-    if not is_numpy(h):
+    if not (is_numpy(h) and is_numpy(rho)):
         return expect(g, h, rho, kinks)
 
     def followed(spacing: float, reach: float) -> Callable[[np.ndarray], np.ndarray]:
         z = np.arange(-reach, reach + spacing / 2, spacing)
         weight = np.exp(-0.5 * z * z)
         weight /= weight.sum()
-        return lambda index: g(h[index, None] + np.sqrt(rho[index, None]) * z, index) @ weight
+        return lambda index: to_numpy(g(h[index, None] + np.sqrt(rho[index, None]) * z, index)) @ weight
 
     def panels(index: np.ndarray) -> np.ndarray:
-        cuts = [kink[index] + offset for kink in kinks for offset in _OFFSETS]
+        cuts = [to_numpy(kink)[index] + offset for kink in kinks for offset in _OFFSETS]
         return expect_between(lambda eta, part: g(eta, index[part]), h[index], rho[index], cuts)
 
     groups, lower = [], -np.inf

@@ -38,7 +38,7 @@ PLUS, MINUS, TAU, REST, FIRST, SECOND, THIRD = range(7)
 
 def logistic_moments(h: Array, rho: Array) -> Array:
     """E of softplus(eta), softplus(-eta), sigma, 1 - sigma, sigma', sigma'', sigma''' (7, N), exact in their tails."""
-    if not is_numpy(h):
+    if not (is_numpy(h) and is_numpy(rho)):
         return _by_panels(h, rho)
     out = np.empty((7, h.shape[0]))
     sd = np.sqrt(rho)
@@ -56,7 +56,7 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     return out
 
 
-def _fill(out: np.ndarray, where: np.ndarray, values: Callable[..., np.ndarray], step: int = _FEW) -> None:
+def _fill(out: np.ndarray, where: np.ndarray, values: Callable[..., Array], step: int = _FEW) -> None:
     index = where.nonzero()[0]
     for i in range(0, index.size, step):
         part = index[i : i + step]

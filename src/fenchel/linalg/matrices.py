@@ -29,8 +29,9 @@ def as_design(W: Any, like: Array | None = None, where: str = "design", name: st
     if isinstance(W, Design):
         for values in W.entries():
             finite(where, name, values)
-        elsewhere = like is not None and is_numpy(W.like) and not is_numpy(like)
-        return Device(asarray(W.toarray(), like)) if elsewhere else W
+        if like is None or is_numpy(like) or not is_numpy(W.like):
+            return W
+        return Device(asarray(W.toarray(), like))
     host = namespace(W) is np
     like = (HOST if host else W) if like is None else like
     if is_sparse(W):
@@ -69,7 +70,7 @@ class Matrix(Design):
         """[w, 1]' Q [w, 1] of every row, for Q (L + 1, L + 1)."""
 
     def gram(self, weight: Array) -> Array:
-        return self.bordered(weight)[:-1, :-1]
+        return self.bordered(to_numpy(weight))[:-1, :-1]
 
 
 class Dense(Matrix):
@@ -79,19 +80,19 @@ class Dense(Matrix):
         self.X, self.shape = X, tuple(X.shape)
 
     def times(self, u: Array) -> Array:
-        return passes.times(self.X, u)
+        return passes.times(self.X, to_numpy(u))
 
     def adjoint(self, a: Array) -> Array:
-        return passes.adjoint(self.X, a)
+        return passes.adjoint(self.X, to_numpy(a))
 
     def bordered(self, weight: np.ndarray) -> np.ndarray:
         return passes.bordered(self.X, weight)
 
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
-        return passes.row_squares(self.X, U, last)
+        return passes.row_squares(self.X, to_numpy(U), last)
 
     def row_products(self, Q: Array) -> Array:
-        return passes.row_products(self.X, Q)
+        return passes.row_products(self.X, to_numpy(Q))
 
     def beside(self, A: Array) -> Array:
         return A @ self.X.T if is_numpy(self.X) else super().beside(A)
@@ -100,7 +101,7 @@ class Dense(Matrix):
         return np.asarray(self.row_products(Q[:-1, :-1]) + self.times(Q[:-1, -1] + Q[-1, :-1]) + Q[-1, -1])
 
     def row_norms(self, v: Array) -> Array:
-        return passes.row_norms(self.X, v)
+        return passes.row_norms(self.X, to_numpy(v))
 
     def take(self, rows: Any) -> Dense:
         return Dense(self.X[rows])

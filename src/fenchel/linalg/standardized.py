@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array
+from .arrays import Array, to_numpy
 from .design import Design
 from .matrices import Dense, Matrix, Sparse, is_sparse
 
@@ -89,26 +89,28 @@ class Standardized(Design):
         return Dense(self.toarray())
 
     def times(self, u: Array) -> Array:
-        top, last = self.into(u)
+        top, last = self.into(to_numpy(u))
         return self.X.times(top) + last
 
     def adjoint(self, a: Array) -> Array:
-        return self.back(np.concatenate([self.X.adjoint(a), a.sum(axis=0, keepdims=True)]))
+        return self.back(np.concatenate([self.X.adjoint(a), np.sum(a, axis=0, keepdims=True)]))
 
     def gram(self, weight: Array) -> Array:
-        return self.back(self.back(self.X.bordered(weight)).T)
+        return self.back(self.back(self.X.bordered(to_numpy(weight))).T)
 
     def row_squares(self, U: Array) -> Array:
-        return self.X.row_squares(*self.into(U))
+        return self.X.row_squares(*self.into(to_numpy(U)))
 
     def row_products(self, Q: Array) -> Array:
-        return self.X.bordered_products(np.vstack(self.into(np.vstack(self.into(Q)).T)))  # of K Q K', transposed
+        return self.X.bordered_products(
+            np.vstack(self.into(np.vstack(self.into(to_numpy(Q))).T))
+        )  # of K Q K', transposed
 
     def row_norms(self, v: Array) -> Array:
         D, m = self.shift.size, self.shift
         each = self.inverse**2 * v[:D]
         out = self.X.row_norms(each) - 2.0 * self.X.times(m * each)
-        return np.maximum(out + m @ (m * each), 0.0) + v[D:].sum()  # a square that rounding took below 0
+        return np.maximum(out + m @ (m * each), 0.0) + np.sum(v[D:])  # a square that rounding took below 0
 
     def into(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """K u for u (L,) or (L, M): the rows of X's columns, and the last row."""

@@ -78,7 +78,7 @@ class Study:
         """At the train maximum, over the training districts: the means of E[v], of E[v^2] and of the log counts."""
         posterior, n, rows = self.maxima[key].train.solution.posterior, self.data.Y.size, self.split.train
         v, spread = posterior.latent_mean[n : 2 * n][rows], posterior.latent_variance[n : 2 * n][rows]
-        return float(v.mean()), float((v**2 + spread).mean()), float(np.log(self.data.Y[rows] + 0.5).mean())
+        return float(np.mean(v)), float(np.mean(v**2 + spread)), float(np.log(self.data.Y[rows] + 0.5).mean())
 
 
 def study(settings: Settings) -> Study:

@@ -160,7 +160,7 @@ def unbounded(solution: Solution, y: np.ndarray) -> float:
     """The elbo of the solution's q with E[log p] by quadrature in place of the local bound (eq:orig-problem)."""
     likelihood, post = solution.likelihood, solution.posterior
     h, rho, rows = post.mean[:, None], post.variance[:, None], likelihood.prepare(y)
-    loose = likelihood.objective.f(h, rho, rows) - likelihood.expectations(h, rho, rows)[0].ravel()
+    loose = likelihood.objective.f(h, rho, rows) - likelihood.expectations(h, rho, rows)[0][:, 0]
     return solution.elbo + float(np.sum(loose))
 
 

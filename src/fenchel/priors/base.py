@@ -138,7 +138,8 @@ class Factor(ABC):
         """Cov[eta_n] of each observation (N, C, C), for correlated predictors."""
         (n, C), xp = self.lam.shape, namespace(self.lam)
         V = xp.reshape(self.covariance()[0], (n, C, n, C))
-        return xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
+        own: Array = xp.stack([V[i, :, i, :] for i in range(n)], axis=0)
+        return own
 
 
 class Predictors(ABC):
@@ -192,7 +193,8 @@ class Predictors(ABC):
     def variance_of(self, rows: np.ndarray, factor: Factor, lam: Array) -> Array:
         """diag(W V W') of some observations (M, C) under a factor fitted to others; ``lam`` of all, 0 at these."""
         rho = self.at(lam).variance
-        return namespace(rho).take(rho, asarray_index(rows, rho), axis=0)
+        these: Array = namespace(rho).take(rho, asarray_index(rows, rho), axis=0)
+        return these
 
     # -- latents: the predictors themselves, unless a prior knows others -------------------------------
     def as_latents(self, x: Array) -> Array:

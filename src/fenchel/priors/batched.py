@@ -20,7 +20,7 @@ import numpy as np
 
 from ..checks import finite, numeric, problem
 from ..linalg import small
-from ..linalg.arrays import Array
+from ..linalg.arrays import Array, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from .base import EPS, Factor, NewRows, Predictors, Prior
 from .newton import NewtonSystem, iterated
@@ -115,13 +115,13 @@ class BatchedPredictors(Predictors):
         return [self.scatter(alpha) @ self.W]
 
     def from_weights(self, weights: list[Array]) -> Array:
-        return self.gather(weights[0] @ self.W.T)
+        return self.gather(to_numpy(weights[0]) @ self.W.T)
 
     def weights_norm(self, weights: list[Array]) -> float:
         return float(np.sum(weights[0] * weights[0]))
 
     def shifts_of(self, weights: list[Array]) -> list[Array]:
-        return [weights[0].ravel()]
+        return [np.ravel(weights[0])]
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         return self.weights_norm(self.weights_of(alpha))
@@ -143,7 +143,7 @@ class BatchedPredictors(Predictors):
         return [(self.scatter(alpha) @ self.W).ravel()]
 
     def latent_shift(self, alpha: Array, weights: list[Array] | None = None) -> Array:
-        return (self.weights_of(alpha) if weights is None else weights)[0].ravel()
+        return np.ravel((self.weights_of(alpha) if weights is None else weights)[0])
 
     def latent_mean(self) -> Array:
         return np.zeros(self.R * self.W.shape[1])
@@ -216,7 +216,7 @@ class BatchedFactor(Factor):
         assert isinstance(everyone, BatchedPredictors)
         a, weight = everyone.scatter(alpha), everyone.scatter(lam)
         pooled = small.unpack(weight.T @ self.V)  # sum_r lam_rp V_r of each predictor
-        return [-a.T @ mean.reshape(everyone.R, -1) - np.einsum("pij,pj->pi", pooled, everyone.W)]
+        return [-a.T @ np.reshape(mean, (everyone.R, -1)) - np.einsum("pij,pj->pi", pooled, everyone.W)]
 
     def latent_variance(self) -> Array:
         i, j = np.tril_indices(self.own.W.shape[1])
@@ -234,7 +234,7 @@ class BatchedFactor(Factor):
 
     def sample(self, size: int, rng: np.random.Generator) -> Array:
         own = self.own
-        draws = self.sample_latents(size, rng).reshape(size, own.R, -1) @ own.W.T
+        draws = np.reshape(self.sample_latents(size, rng), (size, own.R, -1)) @ own.W.T
         return np.stack([own.gather(draw) for draw in draws]) if size else np.empty((0, *own.mt.shape))
 
     def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
@@ -256,7 +256,7 @@ class BatchedWoodbury:
         self.own, self.system, self.signs = factor.own, system, system.signs
         self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
         self.rest = system.extra + self.diagonal
-        self.d = system.spread / (1.0 + system.spread * self.rest)
+        self.d = to_numpy(system.spread / (1.0 + system.spread * self.rest))
         self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
         weight = system.to_predictors(self.signs**2 * self.d)
         H = self.own.scatter(weight) @ self.own.table
@@ -286,7 +286,7 @@ class BatchedWoodbury:
         if self.total is None:
             return out
         total = np.where(self.total > 0.0, self.total, 1.0)
-        return out - self.d * (out.sum(axis=1) / total)[:, None]
+        return out - self.d * (np.sum(out, axis=1) / total)[:, None]
 
     def solve(self, r: Array) -> Array:
         own = self.own

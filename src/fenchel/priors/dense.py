@@ -106,7 +106,8 @@ def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Arra
     """A finite, symmetric, positive semidefinite float64 matrix (or a stack of them), or the sentence why not."""
     if namespace(value) is np:
         single = getattr(value, "dtype", None) == np.float32
-        S = numeric(where, name, value, "A sparse precision or a covariance must be given as a dense array here.")
+        hint = "A sparse precision or a covariance must be given as a dense array here."
+        S: Array = numeric(where, name, value, hint)
     else:
         single = value.dtype != namespace(value).float64
         S = asarray(value, value)

@@ -101,7 +101,7 @@ def iterated(factor: Factor, system: NewtonSystem, cheap: CheapCurvature) -> tup
     """ds and dtau: by the cheap curvature alone where that will do, or by conjugate gradients that begin with it."""
     if system.economical:
         dtau = cheap.solve(-system.g)
-        left, Fx = 0.0, 0.0
+        left = Fx = 0.0 * dtau
         if system.plain:
             return system.mirror(dtau, dtau), dtau
     else:

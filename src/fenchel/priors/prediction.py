@@ -29,16 +29,18 @@ def new_rows(new: NewRows, n_latents: int, n_blocks: int, width: int, like: Arra
             "one of them: new rows of W, or the covariance of new predictors with the latents",
         )
     if new.cross is None:
-        name, value = "design", as_design(new.design, like, _WHERE)
-        rows: list[Any] = [value] * n_blocks
+        name, W = "design", as_design(new.design, like, _WHERE)
+        rows: list[Any] = [W] * n_blocks
+        shape: tuple[int, ...] = W.shape
     else:
         name, host = "cross", namespace(new.cross) is np
         value = asarray(finite(_WHERE, name, numeric(_WHERE, name, new.cross)) if host else new.cross, like)
         own = value.ndim == 3 and value.shape[0] == n_blocks
         rows = [value[b, ...] for b in range(n_blocks)] if own else [value] * n_blocks
+        shape = tuple(value.shape)
     if len(rows[0].shape) != 2 or rows[0].shape[1] != n_latents or rows[0].shape[0] % width:
         per = f"a multiple of {width} rows" if width > 1 else "any number of rows"
-        raise problem(_WHERE, f"{name} has shape {tuple(value.shape)}", f"{n_latents} columns and {per}")
+        raise problem(_WHERE, f"{name} has shape {shape}", f"{n_latents} columns and {per}")
     return rows, rows[0].shape[0] // width
 
 

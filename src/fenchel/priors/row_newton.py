@@ -47,6 +47,7 @@ def coupled_iteratively(factor: RowsFactor, system: NewtonSystem) -> tuple[Array
     rho = factor.variance
     inverses = [part.release() for part in factor.parts]
     roots = blocks.split(xp.sqrt(factor.lam))
+    assert system.slack is not None
     T = dense.diagonal_matrix(system.slack)
     for Binv, root in zip(inverses, roots, strict=True):
         T = dense.add_scaled(T, Binv, root)
@@ -94,6 +95,7 @@ def coupled(factor: RowsFactor, system: NewtonSystem) -> tuple[Array, Array]:
     """The softmax: E_c = q_c K_c^-1 q_c of each block, and one N x N system for what ties them together."""
     xp, n, m = namespace(system.g), factor.blocks.n, len(factor.blocks.groups[0])
     q = xp.sqrt(system.spread)
+    assert system.slack is not None
     T = dense.diagonal_matrix(system.slack)
     E = []
     for K, scale in zip(newton_matrices(factor, system, q), factor.blocks.split(q), strict=True):

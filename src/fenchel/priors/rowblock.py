@@ -48,27 +48,30 @@ class RowFactor:
         self.holds = ""  # "L", "L^-1", "B^-1" or "Vt": B^-1 as PosteriorProducts keeps it
         self._products: PosteriorProducts | None = None
         self._marginals: tuple[Array, Array] | None = None
-        self._factorise()
-        self.log_det = dense.log_det(self.matrix)
+        self.log_det = dense.log_det(self._factorise())
 
-    def _factorise(self) -> None:
+    def _factorise(self) -> Array:
         B = dense.scaled_plus_identity(self.block.S, self.root, self.block.take())
         try:
-            self.matrix, self.holds = dense.cholesky(B), "L"
+            L = dense.cholesky(B)
         except dense.NotPositiveDefinite:
             self.block.give(B)
             raise
+        self.matrix, self.holds = L, "L"
+        return L
 
     def L_inverse(self) -> Array:
         """L^-1, refactorising if the memory has been used since."""
-        if self.matrix is None:
-            self._factorise()
+        matrix = self.matrix
+        if matrix is None:
+            matrix = self._factorise()
         elif self.holds in ("B^-1", "Vt"):
-            self.block.give(self.matrix)
-            self._factorise()
+            self.block.give(matrix)
+            matrix = self._factorise()
         if self.holds == "L":
-            self.matrix, self.holds = dense.triangular_inverse(self.matrix), "L^-1"
-        return self.matrix
+            matrix = dense.triangular_inverse(matrix)
+            self.matrix, self.holds = matrix, "L^-1"
+        return matrix
 
     def B_inverse(self) -> Array:
         """B^-1, in the memory of L^-1."""
@@ -103,8 +106,9 @@ class RowFactor:
         self.matrix, self._products = None, None
 
     def __del__(self) -> None:
-        if getattr(self, "matrix", None) is not None:
-            self.block.give(self.matrix)
+        matrix = getattr(self, "matrix", None)
+        if matrix is not None:
+            self.block.give(matrix)
 
     def marginals(self) -> tuple[Array, Array]:
         """diag Vt and 1 - lam diag Vt = diag B^-1; computed once."""
@@ -174,13 +178,13 @@ class PosteriorProducts:
     def times(self, v: Array) -> Array:
         """Vt v."""
         out = self.rho * v - self.scale * dense.multiply_symmetric(self.A, self.scale * v)
-        return out if self.weak is None else self._with_weak(out, v, self.V_weak)
+        return out if self.weak is None else self._with_weak(self.weak, out, v, self.V_weak)
 
     def times_squared(self, v: Array) -> Array:
         """(Vt o Vt) v."""
         u = self.scale**2
         out = self.rho**2 * v + u * dense.multiply_squared(self.A, u * v)
-        return out if self.weak is None else self._with_weak(out, v, self.V_weak**2)
+        return out if self.weak is None else self._with_weak(self.weak, out, v, self.V_weak**2)
 
     def quadratic(self, e: Array) -> float:
         """e' (Vt o S) e."""
@@ -192,11 +196,11 @@ class PosteriorProducts:
             out = out + xp.sum(xp.take(e, self.weak) * (rows @ (e + self.strong * e)))
         return float(out)
 
-    def _with_weak(self, out: Array, v: Array, rows: Array) -> Array:
+    def _with_weak(self, weak: Array, out: Array, v: Array, rows: Array) -> Array:
         """The weak rows' own products in place of ``out``'s, and their share of the others."""
         xp = namespace(v)
-        back = xp.matrix_transpose(rows) @ xp.take(v, self.weak)
-        own = scatter(rows @ v, to_numpy(self.weak).astype(int), v)
+        back = xp.matrix_transpose(rows) @ xp.take(v, weak)
+        own = scatter(rows @ v, to_numpy(weak).astype(int), v)
         return self.strong * (out + back) + own
 
 

@@ -147,7 +147,7 @@ class RowsFactor(BlockFactor):
             xp, small = namespace(part.lam), z.n * (z.n + part.lam.shape[0]) <= orthogonal.AT_MOST
             lost = float(xp.max(part.marginals()[1] * (1.0 + part.lam * part.block.diagonal))) > _LOST
             if lost and small and is_numpy(part.lam) and not isinstance(W, Index):
-                L = orthogonal.root_by_rows(z.whiten(W).toarray(), part.lam)
+                L = orthogonal.root_by_rows(to_numpy(z.whiten(W).toarray()), part.lam)
                 out.append(np.sum(z.color(dense.solve_lower(L, np.eye(L.shape[0]), transposed=True)) ** 2, axis=1))
                 continue
             left = z.variance() - part.explained(z.cross(W).T)

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
-from ..linalg.arrays import Array
+from ..linalg.arrays import Array, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import HOST, Design
 from ..linalg.factorisation import Factorisation
@@ -100,7 +100,7 @@ class SparsePrecision(LatentPrior):
         return self.precision.data
 
     def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> SparsePredictors:
-        seen = self.seen(n_observations, n_predictors, lambda b, mean: SparseLatents(mean, self.factor))
+        seen = self.seen(n_observations, n_predictors, lambda b, mean: SparseLatents(to_numpy(mean), self.factor))
         return SparsePredictors(seen, self.pattern)
 
     @cached_property
@@ -200,7 +200,7 @@ class SparseFactor(BlockFactor):
     def __init__(self, predictors: SparsePredictors, lam: Array) -> None:
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam
         self.pattern, self.W = predictors.pattern, predictors.W
-        self.parts = [self.pattern.factor(part) for part in self.blocks.split(lam)]
+        self.parts = [self.pattern.factor(to_numpy(part)) for part in self.blocks.split(lam)]
         self.log_det = sum(part.log_det - self.pattern.base.log_det for part in self.parts)
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..linalg.arrays import Array
+from ..linalg.arrays import Array, to_numpy
 from ..linalg.factorisation import Factorisation, analyse
 from ..linalg.sparse import symmetric_csc
 from .newton import NewtonSystem
@@ -28,16 +28,16 @@ class SparseCurvature:
         self.blocks, self.W, self.system, self.signs = factor.blocks, factor.W, system, system.signs
         self.diagonal = 0.5 * system.slope**2 * system.to_potentials(factor.variance) ** 2
         self.rest = system.extra + self.diagonal
-        self.d = system.spread / (1.0 + system.spread * self.rest)
+        self.d = to_numpy(system.spread / (1.0 + system.spread * self.rest))
         self.total = None if system.slack is None else system.slack + self.d.sum(axis=1)
         P = factor.pattern
         if self.total is None:
             weight = self.blocks.split(system.to_predictors(self.signs**2 * self.d))
-            self.factors = [P.factor(w) for w in weight]
+            self.factors = [P.factor(to_numpy(w)) for w in weight]
         elif len(self.blocks.groups) > 1:
             self.factors = [self._coupled(P)]
         else:
-            m, flat = self.blocks.n_predictors, (self.signs * self.d).reshape(-1)
+            m, flat = self.blocks.n_predictors, np.reshape(self.signs * self.d, -1)
             pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
             Z = pool @ self.W.multiply(flat[:, None]).tocsr()
             Q = P.matrix(P.q + P.T @ self.d.reshape(-1))
@@ -71,7 +71,7 @@ class SparseCurvature:
 
     def _J(self, x: Array) -> Array:
         out = self.d * x
-        return out if self.total is None else out - self.d * (out.sum(axis=1) / self.total)[:, None]
+        return out if self.total is None else out - self.d * (np.sum(out, axis=1) / self.total)[:, None]
 
     def solve(self, r: Array) -> Array:
         Jr = self._J(r)

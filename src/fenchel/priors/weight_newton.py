@@ -94,7 +94,7 @@ class Woodbury:
     def _coupled_gram(self, signed: Array, weight: Array, total: Array) -> Array:
         """X' Jt X across the blocks of a softmax; it is symmetric, so half of it is computed."""
         xp, n = namespace(signed), len(self.features)
-        grid: list[list[Array]] = [[None] * n for _ in range(n)]
+        grid: list[list[Any]] = [[None] * n for _ in range(n)]
         for b, X in enumerate(self.features):
             for c in range(b, n):
                 w = signed[:, b] * signed[:, c] / total

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..linalg import dense, orthogonal
-from ..linalg.arrays import Array, asarray, namespace
+from ..linalg.arrays import Array, asarray, namespace, to_numpy
 from ..linalg.cg import conjugate_gradients
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import array_design
@@ -65,7 +65,7 @@ class WeightFactor:
         n, L = self.X.shape
         if n * L > orthogonal.AT_MOST or not isinstance(self.lam, np.ndarray):
             return False
-        self.L, self.by_rows = orthogonal.root_by_rows(self.X.times(np.eye(L)), self.lam), True
+        self.L, self.by_rows = orthogonal.root_by_rows(to_numpy(self.X.times(np.eye(L))), self.lam), True
         return True
 
     @cached_property
@@ -219,7 +219,7 @@ class WeightsFactor(BlockFactor):
             P = Woodbury(self, system)
         if P.left_out <= system.accuracy:
             dtau, S_dtau = P.solve(-system.g)
-            left = Fx = 0.0
+            left = Fx = 0.0 * dtau
         else:
             dtau, Fx, left, _ = conjugate_gradients(
                 lambda b: P.solve(b)[0],
@@ -228,7 +228,7 @@ class WeightsFactor(BlockFactor):
                 system.accuracy,
                 max_iter=200,
             )
-            S_dtau = None if plain else system.curvature(self, dtau, products=False)
+            S_dtau = dtau if plain else system.curvature(self, dtau, products=False)  # plain: not read
         if plain:
             return dtau / system.spread, dtau
         return system.mirror(dtau, -system.g - left - (system.extra + P.diagonal) * dtau - S_dtau - Fx), dtau

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ...linalg.arrays import Array
+from ...linalg.arrays import Array, to_numpy
 from ...posterior import Posterior
 from ...priors.base import Factor
 from ...problem import Problem
@@ -26,9 +26,9 @@ from .geometry import Geometry
 class Expected:
     """sum f at (h, rho) with its slopes: df/dh = alpha, df/drho = lam / 2, both weighted."""
 
-    s: Array
-    alpha: Array
-    lam: Array
+    s: np.ndarray
+    alpha: np.ndarray
+    lam: np.ndarray
     total: float
 
 
@@ -38,7 +38,8 @@ def expected(problem: Problem, h: Array, rho: Array, near: Array) -> Expected:
     s = dual.maximiser(h, rho, near, rows)
     site = dual.site(s, rows)
     each = np.sum(site.alpha * h + site.lam * rho / 2, axis=1) - site.k + problem.likelihood.constant(rows)
-    return Expected(s, w[:, None] * site.alpha, w[:, None] * site.lam, float(np.sum(np.where(w > 0, w * each, 0.0))))
+    s, alpha, lam = to_numpy(s), to_numpy(w[:, None] * site.alpha), to_numpy(w[:, None] * site.lam)
+    return Expected(s, alpha, lam, float(np.sum(np.where(w > 0, w * each, 0.0))))
 
 
 class Candidate:

@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 
 from ...inference import infer
 from ...likelihoods.base import Likelihood, slice_rows
+from ...linalg.arrays import to_numpy
 from ...linalg.dense import symmetrised
 from ...priors.base import Prior
 from ...problem import Point, Problem
@@ -60,7 +61,7 @@ class CoordinateAscent(Solver):
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
-        n, near, lam = 0, start.s, np.array(start.lam)
+        n, near, lam = 0, to_numpy(start.s), np.array(start.lam)
         rho = np.asarray(start.rho)
         u = min(
             (geometry.latents_at(alpha) for alpha, _ in starts(start)),
@@ -78,7 +79,7 @@ class CoordinateAscent(Solver):
             ending = stopping.record(n, candidate, 1.0 if n else 0.0)
             if ending is not None:
                 break
-            lam = sweep(problem, [symmetrised(V) for V in factor.covariance()], h, lam)
+            lam = sweep(problem, [to_numpy(symmetrised(V)) for V in factor.covariance()], h, lam)
             rho = np.asarray(problem.predictors.at(lam).variance)
             u = best_mean(geometry, u, rho, near)
             n += 1

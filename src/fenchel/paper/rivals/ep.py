@@ -19,6 +19,7 @@ import numpy as np
 from ...checks import problem as refusal
 from ...inference import infer
 from ...likelihoods.base import Likelihood, slice_rows
+from ...linalg.arrays import Array
 from ...linalg.quadrature import tilted_moments
 from ...priors.base import Prior
 from ...problem import Point, Problem
@@ -96,7 +97,7 @@ class Sites:
         problem = self.problem
         likelihood, rows = problem.likelihood, problem.rows
 
-        def log_g(eta: np.ndarray, chunk: slice) -> np.ndarray:
+        def log_g(eta: Array, chunk: slice) -> np.ndarray:
             part = slice_rows(rows, chunk)
             return np.asarray(-part["weight"][:, None] * likelihood.derivatives(eta, part)[0])
 

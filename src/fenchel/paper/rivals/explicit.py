@@ -128,7 +128,7 @@ class ExplicitPosterior(Posterior):
             return super().cavity()
         h, rho = self._marginals
         remainder = 1.0 - self._lam * rho
-        if (remainder <= 0.0).any():
+        if np.any(remainder <= 0.0):
             raise refusal(
                 "posterior.cavity", "a site is worth more than the whole marginal", "a fit that converged further"
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...checks import problem as refusal
-from ...linalg.arrays import is_numpy
+from ...linalg.arrays import Array, is_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
 from ...priors.latents import Latents
 from ...priors.predictors import LatentPredictors
@@ -83,12 +83,12 @@ class Geometry:
         pairs = zip(self.X, self.cut(u), strict=True)
         return np.asarray(self.problem.mt + self.blocks.join([X @ part for X, part in pairs]))
 
-    def adjoint(self, alpha: np.ndarray) -> np.ndarray:
+    def adjoint(self, alpha: Array) -> np.ndarray:
         """X' alpha, flat."""
         pairs = zip(self.X, self.blocks.split(alpha), strict=True)
         return np.concatenate([X.T @ a for X, a in pairs])
 
-    def latents_at(self, alpha: np.ndarray) -> np.ndarray:
+    def latents_at(self, alpha: Array) -> np.ndarray:
         """u of the mean m = mu - Sigma W' alpha."""
         return -self.adjoint(alpha)
 

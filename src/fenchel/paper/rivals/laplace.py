@@ -21,6 +21,7 @@ import numpy as np
 
 from ...inference import infer
 from ...likelihoods.base import Likelihood
+from ...linalg.arrays import Array
 from ...linalg.dense import solve_cholesky, solve_lower
 from ...priors.base import Prior
 from ...problem import Point, Problem
@@ -130,7 +131,7 @@ class Hill(ABC):
             step /= 2
         return 0.0
 
-    def loss_at(self, h: np.ndarray) -> Any:
+    def loss_at(self, h: Array) -> Any:
         return expected(self.problem, h, np.zeros_like(h), self.near)
 
 
@@ -195,14 +196,14 @@ class JointHill(Hill):
         w = problem.weight
         H = w[:, None, None] * site.spread[:, :, None] * np.eye(site.spread.shape[1])
         if site.slack is not None:
-            total = site.slack + site.spread.sum(axis=1)
+            total = site.slack + np.sum(site.spread, axis=1)
             H -= (w / total)[:, None, None] * site.spread[:, :, None] * site.spread[:, None, :]
         self.A = self._precision(H)
         self.L = np.linalg.cholesky(self.A)
         self.slope = self.x + geometry.adjoint(self.loss.alpha)
         return np.asarray(-solve_cholesky(self.L, self.slope))
 
-    def _precision(self, H: np.ndarray) -> np.ndarray:
+    def _precision(self, H: Array) -> np.ndarray:
         """I + X' H X over all blocks; H (N, C, C), predictors in the order of the blocks."""
         X, sizes, groups = self.geometry.X, self.geometry.sizes, self.geometry.blocks.groups
         if len(groups) == 1:  # correlated predictors: one block of N*C rows

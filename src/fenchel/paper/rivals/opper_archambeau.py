@@ -12,6 +12,7 @@ paper's m (``"latent"``), the authors' own m = mu - Sigma W' a (``"dual"``), or 
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ import numpy as np
 from ...checks import choice
 from ...inference import infer
 from ...likelihoods.base import Likelihood
+from ...linalg.arrays import to_numpy
 from ...linalg.dense import NotPositiveDefinite, solve_lower
 from ...priors.base import Prior
 from ...priors.predictors import BlockFactor
@@ -105,7 +107,7 @@ class Place:
     @cached_property
     def gradient(self) -> np.ndarray:
         # of -P
-        d_lam = 0.5 * self.factor.hadamard(self.lam - self.loss.lam)
+        d_lam = 0.5 * to_numpy(self.factor.hadamard(self.lam - self.loss.lam))
         d_lam = self.lam * d_lam if self.surface.log else d_lam
         return np.concatenate([self.surface.mean_slope(self.v, self.loss.alpha), d_lam.ravel()])
 
@@ -116,7 +118,11 @@ class Surface(Judged[Place]):
     def __init__(self, geometry: Geometry, mean: str, log: bool, start: Point) -> None:
         self.geometry, self.problem, self.near = geometry, geometry.problem, start.s
         self.mean, self.log = mean, log
-        n = {"latent": sum(R.shape[0] for R in geometry.R), "white": sum(geometry.sizes), "dual": start.lam.size}
+        n = {
+            "latent": sum(R.shape[0] for R in geometry.R),
+            "white": sum(geometry.sizes),
+            "dual": math.prod(start.lam.shape),
+        }
         self.n_mean = n[mean]
 
     def start(self, alpha: np.ndarray, lam: np.ndarray) -> np.ndarray:
@@ -139,15 +145,15 @@ class Surface(Judged[Place]):
         """h and (m - mu)' Sigma^-1 (m - mu)."""
         if self.mean == "dual":
             alpha = v.reshape(self.problem.mt.shape)
-            S_alpha = self.problem.predictors.apply(alpha)
-            return self.problem.mt - S_alpha, float(np.sum(alpha * S_alpha))
+            S_alpha = to_numpy(self.problem.predictors.apply(alpha))
+            return to_numpy(self.problem.mt) - S_alpha, float(np.sum(alpha * S_alpha))
         u = self.white(v)
         return self.geometry.predictors_at(u), float(u @ u)
 
     def mean_slope(self, v: np.ndarray, alpha: np.ndarray) -> np.ndarray:
         """-dP/d(mean's coordinates), given df/dh."""
         if self.mean == "dual":
-            return self.problem.predictors.apply(v.reshape(alpha.shape) - alpha).ravel()
+            return np.ravel(self.problem.predictors.apply(v.reshape(alpha.shape) - alpha))
         slope = self.white(v) + self.geometry.adjoint(alpha)
         if self.mean == "white":
             return slope
@@ -187,5 +193,5 @@ def precision_roots(geometry: Geometry, lam: np.ndarray) -> list[np.ndarray]:
     out = []
     for X, part in zip(geometry.X, geometry.blocks.split(lam), strict=True):
         L = np.linalg.cholesky(np.eye(X.shape[1]) + X.T @ (part[:, None] * X))
-        out.append(solve_lower(L, np.eye(L.shape[0])).T)
+        out.append(to_numpy(solve_lower(L, np.eye(L.shape[0]))).T)
     return out

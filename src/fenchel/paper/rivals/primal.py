@@ -20,6 +20,7 @@ import numpy as np
 from ...checks import problem as refusal
 from ...inference import infer
 from ...likelihoods.base import Likelihood
+from ...linalg.arrays import to_numpy
 from ...priors.base import Prior
 from ...problem import Point, Problem
 from ...solvers.base import Callback, Outcome, Solver, Stopping
@@ -172,7 +173,7 @@ class Surface(Judged[Place]):
 
     def start(self, alpha: np.ndarray, lam: np.ndarray) -> np.ndarray:
         each = self.geometry.blocks.split(lam)
-        blocks = [part.start(block) for part, block in zip(self.parts, each, strict=True)]
+        blocks = [part.start(to_numpy(block)) for part, block in zip(self.parts, each, strict=True)]
         x = np.concatenate([self.geometry.latents_at(alpha), *blocks])
         self.walls = np.concatenate(
             [np.zeros(self.cuts[0], dtype=bool), *(p.positive(b) for p, b in zip(self.parts, blocks, strict=True))]
