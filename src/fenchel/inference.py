@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any
 
 from .checks import choice, instance, problem
 from .likelihoods.base import Likelihood
+from .linalg.arrays import ArrayLike
 from .linalg.threads import one_thread
 from .priors.base import Prior
 from .problem import Problem
@@ -23,14 +23,14 @@ _METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=CoupledNewton()), "
 def infer(
     likelihood: Likelihood,
     prior: Prior,
-    y: Any,
+    y: ArrayLike,
     method: str | Solver = "newton",
     tol: float = 1e-8,
     max_iter: int = 200,
-    start: Any = None,
+    start: ArrayLike | Solution | None = None,
     progress: bool = False,
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     callback: Callback | None = None,
 ) -> Solution:
     """Fit q(z) = N(m, V) to the posterior of a latent Gaussian model, with a proof of convergence.
@@ -95,7 +95,7 @@ def fitted(
     solver: Solver,
     tol: float,
     max_iter: int,
-    start: Any = None,
+    start: ArrayLike | Solution | None = None,
     progress: bool = False,
     callback: Callback | None = None,
 ) -> Solution:

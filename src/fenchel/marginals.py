@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from .checks import numeric, problem
-from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 
 Levels = float | Sequence[float] | np.ndarray
 
@@ -36,8 +36,8 @@ class Marginals(Protocol):
     def skewness(self) -> Array: ...
     def quantile(self, q: Levels) -> Array: ...
     def interval(self, level: float = 0.95) -> Array: ...
-    def cdf(self, x: Any) -> Array: ...
-    def density(self, x: Any) -> Array: ...
+    def cdf(self, x: ArrayLike) -> Array: ...
+    def density(self, x: ArrayLike) -> Array: ...
 
 
 @runtime_checkable
@@ -46,10 +46,16 @@ class Answers(Marginals, Protocol):
 
     def latents(self) -> Marginals: ...
     def at(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self,
+        *,
+        design: Any = None,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
     ) -> Marginals: ...
-    def sample(self, size: int = 1, rng: Any = None) -> Array: ...
-    def sample_latents(self, size: int = 1, rng: Any = None) -> Array: ...
+    def sample(self, size: int = 1, rng: Seed = None) -> Array: ...
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> Array: ...
 
 
 class NormalAnswers:
@@ -79,11 +85,11 @@ class NormalAnswers:
         inside = float(probabilities("interval", level))
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
-    def cdf(self, x: Any) -> Array:
+    def cdf(self, x: ArrayLike) -> Array:
         """P(unknown <= x), x a number or one for each unknown."""
         return asarray(ndtr(to_numpy(self._standardised(x))), self.mean)
 
-    def density(self, x: Any) -> Array:
+    def density(self, x: ArrayLike) -> Array:
         """The density at x, a number or one for each unknown."""
         xp, t, sd = namespace(self.mean), self._standardised(x), self.sd
         none = xp.zeros_like(t)  # an unknown without variance has no density but at its mean
@@ -91,7 +97,7 @@ class NormalAnswers:
         smooth = xp.exp(-0.5 * t * t) / (xp.where(sd == 0.0, 1.0 + none, sd) * float(np.sqrt(2.0 * np.pi)))
         return xp.where(sd == 0.0, spike, smooth)
 
-    def _standardised(self, x: Any) -> Array:
+    def _standardised(self, x: ArrayLike) -> Array:
         xp, sd, off = namespace(self.mean), self.sd, asarray(np.asarray(x, dtype=np.float64), self.mean) - self.mean
         known = sd == 0.0  # an unknown without variance: a step at its mean, which belongs to the upper side
         jump = xp.where(off >= 0.0, xp.inf + xp.zeros_like(off), -xp.inf + xp.zeros_like(off))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .checks import count, problem
-from .linalg.arrays import Array, asarray, namespace, to_numpy
+from .linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
 from .marginals import NormalAnswers, NormalMarginals
@@ -122,11 +122,11 @@ class Posterior(NormalAnswers):
         self,
         *,
         design: Any = None,
-        cross: Any = None,
-        variance: Any = None,
-        mean: Any = None,
-        offset: Any = 0.0,
-        extra_variance: Any = 0.0,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
     ) -> tuple[Array, Array]:
         """Mean and variance of eta at new rows.
 
@@ -162,17 +162,24 @@ class Posterior(NormalAnswers):
         self,
         *,
         design: Any = None,
-        cross: Any = None,
-        variance: Any = None,
-        mean: Any = None,
-        offset: Any = 0.0,
-        extra_variance: Any = 0.0,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
     ) -> NormalMarginals:
         """The marginals of eta at new rows, which are given as in ``predict``."""
         where = {"design": design, "cross": cross, "variance": variance, "mean": mean, "offset": offset}
         return NormalMarginals(*self.predict(**where, extra_variance=extra_variance))
 
-    def predict_mean(self, *, design: Any = None, cross: Any = None, mean: Any = None, offset: Any = 0.0) -> Array:
+    def predict_mean(
+        self,
+        *,
+        design: Any = None,
+        cross: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
+    ) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
         new = NewRows(design, cross, None, mean, offset, mean_only=True)
         return self._shaped(self._predict(new)[0])
@@ -208,7 +215,7 @@ class Posterior(NormalAnswers):
         everyone = self._active.size == self._all.n_observations
         return self._factor if everyone else self._all.at(self._lam)
 
-    def sample(self, size: int = 1, rng: Any = None) -> Array:
+    def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
         rng, size = np.random.default_rng(rng), count("posterior.sample", "size", size)
         draws = self._joint_factor().sample(size, rng)
@@ -217,7 +224,7 @@ class Posterior(NormalAnswers):
             draws = draws + namespace(draws).sqrt(self._extra)[None, ...] * noise
         return self._shaped(self._marginals[0][None, ...] + draws)
 
-    def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of z: (size, L), or (size, L, C) for independent predictors. ``rng``: a Generator or a seed.
 
         Of every prior, sparse and constrained ones too, whose draws keep to the constraints.

@@ -23,7 +23,7 @@ from .likelihoods.base import Likelihood, Rows, slice_rows
 from .likelihoods.bounds import Bound, ConvexBound
 from .likelihoods.sites import Loss, Site
 from .likelihoods.targets import Targets
-from .linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite, asarray_index
 from .linalg.rows import in_blocks
 from .posterior import Posterior
@@ -45,7 +45,9 @@ class Problem:
     rows, weight : the likelihood's data and weights
     """
 
-    def __init__(self, likelihood: Likelihood, prior: Prior, y: Any, weights: Any = None) -> None:
+    def __init__(
+        self, likelihood: Likelihood, prior: Prior, y: ArrayLike | Targets, weights: ArrayLike | None = None
+    ) -> None:
         self.likelihood, self.prior = likelihood, prior
         like = prior.like
         targets = y if isinstance(y, Targets) else Targets(likelihood, y, weights)

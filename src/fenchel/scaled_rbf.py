@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from sklearn.gaussian_process.kernels import RBF
 
+from .linalg.arrays import ArrayLike
+
 
 class ScaledRBF(RBF):
     """``RBF`` of inputs divided by ``units``.
@@ -36,7 +38,7 @@ class ScaledRBF(RBF):
         super().__init__(length_scale, length_scale_bounds)
         self.units = units
 
-    def __call__(self, X: Any, Y: Any = None, eval_gradient: bool = False) -> Any:
+    def __call__(self, X: ArrayLike, Y: Any = None, eval_gradient: bool = False) -> Any:
         scaled = [None if Z is None else np.atleast_2d(Z) / np.asarray(self.units) for Z in (X, Y)]
         return super().__call__(*scaled, eval_gradient=eval_gradient)
 

@@ -15,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from .linalg.arrays import ArrayLike
+
 
 class Transform(ABC):
     """Between a parameter x, a number or a vector, and theta (k,), which is learned."""
 
     @abstractmethod
-    def forward(self, x: Any) -> np.ndarray:
+    def forward(self, x: ArrayLike) -> np.ndarray:
         """theta (k,)."""
 
     @abstractmethod
@@ -28,7 +30,7 @@ class Transform(ABC):
         """x: a float, or an array for a vector."""
 
     @abstractmethod
-    def slope(self, x: Any) -> Any:
+    def slope(self, x: ArrayLike) -> Any:
         """dx/dtheta at x, entry by entry of theta."""
 
     @abstractmethod
@@ -42,7 +44,7 @@ class LogAbove(Transform):
 
     least: float = 0.0
 
-    def forward(self, x: Any) -> np.ndarray:
+    def forward(self, x: ArrayLike) -> np.ndarray:
         return np.log(np.atleast_1d(np.asarray(x, dtype=np.float64) - self.least))
 
     def inverse(self, theta: np.ndarray) -> float:
@@ -75,7 +77,7 @@ class Logit(Transform):
 class Correlation(Transform):
     """theta = 2 atanh x, the logit of (1 + x) / 2."""
 
-    def forward(self, x: Any) -> np.ndarray:
+    def forward(self, x: ArrayLike) -> np.ndarray:
         return np.atleast_1d(2.0 * np.arctanh(x))
 
     def inverse(self, theta: np.ndarray) -> float:
@@ -97,7 +99,7 @@ class Steps(Transform):
     def inverse(self, theta: np.ndarray) -> np.ndarray:
         return np.cumsum(np.concatenate([np.asarray(theta[:1]), np.exp(np.asarray(theta[1:]))]))
 
-    def slope(self, x: Any) -> np.ndarray:
+    def slope(self, x: ArrayLike) -> np.ndarray:
         """Of every number after it: an entry of theta moves all of them alike."""
         return np.concatenate([[1.0], np.diff(x)])
 

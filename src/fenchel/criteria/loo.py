@@ -6,12 +6,11 @@ v = rho / (1 - lam rho),   mean = h + alpha v,   log p(y_n | the others) = log E
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..posterior import Posterior
 
 
@@ -54,7 +53,7 @@ class LeaveOneOut:
         )
 
 
-def leave_one_out(likelihood: Likelihood, posterior: Posterior, y: np.ndarray, rng: Any = None) -> LeaveOneOut:
+def leave_one_out(likelihood: Likelihood, posterior: Posterior, y: np.ndarray, rng: Seed = None) -> LeaveOneOut:
     """Leave-one-out predictive densities of y (N,), NaN where it does not count."""
     mean, variance = posterior.cavity()
     density = asarray(likelihood.predictive_log_density(y, mean, variance, rng), mean)

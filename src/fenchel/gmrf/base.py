@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..hyperparameters.base import Family
+from ..linalg.arrays import ArrayLike
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .precisions import Precision, Remembered
@@ -35,7 +36,7 @@ class MarkovField(Family):
     def __init__(
         self,
         build: Precision,
-        theta: Any,
+        theta: ArrayLike,
         names: Sequence[str],
         bounds: Any = None,
         design: Any = None,
@@ -67,7 +68,7 @@ class MarkovField(Family):
         """As the design has it; without one Q is built for it, where learning starts anyway."""
         return int((self.build(self._theta)[0] if self.design is None else self.design).shape[1])
 
-    def at(self, theta: Any = None, mean: Any = 0.0, offset: Any = 0.0) -> SparsePrecision:
+    def at(self, theta: ArrayLike | None = None, mean: ArrayLike = 0.0, offset: ArrayLike = 0.0) -> SparsePrecision:
         """The prior at theta (default: the starting one); the symbolic analysis is made once."""
         Q = sp.csc_array(self.build(self._theta if theta is None else np.asarray(theta, dtype=np.float64))[0])
         if self._made is None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ..checks import finite, problem
+from ..linalg.arrays import ArrayLike
 from ..linalg.moments import column_moments
 from ..solvers.solution import Solution
 
@@ -51,7 +51,9 @@ class Columns:
     dependent: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, where: str, X: np.ndarray, names: Sequence[str], weights: Any = None, centred: bool = True) -> Columns:
+    def of(
+        cls, where: str, X: np.ndarray, names: Sequence[str], weights: ArrayLike | None = None, centred: bool = True
+    ) -> Columns:
         """Read off the rows of X (N, p) with weight above 0."""
         finite(where, "fixed", X)
         w = np.ones(X.shape[0]) if weights is None else np.asarray(weights, dtype=np.float64)

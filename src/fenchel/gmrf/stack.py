@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem, vector
+from ..linalg.arrays import ArrayLike
 from ..priors.sparse import SparsePrecision
 from ..priors.sparsity import checked_constraints
 from ..solvers.solution import Solution
@@ -89,7 +90,7 @@ class StackedField(MarkovField):
         intercept: bool,
         fixed_variance: float,
         names: Sequence[str] | None = None,
-        offset: Any = 0.0,
+        offset: ArrayLike = 0.0,
     ) -> None:
         fields, designs = [field for field, _ in parts], [W for _, W in parts]
         self.columns, self.intercept, self.parts, self.offset = columns, bool(intercept), fields, offset
@@ -107,7 +108,9 @@ class StackedField(MarkovField):
             blocks.log_prior,
         )
 
-    def at(self, theta: Any = None, mean: Any = 0.0, offset: Any = None) -> SparsePrecision:
+    def at(
+        self, theta: ArrayLike | None = None, mean: ArrayLike = 0.0, offset: ArrayLike | None = None
+    ) -> SparsePrecision:
         return super().at(theta, mean, self.offset if offset is None else offset)
 
     def design_of(self, designs: Sequence[sp.csr_array], X: np.ndarray) -> sp.csr_array:
@@ -139,10 +142,10 @@ def stack(
     fixed: Any = None,
     intercept: bool = True,
     fixed_variance: float = 100.0,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     columns: Columns | None = None,
     names: Sequence[str] | None = None,
-    offset: Any = 0.0,
+    offset: ArrayLike = 0.0,
 ) -> StackedField:
     """The sum of several fields, each seen through an index or a design, and of fixed effects.
 

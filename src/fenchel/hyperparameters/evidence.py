@@ -15,7 +15,7 @@ from ..checks import instance
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
@@ -34,9 +34,9 @@ class Evidence:
         self,
         likelihood: Likelihood,
         family: Family,
-        y: Any,
+        y: ArrayLike,
         *,
-        weights: Any = None,
+        weights: ArrayLike | None = None,
         tol: float = 1e-10,
         max_iter: int = 200,
         own: bool = True,

@@ -16,6 +16,7 @@ from ..checks import count, instance, numeric, problem, scalar
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
+from ..linalg.arrays import ArrayLike
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
@@ -56,10 +57,10 @@ class Grid:
 def grid(
     likelihood: Likelihood,
     family: Family,
-    y: Any,
+    y: ArrayLike,
     axes: Sequence[Any],
     *,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     tol: float = 1e-8,
     max_iter: int = 200,
     drop: float | None = None,

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..checks import finite, numeric, problem
 from ..kernels import contract, evaluate, is_covariance, refuse_compound
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from ..linalg.threads import FEW, one_thread
 from ..priors.dense import DenseCovariance, checked_covariance
 from ..solvers.solution import Solution
@@ -46,10 +46,10 @@ class KernelCovariance(Family):
     def __init__(
         self,
         kernel: Any,
-        X: Any,
-        mean: Any = 0.0,
+        X: ArrayLike,
+        mean: ArrayLike = 0.0,
         design: Any = None,
-        offset: Any = 0.0,
+        offset: ArrayLike = 0.0,
         log_prior: Any = None,
         level: float = 0.0,
     ) -> None:

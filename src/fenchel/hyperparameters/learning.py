@@ -13,6 +13,7 @@ import numpy as np
 
 from ..checks import Refusal, count, numeric, problem, scalar
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike, Seed
 from ..solvers.base import Callback, Solver
 from ..solvers.progress import reporting
 from .base import Family
@@ -26,10 +27,10 @@ _DRAWN = 10.0  # random starts lie within this of the likelihood's own parameter
 def learn(
     likelihood: Likelihood,
     family: Family,
-    y: Any,
+    y: ArrayLike,
     *,
     theta: Any = None,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     learn_likelihood: bool = True,
     n_restarts: int = 0,
     rng: Any = None,
@@ -108,7 +109,7 @@ def learn(
     return best
 
 
-def _starts(evidence: Evidence, theta: Any, n_restarts: int, rng: Any) -> list[np.ndarray]:
+def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) -> list[np.ndarray]:
     """Where to begin: at theta, or where the model stands, and at random points within the bounds."""
     lower, upper = evidence.bounds.T
     first = evidence.start if theta is None else numeric("learn", "theta", theta)

@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike
 from .learned import Learned
 from .learning import learn
 from .weights import WeightVariances
@@ -65,7 +66,7 @@ class Relevance(Learned):
 
 
 def learn_relevance(
-    likelihood: Likelihood, family: WeightVariances, y: Any, widths: tuple[float, ...] = WIDTHS, **options: Any
+    likelihood: Likelihood, family: WeightVariances, y: ArrayLike, widths: tuple[float, ...] = WIDTHS, **options: Any
 ) -> Relevance:
     """Learn a variance for each group of weights; weights should be of standardised columns, or of one unit.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import scalar
-from ..linalg.arrays import Array, namespace
+from ..linalg.arrays import Array, ArrayLike, namespace
 from ..priors.base import Prior
 from ..priors.dense import DenseCovariance
 from ..solvers.solution import Solution
@@ -41,11 +41,11 @@ class ScaledCovariance(Family):
 
     def __init__(
         self,
-        covariance: Any,
+        covariance: ArrayLike,
         variance: float = 1.0,
-        mean: Any = 0.0,
+        mean: ArrayLike = 0.0,
         design: Any = None,
-        offset: Any = 0.0,
+        offset: ArrayLike = 0.0,
         bounds: tuple[float, float] = (1e-5, 1e5),
     ) -> None:
         self.base = DenseCovariance(covariance, mean, design, offset)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import numeric, positive, problem, vector
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from ..priors.features import Features
 from ..solvers.solution import Solution
 from .base import Family, log_bounds
@@ -48,9 +48,9 @@ class WeightVariances(Family):
         self,
         design: Any,
         groups: Any = None,
-        variance: Any = 1.0,
-        mean: Any = 0.0,
-        offset: Any = 0.0,
+        variance: ArrayLike = 1.0,
+        mean: ArrayLike = 0.0,
+        offset: ArrayLike = 0.0,
         bounds: tuple[float, float] = (1e-6, 1e6),
         log_prior: Any = None,
     ) -> None:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..checks import choice, first_value, number, numeric, problem
-from ..linalg.arrays import Array, namespace
+from ..linalg.arrays import Array, ArrayLike, namespace
 from . import by_density
 from .bounds import Bound, Bounds, ConvexBound, ExactExpectation
 from .prediction import Predicted, Rows, column, flat, slice_rows
@@ -108,7 +108,7 @@ class Likelihood(Predicted, ABC):
         return cls(**given, **rows)
 
     @classmethod
-    def scale_of(cls, y: np.ndarray, weights: Any = None) -> float:
+    def scale_of(cls, y: np.ndarray, weights: ArrayLike | None = None) -> float:
         """The scale of eta: that of y where eta is on it, 1 elsewhere."""
         return 1.0
 
@@ -120,7 +120,7 @@ class Likelihood(Predicted, ABC):
         """The same, w being 0 where y is unobserved; here the one eta that makes y most likely."""
         return by_density.level(self, y, w)
 
-    def in_units(self, y: np.ndarray, weights: Any = None) -> Likelihood:
+    def in_units(self, y: np.ndarray, weights: ArrayLike | None = None) -> Likelihood:
         """The same in units in which the level of eta does not move with the parameters, where that needs any."""
         return self
 
@@ -137,7 +137,7 @@ class Likelihood(Predicted, ABC):
         (Binomial) or to switch them off (exposure 0); NaN rows are switched off by ``prepare``.
         """
 
-    def prepare(self, y: Any, weights: Any = None) -> dict[str, np.ndarray]:
+    def prepare(self, y: ArrayLike, weights: ArrayLike | None = None) -> dict[str, np.ndarray]:
         """Check ``y`` and ``weights``; return the rows, with unobserved ones at weight 0."""
         y = numeric(self.name, "y", y, LABELS, missing=True)
         if y.ndim != 1 or y.shape[0] == 0:

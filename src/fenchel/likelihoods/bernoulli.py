@@ -13,13 +13,13 @@ tau (1 - tau) is concave, its dual is one convex problem; nothing alternates.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import logit
 
 from ..checks import labels
-from ..linalg.arrays import Array, namespace
+from ..linalg.arrays import Array, Seed, namespace
 from ..linalg.functions import log_cosh_slopes, sigmoid, softplus
 from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Likelihood, Rows, flat
@@ -122,14 +122,14 @@ class BernoulliLogit(LogitLikelihood):
         y = rows["y"][:, None]
         return -y * softplus(-eta) - (1.0 - y) * softplus(eta)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return self.moments(h, rho)[0]
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         success, failure, _ = self.moments(h, rho)
         return success * failure
 
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         success, failure, _ = self.moments(h, rho)
         return namespace(success).stack([failure, success], axis=1)
 

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import betainc, logit
 
 from ..checks import first_value, number, numeric, positive, problem
-from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, is_numpy, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.grouped import Integrand, expect_between, in_groups
 from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
@@ -241,10 +241,10 @@ class Beta(Likelihood):
         return [L, *(xp.where(xp.isinf(rows[side]), L, rows[side]) for side in ("left", "right"))]
 
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return logistic_moments(flat(h), flat(rho))[TAU, :]
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         # E[mu (1-mu)]/(1 + phi) + Var[mu], and Var[mu] = E[mu] E[1-mu] - E[mu (1-mu)]
         m = logistic_moments(flat(h), flat(rho))
         spread = m[TAU, :] * m[REST, :] - m[FIRST, :]
@@ -258,7 +258,7 @@ class Beta(Likelihood):
         up, down = to_numpy(sigmoid(eta)), to_numpy(sigmoid(-eta))
         return self.precision * up + 1e-300, self.precision * down + 1e-300
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return np.asarray(betainc(*self._shapes(eta), x))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

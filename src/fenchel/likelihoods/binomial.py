@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import betainc, expit, logit
 
 from ..checks import counts, finite, first_value, number, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, special
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special
 from ..linalg.functions import softplus
 from .base import Rows
 from .bernoulli import LogitLikelihood
@@ -41,7 +41,7 @@ class Binomial(LogitLikelihood):
     word, support = "binomial", "count"
     row_parameters = ("trials",)
 
-    def __init__(self, trials: Any, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(self, trials: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(bound)
         self.trials = trials
 
@@ -77,11 +77,11 @@ class Binomial(LogitLikelihood):
     def _trials_like(self, h: Array) -> Array:
         return asarray(vector(self.name, "trials", self.trials, h.shape[0]), h)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         success = self.moments(h, rho)[0]
         return self._trials_like(success) * success
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         # n E[tau (1-tau)] + n^2 Var[tau], and Var[tau] = E[tau] E[1-tau] - E[tau (1-tau)]
         success, failure, both = self.moments(h, rho)
         n, spread = self._trials_like(success), success * failure - both

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.special import logit
 
 from ..checks import problem
+from ..linalg.arrays import ArrayLike
 from ..linalg.functions import sigmoid
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def _unknown(likelihood: Likelihood) -> Exception:
     )
 
 
-def cdf(likelihood: Likelihood, x: Any, eta: np.ndarray) -> np.ndarray:
+def cdf(likelihood: Likelihood, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
     """P(y <= x | eta), x broadcast against eta (N, M)."""
     eta, x = np.broadcast_arrays(np.asarray(eta, dtype=np.float64), x)
     each = likelihood.take(np.repeat(np.arange(eta.shape[0]), eta.shape[1]))

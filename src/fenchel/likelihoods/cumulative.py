@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
 
 from ..checks import finite, labels, numeric, problem
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..transforms import STEPS
 from .base import Likelihood, Rows
 from .bounds import Bound
@@ -37,7 +36,7 @@ class Cumulative(Likelihood):
     support, ordered = "levels", True
     parameters = (Parameter("cutpoint", "cutpoints", STEPS, bounds=_reach, start=_frequencies),)
 
-    def __init__(self, cutpoints: Any, bound: str | type[Bound]) -> None:
+    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound]) -> None:
         self._choose(bound)
         b = finite(self.name, "cutpoints", np.atleast_1d(numeric(self.name, "cutpoints", cutpoints)))
         if b.ndim != 1 or b.size == 0 or (np.diff(b) <= 0).any():
@@ -83,12 +82,12 @@ class Cumulative(Likelihood):
         np.add.at(cut, level, -w * lower)
         return by_steps(cut, self.cutpoints)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """The mean level."""
         p = self.predictive_probabilities(h, rho)
         return namespace(p).sum(p * asarray(np.arange(self.n_levels), p)[None, :], axis=1)
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         p = self.predictive_probabilities(h, rho)
         xp, level = namespace(p), asarray(np.arange(self.n_levels), p)[None, :]
         return xp.sum(p * (level - xp.sum(p * level, axis=1, keepdims=True)) ** 2, axis=1)

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import gammainc
 
 from ..checks import first_value, positive, problem, vector
-from ..linalg.arrays import Array, namespace, special, to_numpy
+from ..linalg.arrays import Array, Seed, namespace, special, to_numpy
 from .base import Rows, flat
 from .by_density import LARGEST
 from .parameters import Parameter
@@ -86,12 +86,12 @@ class Gamma(ExponentialLikelihood):
         pull = float(special("digamma", np.asarray(k))) - math.log(k)
         return np.atleast_1d(-k * to_numpy(xp.sum(rows["weight"] * (each + pull))))
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         with np.errstate(over="ignore"):  # a mean can be infinite
             return namespace(h).exp(h + rho / 2)
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """E[e^{2 eta}]/k + Var[e^eta]."""
         mean, rho = self.predictive_mean(h, rho), flat(rho)
         xp = namespace(rho)

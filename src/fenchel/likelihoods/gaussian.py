@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..checks import numeric, positive, vector
-from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from .base import Likelihood, Rows, flat
 from .bounds import Bounds, ConvexBound
 from .parameters import Parameter
@@ -76,7 +76,7 @@ class Gaussian(Likelihood):
         ),
     )
 
-    def __init__(self, variance: Any = 1.0) -> None:
+    def __init__(self, variance: ArrayLike = 1.0) -> None:
         positive("Gaussian", "variance", numeric("Gaussian", "variance", variance))
         self.variance = variance
 
@@ -107,7 +107,7 @@ class Gaussian(Likelihood):
         return self.parameters if np.ndim(self.variance) == 0 else ()
 
     def readable(self) -> list[tuple[str, str, float]]:
-        v = [float(self.variance)] if np.ndim(self.variance) == 0 else []
+        v = [float(np.asarray(self.variance))] if np.ndim(self.variance) == 0 else []
         return [("noise", word, x) for each in v for word, x in (("variance", each), ("sd", float(np.sqrt(each))))]
 
     def take(self, index: Any) -> Gaussian:
@@ -127,20 +127,20 @@ class Gaussian(Likelihood):
         slope = 0.5 - ((rows["y"] - h[:, 0]) ** 2 + rho[:, 0]) / (2 * v)
         return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return flat(h) + 0.0
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         rho = flat(rho)
         return rho + asarray(vector(self.name, "variance", self.variance, rho.shape[0]), rho)
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, v = flat(h), self.predictive_variance(h, rho)
         xp, rows = namespace(h), self.rows_for(y, h)
         out = -0.5 * (rows["y"] - h) ** 2 / v - 0.5 * xp.log(2 * np.pi * v)
         return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return to_numpy(special("ndtr", (x - eta) / self._sd(eta)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -152,7 +152,7 @@ class Gaussian(Likelihood):
     def _sd(self, eta: np.ndarray) -> np.ndarray:
         return np.sqrt(per_row(self.variance, eta.shape[0]))[:, None]
 
-    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+    def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         h, sd = to_numpy(flat(h)), np.sqrt(to_numpy(self.predictive_variance(h, rho)))
         return h[:, None] + sd[:, None] * special("ndtri", np.atleast_1d(np.asarray(q, dtype=np.float64)))[None, :]
 

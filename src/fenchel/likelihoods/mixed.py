@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..checks import first_value, numeric, problem
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, column
 from .bounds import Bound, Bounds
 from .mixed_bounds import MixedLoss, MixedSite
@@ -226,15 +226,15 @@ class Mixed(Likelihood):
                 out[mine] = to_numpy(value(part, mine))
         return asarray(out, h)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = to_numpy(column(h)), to_numpy(column(rho))
         return self._by_part(h, lambda part, mine: part.predictive_mean(h[mine, 0], rho[mine, 0], rng))
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = to_numpy(column(h)), to_numpy(column(rho))
         return self._by_part(h, lambda part, mine: part.predictive_variance(h[mine, 0], rho[mine, 0], rng))
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         y, h, rho = numeric(self.name, "y", y, missing=True), to_numpy(column(h)), to_numpy(column(rho))
 
         def one(part: Likelihood, mine: np.ndarray) -> Array:
@@ -243,7 +243,7 @@ class Mixed(Likelihood):
 
         return self._by_part(h, one, scalar=False)
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         out, x = np.empty(eta.shape), np.broadcast_to(x, eta.shape)
         for i, part in enumerate(self.parts):
             out[self.which == i] = part.cdf(x[self.which == i], eta[self.which == i])
@@ -255,7 +255,7 @@ class Mixed(Likelihood):
             out[self.which == i] = part.draw(eta[self.which == i], rng)
         return out
 
-    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+    def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         h, rho = to_numpy(column(h)), to_numpy(column(rho))
         levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
         out = np.full((self.which.size, levels.size), np.nan)

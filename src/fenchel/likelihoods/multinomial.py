@@ -12,12 +12,12 @@ J = dtau/ds = diag(tau) - tau tau' couples the predictors of one observation; 1 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..checks import choice, count, labels
-from ..linalg.arrays import Array, asarray, is_numpy, namespace
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, is_numpy, namespace
 from ..linalg.functions import log_mean_exp_excess
 from .base import Likelihood, Rows, column
 from .bounds import Bound, Bounds, ConvexBound, is_short
@@ -168,7 +168,7 @@ class MultinomialLogit(Likelihood):
         log_total = self._softmax(full)[1]
         return xp.sum(full * rows["hot"][:, None, :], axis=2) - log_total
 
-    def _draws(self, rng: Any, like: Array) -> Array:
+    def _draws(self, rng: Seed, like: Array) -> Array:
         """Standard normal points (n_draws, C) that fill space evenly, the same for every row."""
         from scipy.special import ndtri
         from scipy.stats import qmc
@@ -177,7 +177,7 @@ class MultinomialLogit(Likelihood):
         points = qmc.Sobol(self.n_predictors, rng=np.random.default_rng(0 if rng is None else rng)).random_base2(power)
         return asarray(ndtri(np.clip(points, 1e-12, 1.0 - 1e-12)), like)
 
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = column(h), column(rho)
         if rho.ndim == 3:
             return self._drawn_probabilities(h, rho, rng)
@@ -190,7 +190,7 @@ class MultinomialLogit(Likelihood):
         out[wide] = self._drawn_probabilities(h[wide], rho[wide], rng)
         return out
 
-    def _drawn_probabilities(self, h: Array, rho: Array, rng: Any) -> Array:
+    def _drawn_probabilities(self, h: Array, rho: Array, rng: Seed) -> Array:
         xp = namespace(h)
         draws, parts = self._draws(rng, h), []
         if rho.ndim == 3:  # correlated predictors: a root of each covariance
@@ -217,15 +217,15 @@ class MultinomialLogit(Likelihood):
         change = change + (own if self.reference is None else xp.concat([own, xp.zeros_like(own[:, :1])], axis=1))
         return p * (1.0 + 0.5 * change)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """The class probabilities (N, K): the mean of the one-hot target."""
         return self.predictive_probabilities(h, rho, rng)
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         p = self.predictive_probabilities(h, rho, rng)
         return p * (1.0 - p)
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         """Monte Carlo: accurate where the class has some probability, a rough bound where it has next to none.
 
         ``rho``: variances (N, C), or covariances (N, C, C) of correlated predictors.

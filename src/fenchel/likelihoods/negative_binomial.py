@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import betainc
 
 from ..checks import number, numeric, positive, problem
-from ..linalg.arrays import Array, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special, to_numpy
 from .base import Rows, flat
 from .bernoulli import LogitLikelihood
 from .bounds import Bound, Bounds, ExactExpectation
@@ -95,7 +95,9 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         Parameter("size", "size", bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))])),
     )
 
-    def __init__(self, size: float = 1.0, exposure: Any = None, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(
+        self, size: float = 1.0, exposure: ArrayLike | None = None, bound: str | type[Bound] = "log-sum"
+    ) -> None:
         super().__init__(bound)
         r = numeric(self.name, "size", size)
         if r.ndim != 0:
@@ -152,7 +154,7 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -rows["trials"][:, None] * self.derivatives(eta, rows)[0]
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         # E[mu] + E[mu^2]/r + Var[mu], with E[mu^2] = E[mu]^2 e^rho
         mean, rho = self.predictive_mean(h, rho), flat(rho)
         xp = namespace(rho)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import logit
 
-from ..linalg.arrays import Array, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, PLUS, SECOND, TAU, THIRD, logistic_moments
 from .base import Rows, flat
@@ -53,7 +53,7 @@ class Ordinal(Cumulative):
     word, ratio = "ordinal", "odds_ratio"
     link = staticmethod(logit)
 
-    def __init__(self, cutpoints: Any, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(cutpoints, bound)
 
     def softpluses(self, rows: Rows) -> Softpluses:
@@ -110,7 +110,7 @@ class Ordinal(Cumulative):
         both = np.where(np.isfinite(distance), 1.0 / np.expm1(np.minimum(distance, 700.0)), 0.0)  # of the constant
         return to_numpy(upper) + both, to_numpy(lower) + both
 
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         from ..linalg.quadrature import expect
 
         h, rho = flat(h), flat(rho)

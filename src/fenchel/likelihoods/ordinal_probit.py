@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from ..linalg.arrays import Array, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special, to_numpy
 from ..linalg.grouped import expect_near
 from .base import Rows, flat, slice_rows
 from .bounds import Bound
@@ -140,7 +140,7 @@ class OrdinalProbit(Cumulative, ProbitLikelihood):
     word = "ordinal-probit"
     link = staticmethod(ndtri)
 
-    def __init__(self, cutpoints: Any, bound: str | type[Bound] = "exact") -> None:
+    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "exact") -> None:
         super().__init__(cutpoints, bound)
 
     def neighbour(self) -> Ordinal:
@@ -160,14 +160,14 @@ class OrdinalProbit(Cumulative, ProbitLikelihood):
         lower, upper = to_numpy(expect_near(pulls, h[:, 0], rho[:, 0], self.landmarks(rows)))
         return upper, lower
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp, rows = namespace(h), self.rows_for(y, h)
         scale = xp.sqrt(1.0 + rho)
         out = -interval((rows["lo"] - h) / scale, (rows["hi"] - h) / scale)[0]
         return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
 
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h = flat(h)
         xp, one = namespace(h), np.ones(h.shape[0])
         return xp.stack(

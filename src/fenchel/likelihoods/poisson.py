@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import pdtr
 
 from ..checks import counts, first, first_value, number, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, special
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special
 from ..linalg.functions import stirling
 from .base import Likelihood, Rows, flat
 from .by_density import LARGEST, MOST
@@ -21,7 +21,7 @@ from .scalar import ExponentialLikelihood
 from .summaries import per_row
 
 
-def exposed_counts(where: str, y: np.ndarray, exposure: Any, integer: bool = True) -> dict[str, np.ndarray]:
+def exposed_counts(where: str, y: np.ndarray, exposure: ArrayLike, integer: bool = True) -> dict[str, np.ndarray]:
     """Rows of counts with an exposure; exposure 0 is an unobserved row."""
     if integer:
         counts(where, "y", y, "For real-valued targets use Gaussian.")
@@ -61,7 +61,7 @@ class ExposedMean(Likelihood):
         exposure = 1.0 if self.exposure is None else self.exposure
         return asarray(vector(self.name, "exposure", exposure, h.shape[0]), h)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         with np.errstate(over="ignore"):  # a mean can be infinite
             return self._exposure_like(h) * namespace(h).exp(h + rho / 2)
@@ -75,7 +75,7 @@ class ExposedMean(Likelihood):
         """exposure * e^eta at eta (N, M), within doubles."""
         return np.minimum(per_row(self.exposure, eta.shape[0])[:, None] * np.exp(np.minimum(eta, LARGEST)), MOST)
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return np.asarray(pdtr(x, self._rate_at(eta)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -108,7 +108,7 @@ class Poisson(ExposedMean, ExponentialLikelihood):
 
     word = "poisson"
 
-    def __init__(self, exposure: Any = None, integer: bool = True) -> None:
+    def __init__(self, exposure: ArrayLike | None = None, integer: bool = True) -> None:
         self.exposure, self.integer = exposure, integer
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -134,7 +134,7 @@ class Poisson(ExposedMean, ExponentialLikelihood):
         # from below, a count of 0 would overshoot through exp; from above Newton contracts
         return [namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])]
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         mean, rho = self.predictive_mean(h, rho), flat(rho)
         with np.errstate(over="ignore"):
             return mean + mean**2 * namespace(rho).expm1(rho)

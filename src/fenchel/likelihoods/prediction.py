@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..checks import problem
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from . import by_density
 from .parameters import Parametrised
 
@@ -35,7 +35,7 @@ class Predicted(Parametrised):
     def take(self, index: Any) -> Self: ...
 
     @abstractmethod
-    def prepare(self, y: Any, weights: Any = None) -> dict[str, np.ndarray]: ...
+    def prepare(self, y: ArrayLike, weights: ArrayLike | None = None) -> dict[str, np.ndarray]: ...
 
     @abstractmethod
     def log_density(self, eta: Array, rows: Rows) -> Array:
@@ -71,7 +71,7 @@ class Predicted(Parametrised):
         each = [self.log_density(at, self.prepare(np.full(at.shape[0], k))) for k in levels]
         return np.exp(np.stack(each, axis=-1)).reshape(*eta.shape, -1)
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         """P(y <= x | eta), x broadcast against eta (N, M)."""
         if self.support != "levels":
             return by_density.cdf(self, x, eta)  # type: ignore[arg-type]
@@ -106,11 +106,11 @@ class Predicted(Parametrised):
         return getattr(type(self), method) is not getattr(Predicted, method)
 
     # -- over eta ~ N(h, rho) ----------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """E[y]. h, rho: (N,), or (N, C) for several predictors."""
         return _average(self, h, rho, lambda own, eta: own.mean_at(eta))
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """Var[y]."""
 
         def both(own: Any, eta: np.ndarray) -> np.ndarray:
@@ -120,7 +120,7 @@ class Predicted(Parametrised):
         inside, mean, square = _average(self, h, rho, both)
         return inside + np.maximum(square - mean**2, 0.0)
 
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """P(y = k) of every class (N, K)."""
         raise problem(
             self.name,
@@ -129,7 +129,7 @@ class Predicted(Parametrised):
             "Use predictive_mean, predictive_variance or predictive_log_density.",
         )
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         """log p(y), each row on its own (N,); NaN where y is NaN."""
         from ..linalg.quadrature import log_expect
 
@@ -143,7 +143,7 @@ class Predicted(Parametrised):
         out = log_expect(log_g, h[:, 0], rho[:, 0], self.landmarks(rows))
         return xp.where(rows["weight"] > 0, out, xp.nan + xp.zeros_like(out))
 
-    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+    def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         """Quantiles of y at the levels q (Q,): (N, Q); whole numbers of counts, places of levels."""
         h, rho, q = to_numpy(flat(h)), to_numpy(flat(rho)), np.atleast_1d(np.asarray(q, dtype=np.float64))
         if self.support == "levels":
@@ -187,7 +187,7 @@ def mean_quantiles(
     return np.stack([mean(h + np.sqrt(rho) * z) for z in each], axis=1)
 
 
-def _at_points(likelihood: Predicted, eta: Any, ask: Callable[[Any, np.ndarray], Any]) -> np.ndarray:
+def _at_points(likelihood: Predicted, eta: ArrayLike, ask: Callable[[Any, np.ndarray], Any]) -> np.ndarray:
     """What is asked of h (N,), at eta (N,) or (N, M)."""
     eta = np.asarray(eta, dtype=np.float64)
     if likelihood.n_predictors > 1 or eta.ndim == 1:
@@ -206,7 +206,7 @@ def _average(likelihood: Predicted, h: Array, rho: Array, ask: Callable[[Any, np
     return expect(lambda eta, rows: ask(likelihood.take(rows), to_numpy(eta)), to_numpy(flat(h)), to_numpy(flat(rho)))
 
 
-def _quantile(likelihood: Any, h: np.ndarray, rho: np.ndarray, level: Any) -> np.ndarray:
+def _quantile(likelihood: Any, h: np.ndarray, rho: np.ndarray, level: ArrayLike) -> np.ndarray:
     """One quantile of each row (N,)."""
     from . import quantiles
 
@@ -231,6 +231,6 @@ def column(x: Any) -> Array:
     return x[:, None] if x.ndim == 1 else x
 
 
-def flat(x: Any) -> Array:
+def flat(x: ArrayLike) -> Array:
     """The one predictor of each row: (N,), from (N,), (N, 1) or a list."""
     return column(x)[:, 0]

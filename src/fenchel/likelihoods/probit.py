@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import labels
-from ..linalg.arrays import Array, namespace, special
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special
 from ..linalg.grouped import expect_near
 from .base import Likelihood, Rows, flat, slice_rows
 from .bernoulli import BernoulliLogit
@@ -113,20 +113,20 @@ class BernoulliProbit(ProbitLikelihood):
         H, excess = hazard(-g * eta)
         return -special("log_ndtr", g * eta), -g * H, H * excess
 
-    def predictive_probabilities(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_probabilities(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp = namespace(h)
         u = h / xp.sqrt(1.0 + rho)
         return xp.stack([special("ndtr", -u), special("ndtr", u)], axis=1)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return self.predictive_probabilities(h, rho)[:, 1]
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         p = self.predictive_probabilities(h, rho)
         return p[:, 0] * p[:, 1]
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp, rows = namespace(h), self.rows_for(y, h)
         out = self.log_density((h / xp.sqrt(1.0 + rho))[:, None], rows)[:, 0]

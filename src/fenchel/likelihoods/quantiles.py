@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtri
 
-from ..linalg.arrays import Array, to_numpy
+from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.quadrature import expect
 from .by_density import LINKS, MOST, SCALES
 
@@ -40,7 +40,7 @@ def probability(likelihood: Likelihood, x: np.ndarray, h: np.ndarray, rho: np.nd
         return np.asarray(expect(g, h / w, rho / w**2, [place / w]))
 
 
-def count_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: Any) -> np.ndarray:
+def count_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike) -> np.ndarray:
     """The smallest k with P(y <= k) >= level (N,), sought in log(k + 1)."""
     target = ndtri(level)
     reach = np.sqrt(rho) * np.maximum(target, 0.0)
@@ -63,7 +63,7 @@ def count_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level
     return _bracketed(off, target, (low, high), between, lambda low, high: high - low <= 1.0)[1]
 
 
-def real_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: Any) -> np.ndarray:
+def real_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike) -> np.ndarray:
     """x with P(y <= x) = level (N,), sought in x, log x or logit x."""
     of, target, space = SCALES[likelihood.support], ndtri(level), likelihood.support
 

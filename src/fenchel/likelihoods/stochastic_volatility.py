@@ -9,12 +9,11 @@ In s nothing is divided by y^2 (the paper's conjugate is): y = 0 has tau = lam =
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from ..linalg.arrays import Array, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
 from ..linalg.quadrature import expect
 from .base import Rows, flat
 from .by_density import LARGEST
@@ -61,10 +60,10 @@ class StochasticVolatility(ExponentialLikelihood):
         xp, square = namespace(rows["y"]), rows["y"] ** 2
         return xp.log(xp.where(square > 0.0, square, xp.ones_like(square)))
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return 0.0 * flat(h)
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         with np.errstate(over="ignore"):
             return namespace(h).exp(h + rho / 2)
@@ -72,13 +71,13 @@ class StochasticVolatility(ExponentialLikelihood):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return math.log(mean(y**2, w))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return np.asarray(ndtr(x * np.exp(np.minimum(-eta / 2, LARGEST))))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.exp(eta / 2) * rng.standard_normal(eta.shape)
 
-    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+    def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         h, rho, levels = to_numpy(flat(h)), to_numpy(flat(rho)), np.atleast_1d(np.asarray(q, dtype=np.float64))
         return np.stack([return_quantile(h, rho, level) for level in levels], axis=1)
 

@@ -16,13 +16,13 @@ Prediction uses that the noise is a scale mixture of normals, noise^2 = 1/w with
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import digamma, gammaln, stdtr
 
 from ..checks import number, positive, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from ..transforms import LogAbove
 from .base import Rows
 from .bounds import Bound, Bounds
@@ -137,7 +137,7 @@ class StudentT(NoiseLikelihood):
         return np.append(-(nu - 1.0) * to_numpy(xp.sum(rows["weight"] * slope)), scale)
 
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         mean = super().predictive_mean(h, rho, rng)
         return mean if self.df > 1.0 else mean + math.nan
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+
+from ..linalg.arrays import ArrayLike
 
 _NORMAL_QUARTILES = 1.3489795003921634  # their distance under N(0, 1)
 
 
-def observed(y: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+def observed(y: ArrayLike, weights: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """y with 0 and weights with 0 where y is NaN."""
     y = np.asarray(y, dtype=np.float64)
     return np.nan_to_num(y), np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import positive, vector
-from ..linalg.arrays import Array, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, DirectBound
 from .parameters import Parameter
@@ -130,13 +130,13 @@ class NoiseLikelihood(Likelihood):
         return quantile(y, w, 0.5)
 
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return flat(h) + 0.0
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return flat(rho) + self.scale**2 * self.unit_variance
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp, rows = namespace(h), self.rows_for(y, h)
         out = self.unit_log_predictive(*self._unit(h, rho, rows)) - math.log(self.scale)
@@ -159,7 +159,7 @@ class NoiseLikelihood(Likelihood):
     def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Noise of scale 1."""
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return np.asarray(self.unit_cdf((x - eta) / self.scale))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import first, first_value, number, numeric, positive, problem, vector
-from ..linalg.arrays import Array, asarray, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from .base import Likelihood, Rows, flat
 from .by_density import LARGEST
 from .parameters import Parameter
@@ -85,13 +85,13 @@ class ProportionalHazards(ExponentialLikelihood):
         return [xp.log(rows["event"] + 0.5) - self.shape * xp.log(rows["y"])]
 
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """E[T], T the uncensored duration: Gamma(1 + 1/k) exp(-h/k + rho/(2 k^2))."""
         h, rho, k = flat(h), flat(rho), self.shape
         with np.errstate(over="ignore"):  # a mean can be infinite
             return namespace(h).exp(math.lgamma(1.0 + 1.0 / k) - h / k + rho / (2.0 * k * k))
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """Var[T] = E[T]^2 (Gamma(1 + 2/k) / Gamma(1 + 1/k)^2 e^{rho/k^2} - 1)."""
         k, rho = self.shape, flat(rho)
         excess = math.lgamma(1.0 + 2.0 / k) - 2.0 * math.lgamma(1.0 + 1.0 / k)
@@ -103,7 +103,7 @@ class ProportionalHazards(ExponentialLikelihood):
         events = float(w @ per_row(self.event, y.shape[0]))
         return float(np.log(max(events, 0.5) / max(float(w @ y), 1e-300)))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return -np.expm1(-(np.asarray(x) ** self.shape) * np.exp(np.minimum(eta, LARGEST)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -112,7 +112,7 @@ class ProportionalHazards(ExponentialLikelihood):
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         return -self.shape * np.log(x), 1.0
 
-    def predictive_survival(self, t: Any, h: Array, rho: Array) -> Array:
+    def predictive_survival(self, t: ArrayLike, h: Array, rho: Array) -> Array:
         """P(T > t), averaged over eta ~ N(h, rho).
 
         Parameters
@@ -137,7 +137,7 @@ class ProportionalHazards(ExponentialLikelihood):
         out = self._tilted(m, rho)[0]
         return namespace(h).exp(out[:, 0] if times.ndim == 0 else out)
 
-    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+    def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         """The time by which the event happens with probability q, averaged over eta ~ N(h, rho); 1/2 is the median.
 
         Parameters
@@ -220,7 +220,7 @@ class Exponential(ProportionalHazards):
 
     word = "exponential"
 
-    def __init__(self, event: Any = None) -> None:
+    def __init__(self, event: ArrayLike | None = None) -> None:
         self.event = event
 
     @classmethod
@@ -259,7 +259,7 @@ class Weibull(ProportionalHazards):
     word = "weibull"
     parameters = (Parameter("shape", "shape", bounds=_shape_bounds),)
 
-    def __init__(self, shape: float = 1.0, event: Any = None) -> None:
+    def __init__(self, shape: float = 1.0, event: ArrayLike | None = None) -> None:
         self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
         self.event = event
 

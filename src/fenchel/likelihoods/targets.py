@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..checks import numeric
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from .base import LABELS, Likelihood, Rows
 
 
 class Targets:
     """Targets (N,) that a likelihood has accepted, NaN where unobserved, and the rows it made of them."""
 
-    def __init__(self, likelihood: Likelihood, y: Any, weights: Any = None) -> None:
+    def __init__(self, likelihood: Likelihood, y: Any, weights: ArrayLike | None = None) -> None:
         host = to_numpy(y) if hasattr(y, "__array_namespace__") or hasattr(y, "detach") else y
         self.y = numeric(likelihood.name, "y", host, LABELS, missing=True)
         self._weights, self._likelihood = weights, likelihood

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array
+from ..linalg.arrays import Array, ArrayLike, Seed
 from .base import Likelihood, Rows
 from .survival import Weibull
 
@@ -35,7 +35,7 @@ class WeibullInUnits(Weibull):
     array([8.326])
     """
 
-    def __init__(self, shape: float = 1.0, event: Any = None, unit: float = 1.0) -> None:
+    def __init__(self, shape: float = 1.0, event: ArrayLike | None = None, unit: float = 1.0) -> None:
         super().__init__(shape, event)
         self.unit = unit
 
@@ -46,7 +46,7 @@ class WeibullInUnits(Weibull):
     def constant(self, rows: Rows) -> Array:
         return super().constant(rows) + rows["event"] * float(np.log(self.unit))
 
-    def in_units(self, y: np.ndarray, weights: Any = None) -> Likelihood:
+    def in_units(self, y: np.ndarray, weights: ArrayLike | None = None) -> Likelihood:
         return self
 
     def reported(self) -> tuple[Likelihood, float]:
@@ -56,7 +56,7 @@ class WeibullInUnits(Weibull):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return super()._level(y / self.unit, w)
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return super().cdf(np.asarray(x) / self.unit, eta)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -65,13 +65,13 @@ class WeibullInUnits(Weibull):
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         return super().kink(x / self.unit)
 
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return self.unit * super().predictive_mean(h, rho, rng)
 
-    def predictive_survival(self, t: Any, h: Array, rho: Array) -> Array:
+    def predictive_survival(self, t: ArrayLike, h: Array, rho: Array) -> Array:
         return super().predictive_survival(np.asarray(t, dtype=np.float64) / self.unit, h, rho)
 
-    def predictive_quantile(self, q: Any, h: Array, rho: Array) -> Array:
+    def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         return self.unit * super().predictive_quantile(q, h, rho)
 
     def __repr__(self) -> str:

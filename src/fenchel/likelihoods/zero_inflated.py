@@ -13,12 +13,12 @@ bounds this one from above.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..checks import number, numeric, problem
-from ..linalg.arrays import Array, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..transforms import LOGIT
 from .base import Rows, flat
@@ -79,7 +79,7 @@ class ZeroInflatedPoisson(ExposedMean):
         Parameter("probability", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8))),
     )
 
-    def __init__(self, probability: float = 0.1, exposure: Any = None) -> None:
+    def __init__(self, probability: float = 0.1, exposure: ArrayLike | None = None) -> None:
         pi = numeric(self.name, "probability", probability)
         if pi.ndim != 0 or not 0.0 < float(pi) < 1.0:
             got = f"probability = {number(float(pi))}" if pi.ndim == 0 else f"probability has shape {pi.shape}"
@@ -146,10 +146,10 @@ class ZeroInflatedPoisson(ExposedMean):
         return [at, at - 1.0, at + 1.0]
 
     # -- prediction --------------------------------------------------------------------------------
-    def predictive_mean(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return (1.0 - self.probability) * super().predictive_mean(h, rho)
 
-    def predictive_variance(self, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         # (1 - pi) (m + E[mu^2]) - (1 - pi)^2 m^2, with E[mu^2] = m^2 e^rho
         m, rho, pi = super().predictive_mean(h, rho), flat(rho), self.probability
         with np.errstate(over="ignore"):
@@ -158,14 +158,14 @@ class ZeroInflatedPoisson(ExposedMean):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return super()._level(y, w) - float(np.log1p(-self.probability))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return self.probability + (1.0 - self.probability) * super().cdf(x, eta)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         structural = rng.random(eta.shape) < self.probability
         return np.where(structural, 0.0, super().draw(eta, rng))
 
-    def predictive_log_density(self, y: Any, h: Array, rho: Array, rng: Any = None) -> Array:
+    def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp, rows = namespace(h), self.rows_for(y, h)
         host = np.where(to_numpy(rows["weight"]) > 0.0, to_numpy(rows["y"]), np.nan)

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
+ArrayLike: TypeAlias = npt.ArrayLike  # what a user writes for an array: numbers, lists, arrays, columns of a frame
+Seed: TypeAlias = int | np.random.Generator | np.random.SeedSequence | None
 Namespace: TypeAlias = Any  # numpy, torch or another module: what it holds is only known when it runs
 
 

@@ -21,6 +21,8 @@ from typing import Any
 import numba
 from numba.core import caching, event
 
+from .arrays import ArrayLike
+
 config: Any = numba.config
 _SILENT = 2.0  # seconds of compiling before it is said
 
@@ -101,7 +103,7 @@ class _Patience(event.Listener):
         self.open.append(event.data["dispatcher"])
         self._say(time.perf_counter() - self.began)
 
-    def on_end(self, event: Any) -> None:
+    def on_end(self, event: ArrayLike) -> None:
         took = time.perf_counter() - self.began
         self._say(took)
         outermost = self.open[0]

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation
 
 
@@ -74,7 +75,7 @@ class ConstrainedCholesky:
         x[self._pinned] = 0.0
         return x
 
-    def solve(self, b: Any) -> np.ndarray:
+    def solve(self, b: ArrayLike) -> np.ndarray:
         """V b."""
         b = self._projected(np.asarray(b, dtype=np.float64))
         return self._projected(self._correct(self.base.solve(b), b))
@@ -102,7 +103,7 @@ class ConstrainedCholesky:
             out[held[S.indices] | held[columns]] = 0.0
         return out
 
-    def sample(self, noise: Any) -> np.ndarray:
+    def sample(self, noise: ArrayLike) -> np.ndarray:
         """Draws with covariance V from standard normal noise (n, k), by conditioning draws of the base."""
         x = self.base.sample(noise)
         columns = x.reshape(self.n, -1)

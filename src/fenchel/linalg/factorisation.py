@@ -16,6 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .arrays import ArrayLike
+
 
 class Factorisation(Protocol):
     """A = L L' of a sparse symmetric positive definite matrix, or the covariance it becomes under constraints."""
@@ -37,10 +39,10 @@ class Factorisation(Protocol):
     @property
     def symbolic(self) -> Analysis: ...
 
-    def solve(self, b: Any) -> np.ndarray:
+    def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
 
-    def sample(self, noise: Any) -> np.ndarray:
+    def sample(self, noise: ArrayLike) -> np.ndarray:
         """Draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
 
     def inverse_data(self) -> np.ndarray:
@@ -60,14 +62,14 @@ class Analysis(Protocol):
     indptr: np.ndarray
     indices: np.ndarray
 
-    def same_pattern(self, A: Any) -> bool:
+    def same_pattern(self, A: ArrayLike) -> bool:
         """Whether A, a canonical csc array, has this pattern."""
 
     def factor(self, data: np.ndarray) -> Factorisation:
         """The factor of a matrix by its values on the pattern, taken as symmetric. Raises NotPositiveDefinite."""
 
 
-def analyse(A: Any) -> Analysis:
+def analyse(A: ArrayLike) -> Analysis:
     """The analysis of A, a symmetric csc array with both triangles: where the backend is chosen."""
     from .sparse import SymbolicCholesky
 

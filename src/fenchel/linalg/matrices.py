@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from ..checks import finite, numeric
 from . import rows as passes
-from .arrays import Array, asarray, is_numpy, namespace, to_numpy
+from .arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from .dense import asarray_index
 from .design import HOST, Design
 
@@ -48,7 +48,7 @@ def array_design(X: Array) -> Design:
     return Dense(X) if is_numpy(X) else Device(X)
 
 
-def is_sparse(X: Any) -> bool:
+def is_sparse(X: ArrayLike) -> bool:
     return bool(sp.issparse(X))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
+from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
 
 _EPS = 2.0**-53  # of one rounding to double precision
@@ -137,11 +138,11 @@ class SparseCholesky:
     True
     """
 
-    def __init__(self, A: Any, symbolic: SymbolicCholesky | None = None) -> None:
+    def __init__(self, A: ArrayLike, symbolic: SymbolicCholesky | None = None) -> None:
         self.symbolic = SymbolicCholesky(A) if symbolic is None else symbolic
         self._factorise(self._checked(A).data)
 
-    def refactor(self, A: Any) -> SparseCholesky:
+    def refactor(self, A: ArrayLike) -> SparseCholesky:
         """The factor of another matrix with the same pattern, without a second analysis."""
         return self.symbolic.factor(self._checked(A).data)
 
@@ -204,19 +205,19 @@ class SparseCholesky:
         )
         return b
 
-    def _columns(self, b: Any) -> np.ndarray:
+    def _columns(self, b: ArrayLike) -> np.ndarray:
         b = np.asarray(b, dtype=np.float64)
         if b.shape[0] != self.n or b.ndim > 2:
             raise problem("SparseCholesky", f"b has shape {b.shape}", f"({self.n},) or ({self.n}, k)")
         return b.reshape(self.n, -1)
 
-    def solve(self, b: Any) -> np.ndarray:
+    def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
         S = self.symbolic
         out = self._apply(np.ascontiguousarray(self._columns(b)[S.order]), True, True)[S.inverse_order]
         return out.reshape(np.shape(b))
 
-    def sample(self, noise: Any) -> np.ndarray:
+    def sample(self, noise: ArrayLike) -> np.ndarray:
         """P' L^-T noise: draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
         out = self._apply(np.array(self._columns(noise), order="C"), False, True)[self.symbolic.inverse_order]
         return out.reshape(np.shape(noise))
@@ -266,7 +267,7 @@ class SparseCholesky:
         return sp.csc_array((values, (rows, columns)), shape=(S.n, S.n))
 
 
-def symmetric_csc(A: Any) -> Any:
+def symmetric_csc(A: ArrayLike) -> Any:
     """A as a canonical float64 csc array with a stored diagonal, checked to be square, finite and symmetric."""
     if not hasattr(A, "tocsc"):
         raise problem(

@@ -200,7 +200,7 @@ def plot_loadings(
 
 
 def plot_components(
-    n_components: Any, evidence: Any, bits: Any = None, ax: Any = None, *, baseline: Any = None, title: str = ""
+    n_components: Any, evidence: Any, bits: Any = None, ax: Axes | None = None, *, baseline: Any = None, title: str = ""
 ) -> Any:
     """Evidence and the cost of hidden cells against the number of factors, a star at the best of each.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
+from ..linalg.arrays import ArrayLike
 from .base import ORANGE, new_figure
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def plot_grid(
-    rows: Any, columns: Any, values: Any, ax: Axes | None = None, *, row_label: str = "", column_label: str = ""
+    rows: Any, columns: Any, values: ArrayLike, ax: Axes | None = None, *, row_label: str = "", column_label: str = ""
 ) -> Axes:
     """A value over a grid, written as its distance from the best one, which is framed.
 
@@ -41,15 +42,15 @@ def plot_grid(
 
 
 def plot_contours(
-    x: Any,
-    y: Any,
-    values: Any,
+    x: ArrayLike,
+    y: ArrayLike,
+    values: ArrayLike | None,
     ax: Axes | None = None,
     *,
     star: bool | str | tuple[float, float] = "min",
     star_label: str = "",
     mark: tuple[float, float, str] | None = None,
-    levels: Any = None,
+    levels: ArrayLike | None = None,
     xlabel: str = "",
     ylabel: str = "",
     title: str = "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem, vector
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, new_figure, quiet
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def plot_forest(
 
 
 def plot_path(
-    t: Any,
+    t: ArrayLike,
     mean: Any,
     lower: Any,
     upper: Any,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem, vector
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from .base import new_figure
 from .outlines import districts, labels_of, opened, signed_area
 
@@ -19,7 +19,7 @@ _RATIO_TICKS = ((0.5, 0.67, 0.8, 1, 1.25, 1.5, 2), (0.1, 0.2, 0.33, 0.5, 1, 2, 3
 
 def plot_map(
     polygons: Any,
-    values: Any,
+    values: ArrayLike,
     ax: Axes | None = None,
     *,
     label: str = "",

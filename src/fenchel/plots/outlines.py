@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..checks import problem
+from ..linalg.arrays import ArrayLike
 
 District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
 
 
-def opened(given: Any) -> Any:
+def opened(given: ArrayLike) -> Any:
     """The GeoJSON in a file; anything else as it is."""
     if isinstance(given, (str, os.PathLike)):
         with open(given, encoding="utf-8") as file:

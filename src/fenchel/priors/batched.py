@@ -20,7 +20,7 @@ import numpy as np
 
 from ..checks import finite, numeric, problem
 from ..linalg import small
-from ..linalg.arrays import Array, to_numpy
+from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from .base import EPS, Factor, NewRows, Predictors, Prior
 from .newton import NewtonSystem, iterated
@@ -45,7 +45,7 @@ class BatchedFeatures(Prior):
     15
     """
 
-    def __init__(self, loadings: Any, n_copies: int, offset: Any = 0.0) -> None:
+    def __init__(self, loadings: Any, n_copies: int, offset: ArrayLike = 0.0) -> None:
         self.loadings = finite("BatchedFeatures", "loadings", numeric("BatchedFeatures", "loadings", loadings))
         if self.loadings.ndim != 2 or 0 in self.loadings.shape:
             raise problem("BatchedFeatures", f"loadings has shape {self.loadings.shape}", "(D * C, L)")

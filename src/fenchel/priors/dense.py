@@ -13,7 +13,7 @@ import numpy as np
 
 from ..checks import number, numeric, positive, problem
 from ..linalg import dense
-from ..linalg.arrays import Array, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
 from .base import Predictors, Prior
 from .latents import Latents
 from .setup import LatentPrior, in_smaller_space
@@ -45,13 +45,20 @@ class DenseCovariance(LatentPrior):
     """
 
     def __init__(
-        self, covariance: Any, mean: Any = 0.0, design: Any = None, offset: Any = 0.0, extra_variance: Any = 0.0
+        self,
+        covariance: ArrayLike,
+        mean: ArrayLike = 0.0,
+        design: Any = None,
+        offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
     ) -> None:
         self.covariance = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
         self.place(self.covariance, self.covariance.shape[-1], mean, design, offset, extra_variance)
 
     @classmethod
-    def trusted(cls, covariance: Array, mean: Any = 0.0, design: Any = None, offset: Any = 0.0) -> DenseCovariance:
+    def trusted(
+        cls, covariance: Array, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
+    ) -> DenseCovariance:
         """Without the checks of the covariance: for a kernel that is known to be one, at the price of nothing."""
         out = cls.__new__(cls)
         out.covariance = covariance

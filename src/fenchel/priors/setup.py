@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..linalg.arrays import Array, asarray
+from ..linalg.arrays import Array, ArrayLike, asarray
 from ..linalg.design import HOST, Design, Identity
 from ..linalg.matrices import as_design
 from .base import Prior
@@ -28,7 +28,13 @@ class LatentPrior(Prior):
     extra_variance: Any
 
     def place(
-        self, like: Array | None, n_latents: int | None, mean: Any, design: Any, offset: Any, extra_variance: Any
+        self,
+        like: Array | None,
+        n_latents: int | None,
+        mean: ArrayLike,
+        design: Any,
+        offset: ArrayLike,
+        extra_variance: ArrayLike,
     ) -> None:
         """Check what does not depend on the observations: the design beside ``like``, and a mean for each latent."""
         where = type(self).__name__
@@ -92,7 +98,7 @@ def checked_design(where: str, design: Any, like: Array | None, n_latents: int |
     return W
 
 
-def checked_per_row(where: str, name: str, value: Any, n: int, C: int) -> np.ndarray:
+def checked_per_row(where: str, name: str, value: ArrayLike, n: int, C: int) -> np.ndarray:
     """A number, (N,) or (N, C) as (N, C), finite."""
     out = finite(where, name, numeric(where, name, value))
     if out.ndim == 1:

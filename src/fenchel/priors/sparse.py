@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
-from ..linalg.arrays import Array, to_numpy
+from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import HOST, Design
 from ..linalg.factorisation import Factorisation
@@ -65,11 +65,11 @@ class SparsePrecision(LatentPrior):
     def __init__(
         self,
         precision: Any,
-        mean: Any = 0.0,
+        mean: ArrayLike = 0.0,
         design: Any = None,
-        offset: Any = 0.0,
+        offset: ArrayLike = 0.0,
         constraints: Any = None,
-        extra_variance: Any = 0.0,
+        extra_variance: ArrayLike = 0.0,
     ) -> None:
         try:
             self.precision = symmetric_csc(precision)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..criteria import LeaveOneOut, leave_one_out
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
 from .base import Outcome, reached, relative
@@ -99,7 +98,7 @@ class Solution:
         h, rho = (x if x.ndim == 2 else x[:, None] for x in (self.posterior.mean, self.posterior.variance))
         return self.likelihood.theta_gradient(h, rho, self._rows)
 
-    def loo(self, rng: Any = None) -> LeaveOneOut:
+    def loo(self, rng: Seed = None) -> LeaveOneOut:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
