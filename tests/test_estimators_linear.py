@@ -22,7 +22,7 @@ import fenchel
 from fenchel.estimators import BayesianLogisticRegression, BayesianPoissonRegression
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.priors import Features
-from fenchel.solvers import thinned
+from fenchel.solvers import row_sample
 
 W3 = np.array([1.0, -0.6, 0.0])
 
@@ -356,7 +356,7 @@ def test_counts_with_exposure():
 @pytest.fixture
 def tall(monkeypatch):
     """Let a few thousand rows count as very many."""
-    monkeypatch.setattr(thinned, "_ROWS", 4000)
+    monkeypatch.setattr(row_sample, "_ROWS", 4000)
 
 
 @pytest.mark.parametrize("prior", ["ridge", "ard"])
@@ -373,7 +373,7 @@ def test_a_sample_of_many_rows_only_starts_the_search(prior, monkeypatch):
         ]
 
     plain = fits()
-    monkeypatch.setattr(thinned, "_ROWS", 4000)
+    monkeypatch.setattr(row_sample, "_ROWS", 4000)
     for one, other in zip(plain, fits(), strict=True):
         assert other.converged_
         assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-4)

@@ -158,148 +158,183 @@ def fit(data: Germany, tick: Tick = lambda what: None) -> DiseaseMap:
 
 def report(result: DiseaseMap, path: Path) -> Path:
     """Write the page for an epidemiologist."""
-    data, sol = result.data, result.solution
-    smr = data.Y / data.E
-    high, low = int((result.excess > 0.975).sum()), int((result.excess < 0.025).sum())
-    states = [f"{name} ({value:.2f})" for name, value in result.states()]
-    # the district whose raw ratio is furthest from 1 shows what smoothing does
-    odd = int(np.argmax(np.abs(np.log(smr))))
-    loo, alone = sol.loo().elpd, result.alone.loo().elpd
-    scale = (0.5, 2.0)
-
-    def area(values: np.ndarray, title: str, label: str, alt: str, caption: str, **style: object) -> Picture:
-        ax = plot_map(data.polygons, values, title=title, label=label, **style)  # type: ignore[arg-type]
-        return Picture(ax.figure, alt, caption)
-
-    sections = [
-        Section(
-            "What is seen",
-            [
-                f"Each of the {data.Y.size} districts has a number of deaths and a number expected from the size and "
-                "age of its population. Their ratio, the SMR, is a poor guide where few deaths are expected: chance "
-                "alone makes it very large or very small. The model lets each district borrow strength from its "
-                "neighbours, as far as the data support it, and says how sure it is.",
-                Row(
-                    [
-                        area(
-                            smr,
-                            "Raw ratio (SMR)",
-                            "deaths / expected deaths",
-                            "Map of Germany by district: raw standardised mortality ratio, a patchwork of high and low",
-                            f"As observed: from {smr.min():.2f} to {smr.max():.2f}. Arrow ends: beyond the scale.",
-                            ratio=True,
-                            limits=scale,
-                        ),
-                        area(
-                            result.risk,
-                            "Posterior relative risk",
-                            "relative risk, posterior mean",
-                            "Map of Germany by district: smoothed relative risk, with clear regions of high and low",
-                            f"As estimated, same colours: from {result.risk.min():.2f} to {result.risk.max():.2f}. "
-                            "Red is above, blue below what is expected.",
-                            ratio=True,
-                            limits=scale,
-                        ),
-                    ]
-                ),
-                f"The states with the largest relative risk are {', '.join(states[:3])}; with the smallest, "
-                f"{', '.join(states[:-4:-1])}. In {high} districts the risk is above 1 with posterior probability over "
-                f"97.5 %, in {low} it is below 1 with that probability; for the other {data.Y.size - high - low} the "
-                "data do not settle it.",
-                f"What smoothing does: district {data.key[odd]} ({data.state[odd]}) has {_deaths(data.Y[odd])} where "
-                f"{data.E[odd]:.1f} are expected, an SMR of {smr[odd]:.2f}, the most extreme of all. Its estimated "
-                f"relative risk is {result.risk[odd]:.2f} ({result.lower[odd]:.2f} to {result.upper[odd]:.2f}).",
-                f"{100 * result.spatial_share:.0f} % of the variance of the fitted log risks follows the neighbours; "
-                "the rest is the districts' own.",
-                result.table(),
-            ],
-        ),
-        Section(
-            "How sure it is",
-            [
-                Row(
-                    [
-                        area(
-                            result.excess,
-                            "Probability of excess risk",
-                            "P(relative risk > 1)",
-                            "Map of Germany by district: posterior probability that the relative risk is above 1",
-                            "Near 1: almost surely more deaths than expected. Near 0: almost surely fewer.",
-                            cmap="cividis",
-                            limits=(0.0, 1.0),
-                        ),
-                        area(
-                            result.risk_sd,
-                            "Uncertainty",
-                            "relative risk, posterior sd",
-                            "Map of Germany by district: posterior standard deviation of the relative risk",
-                            "Large where few deaths are expected, where there are few neighbours, and where the risk "
-                            "itself is large.",
-                        ),
-                    ]
-                ),
-                Picture(
-                    plot_caterpillar(result.risk, result.lower, result.upper, label="relative risk").figure,
-                    "All districts in increasing order of relative risk, each with its 95 % interval",
-                    "All districts in increasing order, with 95 % intervals.",
-                ),
-            ],
-        ),
-        Section(
-            "The fit and its proof",
-            [
-                "The method closes in on the answer from two sides: the lower bound is what the current fit achieves, "
-                "the upper bound is what no Gaussian approximation can exceed. When they meet, the computation is "
-                "finished, and the gap between them says how exactly. This is a proof about the computation, for the "
-                "model as stated; whether the model suits the disease is a question for the reader.",
-                Pre(sol.summary()),
-                Picture(
-                    plot_trace(sol),
-                    "Two panels: lower and upper bound meeting within a few iterations, and their gap on a log axis",
-                    f"Both bounds, and the gap between them, over {sol.n_iter} iterations.",
-                ),
-                f"Leave-one-out check: predicting each district's deaths from all the others scores {loo:.1f} (sum of "
-                f"log predictive probabilities, larger is better). The same model without neighbours scores "
-                f"{alone:.1f}, so neighbours are worth {loo - alone:.1f}. Both are read off the fits; "
-                "nothing is fitted again.",
-            ],
-        ),
-        Section(
-            "How much smoothing",
-            [
-                f"Two numbers set the smoothing: k_u, how alike neighbours are, and k_v, how little a district "
-                f"deviates on its own. Every pair on a {len(K_U)} x {len(K_V)} grid was fitted and the pair with "
-                f"the largest evidence (elbo) kept: k_u = {result.k_u:g}, k_v = {result.k_v:g}. The intervals above "
-                "take that pair as known, so they are a little too narrow.",
-                Picture(
-                    plot_grid(
-                        K_U, K_V, result.evidence, row_label="k_u (neighbours)", column_label="k_v (own deviation)"
-                    ).figure,
-                    "Table in colours: log evidence at each pair of smoothing parameters, less the best one",
-                    f"Log evidence (elbo) less its largest value, {result.evidence.max():.2f}. The best is framed.",
-                ),
-            ],
-        ),
-        Section(
-            "Model and data",
-            [
-                Pre(
-                    "deaths_i ~ Poisson(expected_i * exp(eta_i))\n"
-                    "eta_i    = intercept + u_i + v_i\n"
-                    f"u        ~ intrinsic CAR on shared borders, precision k_u = {result.k_u:g}, sum to zero\n"
-                    f"v_i      ~ N(0, 1/k_v), k_v = {result.k_v:g}\n"
-                    f"intercept ~ N(0, {INTERCEPT_VARIANCE:g})\n"
-                    "relative risk_i = exp(eta_i), log-normal under the fitted posterior"
-                ),
-                f"{data.description}. Source: {data.attribution}; {data.licence}.",
-            ],
-        ),
-    ]
+    data = result.data
+    sections = [_seen(result), _sure(result), _proof(result), _smoothing(result), _model(result)]
     lead = (
         f"{data.Y.sum():.0f} deaths in {data.Y.size} districts, 1986-90: where is the risk raised, and how sure can "
         "one be?"
     )
     return write_report(path, "Cancer of the oral cavity in Germany", sections, lead)
+
+
+def _seen(result: DiseaseMap) -> Section:
+    """Raw and estimated risks, side by side."""
+    data = result.data
+    smr = data.Y / data.E
+    high, low = int((result.excess > 0.975).sum()), int((result.excess < 0.025).sum())
+    states = [f"{name} ({value:.2f})" for name, value in result.states()]
+    # the district whose raw ratio is furthest from 1 shows what smoothing does
+    odd = int(np.argmax(np.abs(np.log(smr))))
+    scale = (0.5, 2.0)
+    return Section(
+        "What is seen",
+        [
+            f"Each of the {data.Y.size} districts has a number of deaths and a number expected from the size and "
+            "age of its population. Their ratio, the SMR, is a poor guide where few deaths are expected: chance "
+            "alone makes it very large or very small. The model lets each district borrow strength from its "
+            "neighbours, as far as the data support it, and says how sure it is.",
+            Row(
+                [
+                    _area(
+                        data.polygons,
+                        smr,
+                        "Raw ratio (SMR)",
+                        "deaths / expected deaths",
+                        "Map of Germany by district: raw standardised mortality ratio, a patchwork of high and low",
+                        f"As observed: from {smr.min():.2f} to {smr.max():.2f}. Arrow ends: beyond the scale.",
+                        ratio=True,
+                        limits=scale,
+                    ),
+                    _area(
+                        data.polygons,
+                        result.risk,
+                        "Posterior relative risk",
+                        "relative risk, posterior mean",
+                        "Map of Germany by district: smoothed relative risk, with clear regions of high and low",
+                        f"As estimated, same colours: from {result.risk.min():.2f} to {result.risk.max():.2f}. "
+                        "Red is above, blue below what is expected.",
+                        ratio=True,
+                        limits=scale,
+                    ),
+                ]
+            ),
+            f"The states with the largest relative risk are {', '.join(states[:3])}; with the smallest, "
+            f"{', '.join(states[:-4:-1])}. In {high} districts the risk is above 1 with posterior probability over "
+            f"97.5 %, in {low} it is below 1 with that probability; for the other {data.Y.size - high - low} the "
+            "data do not settle it.",
+            f"What smoothing does: district {data.key[odd]} ({data.state[odd]}) has {_deaths(data.Y[odd])} where "
+            f"{data.E[odd]:.1f} are expected, an SMR of {smr[odd]:.2f}, the most extreme of all. Its estimated "
+            f"relative risk is {result.risk[odd]:.2f} ({result.lower[odd]:.2f} to {result.upper[odd]:.2f}).",
+            f"{100 * result.spatial_share:.0f} % of the variance of the fitted log risks follows the neighbours; "
+            "the rest is the districts' own.",
+            result.table(),
+        ],
+    )
+
+
+def _sure(result: DiseaseMap) -> Section:
+    """Probabilities of excess risk, standard deviations and intervals."""
+    data = result.data
+    return Section(
+        "How sure it is",
+        [
+            Row(
+                [
+                    _area(
+                        data.polygons,
+                        result.excess,
+                        "Probability of excess risk",
+                        "P(relative risk > 1)",
+                        "Map of Germany by district: posterior probability that the relative risk is above 1",
+                        "Near 1: almost surely more deaths than expected. Near 0: almost surely fewer.",
+                        cmap="cividis",
+                        limits=(0.0, 1.0),
+                    ),
+                    _area(
+                        data.polygons,
+                        result.risk_sd,
+                        "Uncertainty",
+                        "relative risk, posterior sd",
+                        "Map of Germany by district: posterior standard deviation of the relative risk",
+                        "Large where few deaths are expected, where there are few neighbours, and where the risk "
+                        "itself is large.",
+                    ),
+                ]
+            ),
+            Picture(
+                plot_caterpillar(result.risk, result.lower, result.upper, label="relative risk").figure,
+                "All districts in increasing order of relative risk, each with its 95 % interval",
+                "All districts in increasing order, with 95 % intervals.",
+            ),
+        ],
+    )
+
+
+def _proof(result: DiseaseMap) -> Section:
+    """The certificate, and what neighbours are worth."""
+    sol = result.solution
+    loo, alone = sol.loo().elpd, result.alone.loo().elpd
+    return Section(
+        "The fit and its proof",
+        [
+            "The method closes in on the answer from two sides: the lower bound is what the current fit achieves, "
+            "the upper bound is what no Gaussian approximation can exceed. When they meet, the computation is "
+            "finished, and the gap between them says how exactly. This is a proof about the computation, for the "
+            "model as stated; whether the model suits the disease is a question for the reader.",
+            Pre(sol.summary()),
+            Picture(
+                plot_trace(sol),
+                "Two panels: lower and upper bound meeting within a few iterations, and their gap on a log axis",
+                f"Both bounds, and the gap between them, over {sol.n_iter} iterations.",
+            ),
+            f"Leave-one-out check: predicting each district's deaths from all the others scores {loo:.1f} (sum of "
+            f"log predictive probabilities, larger is better). The same model without neighbours scores "
+            f"{alone:.1f}, so neighbours are worth {loo - alone:.1f}. Both are read off the fits; "
+            "nothing is fitted again.",
+        ],
+    )
+
+
+def _smoothing(result: DiseaseMap) -> Section:
+    """The grid of smoothing parameters."""
+    return Section(
+        "How much smoothing",
+        [
+            f"Two numbers set the smoothing: k_u, how alike neighbours are, and k_v, how little a district "
+            f"deviates on its own. Every pair on a {len(K_U)} x {len(K_V)} grid was fitted and the pair with "
+            f"the largest evidence (elbo) kept: k_u = {result.k_u:g}, k_v = {result.k_v:g}. The intervals above "
+            "take that pair as known, so they are a little too narrow.",
+            Picture(
+                plot_grid(
+                    K_U, K_V, result.evidence, row_label="k_u (neighbours)", column_label="k_v (own deviation)"
+                ).figure,
+                "Table in colours: log evidence at each pair of smoothing parameters, less the best one",
+                f"Log evidence (elbo) less its largest value, {result.evidence.max():.2f}. The best is framed.",
+            ),
+        ],
+    )
+
+
+def _model(result: DiseaseMap) -> Section:
+    """The model in formulas, and where the data come from."""
+    data = result.data
+    return Section(
+        "Model and data",
+        [
+            Pre(
+                "deaths_i ~ Poisson(expected_i * exp(eta_i))\n"
+                "eta_i    = intercept + u_i + v_i\n"
+                f"u        ~ intrinsic CAR on shared borders, precision k_u = {result.k_u:g}, sum to zero\n"
+                f"v_i      ~ N(0, 1/k_v), k_v = {result.k_v:g}\n"
+                f"intercept ~ N(0, {INTERCEPT_VARIANCE:g})\n"
+                "relative risk_i = exp(eta_i), log-normal under the fitted posterior"
+            ),
+            f"{data.description}. Source: {data.attribution}; {data.licence}.",
+        ],
+    )
+
+
+def _area(
+    polygons: list[list[np.ndarray]],
+    values: np.ndarray,
+    title: str,
+    label: str,
+    alt: str,
+    caption: str,
+    **style: object,
+) -> Picture:
+    ax = plot_map(polygons, values, title=title, label=label, **style)  # type: ignore[arg-type]
+    return Picture(ax.figure, alt, caption)
 
 
 def _deaths(count: float) -> str:

@@ -14,17 +14,20 @@ A kernel that is not known here is asked for its own ``eval_gradient``, which do
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from .checks import problem
 
+if TYPE_CHECKING:
+    from sklearn.gaussian_process.kernels import Kernel
+
 Matrix = np.ndarray
 
 
-def evaluate(kernel: Any, X: Matrix, Y: Matrix | None = None) -> Matrix:
+def evaluate(kernel: Kernel, X: Matrix, Y: Matrix | None = None) -> Matrix:
     """K(X, Y), or K(X, X) exactly symmetric: (N, M) float64.
 
     Examples
@@ -40,12 +43,12 @@ def evaluate(kernel: Any, X: Matrix, Y: Matrix | None = None) -> Matrix:
     return np.ascontiguousarray(K, dtype=np.float64)
 
 
-def diagonal(kernel: Any, X: Matrix) -> Matrix:
+def diagonal(kernel: Kernel, X: Matrix) -> Matrix:
     """diag K(X, X) (N,)."""
     return np.asarray(kernel.diag(X), dtype=np.float64)
 
 
-def contract(kernel: Any, X: Matrix, G: Matrix, K: Matrix | None = None) -> Matrix:
+def contract(kernel: Kernel, X: Matrix, G: Matrix, K: Matrix | None = None) -> Matrix:
     """sum_ij G_ij dK_ij/dtheta for every free hyperparameter (n_theta,); G symmetric (N, N), not changed.
 
     ``K``: the kernel's own value at X where it is known already; many kernels then need no further exponential.
@@ -63,7 +66,7 @@ def contract(kernel: Any, X: Matrix, G: Matrix, K: Matrix | None = None) -> Matr
     return np.asarray(_node(kernel).slope(kernel, X, G, K), dtype=np.float64)
 
 
-def refuse_compound(kernel: Any) -> None:
+def refuse_compound(kernel: Kernel) -> None:
     """scikit-learn's list of kernels, one for each of its one-against-the-rest classifiers, is no kernel itself."""
     if type(kernel).__name__ == "CompoundKernel":
         raise problem(
@@ -74,7 +77,7 @@ def refuse_compound(kernel: Any) -> None:
         )
 
 
-def is_covariance(kernel: Any, n_features: int) -> bool:
+def is_covariance(kernel: Kernel, n_features: int) -> bool:
     """Whether the kernel is positive semidefinite at any inputs, by what is known of it; False says only "not known".
 
     A periodic kernel of distances is a covariance on the line alone; pairwise and foreign kernels may be anything.
@@ -105,13 +108,13 @@ class _Node:
 
     def __init__(
         self,
-        value: Callable[[Any, Matrix, Matrix | None], Matrix],
-        slope: Callable[[Any, Matrix, Matrix, Matrix | None], Any],
+        value: Callable[[Kernel, Matrix, Matrix | None], Matrix],
+        slope: Callable[[Kernel, Matrix, Matrix, Matrix | None], Any],
     ) -> None:
         self.value, self.slope = value, slope
 
 
-def _node(kernel: Any) -> _Node:
+def _node(kernel: Kernel) -> _Node:
     table = _table()
     found = table.get(type(kernel))
     if found is not None and not (type(kernel).__name__ == "Matern" and kernel.nu not in _MATERN):
@@ -126,7 +129,7 @@ def _node(kernel: Any) -> _Node:
     return _FOREIGN
 
 
-def _foreign_slope(kernel: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
+def _foreign_slope(kernel: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return np.asarray(np.einsum("ij,ijp->p", G, kernel(X, eval_gradient=True)[1]))
 
 
@@ -134,22 +137,22 @@ _FOREIGN = _Node(lambda k, X, Y: k(X, Y), _foreign_slope)
 
 
 # -- the tree ------------------------------------------------------------------------------------------
-def _sum_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _sum_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     K = evaluate(k.k1, X, Y)
     K += evaluate(k.k2, X, Y)
     return K
 
 
-def _sum_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
+def _sum_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return np.concatenate([contract(k.k1, X, G), contract(k.k2, X, G)])
 
 
-def _factor(kernel: Any) -> float | None:
+def _factor(kernel: Kernel) -> float | None:
     """The number a constant kernel is, so that no matrix of equal entries is ever made."""
     return float(kernel.constant_value) if type(kernel).__name__ == "ConstantKernel" else None
 
 
-def _product_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _product_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
         c = _factor(one)
         if c is not None:
@@ -161,7 +164,7 @@ def _product_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
     return K
 
 
-def _product_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
+def _product_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     parts: list[Matrix] = []
     for one, other in ((k.k1, k.k2), (k.k2, k.k1)):
         c, own = _factor(other), _factor(one)
@@ -177,18 +180,18 @@ def _product_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return np.concatenate(parts)
 
 
-def _scaled(kernel: Any, X: Matrix, G: Matrix, K: Matrix, c: float) -> Matrix:
+def _scaled(kernel: Kernel, X: Matrix, G: Matrix, K: Matrix, c: float) -> Matrix:
     """contract(kernel, X, c G) from K = c kernel(X)."""
     if type(kernel).__name__ in ("RBF", "ScaledRBF"):  # which reads K only through G o K
         return contract(kernel, X, G, K)
     return c * contract(kernel, X, G)
 
 
-def _power_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _power_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.asarray(evaluate(k.kernel, X, Y) ** k.exponent)
 
 
-def _power_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
+def _power_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     weighted = evaluate(k.kernel, X) ** (k.exponent - 1)
     weighted *= k.exponent * G
     return contract(k.kernel, X, weighted)
@@ -199,33 +202,33 @@ def _inner(A: Matrix, B: Matrix) -> float:
 
 
 # -- leaves --------------------------------------------------------------------------------------------
-def _free(kernel: Any, name: str) -> bool:
+def _free(kernel: Kernel, name: str) -> bool:
     return not getattr(kernel, f"hyperparameter_{name}").fixed
 
 
-def _constant_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _constant_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     return np.full((len(X), len(X if Y is None else Y)), float(k.constant_value))
 
 
-def _constant_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
+def _constant_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [float(k.constant_value) * float(G.sum())] if _free(k, "constant_value") else []
 
 
-def _white_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _white_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     return float(k.noise_level) * np.eye(len(X)) if Y is None else np.zeros((len(X), len(Y)))
 
 
-def _white_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
+def _white_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [float(k.noise_level) * float(np.trace(G))] if _free(k, "noise_level") else []
 
 
-def _dot_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _dot_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     K = np.asarray(X @ (X if Y is None else Y).T)
     K += float(k.sigma_0) ** 2
     return K
 
 
-def _dot_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
+def _dot_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     return [2.0 * float(k.sigma_0) ** 2 * float(G.sum())] if _free(k, "sigma_0") else []
 
 
@@ -234,7 +237,7 @@ def _squared(X: Matrix, Y: Matrix | None, length: Any) -> Matrix:
     return np.asarray(cdist(X, X if Y is None else np.asarray(Y, dtype=np.float64) / length, metric="sqeuclidean"))
 
 
-def _lengths_slope(k: Any, X: Matrix, H: Matrix) -> Matrix:
+def _lengths_slope(k: Kernel, X: Matrix, H: Matrix) -> Matrix:
     """sum_ij H_ij (x_id - x_jd)^2 / l_d^2 for each length scale, or summed when there is one. H is used up."""
     np.fill_diagonal(H, 0.0)  # it counts for nothing, and for much rounding when lengths are short
     scaled = np.asarray(X, dtype=np.float64) / _length(k)
@@ -243,17 +246,17 @@ def _lengths_slope(k: Any, X: Matrix, H: Matrix) -> Matrix:
     return each if k.anisotropic else np.array([each.sum()])
 
 
-def _length(k: Any) -> Any:
+def _length(k: Kernel) -> Any:
     return k.length_scale * np.asarray(getattr(k, "units", 1.0))
 
 
-def _rbf_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _rbf_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     K = _squared(X, Y, _length(k))
     K *= -0.5
     return np.asarray(np.exp(K, out=K))
 
 
-def _rbf_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
+def _rbf_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
     return _lengths_slope(k, X, G * (_rbf_value(k, X, None) if K is None else K))
@@ -274,12 +277,12 @@ _MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix
 }
 
 
-def _matern_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _matern_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     r = _squared(X, Y, k.length_scale)
     return _MATERN[k.nu][0](np.sqrt(r, out=r))
 
 
-def _matern_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
+def _matern_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
     r = _squared(X, None, k.length_scale)
@@ -288,14 +291,14 @@ def _matern_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return _lengths_slope(k, X, H)
 
 
-def _rational_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _rational_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     K = _squared(X, Y, k.length_scale)
     K /= 2.0 * k.alpha
     K += 1.0
     return np.asarray(K ** (-k.alpha))
 
 
-def _rational_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
+def _rational_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     r2 = _squared(X, None, k.length_scale)
     base = 1.0 + r2 / (2.0 * k.alpha)
     K = base**-k.alpha
@@ -307,12 +310,12 @@ def _rational_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[floa
     return out
 
 
-def _periodic_value(k: Any, X: Matrix, Y: Matrix | None) -> Matrix:
+def _periodic_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     angle = np.pi * np.sqrt(_squared(X, Y, 1.0)) / k.periodicity
     return np.asarray(np.exp(-2.0 * (np.sin(angle) / k.length_scale) ** 2))
 
 
-def _periodic_slope(k: Any, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
+def _periodic_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> list[float]:
     angle = np.pi * np.sqrt(_squared(X, None, 1.0)) / k.periodicity
     sine = np.sin(angle)
     H = G * np.exp(-2.0 * (sine / k.length_scale) ** 2)

@@ -209,8 +209,7 @@ class Problem:
             meaning = "one s a potential" if self.bound.convex else "mean and log variance of each eta"
             wanted = f"({self.n_observations}, {P}): {meaning}, or a Solution"
             raise problem("infer", f"start has shape {s.shape}", wanted)
-        s = s[self.active]
-        bad = ~np.isfinite(s)
+        bad = ~np.isfinite(s := s[self.active])
         if bad.any():
             raise problem("infer", f"start{first(bad)} is not finite", "finite numbers; any are feasible")
         return asarray(s, self.weight)

@@ -22,7 +22,7 @@ from ..likelihoods import Poisson
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import semidefinite_root
 from ..linalg.standardized import Standardized
-from ..solvers.thinned import SHARE, is_enough, sample
+from ..solvers.row_sample import SHARE, is_enough, sample
 from .base import validate_data, weights_of
 from .classification import Classification
 from .counts import Counts

@@ -76,8 +76,7 @@ class Evidence:
     @property
     def names(self) -> list[str]:
         """Of the entries of theta."""
-        own = [f"{self.likelihood.name}.theta[{i}]" for i in range(self.start.size - self.n_family)]
-        return [*self.family.names, *own]
+        return [*self.family.names, *(self.likelihood.theta_names if self.start.size > self.n_family else [])]
 
     def rising(self, theta: np.ndarray, gradient: np.ndarray) -> float:
         """The largest slope within the bounds."""

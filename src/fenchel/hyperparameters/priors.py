@@ -104,24 +104,28 @@ class Normal(ScalarPrior):
         return float(-0.5 * z * z - np.log(self.sd) - 0.5 * np.log(2 * np.pi)), float(-z / self.sd)
 
 
-def independent(priors: Mapping[int, ScalarPrior]) -> LogPrior:
+@dataclass(frozen=True)
+class Independent:
     """log p(theta) of independent entries: {index: prior}; the other entries are flat.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.hyperparameters.priors import Normal, independent
-    >>> independent({1: Normal(0.0, 1.0)})(np.array([5.0, 2.0]))[1]
+    >>> from fenchel.hyperparameters.priors import Independent, Normal
+    >>> Independent({1: Normal(0.0, 1.0)})(np.array([5.0, 2.0]))[1]
     array([ 0., -2.])
     """
 
-    def log_prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
+    priors: Mapping[int, ScalarPrior]
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         total, slope = 0.0, np.zeros(len(theta))
-        for index, prior in priors.items():
+        for index, prior in self.priors.items():
             if not -len(theta) <= index < len(theta):
-                raise problem("independent", f"entry {index} of theta has a prior", f"an index below {len(theta)}")
+                raise problem("Independent", f"entry {index} of theta has a prior", f"an index below {len(theta)}")
             value, slope[index] = prior(float(theta[index]))
             total += value
         return total, slope
 
-    return log_prior
+
+independent = Independent  # the name it had as a function

@@ -12,6 +12,7 @@ from .base import ORANGE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.text import Text
 
 
 def plot_grid(
@@ -103,27 +104,13 @@ def plot_contours(
     if isinstance(star, str) and star not in ("min", "max"):
         raise problem("plot_contours", f"star = {star!r}", '"min", "max", (x, y) or False')
     ax = new_figure(5.0, 3.9).subplots() if ax is None else ax
-    from matplotlib import colormaps
-    from matplotlib.colors import BoundaryNorm
-
     levels = _levels(v, star) if levels is None else np.asarray(levels, dtype=np.float64)
-    name = cmap or ("viridis" if star == "max" else "viridis_r")
-    colours = colormaps[name]
-    masked = np.ma.masked_invalid(v)
-    norm = BoundaryNorm(levels, colours.N, extend="neither")
     # scales first: the gaps for the numbers on the lines are cut in screen coordinates
     ax.set_xscale("log" if log_x else "linear")
     ax.set_yscale("log" if log_y else "linear")
-    filled = ax.contourf(x, y, masked, levels=levels, norm=norm, cmap=colours)
-    # ink that stands out against the bands on both sides of a line
-    ink = ["white" if np.dot(colours(norm(level))[:3], (0.3, 0.59, 0.11)) < 0.45 else "black" for level in levels[1:-1]]
-    lines = ax.contour(x, y, masked, levels=levels[1:-1], colors=ink, linewidths=0.5, linestyles="solid")
-    numbers = ax.clabel(lines, fontsize=8, inline_spacing=3, fmt=lambda level: f"{level:g}") if ink else []
+    numbers = _bands(ax, x, y, v, levels, cmap or ("viridis" if star == "max" else "viridis_r"), label)
     if points:
         ax.plot(*(a.ravel() for a in np.meshgrid(x, y)), ".", color="black", markersize=1.5, alpha=0.6)
-    bar = ax.figure.colorbar(filled, ax=ax, spacing="uniform", ticks=levels)
-    bar.set_label(label)
-    bar.ax.minorticks_off()
     where = _star_place(x, y, v, star)
     style: dict[str, Any] = {
         "linestyle": "",
@@ -145,6 +132,26 @@ def plot_contours(
         place = ax.transAxes.inverted().transform(ax.transData.transform(number.get_position()))
         number.set_visible(bool(place.min() > 0.05 and place.max() < 0.95))
     return ax
+
+
+def _bands(
+    ax: Axes, x: np.ndarray, y: np.ndarray, v: np.ndarray, levels: np.ndarray, cmap: str, label: str
+) -> list[Text]:
+    """Filled contours, lines and a colour bar; the numbers on the lines."""
+    from matplotlib import colormaps
+    from matplotlib.colors import BoundaryNorm
+
+    colours, masked = colormaps[cmap], np.ma.masked_invalid(v)
+    norm = BoundaryNorm(levels, colours.N, extend="neither")
+    filled = ax.contourf(x, y, masked, levels=levels, norm=norm, cmap=colours)
+    # ink that stands out against the bands on both sides of a line
+    ink = ["white" if np.dot(colours(norm(level))[:3], (0.3, 0.59, 0.11)) < 0.45 else "black" for level in levels[1:-1]]
+    lines = ax.contour(x, y, masked, levels=levels[1:-1], colors=ink, linewidths=0.5, linestyles="solid")
+    numbers = ax.clabel(lines, fontsize=8, inline_spacing=3, fmt=lambda level: f"{level:g}") if ink else []
+    bar = ax.figure.colorbar(filled, ax=ax, spacing="uniform", ticks=levels)
+    bar.set_label(label)
+    bar.ax.minorticks_off()
+    return list(numbers)
 
 
 def _levels(values: np.ndarray, star: object) -> np.ndarray:

@@ -17,7 +17,7 @@ from ..priors.base import NewtonSystem
 from ..problem import Point, Problem
 from .base import Stopping
 from .directions import MirrorDirection
-from .thinned import is_tall
+from .row_sample import is_tall
 from .tolerances import ARMIJO, SLOW, SLOW_STEPS
 
 Found = tuple[Point, float]  # the next point and its step

@@ -19,7 +19,7 @@ from ..problem import Point, Problem
 from .base import Finisher, Outcome, Solver, Stopping, relative
 from .directions import MirrorDirection
 from .mirror_search import Found, MirrorSearch, Walk
-from .thinned import is_tall, refined, start_of, thinned
+from .row_sample import is_tall, refined, sampled, start_of
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,15 @@ class MirrorNewton(Solver):
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         if is_tall(problem):
             with np.errstate(all="ignore"):
-                s = self.thinned_start(problem) if start is None else start
+                s = self.sampled_start(problem) if start is None else start
                 point = None if s is None else problem.at(s)
                 if point is not None and np.isfinite(point.dual):
                     return self.run(problem, point, stopping)
         return super().solve(problem, start, stopping)
 
-    def thinned_start(self, problem: Problem) -> Array | None:
+    def sampled_start(self, problem: Problem) -> Array | None:
         """From the fit of fewer rows, good to a fraction of what their fewness costs anyway; None if that fails."""
-        few, predictors = thinned(problem), problem.predictors
+        few, predictors = sampled(problem), problem.predictors
         assert isinstance(predictors, HasFewWeights)
         rough = Stopping(0.1 * predictors.n_weights / problem.active.size, 30)
         found = self.solve(few, None, rough)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from .. import gmrf
 from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
+from ..linalg.dense import NotPositiveDefinite
 from .base import Hyperparameter, precision, share
 from .grouped import LevelTerm
 from .regions import counted_from_one, graph_of
@@ -124,7 +125,7 @@ class Generic(StructuredTerm):
         try:
             return super().typical_variance(column)
         except Refusal as error:
-            if "not positive definite" not in str(error):
+            if not isinstance(error.__context__, NotPositiveDefinite):
                 raise
         held = self.held is not None
         got = f"the structure of {self.name!r} is singular{' beside its constraints' if held else ''}"

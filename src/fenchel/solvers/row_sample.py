@@ -44,7 +44,7 @@ def is_tall(problem: Problem) -> bool:
     )
 
 
-def thinned(problem: Problem) -> Problem:
+def sampled(problem: Problem) -> Problem:
     """The same problem with a sample of its rows, each standing for ``SHARE`` of them."""
     keep = sample(problem.active.size)
     xp, index = namespace(problem.weight), asarray_index(keep, problem.weight)
