@@ -149,3 +149,9 @@ def _objects(series: Any) -> np.ndarray:
 def word(value: Any) -> str:
     """A value in a sentence."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def listed(names: Any) -> str:
+    """The first few of many."""
+    words = [repr(name) for name in names]
+    return ", ".join(words[:8]) + (f", ... ({len(words)} in all)" if len(words) > 8 else "")
