@@ -82,26 +82,26 @@ class TableEvidence(Objective[LearnedTable]):
         sizes = [own.stop - own.start for own in model.own]
         self.held_own = _HOLD * np.repeat(~model.gaussian, sizes)
         # where each of the likelihoods' own parameters is in theta: one place for a noise that is shared
-        noise = np.repeat(model.gaussian, sizes) & (model.noise == "shared")
-        fresh = ~noise | (np.cumsum(noise) == 1)
+        self.noise = np.repeat(model.gaussian, sizes)
+        shared = self.noise & (model.noise == "shared")
+        fresh = ~shared | (np.cumsum(shared) == 1)
         self.place = np.cumsum(fresh) - 1
-        self.place[noise] = self.place[noise & fresh]
-        self.middle = self.own_of(self.starts.alone)
-
-    def own_of(self, p: Parameters) -> np.ndarray:
-        """The likelihoods' own parameters, column by column."""
-        return np.concatenate([np.zeros(0), *(own.theta for own in p.likelihoods)])
+        self.place[shared] = self.place[shared & fresh]
+        self.n_own = int(fresh.sum())
+        self.middle = _own_of(self.starts.alone)
 
     def write(self, p: Parameters) -> np.ndarray:
-        own = np.zeros(int(self.place.max(initial=-1)) + 1)
-        own[self.place] = self.own_of(p)
+        own = np.zeros(self.n_own)
+        own[self.place] = _own_of(p)
         return np.concatenate([p.loadings.ravel(), p.offset, own])
 
     def read(self, theta: np.ndarray) -> Parameters:
         W, offset, own = np.split(theta, [self.n_loadings, self.n_loadings + self.n_offsets])
-        each = own[self.place]
-        likelihoods = [one.with_theta(each[at]) for one, at in zip(self.model.likelihoods, self.model.own, strict=True)]
-        return Parameters(W.reshape(self.n_offsets, -1).copy(), offset.copy(), tuple(likelihoods))
+        each, variance = own[self.place], np.full(self.model.n_columns, np.nan)
+        variance[self.model.gaussian] = np.exp(each[self.noise])
+        parts = zip(self.model.likelihoods, self.model.own, self.model.gaussian, strict=True)
+        likelihoods = tuple(one if noise else one.with_theta(each[at]) for one, at, noise in parts)
+        return Parameters(W.reshape(self.n_offsets, -1).copy(), offset.copy(), likelihoods).with_variance(variance)
 
     @property
     def least_noise(self) -> np.ndarray:
@@ -112,7 +112,7 @@ class TableEvidence(Objective[LearnedTable]):
     @cached_property
     def bounds(self) -> np.ndarray:
         free = np.tile([-np.inf, np.inf], (self.n_loadings + self.n_offsets, 1))
-        own = np.zeros((int(self.place.max(initial=-1)) + 1, 2))
+        own = np.zeros((self.n_own, 2))
         for j, (one, at) in enumerate(zip(self.starts.alone.likelihoods, self.model.own, strict=True)):
             noise = np.array([[np.log(self.least_noise[j]), np.inf]]) if isinstance(one, Gaussian) else None
             own[self.place[at]] = one.theta_bounds(self.values[:, j]) if noise is None else noise
@@ -120,7 +120,7 @@ class TableEvidence(Objective[LearnedTable]):
 
     @property
     def names(self) -> list[str]:
-        (P, L), own = self.starts.alone.loadings.shape, [""] * (int(self.place.max(initial=-1)) + 1)
+        (P, L), own = self.starts.alone.loadings.shape, [""] * self.n_own
         for j, (one, at) in enumerate(zip(self.model.likelihoods, self.model.own, strict=True)):
             for k, name in zip(self.place[at], one.theta_names, strict=True):
                 own[k] = f"{name} of column {j}"
@@ -140,14 +140,15 @@ class TableEvidence(Objective[LearnedTable]):
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         p = self.read(theta)
         fit = self.fit(p)
-        W, away, apart = p.loadings, p.offset - self.starts.alone.offset, self.own_of(p) - self.middle
+        W, away = p.loadings, p.offset - self.starts.alone.offset
+        apart = theta[self.n_loadings + self.n_offsets :][self.place] - self.middle
         value = fit.elbo - 0.5 * self.strength * float(np.sum(W * W)) - 0.5 * float(self.held @ (away * away))
         value -= 0.5 * float(self.held_own @ (apart * apart))
         self.solution, self.n_evaluations = fit, self.n_evaluations + 1
         self.n_newton += fit.n_iter
         if np.isfinite(value):
             self.warm = fit.start
-        own = np.zeros(int(self.place.max(initial=-1)) + 1)
+        own = np.zeros(self.n_own)
         np.add.at(own, self.place, fit.own - self.held_own * apart)
         return value, np.concatenate([(fit.loadings - self.strength * W).ravel(), fit.offset - self.held * away, own])
 
@@ -215,6 +216,11 @@ def _learn_from(
             break
         evidence.strength, start = better, one.parameters
     return replace(one, parameters=rotated(one.parameters), n_iter=n_iter, trace=search.trace)
+
+
+def _own_of(p: Parameters) -> np.ndarray:
+    """The likelihoods' own parameters, column by column."""
+    return np.concatenate([np.zeros(0), *(own.theta for own in p.likelihoods)])
 
 
 def _strength(W: np.ndarray, second: np.ndarray, size: float) -> float:

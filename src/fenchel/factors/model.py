@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -44,6 +44,12 @@ class Parameters:
     def variance(self) -> np.ndarray:
         """Of the noise of gaussian columns (D,), NaN for others."""
         return np.array([own.variance if isinstance(own, Gaussian) else np.nan for own in self.likelihoods])
+
+    def with_variance(self, variance: np.ndarray) -> Parameters:
+        """The same with another noise of gaussian columns (D,)."""
+        each = zip(self.likelihoods, variance.tolist(), strict=True)
+        own = tuple(one.changed(variance=v) if isinstance(one, Gaussian) else one for one, v in each)
+        return replace(self, likelihoods=own)
 
 
 class Solved(ABC):

@@ -74,4 +74,4 @@ class Moments:
         length[:q] = np.sqrt(c[:q] - v)
         W = np.zeros((roots.size, L))
         W[:, : min(L, roots.size)] = U[:, :L]
-        return Parameters(W * length, self.mean.copy(), tuple(own.changed(variance=v) for own in model.likelihoods))
+        return Parameters(W * length, self.mean.copy(), model.likelihoods).with_variance(np.full(roots.size, v))

@@ -10,7 +10,7 @@ where all share one, which the scale of each must not change. Columns that are n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,14 +40,9 @@ class Units:
 
     def restore(self, model: FactorModel, p: Parameters) -> Parameters:
         """Parameters of the table as it was given."""
-        from .model import Parameters
-
         middle, unit = (np.repeat(x, model.widths) for x in (self.middle, self.unit))
-        own = [
-            each.changed(variance=float(u**2 * each.variance)) if isinstance(each, Gaussian) else each
-            for u, each in zip(self.unit, p.likelihoods, strict=True)
-        ]
-        return Parameters(unit[:, None] * p.loadings, middle + unit * p.offset, tuple(own))
+        scaled = replace(p, loadings=unit[:, None] * p.loadings, offset=middle + unit * p.offset)
+        return scaled.with_variance(self.unit**2 * p.variance)
 
 
 def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str) -> Units:

@@ -98,8 +98,4 @@ class Starts:
     def _with(self, W: np.ndarray, noise: np.ndarray) -> Parameters:
         if self.model.noise == "shared" and self.model.gaussian.any():
             noise = np.full(noise.size, np.mean(noise[self.model.gaussian]))
-        own = [
-            each.changed(variance=float(v)) if isinstance(each, Gaussian) else each
-            for v, each in zip(noise, self.alone.likelihoods, strict=True)
-        ]
-        return replace(self.alone, loadings=W, likelihoods=tuple(own))
+        return replace(self.alone, loadings=W).with_variance(noise)
