@@ -238,7 +238,7 @@ def test_cells_predict_by_quadrature_and_by_draws():
     model = factor_model(KINDS, LEVELS, 2)
     at, rng = parameters(model), np.random.default_rng(0)
     mean, root = np.array([[0.3, -0.5]]), rng.normal(size=(2, 2))
-    cells = cells_of(model, mean, (root @ root.T)[None], at)
+    cells = cells_of(model, mean, (root @ root.T)[None], at, np.ones((1, 6), dtype=bool))
     z = mean + rng.normal(size=(200_000, 2)) @ root.T
     eta = z @ at.loadings.T + at.offset
     p = 1 / (1 + np.exp(-eta[:, 0]))
@@ -249,7 +249,7 @@ def test_cells_predict_by_quadrature_and_by_draws():
     np.testing.assert_allclose(cells[2][0], (soft / soft.sum(1, keepdims=True)).mean(0), atol=1e-2)
     assert cells[3][0][0] == pytest.approx(eta[:, 4].mean(), abs=0.02)
     assert cells[3][1][0] == pytest.approx(np.sqrt(eta[:, 4].var() + 0.7), rel=0.02)
-    for cell in cells_of(model, mean, np.zeros((1, 2, 2)), at):
+    for cell in cells_of(model, mean, np.zeros((1, 2, 2)), at, np.ones((1, 6), dtype=bool)):
         assert np.isfinite(cell[0]).all()
 
 

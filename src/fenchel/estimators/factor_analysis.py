@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..checks import as_pandas, choice, numeric, problem
 from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
+from ..factors.kinds import is_softmax
 from ..factors.prediction import cells, draw, lists_levels, means, typical
 from ..factors.scaling import Units, units
 from ..likelihoods.cumulative import Cumulative
@@ -278,10 +279,11 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         values = self._values(X)
         fits = self._fits(values)
-        found = cells(self._model, fits.mean, fits.covariance, self._parameters)  # z does not know of units
+        holes = np.isnan(values)
+        found = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
         if return_distribution:
-            return _distribution(self.columns_, values, found)
-        return self._table.fill(as_pandas(type(self).__name__, X), typical(found))
+            return _distribution(self.columns_, holes, found)
+        return self._table.fill(as_pandas(type(self).__name__, X), typical(found, holes))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Rows from the model, as a table of the type it was fitted to."""
@@ -317,25 +319,25 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 def _predictor_names(columns: tuple[Column, ...]) -> list[str]:
     names = []
     for column in columns:
-        if column.likelihood.n_predictors > 1:
+        if is_softmax(column.likelihood):
             names += column.level_names[: column.likelihood.n_predictors]
         else:
             names.append(str(column.name))
     return names
 
 
-def _distribution(columns: tuple[Column, ...], values: np.ndarray, cells: list[Any]) -> Any:
+def _distribution(columns: tuple[Column, ...], holes: np.ndarray, cells: list[Any]) -> Any:
     """Missing cells as a tidy table, by row and then by column."""
     from pandas import DataFrame, concat
 
     parts = []
     for d, (column, cell) in enumerate(zip(columns, cells)):
-        rows = np.flatnonzero(np.isnan(values[:, d]))
+        rows = np.flatnonzero(holes[:, d])
         if isinstance(cell, tuple):
-            mean, sd, K, levels = cell[0][rows], cell[1][rows], 1, [None]
+            mean, sd, K, levels = *cell, 1, [None]
         else:
             K, levels = len(column.levels), list(column.levels)
-            p = cell[rows].ravel()
+            p = cell.ravel()
             mean, sd = p, np.sqrt(p * (1.0 - p))
         part = DataFrame({"row": np.repeat(rows, K), "column": [column.name] * (K * rows.size)})
         names = np.empty(K * rows.size, dtype=object)

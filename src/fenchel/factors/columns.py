@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from ..checks import Refusal, first_value, number, problem
-from ..likelihoods import MultinomialLogit
 from ..likelihoods.base import Likelihood
 from .cells import Cells, is_frame, listed, split, unmasked, word
 from .kinds import Kind, begun, levels_of, wanted, word_of
@@ -251,7 +250,7 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE, bound: str = "ti
     cells = split(X, where)
     found = readings(cells, wanted(likelihood, [part.name for part in cells], where), where)
     named = [levels_of(part, reading, where) for part, reading in zip(cells, found)]
-    if bound == "exact" and any(kind is MultinomialLogit or kind.n_predictors > 1 for kind, _ in named):
+    if bound == "exact" and any(word_of(kind) == "multinomial" for kind, _ in named):
         bound = "tilted"
     parts = [_encode(part, kind, levels, where) for part, (kind, levels) in zip(cells, named)]
     made: dict[type[Likelihood], Likelihood] = {}  # columns without parameters of their own share one

@@ -103,6 +103,11 @@ def word_of(kind: Kind) -> str:
     return next((word for word, known in WORDS.items() if known is cls), cls.__name__)
 
 
+def is_softmax(own: Likelihood) -> bool:
+    """Whether the levels share a normalisation, with predictors for all but the last: categories, be they two."""
+    return own.objective.coupled
+
+
 def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood:
     """The likelihood where learning from the cells that are seen begins."""
     if not isinstance(kind, type):

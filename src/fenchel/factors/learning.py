@@ -39,6 +39,7 @@ _LONG, _SAMPLE = 20_000, 4_000  # rows from which a sample of so many is learned
 _FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
 _HOLD, _LEAST_NOISE = 0.01, 1e-6  # precision around b0; of a noise variance relative to its column's
 _SLOPE = 1e-9  # at which a search ends, if it has not settled before
+_SHARPER = 1e-3  # of tol: the fits where a search gave up on slopes that their gaps blurred
 
 
 @dataclass(kw_only=True)
@@ -75,6 +76,7 @@ class TableEvidence(Objective[LearnedTable]):
         self.model, self.values, self.tol, self.strength = model, values, tol, 1.0
         self.starts = Starts(model, values)
         self.warm: list[np.ndarray] | None = None  # where the next fit begins
+        self.sharper = 1.0  # times tol: what is asked of a fit
         complete = bool(model.gaussian.all()) and not np.isnan(values).any()
         self.moments = Moments(values) if complete else None  # they say all there is
         self.n_loadings, self.n_offsets = model.n_predictors * model.n_components, model.n_predictors
@@ -133,9 +135,10 @@ class TableEvidence(Objective[LearnedTable]):
     def fit(self, p: Parameters) -> TableFit:
         if self.moments is not None:
             return self.moments.evidence(p)
+        tol = self.sharper * self.tol
         if self.warm is None:  # a cold fit is as good as tol, its slopes as the root of that: go on from where it ended
-            self.warm = self.model.evidence(self.values, p, None, self.tol).start
-        return self.model.evidence(self.values, p, self.warm, self.tol)
+            self.warm = self.model.evidence(self.values, p, None, tol).start
+        return self.model.evidence(self.values, p, self.warm, tol)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         p = self.read(theta)
@@ -208,9 +211,13 @@ def _learn_from(
     for _ in range(12 if isinstance(strength, str) else 1):
         if evidence.moments is not None and evidence.model.noise == "shared":
             start = evidence.moments.shared(evidence.model, evidence.strength, float(evidence.least_noise[0]))
-        search = Search(evidence, max_iter, _SLOPE, report, stride)
-        one = search.run(evidence.write(start))
-        n_iter += search.n_steps
+        theta = evidence.write(start)
+        for evidence.sharper in (1.0, _SHARPER):
+            search = Search(evidence, max_iter, _SLOPE, report, stride)
+            one = search.run(theta)
+            n_iter, theta = n_iter + search.n_steps, one.theta
+            if one.ending.code != "slope":
+                break
         better = _strength(one.parameters.loadings, one.solution.second, evidence.strength)
         if not isinstance(strength, str) or abs(np.log(better / evidence.strength)) < 0.02:
             break

@@ -183,8 +183,8 @@ class FactorModel:
         self.ordered = np.array([own.ordered for own in self.likelihoods])
         ends = np.cumsum([0, *(own.theta.size for own in self.likelihoods)])
         self.own = [slice(int(i), int(k)) for i, k in pairwise(ends)]  # of the likelihoods' own parameters
-        if self.layout is None and max(self.widths) > 1:
-            odd = next(own for own in self.likelihoods if own.n_predictors == 1 and self._unknown(own))
+        if self.layout is None and any(own.objective.coupled for own in self.likelihoods):
+            odd = next(filter(self._unknown, self.likelihoods))
             raise problem(
                 "FactorModel",
                 f"{odd!r} meets a column of categories",

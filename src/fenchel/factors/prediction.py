@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..likelihoods.base import Likelihood
+from .kinds import is_softmax
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters, RowFits
@@ -19,18 +20,34 @@ if TYPE_CHECKING:
 Cell = tuple[np.ndarray, np.ndarray] | np.ndarray
 
 
-def cells(model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters) -> list[Cell]:
-    """The predictive distribution of every cell when z ~ N(mean (R, L), covariance (R, L, L)), column by column."""
+def cells(
+    model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters, wanted: np.ndarray
+) -> list[Cell]:
+    """The predictive distribution of the cells that are wanted (R, D), z ~ N(mean (R, L), covariance (R, L, L)).
+
+    Column by column, of the rows wanted there.
+    """
     out = list[Cell]()
-    for own, at in zip(p.likelihoods, model.slices, strict=True):
-        W = p.loadings[at]
-        h, V = mean @ W.T + p.offset[at], np.einsum("ai,rij,bj->rab", W, covariance, W, optimize=True)
-        over = (h, V) if own.n_predictors > 1 else (h[:, 0], V[:, 0, 0])
+    for j, own in enumerate(p.likelihoods):
+        over, empty = _over(model, mean, covariance, p, j, wanted[:, j]), not wanted[:, j].any()
         if own.support == "levels":
-            out.append(np.asarray(own.predictive_probabilities(*over)))
+            out.append(np.zeros((0, own.n_levels)) if empty else np.asarray(own.predictive_probabilities(*over)))
+        elif empty:
+            out.append((np.zeros(0), np.zeros(0)))
         else:
             out.append((np.asarray(own.predictive_mean(*over)), np.sqrt(np.asarray(own.predictive_variance(*over)))))
     return out
+
+
+def _over(
+    model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters, j: int, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the predictors of a column; of a softmax with their covariance."""
+    at = model.slices[j]
+    W = p.loadings[at]
+    h = mean[rows] @ W.T + p.offset[at]
+    V = np.einsum("ai,rij,bj->rab", W, covariance[rows], W, optimize=True)
+    return (h, V) if is_softmax(p.likelihoods[j]) else (h[:, 0], V[:, 0, 0])
 
 
 def _given(model: FactorModel, z: np.ndarray, p: Parameters) -> Iterator[tuple[Likelihood, np.ndarray]]:
@@ -40,7 +57,9 @@ def _given(model: FactorModel, z: np.ndarray, p: Parameters) -> Iterator[tuple[L
 
 
 def _probabilities(own: Likelihood, eta: np.ndarray) -> np.ndarray:
-    return own.probabilities_at(eta if own.n_predictors > 1 else eta[:, 0])
+    if is_softmax(own):
+        return np.asarray(own.predictive_probabilities(eta, np.zeros_like(eta)))
+    return own.probabilities_at(eta[:, 0])
 
 
 def means(model: FactorModel, z: np.ndarray, p: Parameters) -> np.ndarray:
@@ -56,12 +75,15 @@ def means(model: FactorModel, z: np.ndarray, p: Parameters) -> np.ndarray:
 
 def lists_levels(own: Likelihood) -> bool:
     """Whether a table of means has a column for each level."""
-    return own.support == "levels" and (own.ordered or own.n_predictors > 1)
+    return own.support == "levels" and (own.ordered or is_softmax(own))
 
 
-def typical(found: list[Cell]) -> np.ndarray:
-    """The mean of a count or a real number, the most probable level of the others (R, D)."""
-    return np.column_stack([cell[0] if isinstance(cell, tuple) else np.argmax(cell, axis=1) for cell in found])
+def typical(found: list[Cell], wanted: np.ndarray) -> np.ndarray:
+    """The mean of a count or a real number, the most probable level of the others (R, D); NaN where not wanted."""
+    out = np.full(wanted.shape, np.nan)
+    for j, cell in enumerate(found):
+        out[wanted[:, j], j] = cell[0] if isinstance(cell, tuple) else np.argmax(cell, axis=1)
+    return out
 
 
 def draw(model: FactorModel, z: np.ndarray, p: Parameters, rng: np.random.Generator) -> np.ndarray:
@@ -78,12 +100,13 @@ def draw(model: FactorModel, z: np.ndarray, p: Parameters, rng: np.random.Genera
 
 def log_density(model: FactorModel, fits: RowFits, p: Parameters, values: np.ndarray) -> np.ndarray:
     """log p(cell | the rest of its row as fitted) (R, D), in nats; NaN where ``values`` is NaN."""
-    out = np.full(values.shape, np.nan)
-    for j, (own, cell) in enumerate(zip(p.likelihoods, cells(model, fits.mean, fits.covariance, p), strict=True)):
+    out, tiny = np.full(values.shape, np.nan), np.finfo(np.float64).tiny
+    for j, own in enumerate(p.likelihoods):
         seen = ~np.isnan(values[:, j])
-        y, at = values[seen, j], (seen, model.slices[j].start)
-        if isinstance(cell, tuple):
-            out[seen, j] = own.predictive_log_density(y, fits.h[at], fits.rho[at])
-        else:
-            out[seen, j] = np.log(np.maximum(cell[seen, y.astype(np.intp)], np.finfo(np.float64).tiny))
+        y, over = values[seen, j], _over(model, fits.mean, fits.covariance, p, j, seen)
+        if y.size and own.support == "levels":
+            chosen = np.asarray(own.predictive_probabilities(*over))[np.arange(y.size), y.astype(np.intp)]
+            out[seen, j] = np.log(np.maximum(chosen, tiny))
+        elif y.size:
+            out[seen, j] = own.predictive_log_density(y, *over)
     return out

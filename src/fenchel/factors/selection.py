@@ -17,6 +17,7 @@ import numpy as np
 from ..checks import choice, problem
 from .columns import Table, read
 from .curvature import integrated
+from .kinds import is_softmax
 from .prediction import log_density
 from .scaling import Units, units
 from .starts import begin
@@ -180,10 +181,12 @@ def without_factors(table: Table, mask: np.ndarray) -> np.ndarray:
     """The same when every column stands alone, at the offset where learning starts: see ``starts.py``."""
     out = np.full(mask.shape, np.nan)
     for j, column in enumerate(table.columns):
+        if not mask[:, j].any():
+            continue
         alone = begin(column.likelihood, np.where(mask[:, j], np.nan, table.values[:, j]))
         rows = alone.likelihood.prepare(table.values[mask[:, j], j])
         eta = np.broadcast_to(alone.offset, (int(mask[:, j].sum()), alone.offset.size))
-        at = eta if alone.offset.size == 1 else eta[:, :, None]
+        at = eta[:, :, None] if is_softmax(alone.likelihood) else eta
         out[mask[:, j], j] = alone.likelihood.log_density(at, rows)[:, 0]
     return out
 

@@ -14,6 +14,7 @@ import numpy as np
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from ..likelihoods.cumulative import Cumulative
+from .kinds import is_softmax
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters
@@ -55,7 +56,7 @@ def _levels(own: Likelihood, y: np.ndarray, seen: np.ndarray, scores: np.ndarray
         middle = (np.concatenate([[0.0], below]) + np.concatenate([below, [1.0]])) / 2
         scores[seen, 0] = ((middle - 0.5) / max(float(middle[codes].std()) if codes.size else 1.0, 1e-3))[codes]
         return Begin(scores, np.zeros(1), 2.0, own.changed(cutpoints=own.link(below)))
-    if own.n_predictors == 1:
+    if not is_softmax(own):
         scores[seen, 0] = (codes - share[1]) / np.sqrt(share[1] * (1.0 - share[1]))
         return Begin(scores, np.array([own.level(y)]), 2.0, own)
     share = share[:-1]
