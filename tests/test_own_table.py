@@ -1,6 +1,7 @@
 """Tables whose columns have any likelihood: by its word, as an object, or one of the user's own from outside."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,8 @@ from fenchel.factors.columns import read
 from fenchel.factors.kinds import WORDS
 from fenchel.factors.learning import TableEvidence
 from fenchel.factors.model import FactorModel
-from fenchel.likelihoods import BernoulliLogit, Gamma, MultinomialLogit, NegativeBinomial, Poisson
+from fenchel.hyperparameters.priors import Normal
+from fenchel.likelihoods import BernoulliLogit, Gamma, Gaussian, MultinomialLogit, NegativeBinomial, Poisson
 
 OWN = {"paid": Amount(2.0), "calls": Clumps(3.0)}
 WORDS_FOR_TWO = ("bernoulli", "multinomial")
@@ -158,3 +160,14 @@ def test_given_likelihoods_of_the_compiled_loop_stay_in_it():
 def test_what_does_not_suit_a_column_is_refused(kinds, sentence):
     with pytest.raises(ValueError, match=sentence):
         ProbabilisticPCA(1, likelihood=kinds).fit(accounts())
+
+
+def test_a_prior_of_a_columns_own_parameter_counts():
+    class Believed(Gaussian):
+        parameters = tuple(replace(p, prior=Normal(0.0, 1e-3)) for p in Gaussian.parameters)
+
+    X = accounts()[["size", "paid"]]
+    model = ProbabilisticPCA(1, likelihood={"size": Believed(0.5), "paid": "gaussian"}, strength=1.0).fit(X)
+    assert model.converged_
+    assert model.likelihoods_["size"].variance == pytest.approx(1.0, abs=0.01)
+    assert np.isnan(model.noise_variance_[0])  # only of the library's own

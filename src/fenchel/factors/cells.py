@@ -36,12 +36,6 @@ class Cells:
     def is_number(self) -> bool:
         return self.declared is None and self.seen.dtype.kind in "biuf"
 
-    def spread(self, x: np.ndarray) -> np.ndarray:
-        """Values of the cells that are seen in their rows, 0 elsewhere."""
-        out = np.zeros(self.missing.size, dtype=x.dtype)
-        out[~self.missing] = x
-        return out
-
 
 def unmasked(X: Any) -> Any:
     """A masked array with NaN or None in its masked cells; anything else as it is."""

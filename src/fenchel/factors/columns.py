@@ -253,17 +253,13 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE, bound: str = "ti
     if bound == "exact" and any(word_of(kind) == "multinomial" for kind, _ in named):
         bound = "tilted"
     parts = [_encode(part, kind, levels, where) for part, (kind, levels) in zip(cells, named)]
-    made: dict[type[Likelihood], Likelihood] = {}  # columns without parameters of their own share one
-    columns = list[Column]()
-    for part, codes, reading, (kind, levels) in zip(cells, parts, found, named):
-        own = made.get(kind) if isinstance(kind, type) else kind
-        own = own or begun(kind, codes, len(levels), bound)
-        if isinstance(kind, type) and own.theta.size == 0 and own.n_predictors == 1:
-            made[kind] = own
-        columns.append(Column(part.name, own, levels, part.dtype, reading.why, reading.guessed))
+    columns = tuple(
+        Column(part.name, begun(kind, codes, len(levels), bound), levels, part.dtype, reading.why, reading.guessed)
+        for part, codes, reading, (kind, levels) in zip(cells, parts, found, named)
+    )
     values = _stack(parts, cells)
     _check(columns, values, where)
-    return Table(tuple(columns), values, is_frame(X))
+    return Table(columns, values, is_frame(X))
 
 
 # -- cells as numbers ----------------------------------------------------------------------------------
@@ -288,19 +284,19 @@ def _encode(cells: Cells, kind: Kind, levels: tuple[Any, ...], where: str) -> np
         bad = ~np.isfinite(values)
         got = f"column {name!r}, row {np.flatnonzero(~cells.missing)[bad][0]}: {number(values[bad][0])}"
         raise problem(where, got, "finite numbers, or NaN for a missing cell; no infinity or a value too large for it")
-    bad = (values < 0) | (values != np.floor(values))
-    if kind.support == "count" and bad.any():
-        got = f"column {name!r}{first_value(cells.spread(bad), cells.spread(values))} is not a count"
-        raise problem(where, got, "0, 1, 2, ... or NaN for a missing cell", 'For real numbers use "gaussian".')
     return values
 
 
 def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
-    """What else the likelihoods of numbers ask of them: to be positive, or between 0 and 1."""
-    for d, column in enumerate(columns):
+    """What the likelihoods of numbers ask of them: to be whole, positive, or between 0 and 1."""
+    for column, y in zip(columns, values.T):
+        bad = (y < 0) | ~(np.isnan(y) | (y == np.floor(y)))
+        if column.likelihood.support == "count" and bad.any():
+            got = f"column {column.name!r}{first_value(bad, y)} is not a count"
+            raise problem(where, got, "0, 1, 2, ... or NaN for a missing cell", 'For real numbers use "gaussian".')
         if not column.levels:
             try:
-                column.likelihood.prepare(values[:, d])
+                column.likelihood.prepare(y)
             except Refusal as refusal:
                 raise Refusal(f"{where}: column {column.name!r}: {refusal}") from None
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def likelihood(n: int, p: Parameters) -> Likelihood:
     """Of n rows of the table, cell by cell; gaussian columns are one part, with a variance a cell."""
     noise = p.variance[~np.isnan(p.variance)]
-    keys = [Gaussian if isinstance(own, Gaussian) else id(own) for own in p.likelihoods]
+    keys = [Gaussian if type(own) is Gaussian else id(own) for own in p.likelihoods]
     named = dict(zip(keys, p.likelihoods, strict=True))
     parts = [Gaussian(np.tile(noise, n)) if key is Gaussian else own for key, own in named.items()]
     return parts[0] if len(parts) == 1 else Mixed(parts, np.tile([list(named).index(key) for key in keys], n))

@@ -6,6 +6,7 @@ A word is looked up once. What comes of it is a class, that begins from the cell
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,14 @@ def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood
         return kind
     if kind is MultinomialLogit:
         return MultinomialLogit(n_levels)
-    return kind.starting(seen, bound=bound if bound in kind.bounds else "best")
+    bound = bound if bound in kind.bounds else "best"
+    return kind.starting(seen, bound=bound) if kind.parameters else _plain(kind, bound)
+
+
+@cache
+def _plain(kind: type[Likelihood], bound: str) -> Likelihood:
+    """Columns without parameters of their own share one."""
+    return kind.starting(np.zeros(0), bound=bound)
 
 
 def _levels(cells: Cells, where: str) -> tuple[Any, ...]:

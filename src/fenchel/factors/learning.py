@@ -28,7 +28,6 @@ from ..checks import problem
 from ..hyperparameters.learned import Found
 from ..hyperparameters.objective import Objective, Reached
 from ..hyperparameters.search import Search, Stride
-from ..likelihoods import Gaussian
 from ..solvers.base import Callback
 from ..solvers.progress import reporting
 from .model import FactorModel, Parameters, TableFit
@@ -91,6 +90,8 @@ class TableEvidence(Objective[LearnedTable]):
         self.place[shared] = self.place[shared & fresh]
         self.n_own = int(fresh.sum())
         self.middle = _own_of(self.starts.alone)
+        parts = zip(model.likelihoods, model.own, strict=True)
+        self.believed = [(one, at) for one, at in parts if any(p.prior is not None for p in one.learned)]
 
     def write(self, p: Parameters) -> np.ndarray:
         own = np.zeros(self.n_own)
@@ -116,18 +117,21 @@ class TableEvidence(Objective[LearnedTable]):
         free = np.tile([-np.inf, np.inf], (self.n_loadings + self.n_offsets, 1))
         own = np.zeros((self.n_own, 2))
         for j, (one, at) in enumerate(zip(self.starts.alone.likelihoods, self.model.own, strict=True)):
-            noise = np.array([[np.log(self.least_noise[j]), np.inf]]) if isinstance(one, Gaussian) else None
+            noise = np.array([[np.log(self.least_noise[j]), np.inf]]) if self.model.gaussian[j] else None
             own[self.place[at]] = one.theta_bounds(self.values[:, j]) if noise is None else noise
         return np.concatenate([free, own])
 
     @property
     def names(self) -> list[str]:
-        (P, L), own = self.starts.alone.loadings.shape, [""] * self.n_own
-        for j, (one, at) in enumerate(zip(self.model.likelihoods, self.model.own, strict=True)):
-            for k, name in zip(self.place[at], one.theta_names, strict=True):
-                own[k] = f"{name} of column {j}"
-        loadings = [f"loading {i} of predictor {p}" for p in range(P) for i in range(L)]
-        return [*loadings, *(f"offset of predictor {p}" for p in range(P)), *own]
+        each = enumerate(self.model.likelihoods)
+        own = dict(
+            zip(self.place, [f"{name} of column {j}" for j, one in each for name in one.theta_names], strict=True)
+        )
+        return [
+            *map("loading {}".format, range(self.n_loadings)),
+            *map("offset {}".format, range(self.n_offsets)),
+            *own.values(),
+        ]
 
     def begin(self, solution: TableFit | None) -> None:
         self.warm = None if solution is None else solution.start
@@ -144,15 +148,19 @@ class TableEvidence(Objective[LearnedTable]):
         p = self.read(theta)
         fit = self.fit(p)
         W, away = p.loadings, p.offset - self.starts.alone.offset
-        apart = theta[self.n_loadings + self.n_offsets :][self.place] - self.middle
+        each = theta[self.n_loadings + self.n_offsets :][self.place]
+        apart = each - self.middle
         value = fit.elbo - 0.5 * self.strength * float(np.sum(W * W)) - 0.5 * float(self.held @ (away * away))
         value -= 0.5 * float(self.held_own @ (apart * apart))
         self.solution, self.n_evaluations = fit, self.n_evaluations + 1
         self.n_newton += fit.n_iter
         if np.isfinite(value):
             self.warm = fit.start
-        own = np.zeros(self.n_own)
-        np.add.at(own, self.place, fit.own - self.held_own * apart)
+        slopes, own = fit.own - self.held_own * apart, np.zeros(self.n_own)
+        for one, at in self.believed:
+            log_prior, slope = one.log_prior(each[at])
+            value, slopes[at] = value + log_prior, slopes[at] + slope
+        np.add.at(own, self.place, slopes)
         return value, np.concatenate([(fit.loadings - self.strength * W).ravel(), fit.offset - self.held * away, own])
 
     def learned(self, best: Reached, found: Found) -> LearnedTable:

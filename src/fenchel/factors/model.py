@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, TypeVar
@@ -43,12 +43,12 @@ class Parameters:
     @property
     def variance(self) -> np.ndarray:
         """Of the noise of gaussian columns (D,), NaN for others."""
-        return np.array([own.variance if isinstance(own, Gaussian) else np.nan for own in self.likelihoods])
+        return np.array([own.variance if type(own) is Gaussian else np.nan for own in self.likelihoods])
 
     def with_variance(self, variance: np.ndarray) -> Parameters:
         """The same with another noise of gaussian columns (D,)."""
         each = zip(self.likelihoods, variance.tolist(), strict=True)
-        own = tuple(one.changed(variance=v) if isinstance(one, Gaussian) else one for one, v in each)
+        own = tuple(one.changed(variance=v) if type(one) is Gaussian else one for one, v in each)
         return replace(self, likelihoods=own)
 
 
@@ -107,7 +107,7 @@ class RowFits:
     start: list[np.ndarray]
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableFit:
     """The evidence bound of a table with its gradient: what a search sees of the fits of all rows."""
 
@@ -122,6 +122,7 @@ class TableFit:
     start: list[np.ndarray]
     tol: float = 0.0
     rounding: float = 0.0
+    ending: Ending = field(init=False)
 
     def __add__(self, other: TableFit) -> TableFit:
         names = ("elbo", "gap", "loadings", "offset", "own", "second", "start")
@@ -129,18 +130,9 @@ class TableFit:
         n_iter, optimal = max(self.n_iter, other.n_iter), self.optimal and other.optimal
         return TableFit(**sums, n_iter=n_iter, optimal=optimal, tol=self.tol)
 
-    @property
-    def elbo_upper(self) -> float:
-        return self.elbo + self.gap
-
-    @property
-    def ending(self) -> Ending:
+    def __post_init__(self) -> None:
         code, size = "converged" if self.optimal else "gap", self.gap / max(1.0, abs(self.elbo))
-        return Ending(code, "relative gap", size, self.tol, "some rows' fits did not reach their gap")
-
-    @property
-    def status(self) -> str:
-        return self.ending.sentence
+        self.ending = Ending(code, "relative gap", size, self.tol, "some rows' fits did not reach their gap")
 
     def judged_by(self, tol: float) -> TableFit:
         return self
@@ -179,7 +171,9 @@ class FactorModel:
                 f"{n_components} factors for a table of {self.n_predictors} predictors",
                 f"a number between 1 and {self.n_predictors}",
             )
-        self.gaussian = np.array([isinstance(own, Gaussian) for own in self.likelihoods])
+        self.gaussian = np.array(
+            [type(own) is Gaussian for own in self.likelihoods]
+        )  # one of its kind has units of its own
         self.ordered = np.array([own.ordered for own in self.likelihoods])
         ends = np.cumsum([0, *(own.theta.size for own in self.likelihoods)])
         self.own = [slice(int(i), int(k)) for i, k in pairwise(ends)]  # of the likelihoods' own parameters

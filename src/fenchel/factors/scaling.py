@@ -49,7 +49,7 @@ def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str)
     """Of a table (R, D) whose columns all have data; a constant column that would leave no noise is refused."""
     D = values.shape[1]
     middle, unit = np.zeros(D), np.ones(D)
-    own = np.array([isinstance(column.likelihood, Gaussian) for column in columns])
+    own = np.array([type(column.likelihood) is Gaussian for column in columns])
     if not own.any():
         return Units(middle, unit)
     middle[own] = np.nanmean(values[:, own], axis=0)

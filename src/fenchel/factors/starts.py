@@ -42,7 +42,7 @@ def begin(own: Likelihood, y: np.ndarray) -> Begin:
         return Begin(scores, np.array([np.log(mean)]), min(1.0, mean**-0.5), own)
     sd = sd if sd > 0.0 else 1.0
     scores[seen, 0] = (y[seen] - mean) / sd
-    if isinstance(own, Gaussian):
+    if type(own) is Gaussian:
         return Begin(scores, np.array([mean]), sd, own.changed(variance=sd * sd))
     return Begin(scores, np.array([own.level(y) if n else 0.0]), own.scale_of(y) if n else 1.0, own)
 

@@ -149,7 +149,7 @@ class Search(Generic[F]):
             "learn",
             f"the evidence or its gradient is not finite at the start: {value}, largest slope {slope:.1e}",
             "a start, covariates and a prior mean on the scale of the data",
-            f"The fit there: {self.evidence.solution.status}. Rescale the inputs, or give theta.",
+            f"The fit there: {self.evidence.solution.ending.sentence}. Rescale the inputs, or give theta.",
         )
 
     def _tell(self, value: float, gradient: np.ndarray) -> None:
@@ -160,7 +160,7 @@ class Search(Generic[F]):
                     "iteration": self.evidence.n_evaluations,
                     "seconds": time.perf_counter() - self.began,
                     "elbo": value,
-                    "elbo_upper": fit.elbo_upper,
+                    "elbo_upper": fit.elbo + fit.gap,
                     "gap": fit.gap,
                     "step": float(np.abs(gradient).max(initial=0.0)),
                 }
