@@ -21,7 +21,7 @@ from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
 from ..factors.kinds import is_softmax
 from ..factors.prediction import cells, draw, lists_levels, means, typical
-from ..factors.scaling import Units, units
+from ..factors.selection import fitted
 from ..likelihoods.cumulative import Cumulative
 
 if TYPE_CHECKING:
@@ -144,7 +144,6 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             NaN, None and NA are missing cells; a zero of a sparse matrix is a zero.
         y : ignored
         """
-        from ..factors.learning import learn  # compiles: only when something is learned
         from ..factors.model import FactorModel
 
         name = type(self).__name__
@@ -158,18 +157,10 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             got = f"n_components = {self.n_components!r} meets {D} feature(s)"
             raise problem(name, got, f"a whole number from 1 to {width}, the number of predictors")
         self._model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
-        self._units: Units = units(name, values, table.columns, self.noise)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        found = learn(
-            self._model,
-            self._units.apply(values),
-            strength=self.strength,
-            n_init=int(self.n_init),
-            rng=rng,
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
-            progress=bool(self.verbose),
-        )
+        options = {"strength": self.strength, "n_init": int(self.n_init), "rng": rng, "progress": bool(self.verbose)}
+        options |= {"tol": float(self.tol), "max_iter": int(self.max_iter)}
+        found, self._units = fitted(self._model, table, values, name, **options)
         self._inner: Parameters = found.parameters
         self._parameters = self._units.restore(self._model, found.parameters)
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
@@ -178,9 +169,9 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
         self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
         self.columns_: tuple[Column, ...] = table.columns
-        each = {column.name: own for column, own in zip(table.columns, self._parameters.likelihoods)}
-        self.likelihoods_ = each
-        self.cutpoints_ = {name: own.cutpoints for name, own in each.items() if isinstance(own, Cumulative)}
+        self.likelihoods_ = {c.name: own for c, own in zip(table.columns, self._parameters.likelihoods)}
+        ordered = {name: own for name, own in self.likelihoods_.items() if isinstance(own, Cumulative)}
+        self.cutpoints_ = {name: own.cutpoints for name, own in ordered.items()}
         self.predictor_names_ = _predictor_names(table.columns)
         if not found.converged:
             warnings.warn(

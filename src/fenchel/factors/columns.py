@@ -6,13 +6,9 @@
     gaussian      any real number                          mean
     ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
 
-and whatever else has a word in ``likelihoods``, or is a likelihood itself. "auto" decides by the dtype where there is
-one that says it: bool is bernoulli, ordered categories are ordinal, other categories and text bernoulli or multinomial.
-Numbers are a Gaussian unless they are all 0 or 1, or whole: of an integer dtype, or with holes (which make pandas turn
-integers into floats). Whole numbers are counts, ordered levels or categories by the evidence of each reading
-(``reading.py``); with many distinct values counts or a Gaussian, which they also are where they are large, or some are
-negative and the cells too few to tell. ``Column.why`` says which it was, and ``guessed`` where another reading was
-nearly as good. What is not data is refused: row numbers, dates, digits as text.
+and whatever else has a word in ``likelihoods``, or is a likelihood itself (``kinds.py``). "auto" goes by the dtype, and
+by the evidence of each reading where whole numbers may be several things (``reading.py``). ``Column.why`` says which it
+was, and ``guessed`` where another was nearly as good. What is not data is refused: row numbers, dates, digits as text.
 """
 
 from __future__ import annotations

@@ -65,14 +65,12 @@ def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[A
     name, seen, kind = cells.name, cells.seen, reading.kind
     if kind is not None and kind.support != "levels":
         if not cells.is_number:
-            raise problem(
-                where, f"column {name!r} is not numbers", f"numbers for {word_of(kind)!r}", 'Try "multinomial".'
-            )
+            got, expected = f"column {name!r} is not numbers", f"numbers for {word_of(kind)!r}"
+            raise problem(where, got, expected, 'Try "multinomial".')
         return kind, ()
-    zero_one = cells.is_number and bool(np.isin(seen, (0, 1)).all())
-    if kind is not None and zero_one and (_n_levels(kind) == 2 or seen.dtype.kind == "b"):
-        # both levels are known though one may not have been seen
-        return kind, tuple(np.array([0, 1]).astype(seen.dtype).tolist())
+    known = 2 if seen.dtype.kind == "b" else None if kind is None else _n_levels(kind)
+    if kind is not None and known and cells.is_number and np.isin(seen, np.arange(known)).all():
+        return kind, tuple(np.arange(known).astype(seen.dtype).tolist())  # though some may not have been seen
     levels = cells.declared if cells.declared is not None else _levels(cells, where)
     if kind is None:  # text or categories: two levels or more
         kind = BernoulliLogit if len(levels) == 2 else Ordinal if cells.ordered else MultinomialLogit
@@ -88,9 +86,8 @@ def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[A
         raise problem(where, got, expected, 'Try "multinomial", or "poisson" for counts.')
     if kind.ordered and not (cells.is_number or cells.declared is not None):
         advice = "Give the order: pandas.Categorical(x, categories=[...], ordered=True), or numbers."
-        raise problem(
-            where, f"column {name!r} is text, whose order is not known", f'an order for "{word_of(kind)}"', advice
-        )
+        got = f"column {name!r} is text, whose order is not known"
+        raise problem(where, got, f'an order for "{word_of(kind)}"', advice)
     return kind, tuple(levels)
 
 

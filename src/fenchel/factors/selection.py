@@ -149,11 +149,13 @@ def select_components(
     return Selection(sizes, evidence, elbo, found_strength, bits, baseline)
 
 
-def fitted(model: FactorModel, table: Table, values: np.ndarray, **options: Any) -> tuple[LearnedTable, Units]:
+def fitted(
+    model: FactorModel, table: Table, values: np.ndarray, where: str = _WHERE, **options: Any
+) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
     from .learning import learn  # compiles: only when something is learned
 
-    own = units(_WHERE, values, table.columns, model.noise)
+    own = units(where, values, table.columns, model.noise)
     return learn(model, own.apply(values), **options), own
 
 
