@@ -25,6 +25,7 @@ from ..likelihoods import Gaussian
 from ..likelihoods.base import Likelihood
 from ..linalg import small
 from ..linalg.rows import on_every_core
+from ..priors.batched import design_slope
 from ..solvers.ending import Ending
 
 T = TypeVar("T")
@@ -246,7 +247,7 @@ class FactorModel:
             found = self.solve(values[rows], p, begin, tol, max_iter)
             pooled = small.unpack(found.lam.T @ found.V)
             second = pooled + small.unpack(found.lam.T @ small.pairs(found.mean))
-            W = -found.alpha.T @ found.mean - np.einsum("pij,pj->pi", pooled, p.loadings)
+            W = design_slope(found.alpha, found.mean, pooled, p.loadings)
             b = np.where(np.repeat(self.ordered, self.widths), 0.0, -found.alpha.sum(axis=0))
             own, ended = np.concatenate([np.zeros(0), *found.slopes()]), (found.n_iter, found.converged)
             return TableFit(found.total, found.off, W, b, own, second, *ended, [found.s], tol)
