@@ -42,7 +42,7 @@ from fenchel.factors.curvature import integrated
 from fenchel.factors.learning import learn
 from fenchel.factors.model import FactorModel, Parameters
 from fenchel.factors.selection import fitted, held_out, hide, without_factors
-from fenchel.likelihoods import BernoulliLogit, Mixed, MultinomialLogit
+from fenchel.likelihoods import BernoulliLogit, Gaussian, Likelihood, Mixed, MultinomialLogit
 from fenchel.linalg import small
 from fenchel.priors.batched import BatchedFeatures
 
@@ -60,6 +60,13 @@ def tables() -> dict[str, Table]:
     }
 
 
+def bounded(table: Table, bound: str) -> list[Likelihood]:
+    """The columns' likelihoods under another bound, where they have it."""
+    return [
+        own.changed(bound=bound) if bound in own.bounds and own.n_predictors == 1 else own for own in table.likelihoods
+    ]
+
+
 # -- hidden cells --------------------------------------------------------------------------------------
 def bits(log_p: np.ndarray) -> float:
     return float(-np.nanmean(log_p) / np.log(2))
@@ -69,7 +76,7 @@ def by_evidence(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: s
     """The number of factors with the largest evidence of the cells that are not in ``mask``."""
     rest, best, chosen, worse = np.where(mask, np.nan, table.values), -np.inf, sizes[0], 0
     for size in sizes:
-        model = FactorModel(table.kinds, table.n_levels, size, bound)
+        model = FactorModel(bounded(table, bound), size)
         found, own = fitted(model, table, rest)
         value = integrated(model, own.apply(rest), found)
         best, chosen, worse = (value, size, 0) if value > best else (best, chosen, worse + 1)
@@ -83,7 +90,7 @@ def by_cells(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str)
     rest = Table(table.columns, np.where(mask, np.nan, table.values), table.frame)
     inner, best, chosen, worse = hide(rest.values, 0.1, np.random.default_rng(99)), np.inf, sizes[0], 0
     for size in sizes:
-        value = bits(held_out(FactorModel(table.kinds, table.n_levels, size, bound), rest, inner))
+        value = bits(held_out(FactorModel(bounded(table, bound), size), rest, inner))
         best, chosen, worse = (value, size, 0) if value < best else (best, chosen, worse + 1)
         if worse == 2:
             break
@@ -91,7 +98,7 @@ def by_cells(table: Table, mask: np.ndarray, sizes: tuple[int, ...], bound: str)
 
 
 def ours(table: Table, mask: np.ndarray, size: int, bound: str) -> float:
-    return bits(held_out(FactorModel(table.kinds, table.n_levels, size, bound), table, mask))
+    return bits(held_out(FactorModel(bounded(table, bound), size), table, mask))
 
 
 def indicators(table: Table) -> tuple[np.ndarray, list[slice]]:
@@ -177,7 +184,7 @@ def simulated(rows: int, columns: int, size: int) -> tuple[np.ndarray, Parameter
     W, b = 0.7 * rng.normal(size=(columns, size)), rng.normal(size=columns)
     eta = rng.normal(size=(rows, size)) @ W.T + b
     X = (rng.random((rows, columns)) < 1 / (1 + np.exp(-eta))).astype(np.float64)
-    return X, Parameters(W, b, np.full(columns, np.nan))
+    return X, Parameters(W, b, (BernoulliLogit("tilted"),) * columns)
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -198,7 +205,7 @@ def newton(model: FactorModel, X: np.ndarray, p: Parameters, start: list | None 
 def many_rows(rows: int, columns: int = 100, size: int = 10, repeats: int = 5) -> None:
     X, p = simulated(rows, columns, size)
     print(f"\n{rows} rows x {columns} binary columns, {size} factors, tilted bound, relative gap 1e-8")
-    model = FactorModel(["bernoulli"] * columns, [2] * columns, size)
+    model = FactorModel([BernoulliLogit("tilted")] * columns, size)
     model.rows(X[:100], p)  # compile
     z = X[:, :size] - 0.5
     stack = np.eye(size) + np.einsum("ri,rj->rij", z, z)
@@ -206,7 +213,7 @@ def many_rows(rows: int, columns: int = 100, size: int = 10, repeats: int = 5) -
     def floor() -> object:
         return X @ p.loadings, np.linalg.cholesky(stack)
 
-    near = Parameters(p.loadings * 1.02, p.offset + 0.01, p.variance)
+    near = Parameters(p.loadings * 1.02, p.offset + 0.01, p.likelihoods)
     fits = model.rows(X, p)
     start = fits.start
     print(f"  largest gap of a row {fits.gap.max():.0e}, of all rows together {fits.gap.sum() / -fits.elbo.sum():.0e}")
@@ -282,7 +289,7 @@ def whole_fits() -> None:
     table = categorical()
     print("\n683 rows x 35 categorical columns of 2 to 7 levels, a tenth of the cells missing; CPU seconds")
     for size in (2, 4):
-        model = FactorModel(table.kinds, table.n_levels, size)
+        model = FactorModel(table.likelihoods, size)
         found = learn(model, table.values, max_iter=2)  # compile
         p = found.parameters
         ours = cpu(lambda model=model, p=p: model.evidence(table.values, p))
@@ -309,7 +316,7 @@ def whole_fits() -> None:
     print("\n1,000 rows x 30 real columns, complete, 5 factors; CPU seconds")
     holed = np.vstack([X, np.full((1, 30), np.nan)])
     for noise in ("column", "shared"):
-        model = FactorModel(["gaussian"] * 30, [0] * 30, 5, noise=noise)
+        model = FactorModel([Gaussian(1.0)] * 30, 5, noise=noise)
         options = {"strength": 0.0, "tol": 1e-10, "max_iter": 1000}
         ours = cpu(lambda model=model, options=options: learn(model, X, **options))
         rows = cpu(lambda model=model, options=options: learn(model, holed, **options), 1)

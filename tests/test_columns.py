@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenchel.factors.columns import Column, read
+from fenchel.factors.columns import read
 
 NA = np.nan
 
@@ -63,7 +63,7 @@ def test_cells_become_numbers():
     expected = [[1, 0, 0, 3, 0.5], [0, 2, 1, 1, 1.0], [1, NA, 0, 0, NA], [1, 1, NA, 9, 2.0]]
     np.testing.assert_array_equal(table.values, expected)
     assert table.values.dtype == np.float64
-    assert table.n_levels == [2, 3, 2, 0, 0]
+    assert [column.n_levels for column in table.columns] == [2, 3, 2, 0, 0]
     assert "size: multinomial" in repr(table)
 
 
@@ -124,7 +124,8 @@ def test_likelihoods_may_be_given():
     X = np.array([[0, 2, 4.0], [1, 3, 5.5], [1, 2, 0.5]])
     assert read(X, "gaussian").kinds == ["gaussian"] * 3
     assert read(X, ["multinomial", "poisson", "auto"]).kinds == ["multinomial", "poisson", "gaussian"]
-    assert read(X, {1: "bernoulli"}).columns[1] == Column("x1", "bernoulli", (2.0, 3.0))
+    column = read(X, {1: "bernoulli"}).columns[1]
+    assert (column.name, column.kind, column.levels) == ("x1", "bernoulli", (2.0, 3.0))
     assert read(X, {"x1": "multinomial", -1: "gaussian"}).kinds == ["bernoulli", "multinomial", "gaussian"]
     assert read(frame()[["bit", "count"]], {"count": "multinomial"}).columns[1].levels == (0, 1, 3, 9)
 
@@ -147,7 +148,7 @@ def test_levels_have_names():
         ([[np.inf], [1.0]], "gaussian", "column 'x0', row 0: inf; expected finite numbers"),
         ([[np.inf], [1.0]], "multinomial", "column 'x0' has an infinite cell"),
         ([[{}], [1]], "auto", "column 'x0' has a dict in a cell; expected numbers or labels"),
-        ([[1.0]], "logistic", "likelihood = 'logistic' is not known; expected 'auto' or 'bernoulli'"),
+        ([[1.0]], "logit", "likelihood = 'logit' is not known; expected 'auto' or 'bernoulli'"),
         ([[1.0]], ["auto", "auto"], "2 likelihoods meet 1 columns"),
         ([[1.0]], {"z": "auto"}, "likelihood names a column 'z'; expected some of 'x0'"),
         ([[1.0]], {"x0": "bad"}, "likelihood of column 'x0' = 'bad' is not known"),

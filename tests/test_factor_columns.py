@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from factor_tables import factor_model, parameters_of
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import multivariate_normal
@@ -16,7 +17,6 @@ import fenchel
 from fenchel.estimators import BiplotDisplay, LoadingsDisplay, ProbabilisticPCA, select_components
 from fenchel.factors.columns import read
 from fenchel.factors.learning import learn
-from fenchel.factors.model import FactorModel, Parameters
 from fenchel.factors.moments import Moments
 from fenchel.likelihoods import BernoulliLogit, Ordinal
 from fenchel.priors import Features
@@ -195,9 +195,12 @@ def some_table(n=6, seed=0, kinds=KINDS, levels=LEVELS):
 def some_parameters(model, scale=1.0, seed=0):
     rng = np.random.default_rng(seed)
     W, b = scale * rng.normal(size=(model.n_predictors, model.n_components)), 0.5 * rng.normal(size=model.n_predictors)
-    b[np.repeat(model.ordinal, model.widths)] = 0.0
-    cuts = CUTS[: sum(K - 1 for K, own in zip(model.levels, model.ordinal, strict=True) if own)]
-    return Parameters(W, b, np.where(model.gaussian, 0.7, NA), cuts)
+    b[np.repeat(model.ordered, model.widths)] = 0.0
+    return parameters_of(model, W, b, np.where(model.gaussian, 0.7, NA), CUTS)
+
+
+def cutpoints(at, j):
+    return getattr(at.likelihoods[j], "cutpoints", None)
 
 
 def logistic_cost(h, rho, bound):
@@ -230,7 +233,7 @@ def cell_cost(kind, y, h, rho, cuts, v, bound):
 @pytest.mark.parametrize("bound", ["tilted", "log-sum", "exact"])
 def test_rows_with_ordinal_cells_against_a_search_over_mean_and_variance(bound):
     kinds, levels = (KINDS[:5], LEVELS[:5]) if bound == "exact" else (KINDS, LEVELS)
-    model, values = FactorModel(kinds, levels, 1, bound), some_table(kinds=kinds, levels=levels)
+    model, values = factor_model(kinds, levels, 1, bound), some_table(kinds=kinds, levels=levels)
     at = some_parameters(model)
     fits = model.rows(values, at, tol=1e-12)
     assert fits.converged
@@ -243,7 +246,7 @@ def test_rows_with_ordinal_cells_against_a_search_over_mean_and_variance(bound):
             for j, own in enumerate(model.slices):
                 if not np.isnan(y[j]):
                     w, b = at.loadings[own, 0], at.offset[own]
-                    cost = kinds[j], y[j], w * m + b, w * w * v, at.cutpoints[model.cuts[j]], 0.7, bound
+                    cost = kinds[j], y[j], w * m + b, w * w * v, cutpoints(at, j), 0.7, bound
                     total += cell_cost(*cost)
             return total
 
@@ -256,7 +259,7 @@ def test_rows_with_ordinal_cells_against_a_search_over_mean_and_variance(bound):
         log_p = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
         for j, own in enumerate(model.slices):
             if not np.isnan(y[j]):
-                eta, cuts = at.loadings[own] * z + at.offset[own][:, None], at.cutpoints[model.cuts[j]]
+                eta, cuts = at.loadings[own] * z + at.offset[own][:, None], cutpoints(at, j)
                 log_p -= [cell_cost(kinds[j], y[j], e, 0 * e, cuts, 0.7, "log-sum") for e in eta.T]
         evidence = logsumexp(log_p) + np.log(z[1] - z[0])
         assert fits.elbo[r] <= evidence + 1e-9
@@ -267,10 +270,10 @@ def test_rows_with_ordinal_cells_against_a_search_over_mean_and_variance(bound):
 @pytest.mark.parametrize("bound", ["tilted", "log-sum"])
 def test_compiled_rows_are_those_of_the_library(scale, bound):
     """One column of each kind that ``infer`` can mix: the general solver on the row's own features."""
-    model = FactorModel(["ordinal"] * 5 + ["bernoulli"] * 4, [4] * 5 + [2] * 4, 3, bound)
+    model = factor_model(["ordinal"] * 5 + ["bernoulli"] * 4, [4] * 5 + [2] * 4, 3, bound)
     rng = np.random.default_rng(2)
     cuts = np.tile([-1.0, 0.2, 1.4], 5)
-    at = Parameters(scale * rng.normal(size=(9, 3)), np.zeros(9), np.full(9, NA), cuts)
+    at = parameters_of(model, scale * rng.normal(size=(9, 3)), np.zeros(9), np.full(9, NA), cuts)
     values = np.hstack([rng.integers(0, 4, (5, 5)), rng.integers(0, 2, (5, 4))]).astype(float)
     fits = model.rows(values, at, tol=1e-12)
     assert fits.converged
@@ -286,19 +289,20 @@ def test_compiled_rows_are_those_of_the_library(scale, bound):
 @pytest.mark.parametrize("bound", ["tilted", "log-sum", "exact"])
 def test_slopes_in_the_cutpoints_against_differences(bound):
     kinds, levels = (KINDS[:5], LEVELS[:5]) if bound == "exact" else (KINDS, LEVELS)
-    model, values = FactorModel(kinds, levels, 2, bound), some_table(n=8, kinds=kinds, levels=levels)
+    model, values = factor_model(kinds, levels, 2, bound), some_table(n=8, kinds=kinds, levels=levels)
     at = some_parameters(model)
     found = model.evidence(values, at, tol=1e-15)
-    theta = np.concatenate([part for own in model.cuts for part in (CUTS[own][:1], np.log(np.diff(CUTS[own])))])
+    theta = np.concatenate([own.theta for own in at.likelihoods if own.ordered])
+    places = np.flatnonzero(np.repeat(model.ordered, [own.theta.size for own in at.likelihoods]))
 
     def value(theta):
-        cuts = [np.cumsum(np.append(theta[own][:1], np.exp(theta[own][1:]))) for own in model.cuts]
-        p = Parameters(at.loadings, at.offset, at.variance, np.concatenate(cuts))
+        cuts = [np.cumsum(np.append(t[:1], np.exp(t[1:]))) for t in (theta[:3], theta[3:])]
+        p = parameters_of(model, at.loadings, at.offset, at.variance, np.concatenate(cuts))
         return model.evidence(values, p, tol=1e-15).elbo
 
     for i in range(theta.size):
         e = 1e-4 * np.eye(theta.size)[i]
-        assert found.cutpoints[i] == pytest.approx((value(theta + e) - value(theta - e)) / 2e-4, rel=1e-5, abs=1e-5)
+        assert found.own[places[i]] == pytest.approx((value(theta + e) - value(theta - e)) / 2e-4, rel=1e-5, abs=1e-5)
     e = np.random.default_rng(0).normal(size=at.loadings.shape)
 
     def moved(t):
@@ -313,11 +317,12 @@ def test_hard_rows_reach_their_gap():
         L, D = int(rng.integers(1, 7)), int(rng.integers(6, 14))
         kinds = [str(k) for k in rng.choice(["bernoulli", "poisson", "multinomial", "ordinal", "gaussian"], D)]
         levels = [int(K) for K in rng.integers(2, 6, D)]
-        model = FactorModel(kinds, levels, L, str(rng.choice(["tilted", "log-sum"])))
+        model = factor_model(kinds, levels, L, str(rng.choice(["tilted", "log-sum"])))
         size = 10 ** rng.uniform(-2, 2)
-        sizes = [K - 1 for K, own in zip(levels, model.ordinal, strict=True) if own]
+        sizes = [K - 1 for K, own in zip(levels, model.ordered, strict=True) if own]
         steps = [np.cumsum(rng.gamma(1.0, 1.0, size) + 1e-3) for size in sizes]
-        at = Parameters(
+        at = parameters_of(
+            model,
             size * rng.normal(size=(model.n_predictors, L)),
             3 * rng.normal(size=model.n_predictors),
             np.where(model.gaussian, 10 ** rng.uniform(-3, 2), NA),
@@ -397,21 +402,21 @@ def real_table(n=200, D=9, L=3, seed=0):
 
 def test_moments_hold_the_whole_evidence():
     X = real_table()
-    model = FactorModel(["gaussian"] * 9, [0] * 9, 3)
+    model = factor_model(["gaussian"] * 9, [0] * 9, 3)
     rng = np.random.default_rng(1)
-    at = Parameters(rng.normal(size=(9, 3)), 3 + rng.normal(size=9), rng.gamma(2.0, 0.5, 9))
+    at = parameters_of(model, rng.normal(size=(9, 3)), 3 + rng.normal(size=9), rng.gamma(2.0, 0.5, 9))
     ours, rows = Moments(X).evidence(at), model.evidence(X, at, tol=1e-14)
     C = at.loadings @ at.loadings.T + np.diag(at.variance)
     assert ours.elbo == pytest.approx(multivariate_normal(at.offset, C).logpdf(X).sum(), rel=1e-12)
     assert rows.elbo == pytest.approx(ours.elbo, rel=1e-10)
-    for name in ("loadings", "offset", "log_variance", "second"):
+    for name in ("loadings", "offset", "own", "second"):
         np.testing.assert_allclose(getattr(ours, name), getattr(rows, name), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("L", [1, 3, 8])
 def test_one_noise_is_tipping_and_bishops_closed_form(L):
     X = real_table()
-    found = learn(FactorModel(["gaussian"] * 9, [0] * 9, L, noise="shared"), X, strength=0.0)
+    found = learn(factor_model(["gaussian"] * 9, [0] * 9, L, noise="shared"), X, strength=0.0)
     assert found.converged
     _, d, Vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     roots = d**2 / 200
@@ -430,7 +435,7 @@ def test_moments_and_rows_have_one_maximum(noise, strength):
     """The same table with a row of holes beside it has no moments: it is learned row by row, as every table was."""
     X = real_table(n=150, D=8, L=2, seed=3)
     holed = np.vstack([X, np.full((1, 8), NA)])
-    model = FactorModel(["gaussian"] * 8, [0] * 8, 2, noise=noise)
+    model = factor_model(["gaussian"] * 8, [0] * 8, 2, noise=noise)
     ours, rows = (learn(model, data, strength=strength, tol=1e-11, max_iter=2000) for data in (X, holed))
     assert ours.objective == pytest.approx(rows.objective, rel=1e-7)
     assert ours.strength == pytest.approx(rows.strength, rel=1e-4)
@@ -443,7 +448,7 @@ def test_a_strong_prior_leaves_fewer_factors_and_the_search_agrees():
     X = real_table(n=60, D=5, L=1)
     C = np.cov(X.T, bias=True)
     for strength in (1.0, 30.0, 1e3):
-        found = learn(FactorModel(["gaussian"] * 5, [0] * 5, 3, noise="shared"), X, strength=strength)
+        found = learn(factor_model(["gaussian"] * 5, [0] * 5, 3, noise="shared"), X, strength=strength)
 
         def cost(x, strength=strength):
             W = x[:15].reshape(5, 3)

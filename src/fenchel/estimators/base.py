@@ -85,18 +85,8 @@ class LatentGaussianEstimator(BaseEstimator):
         else:
             evidence = Evidence(likelihood, family, y, own=False, **options)
             sol = evidence.fit(evidence.start)
-            found = Learned(
-                evidence.start,
-                likelihood,
-                evidence.prior,
-                sol,
-                sol.elbo,
-                np.zeros(0),
-                sol.optimal,
-                sol.ending,
-                1,
-                sol.n_iter,
-            )
+            where = (evidence.start, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter)
+            found = Learned(*where, likelihood=likelihood, prior=evidence.prior)
         self._keep(found, family)
 
     def _search(self, likelihood: Likelihood, family: Any, y: np.ndarray, **options: Any) -> Learned:

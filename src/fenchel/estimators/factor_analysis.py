@@ -19,8 +19,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..checks import as_pandas, choice, numeric, problem
 from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
-from ..factors.prediction import draw, given, means, typical
-from ..factors.scaling import Units, units
+from ..factors.kinds import is_softmax
+from ..factors.prediction import cells, draw, lists_levels, means, typical
+from ..factors.selection import fitted
+from ..likelihoods.cumulative import Cumulative
 
 if TYPE_CHECKING:
     from ..factors.model import Parameters, RowFits
@@ -40,6 +42,8 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     n_components : int
         Number of factors.
     likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
+        Or another word for a likelihood, or a ``Likelihood``, of one's own too: such a table is solved by the general
+        solvers, slower than the compiled loop of those five, and has no multinomial column.
         "auto" goes by the dtype where it says it: bool and 0/1 are bernoulli; ordered categories ordinal; text and
         other categories bernoulli with two levels, else multinomial; numbers that are not whole gaussian. Whole numbers
         of an integer dtype, or with holes (which make pandas turn integers into floats), are poisson, ordinal or
@@ -77,8 +81,10 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Of each ordinal column by its name, K - 1 of them: P(level <= k) = 1 / (1 + exp(eta - cutpoint_k)).
     noise_variance_ : array (D,)
         Of gaussian columns; NaN for others.
+    likelihoods_ : dict
+        Of each column by its name, at what was learned of it.
     columns_ : tuple of Column
-        Name, kind and levels of every column, and why it was read so. ``columns_table`` shows them.
+        Name, likelihood and levels of every column, and why it was read so. ``columns_table`` shows them.
     predictor_names_ : list of P str
     strength_ : float
     elbo_, gap_ : float
@@ -138,32 +144,23 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
             NaN, None and NA are missing cells; a zero of a sparse matrix is a zero.
         y : ignored
         """
-        from ..factors.learning import learn  # compiles: only when something is learned
         from ..factors.model import FactorModel
 
         name = type(self).__name__
         self._check_words()
-        table = read(self._checked(X, reset=True), self.likelihood, name)
+        table = read(self._checked(X, reset=True), self.likelihood, name, self.bound)
         table.warn_of_guesses(name)
         self._table = Table(table.columns, table.values[:0], table.frame)
         values, D = table.values, len(table.columns)
-        width = sum(K - 1 if kind == "multinomial" else 1 for kind, K in zip(table.kinds, table.n_levels))
+        width = sum(own.n_predictors for own in table.likelihoods)
         if not (isinstance(self.n_components, (int, np.integer)) and 1 <= self.n_components <= width):
             got = f"n_components = {self.n_components!r} meets {D} feature(s)"
             raise problem(name, got, f"a whole number from 1 to {width}, the number of predictors")
-        self._model = FactorModel(table.kinds, table.n_levels, int(self.n_components), self.bound, self.noise)
-        self._units: Units = units(name, values, table.kinds, [column.name for column in table.columns], self.noise)
+        self._model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        found = learn(
-            self._model,
-            self._units.apply(values),
-            strength=self.strength,
-            n_init=int(self.n_init),
-            rng=rng,
-            tol=float(self.tol),
-            max_iter=int(self.max_iter),
-            progress=bool(self.verbose),
-        )
+        options = {"strength": self.strength, "n_init": int(self.n_init), "rng": rng, "progress": bool(self.verbose)}
+        options |= {"tol": float(self.tol), "max_iter": int(self.max_iter)}
+        found, self._units = fitted(self._model, table, values, name, **options)
         self._inner: Parameters = found.parameters
         self._parameters = self._units.restore(self._model, found.parameters)
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
@@ -172,8 +169,9 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
         self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
         self.columns_: tuple[Column, ...] = table.columns
-        ordinal = [(j, column) for j, column in enumerate(table.columns) if column.kind == "ordinal"]
-        self.cutpoints_ = {column.name: found.parameters.cutpoints[self._model.cuts[j]] for j, column in ordinal}
+        self.likelihoods_ = {c.name: own for c, own in zip(table.columns, self._parameters.likelihoods)}
+        ordered = {name: own for name, own in self.likelihoods_.items() if isinstance(own, Cumulative)}
+        self.cutpoints_ = {name: own.cutpoints for name, own in ordered.items()}
         self.predictor_names_ = _predictor_names(table.columns)
         if not found.converged:
             warnings.warn(
@@ -244,15 +242,14 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Z = np.atleast_2d(numeric(type(self).__name__, "Z", Z))
         if Z.shape[1] != self.components_.shape[0]:
             raise problem(type(self).__name__, f"Z has shape {Z.shape}", f"(R, {self.components_.shape[0]})")
-        out = means(given(self._model, Z, self._parameters), self._model.kinds)
+        out = means(self._model, Z, self._parameters)
         if not self._table.frame:
             return out
         from pandas import DataFrame
 
         names: list[Any] = []
         for column in self.columns_:
-            several = column.kind in ("multinomial", "ordinal")
-            names += column.level_names if several else [column.name]
+            names += column.level_names if lists_levels(column.likelihood) else [column.name]
         return DataFrame(out, columns=names)
 
     def impute(self, X: Any, return_distribution: bool = False) -> Any:
@@ -273,10 +270,11 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         values = self._values(X)
         fits = self._fits(values)
-        cells = self._model.cells(fits.mean, fits.covariance, self._parameters)  # z does not know of units
+        holes = np.isnan(values)
+        found = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
         if return_distribution:
-            return _distribution(self.columns_, values, cells)
-        return self._table.fill(as_pandas(type(self).__name__, X), typical(cells))
+            return _distribution(self.columns_, holes, found)
+        return self._table.fill(as_pandas(type(self).__name__, X), typical(found, holes))
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Rows from the model, as a table of the type it was fitted to."""
@@ -312,25 +310,25 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
 def _predictor_names(columns: tuple[Column, ...]) -> list[str]:
     names = []
     for column in columns:
-        if column.kind == "multinomial":
-            names += column.level_names[:-1]
+        if is_softmax(column.likelihood):
+            names += column.level_names[: column.likelihood.n_predictors]
         else:
             names.append(str(column.name))
     return names
 
 
-def _distribution(columns: tuple[Column, ...], values: np.ndarray, cells: list[Any]) -> Any:
+def _distribution(columns: tuple[Column, ...], holes: np.ndarray, cells: list[Any]) -> Any:
     """Missing cells as a tidy table, by row and then by column."""
     from pandas import DataFrame, concat
 
     parts = []
     for d, (column, cell) in enumerate(zip(columns, cells)):
-        rows = np.flatnonzero(np.isnan(values[:, d]))
+        rows = np.flatnonzero(holes[:, d])
         if isinstance(cell, tuple):
-            mean, sd, K, levels = cell[0][rows], cell[1][rows], 1, [None]
+            mean, sd, K, levels = *cell, 1, [None]
         else:
             K, levels = len(column.levels), list(column.levels)
-            p = cell[rows].ravel()
+            p = cell.ravel()
             mean, sd = p, np.sqrt(p * (1.0 - p))
         part = DataFrame({"row": np.repeat(rows, K), "column": [column.name] * (K * rows.size)})
         names = np.empty(K * rows.size, dtype=object)

@@ -36,12 +36,6 @@ class Cells:
     def is_number(self) -> bool:
         return self.declared is None and self.seen.dtype.kind in "biuf"
 
-    def spread(self, x: np.ndarray) -> np.ndarray:
-        """Values of the cells that are seen in their rows, 0 elsewhere."""
-        out = np.zeros(self.missing.size, dtype=x.dtype)
-        out[~self.missing] = x
-        return out
-
 
 def unmasked(X: Any) -> Any:
     """A masked array with NaN or None in its masked cells; anything else as it is."""
@@ -149,3 +143,9 @@ def _objects(series: Any) -> np.ndarray:
 def word(value: Any) -> str:
     """A value in a sentence."""
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def listed(names: Any) -> str:
+    """The first few of many."""
+    words = [repr(name) for name in names]
+    return ", ".join(words[:8]) + (f", ... ({len(words)} in all)" if len(words) > 8 else "")

@@ -1,34 +1,31 @@
-"""Understanding a table: what each column is, its cells as numbers, and numbers as cells again.
+"""Understanding a table: the likelihood of each column, its cells as numbers, and numbers as cells again.
 
     bernoulli     two levels, 0 and 1                      log odds of the second
     multinomial   K levels, 0 to K - 1                     K - 1 log odds against the last, the reference
     poisson       counts 0, 1, 2, ...                      log rate
     gaussian      any real number                          mean
-
     ordinal       K ordered levels, 0 to K - 1             one latent between K - 1 cutpoints
 
-"auto" decides by the dtype where there is one that says it: bool is bernoulli, ordered categories are ordinal, other
-categories and text bernoulli or multinomial. Numbers are a Gaussian unless they are all 0 or 1, or whole: of an integer
-dtype, or with holes (which make pandas turn integers into floats). Whole numbers are counts, ordered levels or
-categories by the evidence of each reading (``reading.py``); with many distinct values counts or a Gaussian, which they
-also are where they are large, or some are negative and the cells too few to tell. ``Column.why`` says which it was, and
-``guessed`` where another reading was nearly as good. What is not data is refused: row numbers, dates, digits as text.
+and whatever else has a word in ``likelihoods``, or is a likelihood itself (``kinds.py``). "auto" goes by the dtype, and
+by the evidence of each reading where whole numbers may be several things (``reading.py``). ``Column.why`` says which it
+was, and ``guessed`` where another was nearly as good. What is not data is refused: row numbers, dates, digits as text.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from ..checks import choice, first_value, number, problem
-from .cells import Cells, is_frame, split, unmasked, word
-from .reading import Reading, readings
+from ..checks import Refusal, first_value, number, problem
+from ..likelihoods.base import Likelihood
+from .cells import Cells, is_frame, listed, split, unmasked, word
+from .kinds import Kind, begun, levels_of, wanted, word_of
+from .reading import readings
 
-KINDS = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
 _WHERE = "read"
 
 
@@ -39,23 +36,29 @@ class Column:
     Attributes
     ----------
     name : as in the table, or x0, x1, ...
-    kind : {"bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}
+    likelihood : Likelihood
+        Of its cells, where learning begins.
     levels : tuple
-        The labels of a bernoulli, multinomial or ordinal column as they stand in the table, in order; the last is the
+        The labels as they stand in the table, in order, where the likelihood is one of levels; the last is the
         reference of a multinomial. Empty otherwise.
     dtype : of a pandas column, else None
     why : str
-        What made it that kind.
+        What made it that likelihood.
     guessed : bool
-        Whether another kind would have been nearly as good.
+        Whether another one would have been nearly as good.
     """
 
     name: Any
-    kind: str
+    likelihood: Likelihood
     levels: tuple[Any, ...] = ()
     dtype: Any = field(default=None, compare=False, repr=False)
     why: str = field(default="", compare=False, repr=False)
     guessed: bool = field(default=False, compare=False, repr=False)
+
+    @property
+    def kind(self) -> str:
+        """The word for its likelihood, or the name of its class."""
+        return word_of(self.likelihood)
 
     @property
     def holes(self) -> bool:
@@ -94,9 +97,9 @@ class Table:
         return [column.kind for column in self.columns]
 
     @property
-    def n_levels(self) -> list[int]:
-        """Of the columns; 0 for numbers."""
-        return [column.n_levels for column in self.columns]
+    def likelihoods(self) -> list[Likelihood]:
+        """Of the columns."""
+        return [column.likelihood for column in self.columns]
 
     def summary(self) -> Any:
         """How each column was read, as a pandas table: kind, the number of levels, why, and whether it is a guess."""
@@ -130,7 +133,11 @@ class Table:
         cells = split(self._select(X, where), where)
         if len(cells) != len(self.columns):
             raise problem(where, f"X has {len(cells)} columns", f"{len(self.columns)} columns, as in fit")
-        return _stack([_encode(part, column, where) for part, column in zip(cells, self.columns)], cells)
+        cells = [replace(part, name=column.name) for part, column in zip(cells, self.columns)]
+        parts = [_encode(part, c.likelihood, c.levels, where) for part, c in zip(cells, self.columns)]
+        values = _stack(parts, cells)
+        _check(self.columns, values, where)
+        return values
 
     def _select(self, X: Any, where: str) -> Any:
         if not (self.frame and is_frame(X)):
@@ -138,7 +145,7 @@ class Table:
         names = [column.name for column in self.columns]
         lost = [name for name in names if name not in X.columns]
         if lost:
-            raise problem(where, f"X has no column {lost[0]!r}", f"the columns of fit: {_listed(names)}")
+            raise problem(where, f"X has no column {lost[0]!r}", f"the columns of fit: {listed(names)}")
         return X[names]
 
     def decode(self, values: Any, index: Any = None) -> Any:
@@ -209,16 +216,18 @@ def _real(dtype: Any) -> Any:
     return dtype if kind not in "iu" else "Float64"
 
 
-def read(X: Any, likelihood: Any = "auto", where: str = _WHERE) -> Table:
+def read(X: Any, likelihood: Any = "auto", where: str = _WHERE, bound: str = "tilted") -> Table:
     """Understand a table.
 
     Parameters
     ----------
     X : pandas table, array (R, D) of numbers or objects, or scipy sparse
         NaN, None, NA and masked cells are missing.
-    likelihood : str, list of D str, or dict by column
-        "auto", "bernoulli", "poisson", "multinomial", "ordinal" or "gaussian"; columns a dict leaves out are "auto".
-        Without column names the keys are places, or x0, x1, ...
+    likelihood : str or Likelihood, list of D of them, or dict by column
+        "auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian" or another word for a likelihood; columns a
+        dict leaves out are "auto". Without column names the keys are places, or x0, x1, ...
+    bound : str
+        Of likelihoods that have it; one that is given has its own. Beside a multinomial "exact" means "tilted".
 
     Returns
     -------
@@ -235,88 +244,18 @@ def read(X: Any, likelihood: Any = "auto", where: str = _WHERE) -> Table:
     ('blue', 'green', 'red')
     """
     cells = split(X, where)
-    wanted = _wanted(likelihood, [part.name for part in cells], where)
-    found = readings(cells, wanted, where)
-    columns = tuple(_understand(part, reading, where) for part, reading in zip(cells, found))
-    values = _stack([_encode(part, column, where) for part, column in zip(cells, columns)], cells)
+    found = readings(cells, wanted(likelihood, [part.name for part in cells], where), where)
+    named = [levels_of(part, reading, where) for part, reading in zip(cells, found)]
+    if bound == "exact" and any(word_of(kind) == "multinomial" for kind, _ in named):
+        bound = "tilted"
+    parts = [_encode(part, kind, levels, where) for part, (kind, levels) in zip(cells, named)]
+    columns = tuple(
+        Column(part.name, begun(kind, codes, len(levels), bound), levels, part.dtype, reading.why, reading.guessed)
+        for part, codes, reading, (kind, levels) in zip(cells, parts, found, named)
+    )
+    values = _stack(parts, cells)
+    _check(columns, values, where)
     return Table(columns, values, is_frame(X))
-
-
-# -- what a column is ----------------------------------------------------------------------------------
-def _wanted(likelihood: Any, names: list[Any], where: str) -> list[str]:
-    """A word for each column."""
-    allowed = ("auto", *KINDS)
-    if isinstance(likelihood, str):
-        choice(where, "likelihood", likelihood, allowed)
-        return [likelihood] * len(names)
-    if isinstance(likelihood, Mapping):
-        given: dict[Any, Any] = {}
-        for key, word in likelihood.items():
-            place = isinstance(key, (int, np.integer)) and key not in names and -len(names) <= key < len(names)
-            given[names[key] if place else key] = word
-        strange = [key for key in given if key not in names]
-        if strange:
-            raise problem(where, f"likelihood names a column {strange[0]!r}", f"some of {_listed(names)}")
-        words = [given.get(name, "auto") for name in names]
-    else:
-        try:
-            words = list(likelihood)
-        except TypeError:
-            got = f"likelihood = {likelihood!r}"
-            raise problem(where, got, "a word, a list with one for each column, or a dict by column") from None
-        if len(words) != len(names):
-            raise problem(where, f"{len(words)} likelihoods meet {len(names)} columns", "one for each column")
-    for name, word in zip(names, words):
-        choice(where, f"likelihood of column {name!r}", word, allowed)
-    return words
-
-
-def _understand(cells: Cells, reading: Reading, where: str) -> Column:
-    """A column of a kind, with its levels in order."""
-    name, seen, kind = cells.name, cells.seen, reading.kind
-    given = {"dtype": cells.dtype, "why": reading.why, "guessed": reading.guessed}
-    if kind in ("poisson", "gaussian"):
-        if not cells.is_number:
-            raise problem(where, f"column {name!r} is not numbers", f"numbers for {kind!r}", 'Try "multinomial".')
-        return Column(name, kind, (), **given)
-    zero_one = cells.is_number and bool(np.isin(seen, (0, 1)).all())
-    if zero_one and (kind == "bernoulli" or seen.dtype.kind == "b"):
-        # both levels are known though one may not have been seen
-        return Column(name, kind, tuple(np.array([0, 1]).astype(seen.dtype).tolist()), **given)
-    levels = cells.declared if cells.declared is not None else _levels(cells, where)
-    if kind == "auto-levels":  # text or categories: two levels or more
-        kind = "bernoulli" if len(levels) == 2 else "ordinal" if cells.ordered else "multinomial"
-        if cells.declared is None and len(levels) == seen.size > 10:
-            advice = "Leave it out, or make it the index; or ask for it with likelihood."
-            raise problem(where, f"column {name!r} has a level of its own in every row", "levels that repeat", advice)
-    if len(levels) < 2:
-        got = f"column {name!r} has one level only, {word(levels[0])}"
-        raise problem(where, got, "at least two levels", "A constant says nothing about the factors: leave it out.")
-    if kind == "bernoulli" and len(levels) != 2:
-        got = f"column {name!r} has {len(levels)} levels"
-        raise problem(where, got, 'two for "bernoulli"', 'Try "multinomial", or "poisson" for counts.')
-    if kind == "ordinal" and not (cells.is_number or cells.declared is not None):
-        advice = "Give the order: pandas.Categorical(x, categories=[...], ordered=True), or numbers."
-        raise problem(where, f"column {name!r} is text, whose order is not known", 'an order for "ordinal"', advice)
-    return Column(name, kind, tuple(levels), **given)
-
-
-def _levels(cells: Cells, where: str) -> tuple[Any, ...]:
-    """Distinct labels, sorted where they can be."""
-    if cells.is_number:
-        if not np.isfinite(cells.seen.astype(np.float64)).all():
-            raise problem(where, f"column {cells.name!r} has an infinite cell", "finite numbers")
-        return tuple(np.unique(cells.seen).tolist())
-    try:
-        found = list(set(cells.seen.tolist()))
-    except TypeError:
-        odd = next(cell for cell in cells.seen if not hasattr(cell, "__hash__") or cell.__hash__ is None)
-        got = f"column {cells.name!r} has a {type(odd).__name__} in a cell"
-        raise problem(where, got, "numbers or labels such as text") from None
-    try:
-        return tuple(sorted(found))
-    except TypeError:
-        return tuple(sorted(found, key=lambda level: (type(level).__name__, str(level))))
 
 
 # -- cells as numbers ----------------------------------------------------------------------------------
@@ -327,32 +266,40 @@ def _stack(parts: list[np.ndarray], cells: list[Cells]) -> np.ndarray:
     return values
 
 
-def _encode(cells: Cells, column: Column, where: str) -> np.ndarray:
+def _encode(cells: Cells, kind: Kind, levels: tuple[Any, ...], where: str) -> np.ndarray:
     """The cells that are not missing as float64."""
-    seen, name = cells.seen, column.name
-    if column.levels:
-        return _codes(cells, column, where)
+    seen, name = cells.seen, cells.name
+    if levels:
+        return _codes(cells, levels, where)
     if seen.size == 0:
         return np.zeros(0)
     if not cells.is_number:
-        raise problem(where, f"column {name!r} is not numbers", f"numbers, as a {column.kind} column has")
+        raise problem(where, f"column {name!r} is not numbers", f"numbers, as a {word_of(kind)} column has")
     values = seen.astype(np.float64)
-    rows = np.flatnonzero(~cells.missing)
     if not np.isfinite(values).all():
         bad = ~np.isfinite(values)
-        got = f"column {name!r}, row {rows[bad][0]}: {number(values[bad][0])}"
+        got = f"column {name!r}, row {np.flatnonzero(~cells.missing)[bad][0]}: {number(values[bad][0])}"
         raise problem(where, got, "finite numbers, or NaN for a missing cell; no infinity or a value too large for it")
-    if column.kind == "poisson":
-        bad = (values < 0) | (values != np.floor(values))
-        if bad.any():
-            got = f"column {name!r}{first_value(cells.spread(bad), cells.spread(values))} is not a count"
-            raise problem(where, got, "0, 1, 2, ... or NaN for a missing cell", 'For real numbers use "gaussian".')
     return values
 
 
-def _codes(cells: Cells, column: Column, where: str) -> np.ndarray:
+def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
+    """What the likelihoods of numbers ask of them: to be whole, positive, or between 0 and 1."""
+    for column, y in zip(columns, values.T):
+        bad = (y < 0) | ~(np.isnan(y) | (y == np.floor(y)))
+        if column.likelihood.support == "count" and bad.any():
+            got = f"column {column.name!r}{first_value(bad, y)} is not a count"
+            raise problem(where, got, "0, 1, 2, ... or NaN for a missing cell", 'For real numbers use "gaussian".')
+        if not column.levels:
+            try:
+                column.likelihood.prepare(y)
+            except Refusal as refusal:
+                raise Refusal(f"{where}: column {column.name!r}: {refusal}") from None
+
+
+def _codes(cells: Cells, levels: tuple[Any, ...], where: str) -> np.ndarray:
     """The number of each cell's level."""
-    names, seen = _as_array(column.levels), cells.seen
+    names, seen = _as_array(levels), cells.seen
     if seen.size == 0:
         return np.zeros(0)
     if names.dtype != object and cells.is_number:
@@ -360,16 +307,16 @@ def _codes(cells: Cells, column: Column, where: str) -> np.ndarray:
         place = np.minimum(np.searchsorted(names[order], seen), names.size - 1)
         codes = np.where(names[order][place] == seen, order[place], -1)
     else:
-        distinct = {label: k for k, label in enumerate(column.levels)}
+        distinct = {label: k for k, label in enumerate(levels)}
         try:
             codes = np.frompyfunc(distinct.get, 2, 1)(seen, -1).astype(np.int64)
         except TypeError:
-            raise problem(where, f"column {column.name!r} has cells that are not labels", "text or numbers") from None
+            raise problem(where, f"column {cells.name!r} has cells that are not labels", "text or numbers") from None
     unknown = codes < 0
     if unknown.any():
         row = int(np.flatnonzero(~cells.missing)[unknown][0])
-        got = f"column {column.name!r}, row {row}: {word(seen[unknown][0])} is an unknown level"
-        raise problem(where, got, f"one of {_listed(column.levels)}", "Use a missing cell for it, or fit on such rows.")
+        got = f"column {cells.name!r}, row {row}: {word(seen[unknown][0])} is an unknown level"
+        raise problem(where, got, f"one of {listed(levels)}", "Use a missing cell for it, or fit on such rows.")
     return codes.astype(np.float64)
 
 
@@ -382,9 +329,3 @@ def _as_array(levels: tuple[Any, ...]) -> np.ndarray:
     out = np.empty(len(levels), dtype=object)
     out[:] = levels
     return out
-
-
-def _listed(names: Any) -> str:
-    """The first few of many."""
-    words = [repr(name) for name in names]
-    return ", ".join(words[:8]) + (f", ... ({len(words)} in all)" if len(words) > 8 else "")

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import gammaln
 
+from ..linalg import small
+
 if TYPE_CHECKING:
-    from .learning import Learned
+    from .learning import LearnedTable
     from .model import FactorModel, Parameters
 
 _CHUNK = 1 << 22  # numbers of a temporary
@@ -38,7 +40,8 @@ def information(model: FactorModel, values: np.ndarray, p: Parameters, tol: floa
     W, H = p.loadings, np.zeros((P, L, P, L))
     diagonal = np.arange(P)
     for rows in model.stretches(values):
-        alpha, lam, mean, V = model.sites(values[rows], p, tol)
+        found = model.solve(values[rows], p, None, tol)
+        alpha, lam, mean, V = found.alpha, found.lam, found.mean, small.unpack(found.V)
         second = V + mean[:, :, None] * mean[:, None, :]
         H[diagonal, :, diagonal, :] += np.einsum("rp,rij->pij", lam, second)
         step = max(1, _CHUNK // (P * L**3))
@@ -63,7 +66,7 @@ def _missing(alpha: np.ndarray, lam: np.ndarray, mean: np.ndarray, V: np.ndarray
     return out.reshape(P, L, P, L) + swapped
 
 
-def integrated(model: FactorModel, values: np.ndarray, found: Learned, tol: float = 1e-8) -> float:
+def integrated(model: FactorModel, values: np.ndarray, found: LearnedTable, tol: float = 1e-8) -> float:
     """The evidence of a table with the loadings integrated out; ``found`` is what ``learn`` gives: orthogonal W."""
     W, strength = found.parameters.loadings, found.strength
     P, L = W.shape

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
+from ..likelihoods.base import Likelihood
 from ..likelihoods.cumulative import by_steps
 from ..linalg import _cells, small, table
-from .model import Evidence, RowFits
+from .model import Solved
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters
@@ -20,6 +22,24 @@ if TYPE_CHECKING:
 # a cell's share of the tolerance: a hundredth of the nats it may cost, because a search over parameters compares
 # values to a hundredth of the tolerance, and Newton squares what is left anyway
 _A_CELL = 1e-3
+_CODES: dict[tuple[type[Likelihood], str], int] = {
+    (BernoulliLogit, "log-sum"): _cells.LOGISTIC,
+    (BernoulliLogit, "tilted"): _cells.TILTED,
+    (Poisson, "none"): _cells.COUNT,
+    (Gaussian, "none"): _cells.REAL,
+    (MultinomialLogit, "log-sum"): _cells.SOFTMAX,
+    (Ordinal, "log-sum"): _cells.ORDERED,
+    (Ordinal, "tilted"): _cells.ORDERED_TILTED,
+}
+
+
+def code(likelihood: Likelihood) -> int | None:
+    """Which potential of the compiled loop a likelihood is, None if it is none."""
+    if any(getattr(likelihood, key) is not None for key in likelihood.row_parameters):
+        return None
+    if isinstance(likelihood, MultinomialLogit) and likelihood.reference is None:
+        return None
+    return _CODES.get((type(likelihood), likelihood.bound))
 
 
 class Layout:
@@ -29,87 +49,64 @@ class Layout:
     """
 
     def __init__(self, model: FactorModel) -> None:
-        tilted = model.bound == "tilted"
-        codes = {
-            "bernoulli": _cells.TILTED if tilted else _cells.LOGISTIC,
-            "poisson": _cells.COUNT,
-            "gaussian": _cells.REAL,
-            "multinomial": _cells.SOFTMAX,
-            "ordinal": _cells.ORDERED_TILTED if tilted else _cells.ORDERED,
-        }
-        self.kind = np.array([codes[kind] for kind in model.kinds])
-        self.levels = np.array(model.levels)
-        counts = np.where(model.ordinal, 2, model.widths)
+        self.kind = np.array([code(own) for own in model.likelihoods])
+        self.levels = np.array([own.n_levels if own.support == "levels" else 0 for own in model.likelihoods])
+        counts = np.where(model.ordered, 2, model.widths)
         self.first = np.concatenate([[0], np.cumsum(counts)])
-        twice = np.repeat(model.ordinal, model.widths)
+        twice = np.repeat(model.ordered, model.widths)
         self.owner = np.repeat(np.arange(model.n_predictors), np.where(twice, 2, 1))
         self.begins = np.searchsorted(self.owner, np.arange(model.n_predictors))
+        self.width = max(1, *self.levels) if model.ordered.any() else 1  # of the cutpoints
 
     def by_predictor(self, x: np.ndarray, axis: int = 0) -> np.ndarray:
         """Potentials that share a predictor added up."""
         return x if self.owner.size == self.begins.size else np.add.reduceat(x, self.begins, axis=axis)
 
-    def arguments(self, model: FactorModel, p: Parameters) -> tuple[Any, ...]:
+    def arguments(self, p: Parameters) -> tuple[Any, ...]:
         """kind, first, levels, mt, variance, cuts, W as the compiled loop wants them."""
-        cuts = np.zeros((model.n_columns, max(1, *self.levels) if model.ordinal.any() else 1))
-        for j in np.flatnonzero(model.ordinal):
-            own = p.cutpoints[model.cuts[j]]
-            cuts[j, : own.size] = own
+        cuts = np.zeros((self.kind.size, self.width))
+        for row, own in zip(cuts, p.likelihoods, strict=True):
+            if isinstance(own, Ordinal):
+                row[: own.cutpoints.size] = own.cutpoints
         W = np.ascontiguousarray(p.loadings[self.owner])
-        variance = np.ascontiguousarray(p.variance, dtype=np.float64)
-        return self.kind, self.first, self.levels, p.offset[self.owner], variance, cuts, W
+        return self.kind, self.first, self.levels, p.offset[self.owner], p.variance, cuts, W
 
 
-def _solve(
-    model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
-) -> tuple[Any, ...]:
-    """s, mean, packed V, elbo, gap, iterations, whether all gaps together are small; alpha, lam, slopes of columns."""
-    own = model.layout
-    arguments = own.arguments(model, p)
-    R, L = values.shape[0], model.n_components
-    values = np.ascontiguousarray(values)
-    s = np.zeros((R, own.owner.size)) if start is None else np.array(start)
-    mean, V, elbo, gap = np.empty((R, L)), np.empty((R, L * (L + 1) // 2)), np.empty(R), np.empty(R)
-    alpha, lam, solve = np.empty_like(s), np.empty_like(s), cast(Any, table.solve)
-    cold, pairs = start is None, small.pairs(arguments[-1])
-    share = np.maximum(1.0 / max(1, R), _A_CELL * np.sum(~np.isnan(values), axis=1))
-    n_iter = 0
-    with np.errstate(all="ignore"):
-        for _ in range(3):
-            steps, *slopes = solve(
-                values, s, cold, *arguments, pairs, tol * share, max_iter, mean, V, alpha, lam, elbo, gap
-            )
-            n_iter, cold = n_iter + min(steps, max_iter), False
-            most = tol * max(1.0, abs(float(elbo.sum())))
-            if float(gap.sum()) <= most or not np.isfinite(gap).all() or steps >= max_iter:
-                break
-            share = np.full(R, 0.5 * most / (tol * R))
-    sites = own.by_predictor(alpha, 1), own.by_predictor(lam, 1)
-    return s, mean, V, elbo, gap, n_iter, bool(gap.sum() <= most), *sites, slopes
+class Rows(Solved):
+    """Every row solved by itself, to gaps that are small together."""
 
+    elbo: np.ndarray = np.zeros(0)
+    gap: np.ndarray = np.zeros(0)
 
-def rows(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float) -> RowFits:
-    s, mean, V, elbo, gap, n_iter, converged, *_ = _solve(model, values, p, start, tol, 200)
-    h = mean @ p.loadings.T + p.offset
-    rho = V @ small.doubled(small.pairs(p.loadings)).T
-    return RowFits(mean, small.unpack(V), h, rho, elbo, gap, n_iter, converged, [s])
+    def __init__(
+        self, model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
+    ) -> None:
+        self.p, own, arguments = p, model.layout, model.layout.arguments(p)
+        R, L = values.shape[0], model.n_components
+        values, solve = np.ascontiguousarray(values), cast(Any, table.solve)
+        self.s = np.zeros((R, own.owner.size)) if start is None else np.array(start)
+        self.mean, self.V = np.empty((R, L)), np.empty((R, L * (L + 1) // 2))
+        self.elbo, self.gap, alpha, lam = np.empty(R), np.empty(R), np.empty_like(self.s), np.empty_like(self.s)
+        found = self.mean, self.V, alpha, lam, self.elbo, self.gap
+        cold, pairs = start is None, small.pairs(arguments[-1])
+        share = np.maximum(1.0 / max(1, R), _A_CELL * np.sum(~np.isnan(values), axis=1))
+        self.n_iter = 0
+        with np.errstate(all="ignore"):
+            for _ in range(3):
+                steps, *self.ends = solve(values, self.s, cold, *arguments, pairs, tol * share, max_iter, *found)
+                self.n_iter, cold = self.n_iter + min(steps, max_iter), False
+                self.total, self.off = float(self.elbo.sum()), float(self.gap.sum())
+                most = tol * max(1.0, abs(self.total))
+                if self.off <= most or not np.isfinite(self.gap).all() or steps >= max_iter:
+                    break
+                share = np.full(R, 0.5 * most / (tol * R))
+        self.alpha, self.lam = own.by_predictor(alpha, 1), own.by_predictor(lam, 1)
+        self.converged = bool(self.off <= most)
 
-
-def evidence(model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int) -> Evidence:
-    found = _solve(model, values, p, start, tol, max_iter)
-    s, mean, V, elbo, gap, n_iter, converged, alpha, lam, (log_variance, ends) = found
-    pooled = small.unpack(lam.T @ V)
-    second = pooled + small.unpack(lam.T @ small.pairs(mean))
-    W = -alpha.T @ mean - np.einsum("pij,pj->pi", pooled, p.loadings)
-    offset = np.where(np.repeat(model.ordinal, model.widths), 0.0, -alpha.sum(axis=0))
-    steps = [
-        by_steps(ends[j, : model.levels[j] + 1], p.cutpoints[model.cuts[j]]) for j in np.flatnonzero(model.ordinal)
-    ]
-    cutpoints = np.concatenate([np.zeros(0), *steps])
-    total, off = float(elbo.sum()), float(gap.sum())
-    return Evidence(total, off, W, offset, log_variance, cutpoints, second, n_iter, converged, [s])
-
-
-def sites(model: FactorModel, values: np.ndarray, p: Parameters, tol: float) -> tuple[np.ndarray, ...]:
-    _, mean, V, _, _, _, _, alpha, lam, _ = _solve(model, values, p, None, tol, 200)
-    return alpha, lam, mean, small.unpack(V)
+    def slopes(self) -> list[np.ndarray]:
+        log_variance, ends = self.ends
+        return [
+            by_steps(ends[j, : own.n_levels + 1], own.cutpoints) if isinstance(own, Ordinal) else log_variance[[j]]
+            for j, own in enumerate(self.p.likelihoods)
+            if own.theta.size
+        ]

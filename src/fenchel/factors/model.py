@@ -1,49 +1,90 @@
 """The factor model of a table: z_r ~ N(0, I), eta_r = W z_r + b, every column with a likelihood of its own.
 
-    column          predictors   likelihood
-    bernoulli       1            BernoulliLogit(bound)
-    poisson         1            Poisson
-    multinomial, K  K - 1        MultinomialLogit(K, "last"), log-sum (the tilted bound wants predictors that are
-                                 independent a priori, and those of a cell share z)
-    ordinal, K      1            Ordinal(cutpoints, bound): the offset is 0, the K - 1 cutpoints hold the level
-    gaussian        1            Gaussian(v_j)
+A multinomial column of K levels has K - 1 predictors (log-sum: the tilted bound wants predictors that are independent a
+priori, and those of a cell share z), every other column one. Ordered levels have offset 0: their cutpoints hold it. The
+evidence of a table is the sum over its rows, each a small problem of its own: ``dual.py`` solves them one by one in a
+compiled loop where it knows every likelihood, ``general.py`` together where it does not. At the optimum, by the
+envelope theorem,
 
-The evidence of a table is the sum over its rows, each a small problem of its own: ``dual.py`` solves them one by one in
-a compiled loop, ``exact.py`` together where there is no dual. At the optimum, by the envelope theorem,
-
-    dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,
-    dP/dlog v_j = sum_r [((y - h)^2 + rho) / (2 v_j) - 1/2]
+    dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,   of a likelihood's own: -sum_r df/dtheta
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.special import softmax
 
 from ..checks import choice, problem
-from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
+from ..likelihoods import Gaussian
+from ..likelihoods.base import Likelihood
+from ..linalg import small
 from ..linalg.rows import on_every_core
+from ..priors.batched import design_slope
+from ..solvers.ending import Ending
 
 T = TypeVar("T")
 
-KINDS = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
 _CELLS = 1 << 17  # predictors of one stretch of rows: its arrays are a few megabytes each
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """W (P, L), b (P,), the noise variances (D,), NaN for columns that are not gaussian, and all cutpoints in a row."""
+    """W (P, L), b (P,), and the likelihood of every column at its own parameters."""
 
     loadings: np.ndarray
     offset: np.ndarray
-    variance: np.ndarray
-    cutpoints: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    likelihoods: tuple[Likelihood, ...]
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of the noise of gaussian columns (D,), NaN for others."""
+        return np.array([own.variance if type(own) is Gaussian else np.nan for own in self.likelihoods])
+
+    def with_variance(self, variance: np.ndarray) -> Parameters:
+        """The same with another noise of gaussian columns (D,)."""
+        each = zip(self.likelihoods, variance.tolist(), strict=True)
+        own = tuple(one.changed(variance=v) if type(one) is Gaussian else one for one, v in each)
+        return replace(self, likelihoods=own)
+
+
+class Solved(ABC):
+    """q of every row of a stretch, as an engine found it.
+
+    s : where a fit of the same rows under near parameters may begin
+    mean (R, L), V (R, L (L + 1) / 2) : of z, V packed
+    alpha, lam (R, P) : of every predictor, 0 where a cell is missing
+    total, off : their evidence bound, and how far it may be from the best Gaussian's
+    """
+
+    s: np.ndarray
+    mean: np.ndarray
+    V: np.ndarray
+    alpha: np.ndarray
+    lam: np.ndarray
+    total: float
+    off: float
+    n_iter: int
+    converged: bool
+
+    @property
+    @abstractmethod
+    def elbo(self) -> np.ndarray:
+        """Each row's evidence bound (R,)."""
+
+    @property
+    @abstractmethod
+    def gap(self) -> np.ndarray:
+        """How far it may be from the best Gaussian's (R,)."""
+
+    @abstractmethod
+    def slopes(self) -> list[np.ndarray]:
+        """dP/dtheta of each column's likelihood."""
 
 
 @dataclass(frozen=True)
@@ -64,28 +105,38 @@ class RowFits:
     gap: np.ndarray
     n_iter: int
     converged: bool
-    start: list[Any]
+    start: list[np.ndarray]
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The evidence bound of a table with its gradient."""
+@dataclass
+class TableFit:
+    """The evidence bound of a table with its gradient: what a search sees of the fits of all rows."""
 
     elbo: float
     gap: float
     loadings: np.ndarray  # (P, L)
     offset: np.ndarray  # (P,)
-    log_variance: np.ndarray  # (D,), 0 for columns that are not gaussian
-    cutpoints: np.ndarray  # of each ordinal column: in its first cutpoint and the logs of the steps to the next ones
+    own: np.ndarray  # of the likelihoods' own parameters, column by column
     second: np.ndarray  # (P, L, L)  sum_r lam_rp E[z z']: the curvature in each predictor's loadings, nearly
     n_iter: int
-    converged: bool
-    start: list[Any]
+    optimal: bool
+    start: list[np.ndarray]
+    tol: float = 0.0
+    rounding: float = 0.0
+    ending: Ending = field(init=False)
 
-    def __add__(self, other: Evidence) -> Evidence:
-        names = ("elbo", "gap", "loadings", "offset", "log_variance", "cutpoints", "second", "start")
+    def __add__(self, other: TableFit) -> TableFit:
+        names = ("elbo", "gap", "loadings", "offset", "own", "second", "start")
         sums = {name: getattr(self, name) + getattr(other, name) for name in names}
-        return Evidence(n_iter=max(self.n_iter, other.n_iter), converged=self.converged and other.converged, **sums)
+        n_iter, optimal = max(self.n_iter, other.n_iter), self.optimal and other.optimal
+        return TableFit(**sums, n_iter=n_iter, optimal=optimal, tol=self.tol)
+
+    def __post_init__(self) -> None:
+        code, size = "converged" if self.optimal else "gap", self.gap / max(1.0, abs(self.elbo))
+        self.ending = Ending(code, "relative gap", size, self.tol, "some rows' fits did not reach their gap")
+
+    def judged_by(self, tol: float) -> TableFit:
+        return self
 
 
 class FactorModel:
@@ -93,53 +144,54 @@ class FactorModel:
 
     Parameters
     ----------
-    kinds : sequence of {"bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}
+    likelihoods : sequence of Likelihood
         One a column.
-    n_levels : sequence of int
-        K of each multinomial or ordinal column; ignored for others.
     n_components : int
-    bound : {"tilted", "log-sum", "exact"}
-        For the bernoulli and ordinal columns; beside a multinomial column "exact" means tilted.
     noise : {"column", "shared"}
         A noise variance for each gaussian column (factor analysis), or one for all (probabilistic PCA).
 
     Examples
     --------
-    >>> import numpy as np
     >>> from fenchel.factors.model import FactorModel
-    >>> model = FactorModel(["bernoulli", "multinomial"], [2, 3], n_components=1)
+    >>> from fenchel.likelihoods import BernoulliLogit, MultinomialLogit
+    >>> model = FactorModel([BernoulliLogit(), MultinomialLogit(3)], n_components=1)
     >>> model.n_predictors, model.slices
     (3, [slice(0, 1, None), slice(1, 3, None)])
     """
 
-    def __init__(
-        self,
-        kinds: Sequence[str],
-        n_levels: Sequence[int],
-        n_components: int,
-        bound: str = "tilted",
-        noise: str = "column",
-    ) -> None:
-        for kind in kinds:
-            choice("FactorModel", "kinds", kind, KINDS)
-        choice("FactorModel", "bound", bound, ("tilted", "log-sum", "exact"))
+    def __init__(self, likelihoods: Sequence[Likelihood], n_components: int, noise: str = "column") -> None:
         choice("FactorModel", "noise", noise, ("column", "shared"))
-        self.kinds, self.noise, self.levels = tuple(kinds), noise, [int(K) for K in n_levels]
-        self.widths = [K - 1 if kind == "multinomial" else 1 for kind, K in zip(kinds, self.levels, strict=True)]
-        self.bound = "tilted" if bound == "exact" and max(self.widths) > 1 else bound
+        self.likelihoods, self.noise = tuple(likelihoods), noise
+        self.widths = [own.n_predictors for own in self.likelihoods]
         ends = np.cumsum(self.widths)
         self.slices = [slice(int(e - w), int(e)) for e, w in zip(ends, self.widths, strict=True)]
-        self.n_predictors, self.n_columns, self.n_components = int(ends[-1]), len(self.kinds), int(n_components)
+        self.n_predictors, self.n_columns, self.n_components = int(ends[-1]), len(self.widths), int(n_components)
         if not 1 <= self.n_components <= self.n_predictors:
             raise problem(
                 "FactorModel",
                 f"{n_components} factors for a table of {self.n_predictors} predictors",
                 f"a number between 1 and {self.n_predictors}",
             )
-        self.gaussian = np.array([kind == "gaussian" for kind in self.kinds])
-        self.ordinal = np.array([kind == "ordinal" for kind in self.kinds])
-        steps = np.cumsum([0, *(K - 1 if own else 0 for K, own in zip(self.levels, self.ordinal, strict=True))])
-        self.cuts = [slice(int(i), int(k)) for i, k in pairwise(steps)]  # empty for most
+        self.gaussian = np.array(
+            [type(own) is Gaussian for own in self.likelihoods]
+        )  # one of its kind has units of its own
+        self.ordered = np.array([own.ordered for own in self.likelihoods])
+        ends = np.cumsum([0, *(own.theta.size for own in self.likelihoods)])
+        self.own = [slice(int(i), int(k)) for i, k in pairwise(ends)]  # of the likelihoods' own parameters
+        if self.layout is None and any(own.objective.coupled for own in self.likelihoods):
+            odd = next(filter(self._unknown, self.likelihoods))
+            raise problem(
+                "FactorModel",
+                f"{odd!r} meets a column of categories",
+                "bernoulli, poisson, ordinal, multinomial and gaussian columns beside one of several predictors",
+                "Leave the categories out, or make them a column of 0 and 1 for each level.",
+            )
+
+    @staticmethod
+    def _unknown(likelihood: Likelihood) -> bool:
+        from .dual import code
+
+        return code(likelihood) is None
 
     # -- all rows ----------------------------------------------------------------------------------
     def stretches(self, values: np.ndarray) -> list[slice]:
@@ -158,79 +210,46 @@ class FactorModel:
 
     @cached_property
     def layout(self) -> Any:
-        """Where the potentials of the compiled loop are."""
+        """Where the potentials of the compiled loop are; None where it does not know a likelihood."""
         from .dual import Layout
 
-        return Layout(self)
+        return None if any(map(self._unknown, self.likelihoods)) else Layout(self)
 
-    @property
-    def _engine(self) -> Any:
-        """What solves the rows."""
-        from . import dual, exact
+    def solve(self, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int = 200) -> Solved:
+        """q of every row of one stretch."""
+        from . import dual, general
 
-        return exact if self.bound == "exact" else dual
+        if self.layout is None:
+            return general.Rows(self, values, p, start, tol, max_iter)
+        return dual.Rows(self, values, p, start, tol, max_iter)
 
-    def rows(
-        self, values: np.ndarray, parameters: Parameters, start: list[Any] | None = None, tol: float = 1e-8
-    ) -> RowFits:
+    def rows(self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8) -> RowFits:
         """Fit q of every row at given parameters."""
+        back = small.doubled(small.pairs(p.loadings)).T
 
         def work(rows: slice, begin: Any) -> RowFits:
-            return self._engine.rows(self, values[rows], parameters, begin, tol)
+            found = self.solve(values[rows], p, begin, tol)
+            h, rho, ended = found.mean @ p.loadings.T + p.offset, found.V @ back, (found.n_iter, found.converged)
+            return RowFits(found.mean, small.unpack(found.V), h, rho, found.elbo, found.gap, *ended, [found.s])
 
         found = self.by_stretch(values, start, work)
         names = ("mean", "covariance", "h", "rho", "elbo", "gap")
         arrays = {name: np.concatenate([getattr(one, name) for one in found]) for name in names}
         n_iter, converged = max(one.n_iter for one in found), all(one.converged for one in found)
-        start = [s for one in found for s in one.start]
-        return RowFits(n_iter=n_iter, converged=converged, start=start, **arrays)
+        return RowFits(n_iter=n_iter, converged=converged, start=[s for one in found for s in one.start], **arrays)
 
     def evidence(
-        self,
-        values: np.ndarray,
-        parameters: Parameters,
-        start: list[Any] | None = None,
-        tol: float = 1e-8,
-        max_iter: int = 200,
-    ) -> Evidence:
+        self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8, max_iter: int = 200
+    ) -> TableFit:
         """The evidence bound of the whole table and its gradient."""
 
-        def work(rows: slice, begin: Any) -> Evidence:
-            return self._engine.evidence(self, values[rows], parameters, begin, tol, max_iter)
+        def work(rows: slice, begin: Any) -> TableFit:
+            found = self.solve(values[rows], p, begin, tol, max_iter)
+            pooled = small.unpack(found.lam.T @ found.V)
+            second = pooled + small.unpack(found.lam.T @ small.pairs(found.mean))
+            W = design_slope(found.alpha, found.mean, pooled, p.loadings)
+            b = np.where(np.repeat(self.ordered, self.widths), 0.0, -found.alpha.sum(axis=0))
+            own, ended = np.concatenate([np.zeros(0), *found.slopes()]), (found.n_iter, found.converged)
+            return TableFit(found.total, found.off, W, b, own, second, *ended, [found.s], tol)
 
         return reduce(lambda one, other: one + other, self.by_stretch(values, start, work))
-
-    def sites(self, values: np.ndarray, parameters: Parameters, tol: float) -> tuple[np.ndarray, ...]:
-        """alpha and lam of every predictor (R, P), mean (R, L) and covariance (R, L, L) of z, of one stretch."""
-        found: tuple[np.ndarray, ...] = self._engine.sites(self, values, parameters, tol)
-        return found
-
-    # -- prediction --------------------------------------------------------------------------------
-    def cells(self, mean: np.ndarray, covariance: np.ndarray | None, parameters: Parameters) -> list[Any]:
-        """The predictive distribution of every cell when z ~ N(mean, covariance), column by column.
-
-        mean (R, L), covariance (R, L, L) or None for a known z. A pair (mean (R,), sd (R,)) for a poisson or gaussian
-        column, probabilities (R, K) for the others.
-        """
-        out: list[Any] = []
-        for j, (kind, own) in enumerate(zip(self.kinds, self.slices, strict=True)):
-            W, b = parameters.loadings[own], parameters.offset[own]
-            h = mean @ W.T + b
-            V = np.zeros((mean.shape[0], W.shape[0], W.shape[0]))
-            if covariance is not None:
-                V = np.einsum("ai,rij,bj->rab", W, covariance, W, optimize=True)
-            if kind == "multinomial" and covariance is None:
-                out.append(softmax(np.column_stack([h, np.zeros(h.shape[0])]), axis=1))
-            elif kind == "multinomial":
-                out.append(MultinomialLogit(W.shape[0] + 1).predictive_probabilities(h, V))
-            elif kind == "ordinal":
-                levels = Ordinal(parameters.cutpoints[self.cuts[j]])
-                out.append(levels.predictive_probabilities(h[:, 0], V[:, 0, 0]))
-            elif kind == "bernoulli":
-                out.append(BernoulliLogit().predictive_probabilities(h[:, 0], V[:, 0, 0]))
-            else:
-                likelihood = Poisson() if kind == "poisson" else Gaussian(float(parameters.variance[j]))
-                arguments = (h[:, 0], V[:, 0, 0])
-                sd = np.sqrt(likelihood.predictive_variance(*arguments))
-                out.append((np.asarray(likelihood.predictive_mean(*arguments)), np.asarray(sd)))
-        return out

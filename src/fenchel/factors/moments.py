@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from .model import Evidence, FactorModel, Parameters
+    from .model import FactorModel, Parameters, TableFit
 
 
 class Moments:
@@ -31,9 +31,9 @@ class Moments:
         centred = values - self.mean
         self.covariance = centred.T @ centred / self.n_rows
 
-    def evidence(self, p: Parameters) -> Evidence:
+    def evidence(self, p: Parameters) -> TableFit:
         """As ``FactorModel.evidence`` of the table; exact, so that its gap is 0."""
-        from .model import Evidence
+        from .model import TableFit
 
         (D, L), R, v, W = p.loadings.shape, self.n_rows, p.variance, p.loadings
         away = self.mean - p.offset
@@ -51,18 +51,8 @@ class Moments:
         slope = R * (cross - W @ second) / v[:, None]
         offset = R * (away - W @ (E @ away)) / v
         pooled = (R / v)[:, None, None] * second
-        return Evidence(
-            float(elbo),
-            0.0,
-            slope,
-            offset,
-            0.5 * R * (left / v - 1.0),
-            np.zeros(0),
-            pooled,
-            0,
-            bool(np.isfinite(elbo)),
-            [],
-        )
+        own = 0.5 * R * (left / v - 1.0)
+        return TableFit(float(elbo), 0.0, slope, offset, own, pooled, 0, bool(np.isfinite(elbo)), [])
 
     def shared(self, model: FactorModel, strength: float, least: float) -> Parameters:
         """The maximum where all columns share one noise variance, which is at least ``least``."""
@@ -84,4 +74,4 @@ class Moments:
         length[:q] = np.sqrt(c[:q] - v)
         W = np.zeros((roots.size, L))
         W[:, : min(L, roots.size)] = U[:, :L]
-        return Parameters(W * length, self.mean.copy(), np.full(roots.size, v))
+        return Parameters(W * length, self.mean.copy(), model.likelihoods).with_variance(np.full(roots.size, v))

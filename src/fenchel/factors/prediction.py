@@ -1,82 +1,112 @@
 """What a factor model says of cells: their mean, their most probable value, draws, and the log density of others.
 
-``FactorModel.cells`` gives each column a pair (mean, sd), for counts and real numbers, or probabilities (R, K) of its
-levels. Here they become tables (R, D) in the numbers of ``columns.Table``.
+A column is a pair (mean, sd) of numbers, or the probabilities (R, K) of its levels; its likelihood knows them. They
+become tables (R, D) in the numbers of ``columns.Table``.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, softmax
 
-from ..likelihoods import Gaussian, Poisson
+from ..likelihoods.base import Likelihood
+from .kinds import is_softmax
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters, RowFits
 
+Cell = tuple[np.ndarray, np.ndarray] | np.ndarray
 
-def given(model: FactorModel, z: np.ndarray, parameters: Parameters) -> list[Any]:
-    """What ``FactorModel.cells`` says when the factors z (R, L) are known: no integral is left."""
-    eta, out = z @ parameters.loadings.T + parameters.offset, list[Any]()
-    for j, (kind, own) in enumerate(zip(model.kinds, model.slices, strict=True)):
-        h = eta[:, own]
-        if kind == "poisson":
-            out.append((np.exp(h[:, 0]), np.exp(0.5 * h[:, 0])))
-        elif kind == "gaussian":
-            out.append((h[:, 0], np.full(z.shape[0], np.sqrt(parameters.variance[j]))))
-        elif kind == "ordinal":
-            below = expit(parameters.cutpoints[model.cuts[j]] - h)
-            zero, one = np.zeros_like(h), np.ones_like(h)
-            out.append(np.diff(np.hstack([zero, below, one]), axis=1))
+
+def cells(
+    model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters, wanted: np.ndarray
+) -> list[Cell]:
+    """The predictive distribution of the cells that are wanted (R, D), z ~ N(mean (R, L), covariance (R, L, L)).
+
+    Column by column, of the rows wanted there.
+    """
+    out = list[Cell]()
+    for j, own in enumerate(p.likelihoods):
+        over, empty = _over(model, mean, covariance, p, j, wanted[:, j]), not wanted[:, j].any()
+        if own.support == "levels":
+            out.append(np.zeros((0, own.n_levels)) if empty else np.asarray(own.predictive_probabilities(*over)))
+        elif empty:
+            out.append((np.zeros(0), np.zeros(0)))
         else:
-            zero = np.zeros((z.shape[0], 1))
-            out.append(softmax(np.hstack([zero, h] if kind == "bernoulli" else [h, zero]), axis=1))
+            out.append((np.asarray(own.predictive_mean(*over)), np.sqrt(np.asarray(own.predictive_variance(*over)))))
     return out
 
 
-def typical(cells: list[Any]) -> np.ndarray:
-    """The mean of a count or a real number, the most probable level of the others (R, D)."""
-    return np.column_stack([cell[0] if isinstance(cell, tuple) else np.argmax(cell, axis=1) for cell in cells])
+def _over(
+    model: FactorModel, mean: np.ndarray, covariance: np.ndarray, p: Parameters, j: int, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance of the predictors of a column; of a softmax with their covariance."""
+    at = model.slices[j]
+    W = p.loadings[at]
+    h = mean[rows] @ W.T + p.offset[at]
+    V = np.einsum("ai,rij,bj->rab", W, covariance[rows], W, optimize=True)
+    return (h, V) if is_softmax(p.likelihoods[j]) else (h[:, 0], V[:, 0, 0])
 
 
-def means(cells: list[Any], kinds: tuple[str, ...]) -> np.ndarray:
-    """Means (R, M): the probability of the second level for bernoulli, of every level for columns of more levels."""
-    parts = [
-        cell[0][:, None] if isinstance(cell, tuple) else cell[:, 1:] if kind == "bernoulli" else cell
-        for kind, cell in zip(kinds, cells, strict=True)
-    ]
+def _given(model: FactorModel, z: np.ndarray, p: Parameters) -> Iterator[tuple[Likelihood, np.ndarray]]:
+    """The likelihood of each column with eta (R, C), when the factors z (R, L) are known."""
+    eta = z @ p.loadings.T + p.offset
+    return ((own, eta[:, at]) for own, at in zip(p.likelihoods, model.slices, strict=True))
+
+
+def _probabilities(own: Likelihood, eta: np.ndarray) -> np.ndarray:
+    if is_softmax(own):
+        return np.asarray(own.predictive_probabilities(eta, np.zeros_like(eta)))
+    return own.probabilities_at(eta[:, 0])
+
+
+def means(model: FactorModel, z: np.ndarray, p: Parameters) -> np.ndarray:
+    """Means (R, M) given z: of two levels that are not ordered the second's probability, else of every level."""
+    parts = []
+    for own, eta in _given(model, z, p):
+        if own.support != "levels":
+            parts.append(own.mean_at(eta[:, 0])[:, None])
+        else:
+            parts.append(_probabilities(own, eta)[:, 0 if lists_levels(own) else 1 :])
     return np.concatenate(parts, axis=1)
 
 
-def draw(model: FactorModel, z: np.ndarray, parameters: Parameters, rng: np.random.Generator) -> np.ndarray:
-    """A table (R, D) of cells given the factors z (R, L)."""
-    out = np.empty((z.shape[0], model.n_columns))
-    for j, (kind, cell) in enumerate(zip(model.kinds, given(model, z, parameters), strict=True)):
-        if kind == "poisson":
-            out[:, j] = rng.poisson(cell[0])
-        elif kind == "gaussian":
-            out[:, j] = rng.normal(*cell)
-        else:
-            at = np.cumsum(cell, axis=1)
-            u = rng.random((z.shape[0], 1))
-            out[:, j] = np.sum(u >= at[:, :-1] / at[:, -1:], axis=1)
+def lists_levels(own: Likelihood) -> bool:
+    """Whether a table of means has a column for each level."""
+    return own.support == "levels" and (own.ordered or is_softmax(own))
+
+
+def typical(found: list[Cell], wanted: np.ndarray) -> np.ndarray:
+    """The mean of a count or a real number, the most probable level of the others (R, D); NaN where not wanted."""
+    out = np.full(wanted.shape, np.nan)
+    for j, cell in enumerate(found):
+        out[wanted[:, j], j] = cell[0] if isinstance(cell, tuple) else np.argmax(cell, axis=1)
     return out
 
 
-def log_density(model: FactorModel, fits: RowFits, parameters: Parameters, values: np.ndarray) -> np.ndarray:
-    """log p(cell | the rest of its row as fitted) (R, D), in nats; NaN where ``values`` is NaN."""
-    out = np.full(values.shape, np.nan)
-    cells = model.cells(fits.mean, fits.covariance, parameters)
-    for j, (kind, own) in enumerate(zip(model.kinds, model.slices, strict=True)):
-        seen = ~np.isnan(values[:, j])
-        y = values[seen, j]
-        if isinstance(cells[j], tuple):
-            likelihood = Poisson() if kind == "poisson" else Gaussian(float(parameters.variance[j]))
-            at = seen, own.start
-            out[seen, j] = likelihood.predictive_log_density(y, fits.h[at], fits.rho[at])
+def draw(model: FactorModel, z: np.ndarray, p: Parameters, rng: np.random.Generator) -> np.ndarray:
+    """A table (R, D) of cells given the factors z (R, L)."""
+    out = np.empty((z.shape[0], model.n_columns))
+    for j, (own, eta) in enumerate(_given(model, z, p)):
+        if own.support == "levels":
+            at = np.cumsum(_probabilities(own, eta), axis=1)
+            out[:, j] = np.sum(rng.random((z.shape[0], 1)) >= at[:, :-1] / at[:, -1:], axis=1)
         else:
-            chosen = cells[j][seen, y.astype(np.intp)]
-            out[seen, j] = np.log(np.maximum(chosen, np.finfo(np.float64).tiny))
+            out[:, j] = own.draw(eta, rng)[:, 0]
+    return out
+
+
+def log_density(model: FactorModel, fits: RowFits, p: Parameters, values: np.ndarray) -> np.ndarray:
+    """log p(cell | the rest of its row as fitted) (R, D), in nats; NaN where ``values`` is NaN."""
+    out, tiny = np.full(values.shape, np.nan), np.finfo(np.float64).tiny
+    for j, own in enumerate(p.likelihoods):
+        seen = ~np.isnan(values[:, j])
+        y, over = values[seen, j], _over(model, fits.mean, fits.covariance, p, j, seen)
+        if y.size and own.support == "levels":
+            chosen = np.asarray(own.predictive_probabilities(*over))[np.arange(y.size), y.astype(np.intp)]
+            out[seen, j] = np.log(np.maximum(chosen, tiny))
+        elif y.size:
+            out[seen, j] = own.predictive_log_density(y, *over)
     return out

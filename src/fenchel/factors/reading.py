@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, logit
 
 from ..checks import problem
-from ..likelihoods import Gaussian, NegativeBinomial, Ordinal
+from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, NegativeBinomial, Ordinal, Poisson
 from ..likelihoods.base import Likelihood
 from .cells import Cells, word
 
@@ -30,24 +30,25 @@ _ROWS, _COMPONENTS = 2000, 2  # rows that are looked at, and components of the o
 _CLEAR = 5.0  # nats by which a reading must be better than the next for it not to be a guess
 _LARGE = 100.0  # a mean from which whole numbers are as good as real ones
 _RIDGE = 0.01  # keeps a coefficient finite where levels are separated
-_WORDS = {
-    "poisson": "counts",
-    "gaussian": "real numbers",
-    "ordinal": "ordered levels",
-    "multinomial": "categories",
-    "bernoulli": "two levels",
+_WORDS: dict[type[Likelihood], str] = {
+    Poisson: "counts",
+    Gaussian: "real numbers",
+    Ordinal: "ordered levels",
+    MultinomialLogit: "categories",
+    BernoulliLogit: "two levels",
 }
+Wanted = type[Likelihood] | Likelihood | None  # a likelihood as it is, or one to begin from the cells; None is unsaid
 
 
 class Reading(NamedTuple):
-    """What a column was read as, why in a few words, and whether another reading is nearly as good."""
+    """What a column was read as (None: what its levels make it), why in a few words, and whether it is a guess."""
 
-    kind: str
+    kind: Wanted
     why: str
     guessed: bool = False
 
 
-def readings(cells: list[Cells], wanted: list[str], where: str) -> list[Reading]:
+def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Reading]:
     """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
     for part in cells:
         if part.seen.size == 0:
@@ -55,17 +56,19 @@ def readings(cells: list[Cells], wanted: list[str], where: str) -> list[Reading]
                 where, f"column {part.name!r} has no data", "at least one cell that is not missing", "Leave it out."
             )
     found = [
-        Reading(kind, "as asked for") if kind != "auto" else _guess(part, where) for part, kind in zip(cells, wanted)
+        _guess(part, where) if kind is None else Reading(kind, "as asked for") for part, kind in zip(cells, wanted)
     ]
-    unclear = [j for j, reading in enumerate(found) if reading.kind == "levels?"]
-    if unclear:
-        rows = sample(cells[0].missing.size)
-        blocks = [block(*_numbers(part, rows)) for part in cells]
-        for j in unclear:
-            y, _ = _numbers(cells[j], rows)
-            seen = ~np.isnan(y)
-            found[j] = judge(y[seen], components(blocks, j)[seen])
-    return found
+    if all(found):
+        return [reading for reading in found if reading]
+    rows = sample(cells[0].missing.size)
+    blocks = [block(*_numbers(part, rows)) for part in cells]
+
+    def judged(j: int) -> Reading:
+        y, _ = _numbers(cells[j], rows)
+        seen = ~np.isnan(y)
+        return judge(y[seen], components(blocks, j)[seen])
+
+    return [reading or judged(j) for j, reading in enumerate(found)]
 
 
 def _numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -76,34 +79,34 @@ def _numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
     return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
 
 
-def _guess(cells: Cells, where: str) -> Reading:
-    """By dtype and values; the kind "levels?" is for evidence to decide."""
+def _guess(cells: Cells, where: str) -> Reading | None:
+    """By dtype and values; None is for evidence to decide."""
     seen, name = cells.seen, cells.name
     if not cells.is_number:
         if cells.declared is not None:
-            return Reading("auto-levels", "ordered categories" if cells.ordered else "categories")
+            return Reading(None, "ordered categories" if cells.ordered else "categories")
         _refuse_digits(cells, where)
-        return Reading("auto-levels", "text")
+        return Reading(None, "text")
     if seen.dtype.kind == "b":
-        return Reading("bernoulli", "bool")
+        return Reading(BernoulliLogit, "bool")
     if np.isin(seen, (0, 1)).all():
-        return Reading("bernoulli", "0 and 1 only")
+        return Reading(BernoulliLogit, "0 and 1 only")
     values = np.unique(seen)
     K, n = values.size, seen.size
     judged = is_judged(seen, K)
     if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
-        return Reading("gaussian", "real numbers")
+        return Reading(Gaussian, "real numbers")
     holes = bool(cells.missing.any())  # they make pandas turn integers into floats
     if seen.dtype.kind == "f" and not holes:
         few = judged and K <= MOST_LEVELS
-        return Reading("gaussian", f"numbers of a float dtype{', though whole and few' if few else ''}", few)
+        return Reading(Gaussian, f"numbers of a float dtype{', though whole and few' if few else ''}", few)
     if K == n > 10 and values[-1] - values[0] == n - 1:
         advice = "Leave it out, or make it the index; or ask for it with likelihood."
         raise problem(where, f"column {name!r} numbers the rows, {int(values[0])} to {int(values[-1])}", "data", advice)
     if K == 1 and n > 1:
         got = f"column {name!r} has one value only, {word(values[0])}"
         raise problem(where, got, "values that differ", "A constant says nothing about the factors: leave it out.")
-    return Reading("levels?", "") if judged else plain(seen.astype(np.float64))
+    return None if judged else plain(seen.astype(np.float64))
 
 
 def _refuse_digits(cells: Cells, where: str) -> None:
@@ -123,10 +126,10 @@ def plain(y: np.ndarray) -> Reading:
     """Whole numbers with too few cells for evidence, or too large for it to matter."""
     span = f"whole numbers from {int(y.min())} to {int(y.max())}"
     if y.min() < 0:
-        return Reading("gaussian", f"{span}, some of them negative")
+        return Reading(Gaussian, f"{span}, some of them negative")
     if y.mean() >= _LARGE:
-        return Reading("gaussian", f"{span}: so large that they are as good as real", True)
-    return Reading("poisson", f"{span}, too few cells to tell what they are", True)
+        return Reading(Gaussian, f"{span}: so large that they are as good as real", True)
+    return Reading(Poisson, f"{span}, too few cells to tell what they are", True)
 
 
 def is_judged(y: np.ndarray, K: int) -> bool:
@@ -139,19 +142,20 @@ def judge(y: np.ndarray, F: np.ndarray) -> Reading:
     """A column of whole numbers y (n,) beside the components F (n, q) of the others."""
     values, codes = np.unique(y, return_inverse=True)
     n, K, q = y.size, values.size, F.shape[1]
-    ones, price, found = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n), {}
+    ones, price = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n)
+    found: dict[type[Likelihood], float] = {}
     if values[0] >= 0:
         start = np.r_[np.zeros(q), np.log(y.mean())]
-        found["poisson"] = _scalar(NegativeBinomial(5.0), y, ones, start, (-4.0, 12.0)) - (q + 2) * price
+        found[Poisson] = _scalar(NegativeBinomial(5.0), y, ones, start, (-4.0, 12.0)) - (q + 2) * price
     if values[0] < 0 or K > MOST_LEVELS:  # a density, and cells of width one
         start = np.r_[np.zeros(q), y.mean()]
-        found["gaussian"] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
+        found[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
     if K <= MOST_LEVELS:
         share = np.cumsum(np.bincount(codes))[:-1] / n
         ordered = _scalar(Ordinal(logit(share)), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
-        found["bernoulli" if K == 2 else "ordinal"] = ordered - (K - 1 + q) * price
+        found[BernoulliLogit if K == 2 else Ordinal] = ordered - (K - 1 + q) * price
     if 2 < K <= MOST_LEVELS:
-        found["multinomial"] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
+        found[MultinomialLogit] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price
     best, second = sorted(found, key=lambda kind: -found[kind])[:2]
     lead = found[best] - found[second]
     why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..checks import problem
+from ..likelihoods import Gaussian
+from .columns import Column
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters
@@ -39,23 +41,22 @@ class Units:
     def restore(self, model: FactorModel, p: Parameters) -> Parameters:
         """Parameters of the table as it was given."""
         middle, unit = (np.repeat(x, model.widths) for x in (self.middle, self.unit))
-        return replace(
-            p, loadings=unit[:, None] * p.loadings, offset=middle + unit * p.offset, variance=self.unit**2 * p.variance
-        )
+        scaled = replace(p, loadings=unit[:, None] * p.loadings, offset=middle + unit * p.offset)
+        return scaled.with_variance(self.unit**2 * p.variance)
 
 
-def units(where: str, values: np.ndarray, kinds: Sequence[str], names: Sequence[Any], noise: str) -> Units:
+def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str) -> Units:
     """Of a table (R, D) whose columns all have data; a constant column that would leave no noise is refused."""
     D = values.shape[1]
     middle, unit = np.zeros(D), np.ones(D)
-    own = np.array([kind == "gaussian" for kind in kinds])
+    own = np.array([type(column.likelihood) is Gaussian for column in columns])
     if not own.any():
         return Units(middle, unit)
     middle[own] = np.nanmean(values[:, own], axis=0)
     sd = np.nanstd(values[:, own], axis=0)
     constant = ~(sd > 1e-12 * np.nanmax(np.abs(values[:, own]), axis=0))
     if constant.any() and (noise == "column" or constant.all()):
-        name = np.asarray(names, dtype=object)[own][constant][0]
+        name = columns[int(np.flatnonzero(own)[constant][0])].name
         raise problem(
             where,
             f"the gaussian column {name!r} is constant",

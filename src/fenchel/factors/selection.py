@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import gammaln
 
-from ..checks import problem
+from ..checks import choice, problem
 from .columns import Table, read
 from .curvature import integrated
+from .kinds import is_softmax
 from .prediction import log_density
 from .scaling import Units, units
+from .starts import begin
 
 if TYPE_CHECKING:
-    from .learning import Learned
+    from .learning import LearnedTable
     from .model import FactorModel
 
 _WHERE = "select_components"
@@ -127,7 +128,8 @@ def select_components(
         raise problem(_WHERE, f"hidden = {hidden!r}", "a share between 0 and 1")
     if not isinstance(strength, str) and not strength > 0.0:
         raise problem(_WHERE, f"strength = {strength!r}", '"learned" or a number above 0')
-    table = read(X, likelihood, _WHERE)
+    choice(_WHERE, "bound", bound, ("tilted", "log-sum", "exact"))
+    table = read(X, likelihood, _WHERE, bound)
     table.warn_of_guesses(_WHERE)
     options = {"strength": strength, "n_init": n_init, "tol": tol, "max_iter": max_iter}
     rng = np.random.default_rng(random_state)
@@ -136,7 +138,7 @@ def select_components(
     evidence, elbo, found_strength = np.empty(sizes.size), np.empty(sizes.size), np.empty(sizes.size)
     bits = np.empty((sizes.size, n_repeats))
     for i, size in enumerate(sizes):
-        model = FactorModel(table.kinds, table.n_levels, int(size), bound, noise)
+        model = FactorModel(table.likelihoods, int(size), noise)
         found, own = fitted(model, table, table.values, rng=seed, **options)
         volume = float(own.log_volume(table.values).sum())
         evidence[i] = integrated(model, own.apply(table.values), found, tol) - volume
@@ -147,11 +149,13 @@ def select_components(
     return Selection(sizes, evidence, elbo, found_strength, bits, baseline)
 
 
-def fitted(model: FactorModel, table: Table, values: np.ndarray, **options: Any) -> tuple[Learned, Units]:
+def fitted(
+    model: FactorModel, table: Table, values: np.ndarray, where: str = _WHERE, **options: Any
+) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
     from .learning import learn  # compiles: only when something is learned
 
-    own = units(_WHERE, values, table.kinds, [column.name for column in table.columns], model.noise)
+    own = units(where, values, table.columns, model.noise)
     return learn(model, own.apply(values), **options), own
 
 
@@ -176,20 +180,16 @@ def held_out(model: FactorModel, table: Table, mask: np.ndarray, **options: Any)
 
 
 def without_factors(table: Table, mask: np.ndarray) -> np.ndarray:
-    """The same when every column stands alone: frequencies with a half added, a Poisson's mean, a normal's moments."""
+    """The same when every column stands alone, at the offset where learning starts: see ``starts.py``."""
     out = np.full(mask.shape, np.nan)
     for j, column in enumerate(table.columns):
-        rest, y = np.where(mask[:, j], np.nan, table.values[:, j]), table.values[mask[:, j], j]
-        rest = rest[~np.isnan(rest)]
-        if column.kind == "gaussian":
-            v = max(float(rest.var()), 1e-300)
-            out[mask[:, j], j] = -0.5 * (np.log(2 * np.pi * v) + (y - rest.mean()) ** 2 / v)
-        elif column.kind == "poisson":
-            rate = (float(rest.sum()) + 0.5) / (rest.size + 1.0)
-            out[mask[:, j], j] = y * np.log(rate) - rate - gammaln(y + 1.0)
-        else:
-            counts = np.bincount(rest.astype(np.intp), minlength=column.n_levels) + 0.5
-            out[mask[:, j], j] = np.log(counts / counts.sum())[y.astype(np.intp)]
+        if not mask[:, j].any():
+            continue
+        alone = begin(column.likelihood, np.where(mask[:, j], np.nan, table.values[:, j]))
+        rows = alone.likelihood.prepare(table.values[mask[:, j], j])
+        eta = np.broadcast_to(alone.offset, (int(mask[:, j].sum()), alone.offset.size))
+        at = eta[:, :, None] if is_softmax(alone.likelihood) else eta
+        out[mask[:, j], j] = alone.likelihood.log_density(at, rows)[:, 0]
     return out
 
 

@@ -16,19 +16,24 @@ from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
 from .base import Family
+from .learned import Found, Learned
+from .objective import Objective, Reached
 
-_AT = 1e-4  # nearer to a bound than this, theta is at it
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
-class Evidence:
+class Evidence(Objective[Learned]):
     """elbo(theta) + log p(theta) and its gradient; keeps the last good fit as the next one's start."""
+
+    solution: Solution
+    prior: Prior
 
     def __init__(
         self,
@@ -54,14 +59,10 @@ class Evidence:
         self.n_family = first.size
         self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
         self.last: Solution | None = None
-        self.slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
-        self.limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
         self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
-        self.n_evaluations = self.n_newton = 0
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """(n_theta, 2)."""
         return np.concatenate([self.family.bounds.reshape(-1, 2), self._own_bounds()])
 
     def _own_bounds(self) -> np.ndarray:
@@ -75,23 +76,9 @@ class Evidence:
 
     @property
     def names(self) -> list[str]:
-        """Of the entries of theta."""
         return [*self.family.names, *(self.likelihood.theta_names if self.start.size > self.n_family else [])]
 
-    def rising(self, theta: np.ndarray, gradient: np.ndarray) -> float:
-        """The largest slope within the bounds."""
-        return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
-
-    def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
-        """Which entries are at a bound, and which of them would go on beyond it. Equal bounds are no choice."""
-        out: dict[int, str] = {}
-        for i, (low, high) in enumerate(self.bounds):
-            if high - low > _AT and not low + _AT < theta[i] < high - _AT:
-                out[i] = "lower" if theta[i] <= low + _AT else "upper"
-        return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)
-
     def begin(self, solution: Solution | None) -> None:
-        """Forget the path; the next fit starts at ``solution``, or cold."""
         self.last, self.path = solution, []
 
     def predicted(self, theta: np.ndarray) -> Any:
@@ -145,7 +132,6 @@ class Evidence:
         return sum(value for value, _ in parts), np.concatenate([slope for _, slope in parts])
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """The objective and its gradient."""
         first = np.asarray(theta[: self.n_family], dtype=np.float64)
         sol = self.fit(theta)
         value, slope = self.log_prior(theta)
@@ -154,3 +140,7 @@ class Evidence:
         if self.slope is not None:
             self.slope = self.rising(theta, gradient)
         return sol.elbo + value, gradient
+
+    def learned(self, best: Reached, found: Found) -> Learned:
+        assert best.prior is not None
+        return Learned(**vars(found), likelihood=self.split(best.theta)[1], prior=best.prior)

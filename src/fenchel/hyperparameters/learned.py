@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -41,14 +42,14 @@ class SearchEnding(Ending):
 
 
 @dataclass
-class Learned:
-    """What was learned.
+class Found:
+    """Where a search ended.
 
     Attributes
     ----------
     theta : array
         The family's hyperparameters, then the likelihood's.
-    likelihood, prior, solution : the model at theta, and its fit
+    solution : the fit at theta
     objective : float
         elbo + log p(theta).
     gradient : array
@@ -69,15 +70,13 @@ class Learned:
     """
 
     theta: np.ndarray
-    likelihood: Likelihood
-    prior: Prior
-    solution: Solution
+    solution: Any
     objective: float
     gradient: np.ndarray
     converged: bool
     ending: Ending
-    n_evaluations: int
-    n_newton: int
+    n_evaluations: int = 0
+    n_newton: int = 0
     restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
     at_bounds: dict[int, str] = field(default_factory=dict)
     held: tuple[int, ...] = ()
@@ -85,3 +84,12 @@ class Learned:
     @property
     def status(self) -> str:
         return self.ending.sentence
+
+
+@dataclass(kw_only=True)
+class Learned(Found):
+    """What was learned: where the search ended, with the likelihood and the prior there."""
+
+    solution: Solution = field(kw_only=False)
+    likelihood: Likelihood
+    prior: Prior

@@ -7,41 +7,49 @@ e-folds at a time, and where it gives up on a slope that loose fits blurred, ano
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
 
 from ..checks import Refusal, problem
-from ..priors.base import Prior
 from ..solvers.base import Callback
-from ..solvers.solution import Solution
-from .evidence import Evidence
-from .learned import Learned, SearchEnding
+from .learned import Found, SearchEnding
+from .objective import F, Objective, Reached
 
-_FTOL = 1e-15  # the slope ends a search, not slow progress: that one is all rounding
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
-_ARM = 4.0  # in e-folds: how far one stretch may go; a quadratic model of the far side of a hill steps over it
-_ROUNDS = 6  # stretches that give up in a row, each from where the last did
 _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 
 
-class Reached(NamedTuple):
-    """A theta that was evaluated, and what was found there."""
+class Stride(NamedTuple):
+    """How a search goes.
 
-    value: float
-    theta: np.ndarray
-    gradient: np.ndarray
-    solution: Solution
-    prior: Prior
+    arm : in e-folds, how far one stretch may go; a quadratic model of the far side of a hill steps over it
+    rounds : stretches that give up in a row, each from where the last did
+    ftol : of |objective|, a rise of one step at which a stretch gives up; by default all rounding
+    pairs : steps that L-BFGS remembers
+    settles : whether a stretch that gives up for ``ftol`` has ended well, whatever slope is left
+    """
+
+    arm: float = 4.0
+    rounds: int = 6
+    ftol: float = 1e-15
+    pairs: int = 10
+    settles: bool = False
 
 
-class Search:
-    """A search for theta from one start; ``run`` it once."""
+_STRIDE = Stride()
 
-    def __init__(self, evidence: Evidence, max_iter: int, gtol: float, report: Callback) -> None:
+
+class Search(Generic[F]):
+    """A search for theta from one start; ``run`` it once. ``trace`` is the best value after each step."""
+
+    def __init__(
+        self, evidence: Objective[F], max_iter: int, gtol: float, report: Callback | None, stride: Stride = _STRIDE
+    ) -> None:
         self.evidence, self.max_iter, self.gtol, self.report = evidence, max_iter, gtol, report
+        self.stride, self.trace = stride, list[float]()
         self.best: Reached | None = None
         self.scale = 1.0  # of what the optimiser sees
         self.n_steps, self.message = 0, "nothing to learn"
@@ -54,13 +62,14 @@ class Search:
         assert self.best is not None
         return self.best
 
-    def run(self, start: np.ndarray) -> Learned:
+    def run(self, start: np.ndarray) -> F:
         """From ``start`` to where no slope within the bounds is left, or nothing rises any more."""
         evidence, theta, rounds = self.evidence, start, 0
         evidence.begin(None)
         evidence.slope, evidence.limit = 0.0, None
         before, slope = self.negative(start)
-        while start.size and rounds < _ROUNDS and self.n_steps < self.max_iter:
+        self.trace.append(self.known.value)
+        while start.size and rounds < self.stride.rounds and self.n_steps < self.max_iter:
             near = self.stretch(theta, slope)
             if (
                 np.any((self.known.theta == near) & (self.known.theta != evidence.bounds.T))
@@ -85,17 +94,28 @@ class Search:
     def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """L-BFGS-B from theta, no further than an arm's length: (2, n_theta), the box it stayed in."""
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
-        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope)))
-        near = np.clip(np.stack([theta - _ARM, theta + _ARM], axis=1), *self.evidence.bounds.T[:, :, None])
+        arm = self.stride.arm
+        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
+        near = np.clip(np.stack([theta - arm, theta + arm], axis=1), *self.evidence.bounds.T[:, :, None])
         options = {
             "maxiter": self.max_iter - self.n_steps,
             "gtol": self.scale * self.gtol,
-            "ftol": _FTOL,
+            "ftol": self.stride.ftol,
+            "maxcor": self.stride.pairs,
             "maxfun": 20 * self.max_iter,
         }
-        found = minimize(self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, options=options)
+        found = minimize(
+            self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=options
+        )
         self.message, self.n_steps, self.scale = found.message.lower(), self.n_steps + int(found.nit), 1.0
+        if self.stride.settles:
+            left = self.evidence.rising(self.known.theta, self.known.gradient)
+            steep = _STEEP * max(1.0, abs(self.known.value))  # its line search failed where nothing rises any more
+            self.allowed = max(self.gtol, left if found.success or left <= steep else 0.0)
         return near.T
+
+    def _step(self, theta: np.ndarray) -> None:
+        self.trace.append(self.known.value)
 
     def negative(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """What the optimiser minimises, with its gradient; the best point is kept."""
@@ -129,21 +149,22 @@ class Search:
             "learn",
             f"the evidence or its gradient is not finite at the start: {value}, largest slope {slope:.1e}",
             "a start, covariates and a prior mean on the scale of the data",
-            f"The fit there: {self.evidence.solution.status}. Rescale the inputs, or give theta.",
+            f"The fit there: {self.evidence.solution.ending.sentence}. Rescale the inputs, or give theta.",
         )
 
     def _tell(self, value: float, gradient: np.ndarray) -> None:
         fit = self.evidence.solution
-        self.report(
-            {
-                "iteration": self.evidence.n_evaluations,
-                "seconds": time.perf_counter() - self.began,
-                "elbo": value,
-                "elbo_upper": fit.elbo_upper,
-                "gap": fit.gap,
-                "step": float(np.abs(gradient).max(initial=0.0)),
-            }
-        )
+        if self.report is not None:
+            self.report(
+                {
+                    "iteration": self.evidence.n_evaluations,
+                    "seconds": time.perf_counter() - self.began,
+                    "elbo": value,
+                    "elbo_upper": fit.elbo + fit.gap,
+                    "gap": fit.gap,
+                    "step": float(np.abs(gradient).max(initial=0.0)),
+                }
+            )
 
     def certify(self) -> None:
         """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
@@ -156,9 +177,9 @@ class Search:
             self.best = None
             self.negative(theta)
 
-    def learned(self) -> Learned:
+    def learned(self) -> F:
         """The best point, judged."""
-        value, theta, gradient, solution, prior = self.known
+        value, theta, gradient, solution, _ = self.known
         evidence, gtol = self.evidence, self.gtol
         solution = solution.judged_by(evidence.tol)
         slope = evidence.rising(theta, gradient)
@@ -175,5 +196,5 @@ class Search:
             at_bounds={evidence.names[i]: side for i, side in at_bounds.items()},
             fit=solution.ending,
         )
-        kind = evidence.split(theta)[1]
-        return Learned(theta, kind, prior, solution, value, gradient, converged, ending, 0, 0, [], at_bounds, held)
+        found = Found(theta, solution, value, gradient, converged, ending, at_bounds=at_bounds, held=held)
+        return evidence.learned(self.known, found)

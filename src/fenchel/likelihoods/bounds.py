@@ -25,6 +25,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import Array, namespace, to_numpy
+from ..linalg.tolerances import REACH
 from .prediction import Rows, slice_rows
 from .sites import Domain, Loss, Site, loss_of_site
 
@@ -162,9 +163,9 @@ class ConvexBound(Bound):
     def reach(self, rows: Rows) -> Any:
         """How far one step may move a coordinate before tau(s) runs away: a number, or an array like s.
 
-        4 suits potentials that bend on the scale of e; a quadratic one has no limit.
+        The usual one suits potentials that bend on the scale of e; a quadratic one has no limit.
         """
-        return 4.0
+        return REACH
 
     def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
         """s once tau has moved straight by J ds, k'(tau + J ds); None where it would come near its boundary.

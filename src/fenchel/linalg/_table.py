@@ -26,10 +26,7 @@ import numpy as np
 
 from ._cells import COUNT, LOGISTIC, ORDERED, ORDERED_TILTED, REAL, SOFTMAX, TILTED, coin, ends, rise, sites, tilted
 from .compiled import compiled
-
-_REACH = 4.0  # how far one step may move a coordinate that bends on the scale of e
-_ROUNDING = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
-_PATIENCE = 8  # steps without a new best before the search goes back to it
+from .tolerances import ARMIJO, PATIENCE, REACH, ROUNDING, SLOW, SLOW_STEPS
 
 
 @compiled(error_model="numpy", fastmath={"reassoc", "contract"})
@@ -268,9 +265,9 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
         if kind[j] == SOFTMAX:
             for q in range(start, stop):
                 mean += work[5, q] * work[12, q]
-            ref = min(max(-mean, -_REACH), _REACH)
+            ref = min(max(-mean, -REACH), REACH)
         for q in range(start, stop):
-            work[12, q] = min(max(work[12, q] - mean, -_REACH), _REACH) - ref
+            work[12, q] = min(max(work[12, q] - mean, -REACH), REACH) - ref
 
 
 @compiled(error_model="numpy")
@@ -296,13 +293,13 @@ def row(
     best the search goes back to it and takes a careful one. Where the promise is below rounding, the gap judges.
     """
     dual, gap, before, old, best, best_gap = inf, inf, inf, inf, inf, inf
-    patience, slow, n, slope, step = _PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it
+    patience, slow, n, slope, step = PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it
     flat, careful, whole, final, Q = False, False, W.shape[1] <= 3, False, W.shape[0]
     while True:
         dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, True)
         if step > 0.0:
             if flat or careful:
-                least = 1e-4 * step * slope if careful else -0.1 * _ROUNDING * max(1.0, abs(before))
+                least = ARMIJO * step * slope if careful else -0.1 * ROUNDING * max(1.0, abs(before))
                 taken = dual < inf and (gap < old or dual < before + least)
             else:
                 taken = dual < inf and (dual <= best or gap < best_gap or patience > 0)
@@ -318,10 +315,10 @@ def row(
                     work[0, q] = work[16, q]
                 continue
             careful = False
-            slow = slow + 1 if gap > 0.3 * old else slow
-            whole = whole or slow >= 2
+            slow = slow + 1 if gap > SLOW * old else slow
+            whole = whole or slow >= SLOW_STEPS
         if dual <= best or gap < best_gap:
-            best, best_gap, patience = dual, gap, _PATIENCE
+            best, best_gap, patience = dual, gap, PATIENCE
             for q in range(Q):
                 work[16, q] = work[0, q]
         else:
@@ -335,7 +332,7 @@ def row(
             whole, step = True, 0.0
             continue
         n += 1
-        flat = not -slope > _ROUNDING * max(1.0, abs(dual))
+        flat = not -slope > ROUNDING * max(1.0, abs(dual))
         if not flat:
             _bounded(y, kind, first, work)
         before, old, step = dual, gap, 1.0

@@ -216,15 +216,11 @@ class BatchedFactor(Factor):
         assert isinstance(everyone, BatchedPredictors)
         a, weight = everyone.scatter(alpha), everyone.scatter(lam)
         pooled = small.unpack(weight.T @ self.V)  # sum_r lam_rp V_r of each predictor
-        return [-a.T @ np.reshape(mean, (everyone.R, -1)) - np.einsum("pij,pj->pi", pooled, everyone.W)]
+        return [design_slope(a, np.reshape(mean, (everyone.R, -1)), pooled, everyone.W)]
 
     def latent_variance(self) -> Array:
         i, j = np.tril_indices(self.own.W.shape[1])
         return self.V[:, i == j].ravel()
-
-    def latent_covariances(self) -> np.ndarray:
-        """V of each row (R, L, L)."""
-        return small.unpack(self.V)
 
     def observation_covariance(self) -> Array:
         own, C = self.own, self.own.n_predictors
@@ -244,6 +240,11 @@ class BatchedFactor(Factor):
 
     def covariance(self) -> list[Array]:
         raise _refusal("covariance")
+
+
+def design_slope(alpha: np.ndarray, mean: np.ndarray, pooled: np.ndarray, W: np.ndarray) -> np.ndarray:
+    """-sum_r (alpha_r m_r' + Lam_r W V_r) (P, L), with ``pooled`` (P, L, L) the sums of lam_rp V_r."""
+    return np.asarray(-alpha.T @ mean - np.einsum("pij,pj->pi", pooled, W))
 
 
 class BatchedWoodbury:

@@ -13,12 +13,12 @@ import numpy as np
 
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
+from ..linalg.tolerances import ARMIJO
 from ..primal import PrimalPoint
 from ..priors.base import Factor
 from ..priors.capabilities import HasWeights, SolvesForWeights, weights_of
 from ..priors.coupled import Step
 from ..problem import Problem
-from .tolerances import ARMIJO
 
 Found = tuple[PrimalPoint, float]  # the next point and its step
 

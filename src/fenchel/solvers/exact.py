@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..linalg.arrays import Array
+from ..linalg.tolerances import SLOW, SLOW_STEPS
 from ..primal import PrimalPoint
 from ..priors.capabilities import weights_of
 from ..priors.coupled import Step
@@ -22,7 +23,6 @@ from .base import Outcome, Solver, Stopping, relative
 from .coupled_search import CoupledSearch
 from .coupled_start import CoupledStart
 from .directions import CoupledDirection
-from .tolerances import SLOW, SLOW_STEPS
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..linalg.arrays import Array, namespace
+from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
 from ..problem import Point, Problem
 from .base import Stopping
 from .directions import MirrorDirection
 from .row_sample import is_tall
-from .tolerances import ARMIJO, SLOW, SLOW_STEPS
 
 Found = tuple[Point, float]  # the next point and its step
 
@@ -54,8 +54,8 @@ class MirrorSearch:
     """A search along Newton's direction of the dual."""
 
     armijo: float = ARMIJO
-    rounding: float = 1e-10  # of |dual|: predicted decreases below this are judged by the gap
-    patience: int = 8  # steps without a new best before the search goes back
+    rounding: float = ROUNDING  # of |dual|: predicted decreases below this are judged by the gap
+    patience: int = PATIENCE  # steps without a new best before the search goes back
     shortest: float = 1 / 16  # careful steps shorter than this are damped instead
     dampings: int = 13  # each four times as strong as the one before
     lengths: tuple[float, ...] = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.25, 0.0625, 1e-3, 1e-6)  # tried where the gap judges

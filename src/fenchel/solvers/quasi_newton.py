@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from .tolerances import ARMIJO
+from ..linalg.tolerances import ARMIJO
 
 P = TypeVar("P")
 Pairs = deque[tuple[np.ndarray, np.ndarray]]

@@ -23,11 +23,11 @@ from ...inference import infer
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import Array
 from ...linalg.dense import solve_cholesky, solve_lower
+from ...linalg.tolerances import ARMIJO
 from ...priors.base import Prior
 from ...problem import Point, Problem
 from ...solvers.base import Callback, Outcome, Solver, Stopping
 from ...solvers.solution import Solution
-from ...solvers.tolerances import ARMIJO
 from .candidate import Candidate, dual_form, expected, explicit
 from .geometry import Geometry
 from .run import starts
