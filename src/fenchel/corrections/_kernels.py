@@ -93,7 +93,7 @@ def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out
 
 @compiled(fastmath=True)
 def log_factors(R, c, tails, he, gt, log_z, low, step, x, nodes, weights, tol, out, floor):
-    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations. Returns the factors below floor.
+    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations. Returns how many vanish.
 
     The series serves while what it leaves out is below tol where |he_k| is of order one, and f stays above the floor.
     """

@@ -104,7 +104,7 @@ def jointly(sites: Sites, R: np.ndarray) -> float:
     """log E prod exp gt of two or three sites, integrated as it stands; 0 for none."""
     n = sites.log_z.size
     reach = float(sites.x[-1])
-    step = sites.step if n == 2 else max(sites.step, 0.25)
+    step = sites.step if n == 2 else max(2.0 * sites.step, 0.01 * reach)
     grid = step * np.arange(-round(reach / step), round(reach / step) + 1)
     values, vectors = np.linalg.eigh(R)
     root = vectors * np.sqrt(np.maximum(values, 0.0))

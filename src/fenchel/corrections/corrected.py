@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from .correlations import Correlations
 from .grids import Grid, GridAnswers, GridMarginals
 from .merging import groups_of
 from .sites import Observed, Sites, sites_of
+from .triples import triples_of
 
 _FEW = 3  # sites up to which the expectation is integrated as it stands
 _LARGE = 0.5  # of |u| of a pair, and of nats of triples: above, three observations together may count
@@ -28,7 +30,10 @@ class Fit(Protocol):
     elbo: float
     posterior: Posterior
     likelihood: Likelihood
-    _rows: Rows
+    y: np.ndarray
+
+    @property
+    def _rows(self) -> Rows: ...
 
 
 class Corrected(GridAnswers):
@@ -70,9 +75,8 @@ class Corrected(GridAnswers):
             (_, _, R), *_ = self._correlations.between()
             total = jointly(self._sites, R) - self.own
             self._pairs = Pairs(total, 0.0, 0, float(np.exp(min(total, 0.0))))
-            self.triples = 0.0
         else:
-            self._pairs, self.triples = pairs_of(self._sites, self._correlations), 0.0
+            self._pairs = pairs_of(self._sites, self._correlations)
         self.pairs = self._pairs.total
 
     @property
@@ -81,7 +85,11 @@ class Corrected(GridAnswers):
 
     @property
     def log_evidence_se(self) -> float:
-        return abs(self.triples) + self._pairs.left_out
+        return self._triples + self._pairs.left_out
+
+    @cached_property
+    def _triples(self) -> float:
+        return 0.0 if self.n_sites <= _FEW else triples_of(self._sites, self._correlations)
 
     @property
     def trusted(self) -> bool:
@@ -104,7 +112,7 @@ class Corrected(GridAnswers):
 
     # -- marginals ---------------------------------------------------------------------------------
     @cached_property
-    def _grid(self) -> Grid:  # type: ignore[override]
+    def _grid(self) -> Grid:
         """The marginals of eta: those of the sites, given to their rows, and of rows without a site."""
         post, sites = self._posterior, self._sites
         h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
@@ -167,7 +175,7 @@ def corrected(solution: Fit) -> Corrected:
     if covered:
         return Corrected(solution)
     try:
-        from .importance import importance
+        importance = import_module(".importance", __package__).importance
     except ImportError:
         got = f"{solution.likelihood.name} has several predictors an observation, or the prior an extra variance"
         raise problem("corrected", got, "one predictor an observation and no extra variance") from None
@@ -181,15 +189,15 @@ def observations(solution: Fit) -> Observed:
     h, rho = (to_numpy(v)[:, 0] for v in post._active_marginals)
     rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
     alpha, lam = (to_numpy(v)[active, 0] for v in (post._alpha, post._lam))
-    return Observed(solution.likelihood, rows, h, rho, alpha, lam)
+    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])[active]
+    times = to_numpy(rows["weight"]) / np.where(own > 0.0, own, 1.0)
+    return Observed(solution.likelihood, rows, times, h, rho, alpha, lam)
 
 
 def _moved(grid: Grid, draws: np.ndarray) -> np.ndarray:
     """Draws of q (S, T) at the same probabilities of the marginals on a grid."""
     from scipy.special import ndtr
 
-    x, _, total = grid.fine
     scale = np.where(grid.scale > 0.0, grid.scale, 1.0)
     level = ndtr((draws - grid.centre) / scale)
-    each = [np.interp(level[:, t], total[t], x) for t in range(grid.centre.size)]
-    return np.asarray(grid.centre + grid.scale * np.stack(each, axis=1))
+    return np.asarray(grid.centre + grid.scale * grid.places(level.T).T)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
 
-from ..linalg.arrays import Array, to_numpy
+from ..linalg.arrays import to_numpy
 from ..linalg.design import Design, Identity
 from ..posterior import Posterior
 from ..priors.base import NewRows
@@ -90,7 +90,7 @@ class Correlations:
         order = np.argsort(cells, kind="stable")
         row, column, V = cells[order] // own.n_cells, cells[order] % own.n_cells, factor.latent_covariances()
         edges = np.searchsorted(row, np.arange(own.R + 1))
-        for r, (i, j) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+        for r, (i, j) in enumerate(pairwise(edges)):
             yield r, order[i:j], own.W[column[i:j]], V[r]
 
     def _table(self) -> Iterator[Block]:
@@ -169,13 +169,3 @@ class Correlations:
         with np.errstate(divide="ignore"):
             scale = np.where(variance > 0.0, 1.0 / np.sqrt(variance), 0.0)
         return np.arange(cov.shape[0]), np.arange(self.groups.n), self._scaled(cov, scale)
-
-
-def like(posterior: Posterior) -> Array:
-    """An array that lives where the answers do."""
-    return posterior.mean
-
-
-def latent_part(value: Any, extra: Any) -> np.ndarray:
-    """A variance of eta without what the latents do not explain."""
-    return np.asarray(to_numpy(value) - to_numpy(extra), dtype=np.float64)

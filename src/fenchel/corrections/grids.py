@@ -48,11 +48,38 @@ class Grid:
         """A finer grid of x with densities (T, F) and distribution functions (T, F) there."""
         x = np.linspace(self.x[0], self.x[-1], _FINER * (self.x.size - 1) + 1)
         top = self.log_density.max(axis=1, keepdims=True)
-        log_p = CubicSpline(self.x, np.maximum(self.log_density - top, _LEAST), axis=1)(x)
-        p, step = np.exp(np.minimum(log_p, 5.0)), x[1] - x[0]
+        log_p = CubicSpline(self.x, np.maximum(self.log_density - top, _LEAST), axis=1)
+        p, step = np.exp(np.minimum(log_p(x), 5.0)), x[1] - x[0]
         total = np.zeros_like(p)
         np.cumsum((p[:, 1:] + p[:, :-1]) * (step / 2), axis=1, out=total[:, 1:])
+        bend = p * log_p(x, 1) * (step**2 / 12)  # of the trapezoids, by Euler and Maclaurin
+        total = np.maximum.accumulate(np.maximum(total - bend + bend[:, :1], 0.0), axis=1)
         return x, p / total[:, -1:], total / total[:, -1:]
+
+    def places(self, levels: np.ndarray) -> np.ndarray:
+        """x (T, Q) at which the distribution functions reach the levels (T, Q)."""
+        x, p, total = self.fine
+        left = np.stack([np.searchsorted(row, q, side="right") for row, q in zip(total, levels, strict=True)]) - 1
+        left = np.clip(left, 0, x.size - 2)
+        (a, b), (pa, pb) = (tuple(np.take_along_axis(v, left + i, axis=1) for i in (0, 1)) for v in (total, p))
+        share = np.clip((levels - a) / np.where(b > a, b - a, 1.0), 0.0, 1.0)
+        k = pb / np.where(pa > 0.0, pa, 1e-300)  # the density is a line from one point to the next
+        k = np.clip(k, 1e-3, 1e3)
+        inside = share * (1.0 + k) / (1.0 + np.sqrt(1.0 + (k - 1.0) * share * (1.0 + k)))
+        return np.asarray(x[left] + (x[1] - x[0]) * inside)
+
+    def below(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P(x <= at) and the density at ``at`` (T,)."""
+        x, p, total = self.fine
+        rows, step = np.arange(at.size), x[1] - x[0]
+        left = np.clip(np.floor((np.clip(at, x[0], x[-1]) - x[0]) / step).astype(int), 0, x.size - 2)
+        u = np.clip((at - x[left]) / step, 0.0, 1.0)
+        pa, pb = p[rows, left], p[rows, left + 1]
+        k = np.clip(pb / np.where(pa > 0.0, pa, 1e-300), 1e-3, 1e3)
+        share = (2.0 * u + (k - 1.0) * u * u) / (1.0 + k)
+        a, b = total[rows, left], total[rows, left + 1]
+        outside = (at < x[0]) | (at > x[-1])
+        return a + share * (b - a), np.where(outside, 0.0, pa ** (1.0 - u) * pb**u)
 
     def take(self, rows: np.ndarray) -> Grid:
         return Grid(self.centre[rows], self.scale[rows], self.x, self.log_density[rows])
@@ -96,8 +123,7 @@ class GridAnswers:
     def quantile(self, q: Levels) -> Array:
         """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
         levels, g = probabilities("quantile", q), self._grid
-        x, _, total = g.fine
-        each = np.stack([np.interp(np.atleast_1d(levels), row, x) for row in total])
+        each = g.places(np.broadcast_to(np.atleast_1d(levels), (g.centre.size, levels.size)))
         out = g.centre[:, None] + g.scale[:, None] * each
         return asarray(out[:, 0] if levels.ndim == 0 else out, self._like)
 
@@ -108,16 +134,15 @@ class GridAnswers:
 
     def cdf(self, x: Any) -> Array:
         """P(unknown <= x), x a number or one for each unknown."""
-        _, _, total = self._grid.fine
         at = self._standardised(x)
-        return asarray(self._looked_up(at, total, np.where(at < 0.0, 0.0, 1.0)), self._like)
+        sharp = np.where(at >= 0.0, 1.0, 0.0)  # a step at its mean belongs to the upper side
+        return asarray(np.where(self._grid.scale > 0.0, self._grid.below(at)[0], sharp), self._like)
 
     def density(self, x: Any) -> Array:
         """The density at x, a number or one for each unknown."""
         g, at = self._grid, self._standardised(x)
-        _, p, _ = g.fine
         with np.errstate(divide="ignore", invalid="ignore"):
-            smooth = self._looked_up(at, p, np.zeros_like(at)) / g.scale
+            smooth = g.below(at)[1] / g.scale
         return asarray(np.where(g.scale > 0.0, smooth, np.where(at == 0.0, np.inf, 0.0)), self._like)
 
     def _standardised(self, x: Any) -> np.ndarray:
@@ -126,14 +151,6 @@ class GridAnswers:
         with np.errstate(divide="ignore", invalid="ignore"):
             sharp = np.where(off == 0.0, 0.0, np.sign(off) * np.inf)
             return np.where(g.scale > 0.0, off / g.scale, sharp)
-
-    def _looked_up(self, at: np.ndarray, values: np.ndarray, outside: np.ndarray) -> np.ndarray:
-        """Rows of ``values`` on the finer grid at one place each."""
-        x = self._grid.fine[0]
-        inside = (at >= x[0]) & (at <= x[-1])
-        found = [np.interp(a, x, row) if ok else 0.0 for a, row, ok in zip(at, values, inside, strict=True)]
-        known = (self._grid.scale == 0.0) & (at >= 0.0)  # a step at its mean belongs to the upper side
-        return np.where(inside, np.where(known, values[:, -1], found), outside)
 
 
 @dataclass(frozen=True)

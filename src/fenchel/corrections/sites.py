@@ -22,9 +22,10 @@ from .merging import Groups
 
 K = 32  # Hermite coefficients kept
 _STEPS = (0.125, 0.03125)
-_REACHES = (14.0, 28.0, 56.0)
+_REACHES = (14.0, 28.0, 56.0, 112.0)
 _DEAD = 45.0  # nats below the largest value of phi exp gt at which its tail no longer counts
 _SETTLED = 1e-9  # of log z between a grid and every other point of it
+_NEARLY = 1e-3  # the same for a likelihood with a kink: the whole grid is then four times closer
 _BLOCK = 1 << 21  # numbers held at a time
 
 
@@ -34,14 +35,15 @@ class Observed:
 
     likelihood: Likelihood
     rows: Rows
+    times: np.ndarray  # how often each counts: its weight but for the likelihood's own, such as a number of trials
     h: np.ndarray
     rho: np.ndarray
     alpha: np.ndarray
     lam: np.ndarray
 
     def take(self, index: Any) -> Observed:
-        fewer = slice_rows(self.rows, index)
-        return Observed(self.likelihood, fewer, *(v[index] for v in (self.h, self.rho, self.alpha, self.lam)))
+        own = (self.times, self.h, self.rho, self.alpha, self.lam)
+        return Observed(self.likelihood, slice_rows(self.rows, index), *(v[index] for v in own))
 
     def bound(self) -> np.ndarray:
         """f_n, weighted (N,): what stands for E[-log p] in the elbo."""
@@ -53,7 +55,7 @@ class Observed:
         t = np.sqrt(self.rho)[:, None] * (sign[:, None] * x)
         with np.errstate(all="ignore"):
             log_p = np.asarray(self.likelihood.log_density(self.h[:, None] + t, self.rows))
-            out = np.asarray(self.rows["weight"])[:, None] * log_p + self.alpha[:, None] * t
+            out = self.times[:, None] * log_p + self.alpha[:, None] * t
         out += 0.5 * self.lam[:, None] * t * t + constant[:, None]
         return np.where(np.isnan(out), -np.inf, out)
 
@@ -68,7 +70,7 @@ class Sites:
     gt: np.ndarray
     log_z: np.ndarray
     c: np.ndarray
-    settled: bool  # whether the averages no longer moved with the grid
+    settled: bool  # whether the averages no longer moved with the grid, or hardly so
 
     @property
     def step(self) -> float:
@@ -95,11 +97,12 @@ def sites_of(observed: Observed, groups: Groups) -> Sites:
             x = step * np.arange(-round(reach / step), round(reach / step) + 1)
             gt = _on_grid(observed, groups, constant, x)
             log_z, rough, short = _checked(gt, x)
-            if short or not rough:
+            if short or rough <= _SETTLED:
                 break
         if not short:
             break
-    return Sites(observed, groups, x, gt, log_z, coefficients(gt, log_z, x), not (rough or short))
+    settled = rough <= _NEARLY and not short
+    return Sites(observed, groups, x, gt, log_z, coefficients(gt, log_z, x), settled)
 
 
 def _on_grid(observed: Observed, groups: Groups, constant: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -113,8 +116,8 @@ def _on_grid(observed: Observed, groups: Groups, constant: np.ndarray, x: np.nda
     return np.maximum(out, -700.0)
 
 
-def _checked(gt: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, bool, bool]:
-    """log z (n,), whether half of the grid says something else, whether a tail is cut off."""
+def _checked(gt: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float, bool]:
+    """log z (n,), how far half of the grid is from it, whether a tail is cut off."""
     log_f = gt - 0.5 * x * x
     top = log_f.max(axis=1, keepdims=True)
     f = np.exp(log_f - top)
@@ -122,7 +125,7 @@ def _checked(gt: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, bool, bool]:
     half = 2.0 * f[:, ::2].sum(axis=1)
     short = bool((np.maximum(log_f[:, 0], log_f[:, -1]) > top[:, 0] - _DEAD).any())
     log_z = top[:, 0] + np.log(whole * (x[1] - x[0]) / np.sqrt(2.0 * np.pi))
-    return log_z, bool((np.abs(half / whole - 1.0) > _SETTLED).any()), short
+    return log_z, float(np.max(np.abs(half / whole - 1.0))), short
 
 
 def coefficients(gt: np.ndarray, log_z: np.ndarray, x: np.ndarray) -> np.ndarray:
