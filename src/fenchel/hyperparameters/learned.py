@@ -50,7 +50,7 @@ class Learned:
         The family's hyperparameters, then the likelihood's.
     likelihood, prior, solution : the model at theta, and its fit
     objective : float
-        elbo + log p(theta).
+        elbo + log p(theta), or the corrected evidence in the elbo's place.
     gradient : array
         Of the objective at theta.
     converged : bool
@@ -66,6 +66,8 @@ class Learned:
         The entries of theta that ended at a bound, "lower" or "upper".
     held : tuple of int
         Those of them where the objective still rises beyond the bound: the bound decides them, not the data.
+    maximises : "elbo" or "corrected"
+        Which evidence theta is the mode of.
     """
 
     theta: np.ndarray
@@ -81,6 +83,7 @@ class Learned:
     restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
     at_bounds: dict[int, str] = field(default_factory=dict)
     held: tuple[int, ...] = ()
+    maximises: str = "elbo"
 
     @property
     def status(self) -> str:
