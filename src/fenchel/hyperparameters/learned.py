@@ -51,7 +51,7 @@ class Found:
         The family's hyperparameters, then the likelihood's.
     solution : the fit at theta
     objective : float
-        elbo + log p(theta).
+        elbo + log p(theta), or the corrected evidence in the elbo's place.
     gradient : array
         Of the objective at theta.
     converged : bool
@@ -67,6 +67,8 @@ class Found:
         The entries of theta that ended at a bound, "lower" or "upper".
     held : tuple of int
         Those of them where the objective still rises beyond the bound: the bound decides them, not the data.
+    maximises : "elbo" or "corrected"
+        Which evidence theta is the mode of.
     """
 
     theta: np.ndarray
@@ -80,6 +82,7 @@ class Found:
     restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
     at_bounds: dict[int, str] = field(default_factory=dict)
     held: tuple[int, ...] = ()
+    maximises: str = "elbo"
 
     @property
     def status(self) -> str:

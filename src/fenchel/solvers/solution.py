@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from ..posterior import Posterior
 from ..problem import Problem
 from .base import Outcome, reached, relative
 from .ending import Ending
+
+if TYPE_CHECKING:
+    from ..corrections import Corrected
 
 
 class Solution:
@@ -101,6 +105,12 @@ class Solution:
     def loo(self, rng: Seed = None) -> LeaveOneOut:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
+
+    def corrected(self) -> Corrected:
+        """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound."""
+        from ..corrections import corrected
+
+        return corrected(self)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""

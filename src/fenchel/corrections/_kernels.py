@@ -1,0 +1,141 @@
+"""Compiled loops over pairs of sites: Mehler's series where its terms die out, the integral itself where they do not.
+
+    u_nm = sum_k R_nm^k c_kn c_km                         the series of one pair
+    f_m(x) = E[exp gt_m(x_m) | x] / z_m                   = 1 + sum_k R^k c_km he_k(x), or by Gauss-Hermite over x_m | x
+
+he_k are Hermite polynomials of norm 1 under N(0, 1). ``gt`` is known on an even grid and interpolated by cubics.
+"""
+
+import numpy as np
+
+from ..linalg.compiled import compiled
+
+
+@compiled(fastmath=True)
+def pair_series(R, first, c, tails, tol, sums, worst, listed):
+    """sum of log(1 + u) over pairs (first + i, m), m > first + i; those whose terms do not die out are listed.
+
+    sums: [sum, absolute last terms, smallest 1 + u, cubes]; worst: |u| of the pairs listed. Returns how many.
+    """
+    n, K = c.shape
+    found = 0
+    for i in range(R.shape[0]):
+        a = first + i
+        for m in range(a + 1, n):
+            r = R[i, m]
+            p, u, k = 1.0, 0.0, 1
+            left = abs(r) * tails[a, 1] * tails[m, 1]
+            while k < K and left > tol:
+                p *= r
+                u += p * c[a, k] * c[m, k]
+                k += 1
+                if k < K:
+                    left = abs(p * r) * tails[a, k] * tails[m, k]
+                else:
+                    left = abs(p) * tails[a, K - 1] * tails[m, K - 1]
+            if (left > tol or u <= -0.5) and found < listed.shape[0]:
+                listed[found, 0] = a
+                listed[found, 1] = m
+                worst[found] = r
+                found += 1
+                continue
+            if left > tol:
+                sums[1] += left
+            if 1.0 + u < sums[2]:
+                sums[2] = 1.0 + u
+            sums[0] += np.log1p(max(u, -0.99))
+    return found
+
+
+@compiled
+def interpolated(gt, low, step, y):
+    """A row of the grid at y by a cubic through the four nodes around it; linear beyond its ends."""
+    M = gt.shape[0]
+    t = (y - low) / step
+    if t <= 1.0:
+        return gt[1] + (t - 1.0) * (gt[1] - gt[0])
+    if t >= M - 2.0:
+        return gt[M - 2] + (t - (M - 2.0)) * (gt[M - 1] - gt[M - 2])
+    j = int(t)
+    s = t - j
+    a, b, d, e = gt[j - 1], gt[j], gt[j + 1], gt[j + 2]
+    if a < -200.0 or b < -200.0 or d < -200.0 or e < -200.0:
+        return b + s * (d - b) if (b > -1e300 and d > -1e300) else min(b, d)
+    return b + 0.5 * s * (d - a + s * (2.0 * a - 5.0 * b + 4.0 * d - e + s * (3.0 * (b - d) + e - a)))
+
+
+@compiled
+def factor_direct(gt, log_z, low, step, r, x, nodes, weights, out):
+    """f(x) on the places x by Gauss-Hermite over x_m given x, which is N(r x, 1 - r^2)."""
+    width = np.sqrt(max(0.0, 1.0 - r * r))
+    for j in range(x.shape[0]):
+        total = 0.0
+        if width < 1e-7:
+            total = np.exp(interpolated(gt, low, step, r * x[j]) - log_z)
+        else:
+            for q in range(nodes.shape[0]):
+                total += weights[q] * np.exp(interpolated(gt, low, step, r * x[j] + width * nodes[q]) - log_z)
+        out[j] = total
+
+
+@compiled
+def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out):
+    """1 + u of the pairs listed: the average of f_m over the own distribution of n, on the places x."""
+    f = np.empty(x.shape[0])
+    for p in range(listed.shape[0]):
+        a, m = listed[p, 0], listed[p, 1]
+        factor_direct(gt[m], log_z[m], low, step, R[p], x, nodes, weights, f)
+        total = 0.0
+        for j in range(x.shape[0]):
+            total += tilted[a, j] * f[j]
+        out[p] = total
+
+
+@compiled(fastmath=True)
+def log_factors(R, c, tails, he, gt, log_z, low, step, x, nodes, weights, tol, out, floor):
+    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations. Returns how many vanish.
+
+    The series serves while what it leaves out is below tol where |he_k| is of order one, and f stays above the floor.
+    """
+    T, n = R.shape
+    K, M = he.shape
+    prod, f = np.empty(M), np.empty(M)
+    low_ones = 0
+    for t in range(T):
+        for j in range(M):
+            prod[j] = 1.0
+            out[t, j] = 0.0
+        since = 0
+        for m in range(n):
+            r = R[t, m]
+            left, p, k = abs(r) * tails[m, 1], 1.0, 1
+            if left <= tol * 0.01:
+                continue
+            for j in range(M):
+                f[j] = 1.0
+            while k < K and left > tol:
+                p *= r
+                a = p * c[m, k]
+                for j in range(M):
+                    f[j] += a * he[k, j]
+                k += 1
+                left = abs(p * r) * tails[m, k] if k < K else 2.0 * tol
+            least = f[0]
+            for j in range(M):
+                least = min(least, f[j])
+            if left > tol or least < floor:
+                factor_direct(gt[m], log_z[m], low, step, r, x, nodes, weights, f)
+            for j in range(M):
+                if f[j] < 1e-30:
+                    f[j] = 1e-30
+                    low_ones += 1
+                prod[j] *= f[j]
+            since += 1
+            if since == 4:
+                for j in range(M):
+                    out[t, j] += np.log(prod[j])
+                    prod[j] = 1.0
+                since = 0
+        for j in range(M):
+            out[t, j] += np.log(prod[j])
+    return low_ones

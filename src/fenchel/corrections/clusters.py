@@ -1,0 +1,125 @@
+"""The cluster expansion of log E_q prod exp gt_n: single sites, and pairs of them by Mehler's formula.
+
+    log E ~ sum_n log z_n + sum_{n<m} log(1 + u_nm),     u_nm = sum_{k>=1} R_nm^k c_kn c_km
+    p(x_i) ~ phi(x_i) prod_m f_m(x_i),                   f_m(x) = E[exp gt_m | x_i = x] / z_m
+
+f_m is 1 + sum_k R^k c_km he_k(x); a site that is x_i itself has f = exp gt / z. Where the terms in k do not die out, a
+pair is integrated as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from .correlations import Block, Correlations
+from .sites import Sites, hermite
+
+_TOL = 1e-8  # of a pair's terms left out
+_MARGINAL = 1e-6  # the same where a density is multiplied
+_FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
+_MOST = 200_000  # pairs integrated as they stand
+_NODES = 24
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """sum of log(1 + u), what the series left out, pairs integrated, the smallest 1 + u."""
+
+    total: float
+    left_out: float
+    integrated: int
+    smallest: float
+
+
+def tails_of(c: np.ndarray) -> np.ndarray:
+    """max_{j >= k} |c_j| (n, K + 1)."""
+    return np.ascontiguousarray(np.maximum.accumulate(np.abs(c)[:, ::-1], axis=1)[:, ::-1])
+
+
+def gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    return nodes, weights / weights.sum()
+
+
+def pairs_of(sites: Sites, correlations: Correlations) -> Pairs:
+    """The pairs of all sites."""
+    from . import _kernels as kernels
+
+    sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
+    listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
+    for rows, others, R in correlations.between():
+        c, t, own = sites.c, tails, others
+        if correlations.in_blocks:  # a row of a table: sites by their places in it
+            c, t, first = sites.c[others], tails[others], 0
+        else:
+            first = int(rows[0])
+        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, _TOL, sums, R_listed[found:], listed[found:])
+        if correlations.in_blocks:
+            listed[found : found + more] = own[listed[found : found + more]]
+        found += more
+    out = np.empty(found)
+    if found:
+        x, every = _places(sites)
+        low, step, tilted = float(sites.x[0]), sites.step, sites.tilted(every)
+        kernels.pairs_direct(
+            listed[:found], R_listed[:found], sites.gt, sites.log_z, low, step, x, tilted, *gauss_hermite(), out
+        )
+        out = np.maximum(out, 1e-12)
+    total = float(sums[0] + np.log(out).sum())
+    return Pairs(total, float(sums[1]), found, min(float(sums[2]), float(out.min()) if found else 1.0))
+
+
+def _places(sites: Sites) -> tuple[np.ndarray, int]:
+    """Every other point of the grid, or of a finer one that step which a marginal needs."""
+    every = 2 if sites.step > 0.1 else 4
+    return np.ascontiguousarray(sites.x[::every]), every
+
+
+def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.ndarray, np.ndarray]:
+    """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
+    from . import _kernels as kernels
+
+    x, _ = _places(sites)
+    keep = np.abs(x) <= 14.0
+    x = np.ascontiguousarray(x[keep])
+    he, tails, low, step = hermite(x), tails_of(sites.c), float(sites.x[0]), sites.step
+    nodes, weights = gauss_hermite()
+    out = np.zeros((size, x.size))
+    for targets, others, R in blocks:
+        everyone = others.size == sites.log_z.size
+        c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
+        part = np.empty((targets.size, x.size))
+        kernels.log_factors(
+            np.ascontiguousarray(R), c, t, he, gt, log_z, low, step, x, nodes, weights, _MARGINAL, part, _FLOOR
+        )
+        out[targets] = part
+    return x, out - 0.5 * x * x
+
+
+def jointly(sites: Sites, R: np.ndarray) -> float:
+    """log E prod exp gt of two or three sites, integrated as it stands; 0 for none."""
+    n = sites.log_z.size
+    reach = float(sites.x[-1])
+    step = sites.step if n == 2 else max(2.0 * sites.step, 0.01 * reach)
+    grid = step * np.arange(-round(reach / step), round(reach / step) + 1)
+    values, vectors = np.linalg.eigh(R)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    total, top = 0.0, -np.inf
+    for outer in grid if n == 3 else (0.0,):
+        inner = np.array(list(product(grid, grid))) if n == 2 else _plane(grid, outer)
+        x = inner @ root.T
+        log_f = sum(sites.exactly(i, x[:, i]) for i in range(n)) - 0.5 * np.sum(inner * inner, axis=1)
+        most = float(np.max(log_f))
+        if most > top:
+            total, top = total * np.exp(top - most), most
+        total += float(np.exp(log_f - top).sum())
+    return top + float(np.log(total)) + n * float(np.log(step / np.sqrt(2.0 * np.pi)))
+
+
+def _plane(grid: np.ndarray, outer: float) -> np.ndarray:
+    a, b = np.meshgrid(grid, grid, indexing="ij")
+    return np.stack([np.full(a.size, outer), a.ravel(), b.ravel()], axis=1)

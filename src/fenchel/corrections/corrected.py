@@ -1,0 +1,203 @@
+"""The posterior and the evidence beyond the Gaussian q: what ``Solution.corrected`` returns."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..checks import problem
+from ..likelihoods.base import Likelihood, Rows
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from .clusters import Pairs, jointly, log_densities, pairs_of
+from .correlations import Correlations
+from .grids import Grid, GridAnswers, GridMarginals
+from .merging import groups_of
+from .sites import Observed, Sites, sites_of
+from .triples import triples_of
+
+_FEW = 3  # sites up to which the expectation is integrated as it stands
+_LARGE = 0.5  # of |u| of a pair, and of nats of triples: above, three observations together may count
+
+
+class Fit(Protocol):
+    """What is read of a ``Solution``."""
+
+    elbo: float
+    posterior: Posterior
+    likelihood: Likelihood
+    y: np.ndarray
+
+    @property
+    def _rows(self) -> Rows: ...
+
+
+class Corrected(GridAnswers):
+    """The posterior with each likelihood as it is, to second order in what q's Gaussian sites leave of it.
+
+    Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
+    same of z and of new rows. It is no bound: ``Solution.elbo`` remains the one that is certified.
+
+    Attributes
+    ----------
+    log_evidence : float
+        elbo + own + pairs: an estimate of log p(y).
+    log_evidence_se : float
+        How far it may be off: an estimate of what is left out.
+    elbo, own, pairs : float
+        Its parts: q's own, each observation by itself, pairs of observations.
+    n_sites : int
+        Observations after those along one line of the latents have been merged.
+    trusted : bool
+    reason : str
+        Why it is trusted, or why not, as a sentence.
+    """
+
+    method = "clusters"
+
+    def __init__(self, solution: Fit) -> None:
+        self._posterior: Posterior = solution.posterior
+        self.elbo = solution.elbo
+        observed = observations(solution)
+        groups = groups_of(self._posterior._factor.predictors)
+        self._sites: Sites = sites_of(observed, groups)
+        self._correlations = Correlations(self._posterior, groups)
+        self.n_sites, self.own = groups.n, float(self._sites.log_z.sum())
+        self._count()
+
+    def _count(self) -> None:
+        """Pairs, all of them; two or three sites are integrated as they stand."""
+        if 1 < self.n_sites <= _FEW and not self._correlations.in_blocks:
+            (_, _, R), *_ = self._correlations.between()
+            total = jointly(self._sites, R) - self.own
+            self._pairs = Pairs(total, 0.0, 0, float(np.exp(min(total, 0.0))))
+        else:
+            self._pairs = pairs_of(self._sites, self._correlations)
+        self.pairs = self._pairs.total
+
+    @property
+    def log_evidence(self) -> float:
+        return self.elbo + self.own + self.pairs
+
+    @property
+    def log_evidence_se(self) -> float:
+        return self._triples + self._pairs.left_out
+
+    @cached_property
+    def _triples(self) -> float:
+        return 0.0 if self.n_sites <= _FEW else triples_of(self._sites, self._correlations)
+
+    @property
+    def trusted(self) -> bool:
+        return self._doubt is None
+
+    @property
+    def reason(self) -> str:
+        return self._doubt or "the terms of the expansion die out"
+
+    @cached_property
+    def _doubt(self) -> str | None:
+        pairs = self._pairs
+        if not self._sites.settled:
+            return "a likelihood bends too sharply, or reaches too far, for the grid of its quadrature"
+        if pairs.smallest <= 0.0:
+            return f"a pair of observations has 1 + u = {pairs.smallest:.2g}, which is not positive"
+        if self.log_evidence_se > _LARGE:
+            return f"observations taken three at a time may count for {self.log_evidence_se:.2g} nats"
+        return None
+
+    # -- marginals ---------------------------------------------------------------------------------
+    @cached_property
+    def _grid(self) -> Grid:
+        """The marginals of eta: those of the sites, given to their rows, and of rows without a site."""
+        post, sites = self._posterior, self._sites
+        h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
+        x, log_p = log_densities(sites, self._correlations.between(), self.n_sites)
+        out = np.empty((h.size, x.size))
+        mine = log_p[sites.groups.of]
+        out[post._active] = np.where(sites.groups.sign[:, None] > 0.0, mine, mine[:, ::-1])
+        rest = np.setdiff1d(np.arange(h.size), post._active)
+        if rest.size:
+            blocks = self._correlations.with_rest(rest, rho[rest])
+            out[rest] = log_densities(sites, blocks, rest.size)[1]
+        return Grid(h, np.sqrt(rho), x, out)
+
+    @property
+    def _like(self) -> Array:
+        return self._posterior.mean
+
+    def latents(self) -> GridMarginals:
+        """The marginals of z."""
+        return GridMarginals(self._latents, self._like)
+
+    @cached_property
+    def _latents(self) -> Grid:
+        mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
+        x, log_p = log_densities(self._sites, self._correlations.with_latents(), mean.size)
+        return Grid(mean, np.sqrt(variance), x, log_p)
+
+    def at(
+        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+    ) -> GridMarginals:
+        """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
+        new = NewRows(design, cross, variance, mean, offset)
+        centre, spread = (to_numpy(v)[:, 0] for v in self._posterior._predict(new))
+        blocks = iter([self._correlations.with_new(new, spread)])
+        x, log_p = log_densities(self._sites, blocks, centre.size)
+        return GridMarginals(Grid(centre, np.sqrt(spread), x, log_p), self._like)
+
+    def predict(self, **where: Any) -> tuple[Array, Array]:
+        """Mean and variance of eta at new rows, given as in ``at``."""
+        there = self.at(**where)
+        return there.mean, there.variance
+
+    def sample(self, size: int = 1, rng: Any = None) -> Array:
+        """Joint draws of eta (size, N): those of q, each coordinate moved to its corrected marginal."""
+        return asarray(_moved(self._grid, to_numpy(self._posterior.sample(size, rng))), self._like)
+
+    def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
+        """Joint draws of z (size, L), in the same way."""
+        return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
+
+    def __repr__(self) -> str:
+        word = "" if self.trusted else ", not to be trusted"
+        return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
+
+
+def corrected(solution: Fit) -> Corrected:
+    """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so."""
+    predictors = solution.posterior._all
+    covered = predictors.n_predictors == 1 and isinstance(predictors.extra_variance, float)
+    if covered:
+        return Corrected(solution)
+    try:
+        importance = import_module(".importance", __package__).importance
+    except ImportError:
+        got = f"{solution.likelihood.name} has several predictors an observation, or the prior an extra variance"
+        raise problem("corrected", got, "one predictor an observation and no extra variance") from None
+    return importance(solution)
+
+
+def observations(solution: Fit) -> Observed:
+    """The active rows of a fit with one predictor each."""
+    post = solution.posterior
+    active = post._active
+    h, rho = (to_numpy(v)[:, 0] for v in post._active_marginals)
+    rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
+    alpha, lam = (to_numpy(v)[active, 0] for v in (post._alpha, post._lam))
+    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])[active]
+    times = to_numpy(rows["weight"]) / np.where(own > 0.0, own, 1.0)
+    return Observed(solution.likelihood, rows, times, h, rho, alpha, lam)
+
+
+def _moved(grid: Grid, draws: np.ndarray) -> np.ndarray:
+    """Draws of q (S, T) at the same probabilities of the marginals on a grid."""
+    from scipy.special import ndtr
+
+    scale = np.where(grid.scale > 0.0, grid.scale, 1.0)
+    level = ndtr((draws - grid.centre) / scale)
+    return np.asarray(grid.centre + grid.scale * grid.places(level.T).T)

@@ -1,0 +1,169 @@
+"""Marginals that are densities on a grid: moments, quantiles, probabilities.
+
+Unknown t has the density exp(log_density[t]) in x = (unknown - centre[t]) / scale[t], up to a constant, on an even grid
+of x. Sums over the grid give the moments; a cubic through the log density, five times finer, gives the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+
+from ..linalg.arrays import Array, asarray
+from ..marginals import Levels, probabilities
+
+_FINER = 5
+_LEAST = -100.0  # of a log density below its largest value
+
+
+@dataclass(frozen=True)
+class Grid:
+    """centre, scale (T,); x (M,); log_density (T, M)."""
+
+    centre: np.ndarray
+    scale: np.ndarray
+    x: np.ndarray
+    log_density: np.ndarray
+
+    @cached_property
+    def _p(self) -> np.ndarray:
+        p = np.exp(self.log_density - self.log_density.max(axis=1, keepdims=True))
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    @cached_property
+    def first(self) -> np.ndarray:
+        """E[x] (T,)."""
+        return np.asarray(self._p @ self.x)
+
+    def central(self, power: int) -> np.ndarray:
+        """E[(x - E x)^power] (T,)."""
+        return np.asarray(np.sum(self._p * (self.x - self.first[:, None]) ** power, axis=1))
+
+    @cached_property
+    def fine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A finer grid of x with densities (T, F) and distribution functions (T, F) there."""
+        x = np.linspace(self.x[0], self.x[-1], _FINER * (self.x.size - 1) + 1)
+        top = self.log_density.max(axis=1, keepdims=True)
+        log_p = CubicSpline(self.x, np.maximum(self.log_density - top, _LEAST), axis=1)
+        p, step = np.exp(np.minimum(log_p(x), 5.0)), x[1] - x[0]
+        total = np.zeros_like(p)
+        np.cumsum((p[:, 1:] + p[:, :-1]) * (step / 2), axis=1, out=total[:, 1:])
+        bend = p * log_p(x, 1) * (step**2 / 12)  # of the trapezoids, by Euler and Maclaurin
+        total = np.maximum.accumulate(np.maximum(total - bend + bend[:, :1], 0.0), axis=1)
+        return x, p / total[:, -1:], total / total[:, -1:]
+
+    def places(self, levels: np.ndarray) -> np.ndarray:
+        """x (T, Q) at which the distribution functions reach the levels (T, Q)."""
+        x, p, total = self.fine
+        left = np.stack([np.searchsorted(row, q, side="right") for row, q in zip(total, levels, strict=True)]) - 1
+        left = np.clip(left, 0, x.size - 2)
+        (a, b), (pa, pb) = (tuple(np.take_along_axis(v, left + i, axis=1) for i in (0, 1)) for v in (total, p))
+        share = np.clip((levels - a) / np.where(b > a, b - a, 1.0), 0.0, 1.0)
+        k = pb / np.where(pa > 0.0, pa, 1e-300)  # the density is a line from one point to the next
+        k = np.clip(k, 1e-3, 1e3)
+        inside = share * (1.0 + k) / (1.0 + np.sqrt(1.0 + (k - 1.0) * share * (1.0 + k)))
+        return np.asarray(x[left] + (x[1] - x[0]) * inside)
+
+    def below(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P(x <= at) and the density at ``at`` (T,)."""
+        x, p, total = self.fine
+        rows, step = np.arange(at.size), x[1] - x[0]
+        left = np.clip(np.floor((np.clip(at, x[0], x[-1]) - x[0]) / step).astype(int), 0, x.size - 2)
+        u = np.clip((at - x[left]) / step, 0.0, 1.0)
+        pa, pb = p[rows, left], p[rows, left + 1]
+        k = np.clip(pb / np.where(pa > 0.0, pa, 1e-300), 1e-3, 1e3)
+        share = (2.0 * u + (k - 1.0) * u * u) / (1.0 + k)
+        a, b = total[rows, left], total[rows, left + 1]
+        outside = (at < x[0]) | (at > x[-1])
+        return a + share * (b - a), np.where(outside, 0.0, pa ** (1.0 - u) * pb**u)
+
+    def take(self, rows: np.ndarray) -> Grid:
+        return Grid(self.centre[rows], self.scale[rows], self.x, self.log_density[rows])
+
+
+class GridAnswers:
+    """Marginals by their ``_grid``; answers are arrays like ``_like``."""
+
+    @property
+    def _grid(self) -> Grid:
+        raise NotImplementedError
+
+    @property
+    def _like(self) -> Array:
+        raise NotImplementedError
+
+    @property
+    def mean(self) -> Array:
+        """Means."""
+        g = self._grid
+        return asarray(g.centre + g.scale * g.first, self._like)
+
+    @property
+    def variance(self) -> Array:
+        """Variances."""
+        g = self._grid
+        return asarray(g.scale**2 * g.central(2), self._like)
+
+    @property
+    def sd(self) -> Array:
+        """Standard deviations."""
+        g = self._grid
+        return asarray(g.scale * np.sqrt(g.central(2)), self._like)
+
+    @property
+    def skewness(self) -> Array:
+        """Third standardised moments."""
+        g = self._grid
+        return asarray(np.where(g.scale > 0.0, g.central(3) / g.central(2) ** 1.5, 0.0), self._like)
+
+    def quantile(self, q: Levels) -> Array:
+        """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
+        levels, g = probabilities("quantile", q), self._grid
+        each = g.places(np.broadcast_to(np.atleast_1d(levels), (g.centre.size, levels.size)))
+        out = g.centre[:, None] + g.scale[:, None] * each
+        return asarray(out[:, 0] if levels.ndim == 0 else out, self._like)
+
+    def interval(self, level: float = 0.95) -> Array:
+        """Lower and upper ends (..., 2) of the central interval of probability ``level``."""
+        inside = float(probabilities("interval", level))
+        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
+
+    def cdf(self, x: Any) -> Array:
+        """P(unknown <= x), x a number or one for each unknown."""
+        at = self._standardised(x)
+        sharp = np.where(at >= 0.0, 1.0, 0.0)  # a step at its mean belongs to the upper side
+        return asarray(np.where(self._grid.scale > 0.0, self._grid.below(at)[0], sharp), self._like)
+
+    def density(self, x: Any) -> Array:
+        """The density at x, a number or one for each unknown."""
+        g, at = self._grid, self._standardised(x)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            smooth = g.below(at)[1] / g.scale
+        return asarray(np.where(g.scale > 0.0, smooth, np.where(at == 0.0, np.inf, 0.0)), self._like)
+
+    def _standardised(self, x: Any) -> np.ndarray:
+        g, given = self._grid, np.asarray(x, dtype=np.float64)
+        off = given - g.centre
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sharp = np.where(off == 0.0, 0.0, np.sign(off) * np.inf)
+            return np.where(g.scale > 0.0, off / g.scale, sharp)
+
+
+@dataclass(frozen=True)
+class GridMarginals(GridAnswers):
+    """Marginals of unknowns that are no observations: latents, new rows."""
+
+    grid: Grid
+    like: Array
+
+    @property
+    def _grid(self) -> Grid:
+        return self.grid
+
+    @property
+    def _like(self) -> Array:
+        return self.like

@@ -1,0 +1,80 @@
+"""Learning by the corrected evidence, against quadrature over groups that do not share a latent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import expit, gammaln
+
+from fenchel.hyperparameters import WeightVariances, learn
+from fenchel.hyperparameters.corrected import CorrectedEvidence
+from fenchel.likelihoods import BernoulliLogit, Poisson
+
+
+def grouped(n: int, sd: float, groups: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, their group and binary answers with one intercept a group."""
+    rng = np.random.default_rng(seed)
+    of = np.repeat(np.arange(groups), n)
+    y = (rng.random(of.size) < expit(sd * rng.standard_normal(groups)[of])).astype(float)
+    return np.eye(groups)[of], of, y
+
+
+def log_variance_by_quadrature(log_density, n_nodes: int = 200) -> tuple[float, float]:
+    """The log variance that maximises the exact evidence, and the evidence there; log_density(eta (M,)) -> (G, M)."""
+    x, w = np.polynomial.hermite_e.hermegauss(n_nodes)
+    w = w / w.sum()
+    found = minimize_scalar(
+        lambda t: -np.log(np.exp(log_density(np.exp(t / 2) * x)) @ w).sum(), bounds=(-6, 6), method="bounded"
+    )
+    return float(found.x), -float(found.fun)
+
+
+@pytest.mark.parametrize(("n", "sd", "groups"), [(2, 2.0, 150), (4, 4.0, 80), (8, 2.0, 60)])
+def test_variance_of_intercepts_is_that_of_quadrature(n, sd, groups):
+    W, of, y = grouped(n, sd, groups)
+    k = np.bincount(of, weights=y)[:, None]
+    best, value = log_variance_by_quadrature(lambda eta: -k * np.logaddexp(0, -eta) - (n - k) * np.logaddexp(0, eta))
+    plain = learn(BernoulliLogit("exact"), WeightVariances(W), y)
+    found = learn(BernoulliLogit("exact"), WeightVariances(W), y, evidence="corrected")
+    assert found.converged
+    assert found.maximises == "corrected"
+    assert abs(np.exp((found.theta[0] - best) / 2) - 1.0) < 0.01  # the sd, to one per cent
+    assert abs(found.objective - value) < 0.003 * groups
+    assert abs(plain.theta[0] - best) > 2 * abs(found.theta[0] - best)
+    assert plain.maximises == "elbo"
+
+
+def test_one_effect_for_each_small_count():
+    rng = np.random.default_rng(1)
+    y = rng.poisson(0.3 * np.exp(1.2 * rng.standard_normal(200))).astype(float)
+    likelihood = Poisson(np.full(200, 0.3))
+    best, value = log_variance_by_quadrature(
+        lambda eta: y[:, None] * (eta + np.log(0.3)) - 0.3 * np.exp(eta) - gammaln(y + 1)[:, None]
+    )
+    found = learn(likelihood, WeightVariances(np.eye(200)), y, evidence="corrected")
+    assert abs(np.exp((found.theta[0] - best) / 2) - 1.0) < 0.01
+    assert abs(found.objective - value) < 0.003 * 200
+
+
+def test_its_gradient_is_the_slope_of_its_value():
+    W, _, y = grouped(3, 2.0, 30)
+    evidence = CorrectedEvidence(BernoulliLogit("exact"), WeightVariances(W), y, tol=1e-12)
+    theta, h = np.array([1.0]), 1e-3
+    slope = evidence(theta)[1][0]
+    ends = [evidence(theta + sign * h)[0] for sign in (-1.0, 1.0)]
+    assert slope == pytest.approx((ends[1] - ends[0]) / (2 * h), abs=1e-3)
+
+
+def test_at_a_bound_the_difference_has_one_side():
+    W, _, y = grouped(3, 2.0, 30)
+    family = WeightVariances(W)
+    evidence = CorrectedEvidence(BernoulliLogit("exact"), family, y)
+    low = family.bounds[0, 0]
+    assert np.isfinite(evidence(np.array([low]))[1]).all()
+
+
+def test_evidence_is_named():
+    W, _, y = grouped(2, 1.0, 5)
+    with pytest.raises(ValueError, match="laplace"):
+        learn(BernoulliLogit(), WeightVariances(W), y, evidence="laplace")
