@@ -92,34 +92,47 @@ def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out
 
 
 @compiled(fastmath=True)
-def log_factors(R, c, tails, he, gt, log_z, low, step, x, nodes, weights, tol, out, floor):
+def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, tol, out, floor):
     """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations. Returns how many vanish.
 
     The series serves while what it leaves out is below tol where |he_k| is of order one, and f stays above the floor.
+    Factors that are 1 to within 0.01 even at the far ends (|he_k| there: ``ends``) are added up by their coefficients;
+    ``he`` stays as it is beyond these ends.
     """
     T, n = R.shape
     K, M = he.shape
     prod, f = np.empty(M), np.empty(M)
+    small, mine = np.empty(K), np.empty(K)
     low_ones = 0
     for t in range(T):
         for j in range(M):
             prod[j] = 1.0
             out[t, j] = 0.0
+        for k in range(K):
+            small[k] = 0.0
         since = 0
         for m in range(n):
             r = R[t, m]
             left, p, k = abs(r) * tails[m, 1], 1.0, 1
             if left <= tol * 0.01:
                 continue
-            for j in range(M):
-                f[j] = 1.0
+            size = 0.0
             while k < K and left > tol:
                 p *= r
-                a = p * c[m, k]
-                for j in range(M):
-                    f[j] += a * he[k, j]
+                mine[k] = p * c[m, k]
+                size += abs(mine[k]) * ends[k]
                 k += 1
                 left = abs(p * r) * tails[m, k] if k < K else 2.0 * tol
+            if left <= tol and size < 0.01:
+                for q in range(1, k):
+                    small[q] += mine[q]
+                continue
+            for j in range(M):
+                f[j] = 1.0
+            for q in range(1, k):
+                a = mine[q]
+                for j in range(M):
+                    f[j] += a * he[q, j]
             least = f[0]
             for j in range(M):
                 least = min(least, f[j])
@@ -136,6 +149,10 @@ def log_factors(R, c, tails, he, gt, log_z, low, step, x, nodes, weights, tol, o
                     out[t, j] += np.log(prod[j])
                     prod[j] = 1.0
                 since = 0
+        for q in range(1, K):
+            if small[q] != 0.0:
+                for j in range(M):
+                    out[t, j] += small[q] * he[q, j]
         for j in range(M):
             out[t, j] += np.log(prod[j])
     return low_ones

@@ -18,8 +18,9 @@ import numpy as np
 from .correlations import Block, Correlations
 from .sites import Sites, hermite
 
-_TOL = 1e-8  # of a pair's terms left out
-_MARGINAL = 1e-6  # the same where a density is multiplied
+_TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
+_MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
+_FAR = 6.0  # standard deviations beyond which a factor stays as it is
 _FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
 _MOST = 200_000  # pairs integrated as they stand
 _NODES = 24
@@ -50,6 +51,7 @@ def pairs_of(sites: Sites, correlations: Correlations) -> Pairs:
     from . import _kernels as kernels
 
     sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
+    tol = min(_TOL, 1e-5 / sites.log_z.size**2)
     listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
     for rows, others, R in correlations.between():
         c, t, own = sites.c, tails, others
@@ -57,7 +59,7 @@ def pairs_of(sites: Sites, correlations: Correlations) -> Pairs:
             c, t, first = sites.c[others], tails[others], 0
         else:
             first = int(rows[0])
-        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, _TOL, sums, R_listed[found:], listed[found:])
+        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, tol, sums, R_listed[found:], listed[found:])
         if correlations.in_blocks:
             listed[found : found + more] = own[listed[found : found + more]]
         found += more
@@ -86,7 +88,8 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
     x, _ = _places(sites)
     keep = np.abs(x) <= 14.0
     x = np.ascontiguousarray(x[keep])
-    he, tails, low, step = hermite(x), tails_of(sites.c), float(sites.x[0]), sites.step
+    he, tails, low, step = hermite(np.clip(x, -_FAR, _FAR)), tails_of(sites.c), float(sites.x[0]), sites.step
+    ends, tol = np.abs(hermite(np.array([_FAR]))[:, 0]), min(_MARGINAL, 1e-4 / sites.log_z.size)
     nodes, weights = gauss_hermite()
     out = np.zeros((size, x.size))
     for targets, others, R in blocks:
@@ -94,7 +97,7 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
         c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
         part = np.empty((targets.size, x.size))
         kernels.log_factors(
-            np.ascontiguousarray(R), c, t, he, gt, log_z, low, step, x, nodes, weights, _MARGINAL, part, _FLOOR
+            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, part, _FLOOR
         )
         out[targets] = part
     return x, out - 0.5 * x * x

@@ -13,14 +13,18 @@ from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
+from ..priors.sparse import SparseFactor
+from ..priors.weightspace import WeightsFactor
 from .clusters import Pairs, jointly, log_densities, pairs_of
 from .correlations import Correlations
 from .grids import Grid, GridAnswers, GridMarginals
-from .merging import groups_of
+from .merging import Groups, groups_of
 from .sites import Observed, Sites, sites_of
 from .triples import triples_of
 
 _FEW = 3  # sites up to which the expectation is integrated as it stands
+_SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
+_TALL = 10_000  # sites of few features above which pairs are averages over draws
 _LARGE = 0.5  # of |u| of a pair, and of nats of triples: above, three observations together may count
 
 
@@ -59,15 +63,17 @@ class Corrected(GridAnswers):
 
     method = "clusters"
 
-    def __init__(self, solution: Fit) -> None:
+    def __init__(self, solution: Fit, groups: Groups) -> None:
         self._posterior: Posterior = solution.posterior
-        self.elbo = solution.elbo
-        observed = observations(solution)
-        groups = groups_of(self._posterior._factor.predictors)
+        self.elbo, self.n_sites = solution.elbo, groups.n
+        self._prepare(observations(solution), groups)
+        self._count()
+
+    def _prepare(self, observed: Observed, groups: Groups) -> None:
+        """The sites, and their own terms."""
         self._sites: Sites = sites_of(observed, groups)
         self._correlations = Correlations(self._posterior, groups)
-        self.n_sites, self.own = groups.n, float(self._sites.log_z.sum())
-        self._count()
+        self.own, self._settled = float(self._sites.log_z.sum()), self._sites.settled
 
     def _count(self) -> None:
         """Pairs, all of them; two or three sites are integrated as they stand."""
@@ -102,7 +108,7 @@ class Corrected(GridAnswers):
     @cached_property
     def _doubt(self) -> str | None:
         pairs = self._pairs
-        if not self._sites.settled:
+        if not self._settled:
             return "a likelihood bends too sharply, or reaches too far, for the grid of its quadrature"
         if pairs.smallest <= 0.0:
             return f"a pair of observations has 1 + u = {pairs.smallest:.2g}, which is not positive"
@@ -168,18 +174,30 @@ class Corrected(GridAnswers):
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def corrected(solution: Fit) -> Corrected:
+def correct(solution: Fit) -> Corrected:
     """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so."""
     predictors = solution.posterior._all
     covered = predictors.n_predictors == 1 and isinstance(predictors.extra_variance, float)
     if covered:
-        return Corrected(solution)
+        return _sized(solution, groups_of(solution.posterior._factor.predictors))
     try:
         importance = import_module(".importance", __package__).importance
     except ImportError:
         got = f"{solution.likelihood.name} has several predictors an observation, or the prior an extra variance"
         raise problem("corrected", got, "one predictor an observation and no extra variance") from None
     return importance(solution)
+
+
+def _sized(solution: Fit, groups: Groups) -> Corrected:
+    """By all pairs, or as very many sites allow."""
+    from .large import LocalCorrected, TallCorrected
+
+    factor = solution.posterior._factor
+    if isinstance(factor, SparseFactor) and groups.n > _SPARSE:
+        return LocalCorrected(solution, groups)
+    if isinstance(factor, WeightsFactor) and groups.n > _TALL:
+        return TallCorrected(solution, groups)
+    return Corrected(solution, groups)
 
 
 def observations(solution: Fit) -> Observed:

@@ -120,7 +120,10 @@ class Correlations:
             part, z = factor.parts[0], factor.predictors.latents[0]
             return np.asarray(to_numpy(z.whiten(new).times(part.U)) @ self._root[first].T)
         if isinstance(factor, SparseFactor):
-            return np.asarray(new.csr() @ factor.parts[0].solve(factor.W[first].T.toarray()))
+            W, seen = new.csr(), factor.W[first]
+            if W.shape[0] < seen.shape[0]:
+                return np.asarray(seen @ factor.parts[0].solve(W.T.toarray())).T
+            return np.asarray(W @ factor.parts[0].solve(seen.T.toarray()))
         assert isinstance(factor, RowsFactor)
         seen = factor.predictors.designs[0].take(first)
         return np.asarray(to_numpy(seen.beside(factor.design_covariance([new])[0])))
