@@ -79,6 +79,8 @@ def site_sums(label, home, cov, sign, seeds, scale, c, sums, out):
             u += p * c[n, k] * c[m, k]
             if k < terms:
                 out[m, k] += p * c[n, k]
+            if abs(p) < 1e-6 and k >= 3:
+                break
         sums[1] += abs(p * c[n, K - 1] * c[m, K - 1])
         sums[0] += np.log1p(max(u, -0.9))
 

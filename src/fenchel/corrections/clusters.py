@@ -20,6 +20,7 @@ from .sites import Sites, hermite
 
 _TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
 _MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
+_SMALL = 40  # sites up to which every factor of a density is integrated
 _FAR = 6.0  # standard deviations beyond which a factor stays as it is
 _FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
 _MOST = 200_000  # pairs integrated as they stand
@@ -90,6 +91,7 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
     x = np.ascontiguousarray(x[keep])
     he, tails, low, step = hermite(np.clip(x, -_FAR, _FAR)), tails_of(sites.c), float(sites.x[0]), sites.step
     ends, tol = np.abs(hermite(np.array([_FAR]))[:, 0]), min(_MARGINAL, 1e-4 / sites.log_z.size)
+    tol = -tol if sites.log_z.size <= _SMALL else tol
     nodes, weights = gauss_hermite()
     out = np.zeros((size, x.size))
     for targets, others, R in blocks:

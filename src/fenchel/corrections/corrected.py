@@ -18,6 +18,7 @@ from ..priors.weightspace import WeightsFactor
 from .clusters import Pairs, jointly, log_densities, pairs_of
 from .correlations import Correlations
 from .grids import Grid, GridAnswers, GridMarginals
+from .loo import CorrectedLeaveOneOut, leave_one_out
 from .merging import Groups, groups_of
 from .sites import Observed, Sites, sites_of
 from .triples import triples_of
@@ -25,7 +26,7 @@ from .triples import triples_of
 _FEW = 3  # sites up to which the expectation is integrated as it stands
 _SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
 _TALL = 10_000  # sites of few features above which pairs are averages over draws
-_LARGE = 0.5  # of |u| of a pair, and of nats of triples: above, three observations together may count
+_LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
 
 
 class Fit(Protocol):
@@ -64,7 +65,7 @@ class Corrected(GridAnswers):
     method = "clusters"
 
     def __init__(self, solution: Fit, groups: Groups) -> None:
-        self._posterior: Posterior = solution.posterior
+        self._posterior, self._fit = solution.posterior, solution
         self.elbo, self.n_sites = solution.elbo, groups.n
         self._prepare(observations(solution), groups)
         self._count()
@@ -112,7 +113,7 @@ class Corrected(GridAnswers):
             return "a likelihood bends too sharply, or reaches too far, for the grid of its quadrature"
         if pairs.smallest <= 0.0:
             return f"a pair of observations has 1 + u = {pairs.smallest:.2g}, which is not positive"
-        if self.log_evidence_se > _LARGE:
+        if self.log_evidence_se > max(_LARGE, _SHARE * (abs(self.own) + abs(self.pairs))):
             return f"observations taken three at a time may count for {self.log_evidence_se:.2g} nats"
         return None
 
@@ -169,6 +170,12 @@ class Corrected(GridAnswers):
         """Joint draws of z (size, L), in the same way."""
         return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
 
+    def loo(self) -> CorrectedLeaveOneOut:
+        """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
+        fit = self._fit
+        rows = {key: to_numpy(value) for key, value in fit._rows.items()}
+        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid)
+
     def __repr__(self) -> str:
         word = "" if self.trusted else ", not to be trusted"
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
@@ -207,9 +214,13 @@ def observations(solution: Fit) -> Observed:
     h, rho = (to_numpy(v)[:, 0] for v in post._active_marginals)
     rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
     alpha, lam = (to_numpy(v)[active, 0] for v in (post._alpha, post._lam))
-    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])[active]
-    times = to_numpy(rows["weight"]) / np.where(own > 0.0, own, 1.0)
-    return Observed(solution.likelihood, rows, times, h, rho, alpha, lam)
+    return Observed(solution.likelihood, rows, counted(solution)[active], h, rho, alpha, lam)
+
+
+def counted(solution: Fit) -> np.ndarray:
+    """How often each observation counts (N,): its weight but for the likelihood's own, such as a number of trials."""
+    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])
+    return np.asarray(to_numpy(solution._rows["weight"]) / np.where(own > 0.0, own, 1.0))
 
 
 def _moved(grid: Grid, draws: np.ndarray) -> np.ndarray:

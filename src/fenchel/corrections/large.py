@@ -32,7 +32,7 @@ from .triples import triples_among
 _ORDER = 12  # Hermite coefficients kept
 _STEPS = (0.25, 0.125, 0.03125)
 _AT_ONCE = 8192  # sites
-_DRAWN = 256  # sites seen with all others
+_DRAWN = 128  # sites seen with all others
 _AMONG = 400  # sites whose triples are looked at
 _FAR = 4.5  # standard deviations beyond which the sums stay as they are
 _BLOCK = 1 << 22
@@ -171,11 +171,12 @@ class TallCorrected(LargeCorrected):
         probability = 0.9 * size / size.sum() + 0.1 / size.size
         seeds = rng.choice(size.size, _DRAWN, p=probability)
         weight = 1.0 / (_DRAWN * probability[seeds])
+        order = max(TERMS - 1, int(np.flatnonzero(np.abs(c).max(axis=0) > 1e-6).max()))
         each, self._sums_of_sites = np.zeros(_DRAWN), np.zeros((self.n_sites, TERMS))
         for which, R in self._with_all(seeds):
             own = seeds[None, :] == np.arange(which.start, min(which.stop, self.n_sites))[:, None]
             u, p = np.zeros_like(R), np.where(own, 0.0, 1.0)
-            for k in range(1, _ORDER + 1):
+            for k in range(1, order + 1):
                 p *= R
                 if k < TERMS:
                     self._sums_of_sites[which, k] = p @ (weight * c[seeds, k])
@@ -185,16 +186,17 @@ class TallCorrected(LargeCorrected):
         self.pairs = float(totals.mean())
         self._pairs = Pairs(self.pairs, float(totals.std(ddof=1)) / np.sqrt(_DRAWN), 0, 1.0)
 
-    def _with_all(self, seeds: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
-        """R of some sites at a time with the seeds (M, S)."""
+    def _with_all(self, seeds: np.ndarray, others: Any = slice(None)) -> Iterator[tuple[slice, np.ndarray]]:
+        """R of sites, some at a time, with the seeds (M, S)."""
         factor, scale = self._posterior._factor, self._correlations._scale
         assert isinstance(factor, WeightsFactor)
         part, first = factor.parts[0], self._groups.first
         U = to_numpy(part.U)
         V = U @ (to_numpy(part.X.take(first[seeds]).times(part.U)) * scale[seeds, None]).T
-        for i in range(0, self.n_sites, _AT_ONCE):
+        rows, sd = first[others], scale[others]
+        for i in range(0, rows.size, _AT_ONCE):
             which = slice(i, i + _AT_ONCE)
-            R = to_numpy(part.X.take(first[which]).times(V)) * scale[which, None]
+            R = to_numpy(part.X.take(rows[which]).times(V)) * sd[which, None]
             yield which, np.clip(R, -1.0, 1.0)
 
     @cached_property
@@ -202,7 +204,7 @@ class TallCorrected(LargeCorrected):
         """From triples among some sites, times how many more there are."""
         few = min(_AMONG, self.n_sites)
         some = np.random.default_rng(1).choice(self.n_sites, few, replace=False)
-        R = np.concatenate([R for _, R in self._with_all(some)])[some]
+        R = next(self._with_all(some, some))[1]
         return triples_among(self._c[some], R) * (self.n_sites / few) ** 3
 
     def _of_sites(self) -> np.ndarray:

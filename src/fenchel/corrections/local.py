@@ -22,6 +22,7 @@ from .triples import triples_among
 TERMS = 5  # he_0, ..., he_4 of a log density
 _PROBES = 12  # columns solved by themselves
 _ENOUGH = 0.01  # of the pairs' sum that may lie beyond the reach
+_NOTHING = 1e-6  # of a correlation
 _SOLVES = 96  # at most, for all sites
 _PATCH = 200  # sites of a patch
 _AT_ONCE = 8  # right sides of a solve
@@ -114,18 +115,28 @@ def neighbours(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.ndar
         of_latents[hubs] = np.stack([c[:, k] @ R**k for k in range(TERMS)], axis=1)
     far = beyond[:, reach] / 2.0  # each pair is seen from both of its ends
     total = 0.5 * float(sums[0]) + n * float(far.mean())
-    error = n * float(far.std(ddof=1)) / np.sqrt(far.size) + 0.5 * float(sums[1]) + _ENOUGH * abs(total)
+    error = n * float(far.std(ddof=1)) / float(np.sqrt(far.size)) + 0.5 * float(sums[1]) + _ENOUGH * abs(total)
     return Neighbours(total, error, reach, of_sites, of_latents)
 
 
 def patch_triples(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.ndarray) -> float:
-    """What triples may add, from one patch of neighbouring sites, times how many such patches there are."""
-    graph, scale = Graph(factor, groups), 1.0 / np.sqrt(np.maximum(rho, 1e-300))
-    away = graph.distances(int(graph.home[groups.n // 2]), 4 * _PATCH)
-    some = np.argsort(np.where(graph.home >= 0, away[graph.home], away.max() + 1), kind="stable")[:_PATCH]
-    W = graph.W[some]
-    R = np.asarray(W @ factor.parts[0].solve(W.T.toarray())) * scale[some] * scale[some, None]
-    return triples_among(c[some], np.clip(R, -1.0, 1.0)) * groups.n / some.size
+    """What triples may add, from one patch of neighbouring sites, times how many such patches there are.
+
+    Its covariance is that of the latents around it by themselves, those farther away held where they are.
+    """
+    graph, P = Graph(factor, groups), factor.pattern
+    seen = np.flatnonzero(graph.home >= 0)
+    away = graph.distances(int(graph.home[seen[seen.size // 2]]), 4 * _PATCH)
+    some = seen[np.argsort(away[graph.home[seen]], kind="stable")[:_PATCH]]
+    around = np.sort(np.argsort(away, kind="stable")[: 8 * _PATCH])
+    around = around[np.isin(around, graph.hubs, invert=True)]
+    A = sp.csr_array(P.matrix(P.q))[around][:, around]
+    W = factor.W[:, around]
+    A = (A + W.T @ (sp.diags_array(factor.lam[:, 0]) @ W)).toarray()
+    near = graph.W[some][:, around].toarray()
+    V = near @ np.linalg.solve(A, near.T)
+    scale = 1.0 / np.sqrt(np.maximum(np.diagonal(V), 1e-300))
+    return triples_among(c[some], np.clip(V * scale * scale[:, None], -1.0, 1.0)) * groups.n / some.size
 
 
 def _probed(graph: Graph, part: object, scale: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -136,15 +147,14 @@ def _probed(graph: Graph, part: object, scale: np.ndarray, c: np.ndarray) -> np.
     R = np.clip(np.asarray(graph.W @ z) * scale[:, None] * scale[probes], -1.0, 1.0)
     out = np.empty((probes.size, most + 1))
     for j, site in enumerate(probes):
-        u, p = np.zeros(n), np.ones(n)
+        near = np.flatnonzero((np.abs(R[:, j]) > _NOTHING) & (np.arange(n) != site))
+        u, p = np.zeros(near.size), np.ones(near.size)
         for k in range(1, c.shape[1]):
-            p = p * R[:, j]
-            u += p * c[:, k] * c[site, k]
-        each = np.log1p(np.maximum(u, -0.9))
-        each[site] = 0.0
-        where = graph.distances(int(graph.home[site]), most)
-        at = np.where(graph.home >= 0, where[graph.home], most + 1)
-        shells = np.bincount(at, weights=each, minlength=most + 2)
+            p = p * R[near, j]
+            u += p * c[near, k] * c[site, k]
+        home = graph.home[near]
+        at = np.where(home >= 0, graph.distances(int(graph.home[site]), most)[home], most + 1)
+        shells = np.bincount(at, weights=np.log1p(np.maximum(u, -0.9)), minlength=most + 2)
         out[j] = np.cumsum(shells[::-1])[::-1][1:]  # beyond reach 0, 1, ..., most
     return out
 
