@@ -69,7 +69,7 @@ def log_factor_direct(gt, log_z, low, step, r, x, nodes, weights, out):
     """log f(x) on the places x by Gauss-Hermite over x_m given x, which is N(r x, 1 - r^2)."""
     width = np.sqrt(max(0.0, 1.0 - r * r))
     for j in range(x.shape[0]):
-        if width < 1e-7:
+        if width < 1e-4:
             out[j] = interpolated(gt, low, step, r * x[j]) - log_z
             continue
         total = 0.0
@@ -92,8 +92,8 @@ def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out
 
 
 @compiled(fastmath=True)
-def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, tol, out, floor):
-    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations.
+def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, out, floor):
+    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations; in ``own`` of those that it is.
 
     The series serves while what it leaves out is below tol where |he_k| is of order one, and f stays above the floor.
     Factors that are 1 to within 0.01 even at the far ends (|he_k| there: ``ends``) are added up by their coefficients;
@@ -107,11 +107,17 @@ def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, 
         for j in range(M):
             prod[j] = 1.0
             out[t, j] = 0.0
+            own[t, j] = 0.0
         for k in range(K):
             small[k] = 0.0
         since = 0
         for m in range(n):
             r = R[t, m]
+            if 1.0 - abs(r) < 1e-9:
+                log_factor_direct(gt[m], log_z[m], low, step, r, x, nodes, weights, f)
+                for j in range(M):
+                    own[t, j] += f[j]
+                continue
             left, p, k = abs(r) * tails[m, 1], 1.0, 1
             if left <= abs(tol) * 0.01:
                 continue

@@ -20,6 +20,7 @@ from .sites import Sites, hermite
 
 _TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
 _MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
+_SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
 _SMALL = 40  # sites up to which every factor of a density is integrated
 _FAR = 6.0  # standard deviations beyond which a factor stays as it is
 _FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
@@ -97,12 +98,26 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
     for targets, others, R in blocks:
         everyone = others.size == sites.log_z.size
         c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
-        part = np.empty((targets.size, x.size))
+        part, own = np.empty((2, targets.size, x.size))
         kernels.log_factors(
-            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, part, _FLOOR
+            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, part, _FLOOR
         )
-        out[targets] = part
-    return x, out - 0.5 * x * x
+        out[targets] = held(x, own - 0.5 * x * x, part)
+    return x, out
+
+
+def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """own + others (T, M), where others stay as they are once they take more than half of the decay of own.
+
+    The product of f_m leaves out how the others hang together given x: far out it may grow faster than own decays.
+    """
+    at, rows = own.argmax(axis=1), np.arange(own.shape[0])
+    decay = own[rows, at][:, None] - own
+    lost = (others - others[rows, at][:, None] > 0.5 * decay) & (decay > _SURE)
+    place = np.arange(x.size)
+    right = np.where(lost & (place > at[:, None]), place, x.size).min(axis=1) - 1
+    left = np.where(lost & (place < at[:, None]), place, -1).max(axis=1) + 1
+    return np.asarray(own + np.take_along_axis(others, np.clip(place, left[:, None], right[:, None]), axis=1))
 
 
 def jointly(sites: Sites, R: np.ndarray) -> float:

@@ -20,7 +20,7 @@ from ..linalg.matrices import as_design
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
 from ..priors.weightspace import WeightsFactor
-from .clusters import Pairs
+from .clusters import Pairs, held
 from .corrected import Corrected
 from .correlations import Correlations
 from .grids import Grid, GridMarginals
@@ -69,9 +69,10 @@ class LargeCorrected(Corrected):
             out[i : i + _AT_ONCE] = np.maximum(np.add.reduceat(left, start, axis=0), -700.0)
         return out
 
-    def _summed(self, A: np.ndarray) -> np.ndarray:
-        """-x^2/2 + sum_k A_k he_k(x) (T, M)."""
-        return np.asarray(A[:, 1:] @ hermite(np.clip(self._x, -_FAR, _FAR), TERMS - 1)[1:]) - 0.5 * self._x**2
+    def _summed(self, A: np.ndarray, own: np.ndarray | float = 0.0) -> np.ndarray:
+        """own - x^2/2 + sum_k A_k he_k(x) (T, M)."""
+        others = np.asarray(A[:, 1:] @ hermite(np.clip(self._x, -_FAR, _FAR), TERMS - 1)[1:])
+        return held(self._x, own - 0.5 * self._x**2 + 0.0 * others, others)
 
     def _of_sites(self) -> np.ndarray:
         """A (n, TERMS) of the sites."""
@@ -81,7 +82,7 @@ class LargeCorrected(Corrected):
     def _grid(self) -> Grid:
         post, groups = self._posterior, self._groups
         h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
-        log_p = self._own(np.arange(groups.n)) + self._summed(self._of_sites())
+        log_p = self._summed(self._of_sites(), self._own(np.arange(groups.n)))
         out = log_p[groups.of]
         turned = groups.sign < 0.0
         out[turned] = out[turned, ::-1]
@@ -153,7 +154,7 @@ class LocalCorrected(LargeCorrected):
         W = factor.W[self._groups.first]
         alone = np.flatnonzero(np.diff(W.indptr) == 1)
         entry = W.indptr[alone]
-        mine = self._own(alone) + self._summed(self._near.of_sites[alone])
+        mine = self._summed(self._near.of_sites[alone], self._own(alone))
         turned = W.data[entry] < 0.0
         mine[turned] = mine[turned, ::-1]
         log_p[W.indices[entry]] = mine
@@ -214,5 +215,5 @@ class TallCorrected(LargeCorrected):
     def _latents(self) -> Grid:
         mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
         units = np.eye(mean.size)
-        A = self._sums(lambda rows: as_design(units[rows]), variance)
+        A = self._sums(lambda rows: as_design(units[rows], self._like), variance)
         return Grid(mean, np.sqrt(variance), self._x, self._summed(A))

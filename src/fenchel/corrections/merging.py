@@ -118,8 +118,7 @@ def _within(groups: Groups, predictors: LatentPredictors) -> Groups:
         return groups
     S = to_numpy(predictors.rows[0].S)
     sd = np.sqrt(np.diagonal(S))
-    if not (sd > 0.0).all():
-        return groups
+    sd = np.where(sd > 0.0, sd, np.inf)  # no variance, no correlation
     probe = np.random.default_rng(0).standard_normal(sd.size)
     seen = (S @ (probe / sd)) / sd
     order = np.argsort(np.abs(seen), kind="stable")
