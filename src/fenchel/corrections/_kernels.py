@@ -65,17 +65,17 @@ def interpolated(gt, low, step, y):
 
 
 @compiled
-def factor_direct(gt, log_z, low, step, r, x, nodes, weights, out):
-    """f(x) on the places x by Gauss-Hermite over x_m given x, which is N(r x, 1 - r^2)."""
+def log_factor_direct(gt, log_z, low, step, r, x, nodes, weights, out):
+    """log f(x) on the places x by Gauss-Hermite over x_m given x, which is N(r x, 1 - r^2)."""
     width = np.sqrt(max(0.0, 1.0 - r * r))
     for j in range(x.shape[0]):
+        if width < 1e-4:
+            out[j] = interpolated(gt, low, step, r * x[j]) - log_z
+            continue
         total = 0.0
-        if width < 1e-7:
-            total = np.exp(interpolated(gt, low, step, r * x[j]) - log_z)
-        else:
-            for q in range(nodes.shape[0]):
-                total += weights[q] * np.exp(interpolated(gt, low, step, r * x[j] + width * nodes[q]) - log_z)
-        out[j] = total
+        for q in range(nodes.shape[0]):
+            total += weights[q] * np.exp(interpolated(gt, low, step, r * x[j] + width * nodes[q]) - log_z)
+        out[j] = np.log(max(total, 1e-300))
 
 
 @compiled
@@ -84,51 +84,69 @@ def pairs_direct(listed, R, gt, log_z, low, step, x, tilted, nodes, weights, out
     f = np.empty(x.shape[0])
     for p in range(listed.shape[0]):
         a, m = listed[p, 0], listed[p, 1]
-        factor_direct(gt[m], log_z[m], low, step, R[p], x, nodes, weights, f)
+        log_factor_direct(gt[m], log_z[m], low, step, R[p], x, nodes, weights, f)
         total = 0.0
         for j in range(x.shape[0]):
-            total += tilted[a, j] * f[j]
+            total += tilted[a, j] * np.exp(f[j])
         out[p] = total
 
 
 @compiled(fastmath=True)
-def log_factors(R, c, tails, he, gt, log_z, low, step, x, nodes, weights, tol, out, floor):
-    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations. Returns how many vanish.
+def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, out, floor):
+    """sum over sites m of log f_m(x) for each target (T, M), R (T, n) its correlations; in ``own`` of those that it is.
 
     The series serves while what it leaves out is below tol where |he_k| is of order one, and f stays above the floor.
+    Factors that are 1 to within 0.01 even at the far ends (|he_k| there: ``ends``) are added up by their coefficients;
+    ``he`` stays as it is beyond these ends. With a tol below 0 every factor is integrated.
     """
     T, n = R.shape
     K, M = he.shape
     prod, f = np.empty(M), np.empty(M)
-    low_ones = 0
+    small, mine = np.empty(K), np.empty(K)
     for t in range(T):
         for j in range(M):
             prod[j] = 1.0
             out[t, j] = 0.0
+            own[t, j] = 0.0
+        for k in range(K):
+            small[k] = 0.0
         since = 0
         for m in range(n):
             r = R[t, m]
+            if 1.0 - abs(r) < 1e-9:
+                log_factor_direct(gt[m], log_z[m], low, step, r, x, nodes, weights, f)
+                for j in range(M):
+                    own[t, j] += f[j]
+                continue
             left, p, k = abs(r) * tails[m, 1], 1.0, 1
-            if left <= tol * 0.01:
+            if left <= abs(tol) * 0.01:
+                continue
+            size = 0.0
+            while k < K and left > tol:
+                p *= r
+                mine[k] = p * c[m, k]
+                size += abs(mine[k]) * ends[k]
+                k += 1
+                left = abs(p * r) * tails[m, k] if k < K else 1.0
+            if left <= tol and size < 0.01:
+                for q in range(1, k):
+                    small[q] += mine[q]
                 continue
             for j in range(M):
                 f[j] = 1.0
-            while k < K and left > tol:
-                p *= r
-                a = p * c[m, k]
+            for q in range(1, k):
+                a = mine[q]
                 for j in range(M):
-                    f[j] += a * he[k, j]
-                k += 1
-                left = abs(p * r) * tails[m, k] if k < K else 2.0 * tol
+                    f[j] += a * he[q, j]
             least = f[0]
             for j in range(M):
                 least = min(least, f[j])
             if left > tol or least < floor:
-                factor_direct(gt[m], log_z[m], low, step, r, x, nodes, weights, f)
+                log_factor_direct(gt[m], log_z[m], low, step, r, x, nodes, weights, f)
+                for j in range(M):
+                    out[t, j] += f[j]
+                continue
             for j in range(M):
-                if f[j] < 1e-30:
-                    f[j] = 1e-30
-                    low_ones += 1
                 prod[j] *= f[j]
             since += 1
             if since == 4:
@@ -136,6 +154,9 @@ def log_factors(R, c, tails, he, gt, log_z, low, step, x, nodes, weights, tol, o
                     out[t, j] += np.log(prod[j])
                     prod[j] = 1.0
                 since = 0
+        for q in range(1, K):
+            if small[q] != 0.0:
+                for j in range(M):
+                    out[t, j] += small[q] * he[q, j]
         for j in range(M):
             out[t, j] += np.log(prod[j])
-    return low_ones

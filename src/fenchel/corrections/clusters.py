@@ -18,8 +18,11 @@ import numpy as np
 from .correlations import Block, Correlations
 from .sites import Sites, hermite
 
-_TOL = 1e-8  # of a pair's terms left out
-_MARGINAL = 1e-6  # the same where a density is multiplied
+_TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
+_MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
+_SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
+_SMALL = 40  # sites up to which every factor of a density is integrated
+_FAR = 6.0  # standard deviations beyond which a factor stays as it is
 _FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
 _MOST = 200_000  # pairs integrated as they stand
 _NODES = 24
@@ -50,6 +53,7 @@ def pairs_of(sites: Sites, correlations: Correlations) -> Pairs:
     from . import _kernels as kernels
 
     sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
+    tol = min(_TOL, 1e-5 / sites.log_z.size**2)
     listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
     for rows, others, R in correlations.between():
         c, t, own = sites.c, tails, others
@@ -57,7 +61,7 @@ def pairs_of(sites: Sites, correlations: Correlations) -> Pairs:
             c, t, first = sites.c[others], tails[others], 0
         else:
             first = int(rows[0])
-        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, _TOL, sums, R_listed[found:], listed[found:])
+        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, tol, sums, R_listed[found:], listed[found:])
         if correlations.in_blocks:
             listed[found : found + more] = own[listed[found : found + more]]
         found += more
@@ -86,18 +90,34 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
     x, _ = _places(sites)
     keep = np.abs(x) <= 14.0
     x = np.ascontiguousarray(x[keep])
-    he, tails, low, step = hermite(x), tails_of(sites.c), float(sites.x[0]), sites.step
+    he, tails, low, step = hermite(np.clip(x, -_FAR, _FAR)), tails_of(sites.c), float(sites.x[0]), sites.step
+    ends, tol = np.abs(hermite(np.array([_FAR]))[:, 0]), min(_MARGINAL, 1e-4 / sites.log_z.size)
+    tol = -tol if sites.log_z.size <= _SMALL else tol
     nodes, weights = gauss_hermite()
     out = np.zeros((size, x.size))
     for targets, others, R in blocks:
         everyone = others.size == sites.log_z.size
         c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
-        part = np.empty((targets.size, x.size))
+        part, own = np.empty((2, targets.size, x.size))
         kernels.log_factors(
-            np.ascontiguousarray(R), c, t, he, gt, log_z, low, step, x, nodes, weights, _MARGINAL, part, _FLOOR
+            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, part, _FLOOR
         )
-        out[targets] = part
-    return x, out - 0.5 * x * x
+        out[targets] = held(x, own - 0.5 * x * x, part)
+    return x, out
+
+
+def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """own + others (T, M), where others stay as they are once they take more than half of the decay of own.
+
+    The product of f_m leaves out how the others hang together given x: far out it may grow faster than own decays.
+    """
+    at, rows = own.argmax(axis=1), np.arange(own.shape[0])
+    decay = own[rows, at][:, None] - own
+    lost = (others - others[rows, at][:, None] > 0.5 * decay) & (decay > _SURE)
+    place = np.arange(x.size)
+    right = np.where(lost & (place > at[:, None]), place, x.size).min(axis=1) - 1
+    left = np.where(lost & (place < at[:, None]), place, -1).max(axis=1) + 1
+    return np.asarray(own + np.take_along_axis(others, np.clip(place, left[:, None], right[:, None]), axis=1))
 
 
 def jointly(sites: Sites, R: np.ndarray) -> float:

@@ -13,15 +13,20 @@ from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
+from ..priors.sparse import SparseFactor
+from ..priors.weightspace import WeightsFactor
 from .clusters import Pairs, jointly, log_densities, pairs_of
 from .correlations import Correlations
 from .grids import Grid, GridAnswers, GridMarginals
-from .merging import groups_of
+from .loo import CorrectedLeaveOneOut, leave_one_out
+from .merging import Groups, groups_of
 from .sites import Observed, Sites, sites_of
 from .triples import triples_of
 
 _FEW = 3  # sites up to which the expectation is integrated as it stands
-_LARGE = 0.5  # of |u| of a pair, and of nats of triples: above, three observations together may count
+_SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
+_TALL = 10_000  # sites of few features above which pairs are averages over draws
+_LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
 
 
 class Fit(Protocol):
@@ -59,15 +64,17 @@ class Corrected(GridAnswers):
 
     method = "clusters"
 
-    def __init__(self, solution: Fit) -> None:
-        self._posterior: Posterior = solution.posterior
-        self.elbo = solution.elbo
-        observed = observations(solution)
-        groups = groups_of(self._posterior._factor.predictors)
+    def __init__(self, solution: Fit, groups: Groups) -> None:
+        self._posterior, self._fit = solution.posterior, solution
+        self.elbo, self.n_sites = solution.elbo, groups.n
+        self._prepare(observations(solution), groups)
+        self._count()
+
+    def _prepare(self, observed: Observed, groups: Groups) -> None:
+        """The sites, and their own terms."""
         self._sites: Sites = sites_of(observed, groups)
         self._correlations = Correlations(self._posterior, groups)
-        self.n_sites, self.own = groups.n, float(self._sites.log_z.sum())
-        self._count()
+        self.own, self._settled = float(self._sites.log_z.sum()), self._sites.settled
 
     def _count(self) -> None:
         """Pairs, all of them; two or three sites are integrated as they stand."""
@@ -102,11 +109,11 @@ class Corrected(GridAnswers):
     @cached_property
     def _doubt(self) -> str | None:
         pairs = self._pairs
-        if not self._sites.settled:
+        if not self._settled:
             return "a likelihood bends too sharply, or reaches too far, for the grid of its quadrature"
         if pairs.smallest <= 0.0:
             return f"a pair of observations has 1 + u = {pairs.smallest:.2g}, which is not positive"
-        if self.log_evidence_se > _LARGE:
+        if self.log_evidence_se > max(_LARGE, _SHARE * (abs(self.own) + abs(self.pairs))):
             return f"observations taken three at a time may count for {self.log_evidence_se:.2g} nats"
         return None
 
@@ -163,23 +170,41 @@ class Corrected(GridAnswers):
         """Joint draws of z (size, L), in the same way."""
         return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
 
+    def loo(self) -> CorrectedLeaveOneOut:
+        """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
+        fit = self._fit
+        rows = {key: to_numpy(value) for key, value in fit._rows.items()}
+        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid)
+
     def __repr__(self) -> str:
         word = "" if self.trusted else ", not to be trusted"
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def corrected(solution: Fit) -> Corrected:
+def correct(solution: Fit) -> Corrected:
     """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so."""
     predictors = solution.posterior._all
     covered = predictors.n_predictors == 1 and isinstance(predictors.extra_variance, float)
     if covered:
-        return Corrected(solution)
+        return _sized(solution, groups_of(solution.posterior._factor.predictors))
     try:
         importance = import_module(".importance", __package__).importance
     except ImportError:
         got = f"{solution.likelihood.name} has several predictors an observation, or the prior an extra variance"
         raise problem("corrected", got, "one predictor an observation and no extra variance") from None
     return importance(solution)
+
+
+def _sized(solution: Fit, groups: Groups) -> Corrected:
+    """By all pairs, or as very many sites allow."""
+    from .large import LocalCorrected, TallCorrected
+
+    factor = solution.posterior._factor
+    if isinstance(factor, SparseFactor) and groups.n > _SPARSE:
+        return LocalCorrected(solution, groups)
+    if isinstance(factor, WeightsFactor) and groups.n > _TALL:
+        return TallCorrected(solution, groups)
+    return Corrected(solution, groups)
 
 
 def observations(solution: Fit) -> Observed:
@@ -189,9 +214,13 @@ def observations(solution: Fit) -> Observed:
     h, rho = (to_numpy(v)[:, 0] for v in post._active_marginals)
     rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
     alpha, lam = (to_numpy(v)[active, 0] for v in (post._alpha, post._lam))
-    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])[active]
-    times = to_numpy(rows["weight"]) / np.where(own > 0.0, own, 1.0)
-    return Observed(solution.likelihood, rows, times, h, rho, alpha, lam)
+    return Observed(solution.likelihood, rows, counted(solution)[active], h, rho, alpha, lam)
+
+
+def counted(solution: Fit) -> np.ndarray:
+    """How often each observation counts (N,): its weight but for the likelihood's own, such as a number of trials."""
+    own = to_numpy(solution.likelihood.prepare(solution.y)["weight"])
+    return np.asarray(to_numpy(solution._rows["weight"]) / np.where(own > 0.0, own, 1.0))
 
 
 def _moved(grid: Grid, draws: np.ndarray) -> np.ndarray:

@@ -68,7 +68,9 @@ class Correlations:
         everyone, step = np.arange(n), max(1, _BLOCK // n)
         for i in range(0, n, step):
             rows = np.arange(i, min(n, i + step))
-            yield rows, everyone, self._scaled(self._cov_of_rows(self.groups.first[rows]), self._scale[rows])
+            R = self._scaled(self._cov_of_rows(self.groups.first[rows]), self._scale[rows])
+            R[np.arange(rows.size), rows] = 1.0
+            yield rows, everyone, R
 
     def _cov_of_rows(self, rows: np.ndarray) -> np.ndarray:
         """Vt of some active rows with the sites (M, n)."""
@@ -96,7 +98,9 @@ class Correlations:
     def _table(self) -> Iterator[Block]:
         for _, sites, W, V in self._cells():
             scale = self._scale[sites]
-            yield sites, sites, np.clip((W @ V @ W.T) * scale[:, None] * scale, -1.0, 1.0)
+            R = np.clip((W @ V @ W.T) * scale[:, None] * scale, -1.0, 1.0)
+            np.fill_diagonal(R, 1.0)
+            yield sites, sites, R
 
     # -- with anything else ------------------------------------------------------------------------
     def with_latents(self) -> Iterator[Block]:
@@ -111,7 +115,7 @@ class Correlations:
         if not isinstance(self.posterior._all, LatentPredictors):
             yield from self._others(np.arange(variance.size), variance)
             return
-        yield self._block(self.with_design(Identity(variance.size)), variance)
+        yield self._block(self.with_design(Identity(variance.size, self.factor.lam)), variance)
 
     def with_design(self, new: Design) -> np.ndarray:
         """Cov(W* z, W z) under q for new rows W* and the sites (M, n)."""
@@ -120,7 +124,10 @@ class Correlations:
             part, z = factor.parts[0], factor.predictors.latents[0]
             return np.asarray(to_numpy(z.whiten(new).times(part.U)) @ self._root[first].T)
         if isinstance(factor, SparseFactor):
-            return np.asarray(new.csr() @ factor.parts[0].solve(factor.W[first].T.toarray()))
+            W, seen = new.csr(), factor.W[first]
+            if W.shape[0] < seen.shape[0]:
+                return np.asarray(seen @ factor.parts[0].solve(W.T.toarray())).T
+            return np.asarray(W @ factor.parts[0].solve(seen.T.toarray()))
         assert isinstance(factor, RowsFactor)
         seen = factor.predictors.designs[0].take(first)
         return np.asarray(to_numpy(seen.beside(factor.design_covariance([new])[0])))

@@ -6,6 +6,7 @@ densities as functions of that x. Whatever shares one latent is then exact, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,15 @@ class Groups:
     def n(self) -> int:
         return int(self.first.size)
 
+    def stretches(self, size: int) -> Iterator[tuple[slice, np.ndarray, Groups]]:
+        """Some groups at a time: which, their rows, and the groups of these rows by themselves."""
+        order = np.argsort(self.of, kind="stable")
+        edges = np.searchsorted(self.of[order], np.arange(self.n + 1))
+        for i in range(0, self.n, size):
+            j = min(self.n, i + size)
+            rows = order[edges[i] : edges[j]]
+            yield slice(i, j), rows, Groups(self.of[rows] - i, self.sign[rows], edges[i:j] - edges[i])
+
 
 def groups_of(predictors: Predictors) -> Groups:
     """The rows of bound predictors, merged where they are along one line a priori."""
@@ -76,7 +86,8 @@ def along_lines(W: Any) -> Groups:
     n, L = W.shape
     rng = np.random.default_rng(0)
     probe = rng.standard_normal(L)
-    norm = np.sqrt(np.asarray((W.multiply(W) if sp.issparse(W) else W * W).sum(axis=1)).ravel())
+    square = np.asarray(W.multiply(W).sum(axis=1)).ravel() if sp.issparse(W) else np.einsum("ij,ij->i", W, W)
+    norm = np.sqrt(square)
     alive = norm > 0.0
     seen = np.asarray(W @ probe).ravel() / np.where(alive, norm, 1.0)
     sign = np.where(seen < 0.0, -1.0, 1.0)
@@ -107,8 +118,7 @@ def _within(groups: Groups, predictors: LatentPredictors) -> Groups:
         return groups
     S = to_numpy(predictors.rows[0].S)
     sd = np.sqrt(np.diagonal(S))
-    if not (sd > 0.0).all():
-        return groups
+    sd = np.where(sd > 0.0, sd, np.inf)  # no variance, no correlation
     probe = np.random.default_rng(0).standard_normal(sd.size)
     seen = (S @ (probe / sd)) / sd
     order = np.argsort(np.abs(seen), kind="stable")

@@ -21,7 +21,7 @@ from ..likelihoods.base import Likelihood, Rows, slice_rows
 from .merging import Groups
 
 K = 32  # Hermite coefficients kept
-_STEPS = (0.125, 0.03125)
+STEPS = (0.125, 0.03125)
 _REACHES = (14.0, 28.0, 56.0, 112.0)
 _DEAD = 45.0  # nats below the largest value of phi exp gt at which its tail no longer counts
 _SETTLED = 1e-9  # of log z between a grid and every other point of it
@@ -89,11 +89,11 @@ class Sites:
         return some.left(x, self.groups.sign[own], some.bound() - 0.5 * some.lam * some.rho).sum(axis=0)
 
 
-def sites_of(observed: Observed, groups: Groups) -> Sites:
-    """All sites on one grid, as fine and as wide as the worst of them needs."""
+def sites_of(observed: Observed, groups: Groups, steps: tuple[float, ...] = STEPS, order: int = K) -> Sites:
+    """All sites on one grid, as fine and as wide as the worst of them needs; c up to ``order``."""
     constant = observed.bound() - 0.5 * observed.lam * observed.rho
     for reach in _REACHES:
-        for step in _STEPS:
+        for step in steps:
             x = step * np.arange(-round(reach / step), round(reach / step) + 1)
             gt = _on_grid(observed, groups, constant, x)
             log_z, rough, short = _checked(gt, x)
@@ -102,7 +102,7 @@ def sites_of(observed: Observed, groups: Groups) -> Sites:
         if not short:
             break
     settled = rough <= _NEARLY and not short
-    return Sites(observed, groups, x, gt, log_z, coefficients(gt, log_z, x), settled)
+    return Sites(observed, groups, x, gt, log_z, coefficients(gt, log_z, x, order), settled)
 
 
 def _on_grid(observed: Observed, groups: Groups, constant: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -112,7 +112,12 @@ def _on_grid(observed: Observed, groups: Groups, constant: np.ndarray, x: np.nda
     for i in range(0, observed.h.size, step):
         rows = slice(i, i + step)
         left = observed.take(rows).left(x, groups.sign[rows], constant[rows])
-        np.add.at(out, groups.of[rows], left)
+        of = groups.of[rows]
+        if groups.n < observed.h.size:  # those of a group one after the other, then added up
+            by = np.argsort(of, kind="stable")
+            of, start = np.unique(of[by], return_index=True)
+            left = np.add.reduceat(left[by], start, axis=0)
+        out[of] += left
     return np.maximum(out, -700.0)
 
 
@@ -128,16 +133,16 @@ def _checked(gt: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, float, bool]:
     return log_z, float(np.max(np.abs(half / whole - 1.0))), short
 
 
-def coefficients(gt: np.ndarray, log_z: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """c_k (n, K + 1) from gt on the grid: one product with the polynomials."""
+def coefficients(gt: np.ndarray, log_z: np.ndarray, x: np.ndarray, order: int = K) -> np.ndarray:
+    """c_k (n, order + 1) from gt on the grid: one product with the polynomials."""
     f = np.exp(gt - 0.5 * x * x - log_z[:, None] + np.log((x[1] - x[0]) / np.sqrt(2.0 * np.pi)))
-    return np.asarray(f @ hermite(x).T)
+    return np.asarray(f @ hermite(x, order).T)
 
 
-def hermite(x: np.ndarray) -> np.ndarray:
-    """he_k(x) (K + 1, M), of norm 1 under N(0, 1)."""
-    out = np.empty((K + 1, x.size))
+def hermite(x: np.ndarray, order: int = K) -> np.ndarray:
+    """he_k(x) (order + 1, M), of norm 1 under N(0, 1)."""
+    out = np.empty((order + 1, x.size))
     out[0], out[1] = 1.0, x
-    for k in range(1, K):
+    for k in range(1, order):
         out[k + 1] = (x * out[k] - np.sqrt(k) * out[k - 1]) / np.sqrt(k + 1.0)
     return out

@@ -42,6 +42,11 @@ def triples_of(sites: Sites, correlations: Correlations) -> float:
     return float(np.abs(total).sum())
 
 
+def triples_among(c: np.ndarray, R: np.ndarray) -> float:
+    """The same of a few sites by their correlations (n, n)."""
+    return float(np.abs(_block(np.arange(R.shape[0]), R, R, c, c, 1.0)).sum())
+
+
 def _block(
     rows: np.ndarray, R: np.ndarray, drawn: np.ndarray, c: np.ndarray, third: np.ndarray, weight: float
 ) -> np.ndarray:

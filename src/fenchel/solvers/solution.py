@@ -108,9 +108,9 @@ class Solution:
 
     def corrected(self) -> Corrected:
         """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound."""
-        from ..corrections import corrected
+        from ..corrections import correct
 
-        return corrected(self)
+        return correct(self)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""

@@ -1,0 +1,219 @@
+"""The corrected posterior of very many sites: nothing of sites x sites, and no density kept that is not asked for.
+
+    log p(x_i) = gt_i(x_i) - x_i^2/2 + sum_k A_ik he_k(x_i),     A_ik = sum_{m != i} R_im^k c_km,   k <= 4
+
+is the product of the factors 1 + sum_k R^k c_km he_k(x) to first order in each of them; beyond 4.5 standard deviations
+the sum stays as it is there. Under a sparse prior the sums run over neighbours (``local.py``). Under few features some
+sites are drawn, the more skewed the likelier, and seen with all others: totals are weighted by 1 / probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import to_numpy
+from ..linalg.matrices import as_design
+from ..priors.base import NewRows
+from ..priors.sparse import SparseFactor
+from ..priors.weightspace import WeightsFactor
+from .clusters import Pairs, held
+from .corrected import Corrected
+from .correlations import Correlations
+from .grids import Grid, GridMarginals
+from .local import TERMS, neighbours, patch_triples
+from .merging import Groups
+from .sites import Observed, hermite, sites_of
+from .triples import triples_among
+
+_ORDER = 12  # Hermite coefficients kept
+_STEPS = (0.25, 0.125, 0.03125)
+_AT_ONCE = 8192  # sites
+_DRAWN = 128  # sites seen with all others
+_AMONG = 400  # sites whose triples are looked at
+_FAR = 4.5  # standard deviations beyond which the sums stay as they are
+_BLOCK = 1 << 22
+
+
+class LargeCorrected(Corrected):
+    """Sites by their coefficients alone."""
+
+    def _prepare(self, observed: Observed, groups: Groups) -> None:
+        self._observed, self._groups = observed, groups
+        self._correlations = Correlations(self._posterior, groups)
+        log_z, c, self._settled = np.empty(groups.n), np.empty((groups.n, _ORDER + 1)), True
+        for which, rows, own in groups.stretches(_AT_ONCE):
+            some = sites_of(observed.take(rows), own, _STEPS, _ORDER)
+            log_z[which], c[which], self._settled = some.log_z, some.c, self._settled and some.settled
+        self.own, self._c = float(log_z.sum()), c
+
+    @cached_property
+    def _x(self) -> np.ndarray:
+        return 0.25 * np.arange(-32, 33)
+
+    def _own(self, sites: np.ndarray) -> np.ndarray:
+        """gt on the grid of some sites (M, 65)."""
+        out = np.empty((sites.size, self._x.size))
+        order = np.argsort(self._groups.of, kind="stable")
+        edges = np.searchsorted(self._groups.of[order], np.arange(self._groups.n + 1))
+        for i in range(0, sites.size, _AT_ONCE):
+            some = sites[i : i + _AT_ONCE]
+            size = edges[some + 1] - edges[some]
+            start = np.cumsum(size) - size
+            rows = order[np.repeat(edges[some] - start, size) + np.arange(size.sum())]
+            part = self._observed.take(rows)
+            left = part.left(self._x, self._groups.sign[rows], part.bound() - 0.5 * part.lam * part.rho)
+            out[i : i + _AT_ONCE] = np.maximum(np.add.reduceat(left, start, axis=0), -700.0)
+        return out
+
+    def _summed(self, A: np.ndarray, own: np.ndarray | float = 0.0) -> np.ndarray:
+        """own - x^2/2 + sum_k A_k he_k(x) (T, M)."""
+        others = np.asarray(A[:, 1:] @ hermite(np.clip(self._x, -_FAR, _FAR), TERMS - 1)[1:])
+        return held(self._x, own - 0.5 * self._x**2 + 0.0 * others, others)
+
+    def _of_sites(self) -> np.ndarray:
+        """A (n, TERMS) of the sites."""
+        raise NotImplementedError
+
+    @cached_property
+    def _grid(self) -> Grid:
+        post, groups = self._posterior, self._groups
+        h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
+        log_p = self._summed(self._of_sites(), self._own(np.arange(groups.n)))
+        out = log_p[groups.of]
+        turned = groups.sign < 0.0
+        out[turned] = out[turned, ::-1]
+        if post._active.size < h.size:
+            everywhere = np.empty((h.size, self._x.size))
+            everywhere[post._active] = out
+            rest = np.setdiff1d(np.arange(h.size), post._active)
+            design = post._all.designs[0].take(rest)  # type: ignore[attr-defined]
+            everywhere[rest] = self._summed(self._sums(lambda i: design.take(i), rho[rest]))
+            out = everywhere
+        return Grid(h, np.sqrt(rho), self._x, out)
+
+    def _sums(self, rows: Any, variance: np.ndarray) -> np.ndarray:
+        """A (M, TERMS) of new rows of W, some at a time, by their correlations with every site."""
+        M, step = variance.size, max(1, _BLOCK // self.n_sites)
+        out = np.zeros((M, TERMS))
+        for i in range(0, M, step):
+            which = np.arange(i, min(M, i + step))
+            _, _, R = self._correlations._block(self._correlations.with_design(rows(which)), variance[which])
+            p = np.ones_like(R)
+            for k in range(1, TERMS):
+                p *= R
+                out[which, k] = p @ self._c[:, k]
+        return out
+
+    def at(
+        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+    ) -> GridMarginals:
+        """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
+        new = NewRows(design, cross, variance, mean, offset)
+        centre, spread = (to_numpy(v)[:, 0] for v in self._posterior._predict(new))
+        _, _, R = self._correlations.with_new(new, spread)
+        A, p = np.zeros((centre.size, TERMS)), np.ones_like(R)
+        for k in range(1, TERMS):
+            p *= R
+            A[:, k] = p @ self._c[:, k]
+        return GridMarginals(Grid(centre, np.sqrt(spread), self._x, self._summed(A)), self._like)
+
+
+class LocalCorrected(LargeCorrected):
+    """Under a sparse prior: pairs of neighbours."""
+
+    method = "neighbours"
+
+    def _count(self) -> None:
+        factor = self._posterior._factor
+        assert isinstance(factor, SparseFactor)
+        self._near = neighbours(factor, self._groups, self._correlations.rho, self._c)
+        self._pairs = Pairs(self._near.total, self._near.error, 0, 1.0)
+        self.pairs = self._near.total
+
+    @cached_property
+    def _triples(self) -> float:
+        factor = self._posterior._factor
+        assert isinstance(factor, SparseFactor)
+        return patch_triples(factor, self._groups, self._correlations.rho, self._c)
+
+    def _of_sites(self) -> np.ndarray:
+        return self._near.of_sites
+
+    @cached_property
+    def _latents(self) -> Grid:
+        """Latents that a site sees alone are that site; the others by their neighbours."""
+        post = self._posterior
+        mean, variance = (to_numpy(v) for v in (post.latent_mean, post.latent_variance))
+        log_p = self._summed(self._near.of_latents)
+        factor = post._factor
+        assert isinstance(factor, SparseFactor)
+        W = factor.W[self._groups.first]
+        alone = np.flatnonzero(np.diff(W.indptr) == 1)
+        entry = W.indptr[alone]
+        mine = self._summed(self._near.of_sites[alone], self._own(alone))
+        turned = W.data[entry] < 0.0
+        mine[turned] = mine[turned, ::-1]
+        log_p[W.indices[entry]] = mine
+        return Grid(mean, np.sqrt(variance), self._x, log_p)
+
+
+class TallCorrected(LargeCorrected):
+    """Under few features: some sites with all others, coefficients in passes over the rows."""
+
+    method = "drawn sites"
+
+    def _count(self) -> None:
+        rng, c = np.random.default_rng(0), self._c
+        size = np.sqrt(np.sum(c[:, 1:] ** 2, axis=1)) + 1e-300
+        probability = 0.9 * size / size.sum() + 0.1 / size.size
+        seeds = rng.choice(size.size, _DRAWN, p=probability)
+        weight = 1.0 / (_DRAWN * probability[seeds])
+        order = max(TERMS - 1, int(np.flatnonzero(np.abs(c).max(axis=0) > 1e-6).max()))
+        each, self._sums_of_sites = np.zeros(_DRAWN), np.zeros((self.n_sites, TERMS))
+        for which, R in self._with_all(seeds):
+            own = seeds[None, :] == np.arange(which.start, min(which.stop, self.n_sites))[:, None]
+            u, p = np.zeros_like(R), np.where(own, 0.0, 1.0)
+            for k in range(1, order + 1):
+                p *= R
+                if k < TERMS:
+                    self._sums_of_sites[which, k] = p @ (weight * c[seeds, k])
+                u += p * c[which, k, None] * c[seeds, k]
+            each += np.log1p(np.maximum(u, -0.9)).sum(axis=0)
+        totals = 0.5 * each / probability[seeds]
+        self.pairs = float(totals.mean())
+        self._pairs = Pairs(self.pairs, float(totals.std(ddof=1)) / np.sqrt(_DRAWN), 0, 1.0)
+
+    def _with_all(self, seeds: np.ndarray, others: Any = slice(None)) -> Iterator[tuple[slice, np.ndarray]]:
+        """R of sites, some at a time, with the seeds (M, S)."""
+        factor, scale = self._posterior._factor, self._correlations._scale
+        assert isinstance(factor, WeightsFactor)
+        part, first = factor.parts[0], self._groups.first
+        U = to_numpy(part.U)
+        V = U @ (to_numpy(part.X.take(first[seeds]).times(part.U)) * scale[seeds, None]).T
+        rows, sd = first[others], scale[others]
+        for i in range(0, rows.size, _AT_ONCE):
+            which = slice(i, i + _AT_ONCE)
+            R = to_numpy(part.X.take(rows[which]).times(V)) * sd[which, None]
+            yield which, np.clip(R, -1.0, 1.0)
+
+    @cached_property
+    def _triples(self) -> float:
+        """From triples among some sites, times how many more there are."""
+        few = min(_AMONG, self.n_sites)
+        some = np.random.default_rng(1).choice(self.n_sites, few, replace=False)
+        R = next(self._with_all(some, some))[1]
+        return triples_among(self._c[some], R) * (self.n_sites / few) ** 3
+
+    def _of_sites(self) -> np.ndarray:
+        return self._sums_of_sites
+
+    @cached_property
+    def _latents(self) -> Grid:
+        mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
+        units = np.eye(mean.size)
+        A = self._sums(lambda rows: as_design(units[rows], self._like), variance)
+        return Grid(mean, np.sqrt(variance), self._x, self._summed(A))
