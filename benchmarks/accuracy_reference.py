@@ -1,7 +1,7 @@
 """The truth to compare with: long elliptical slice sampling and annealed importance sampling, stored in a file.
 
-    OPENBLAS_NUM_THREADS=1 python benchmarks/accuracy_reference.py                writes accuracy_reference.json, minutes
-    OPENBLAS_NUM_THREADS=1 python benchmarks/accuracy_reference.py --quantiles    writes accuracy_quantiles.json, minutes
+    OPENBLAS_NUM_THREADS=1 python benchmarks/accuracy_reference.py               writes accuracy_reference.json, minutes
+    OPENBLAS_NUM_THREADS=1 python benchmarks/accuracy_reference.py --quantiles   writes accuracy_quantiles.json, minutes
 
 Posterior p(f | y) with f = mt + R u, u ~ N(0, I), R R' = K, at fixed hyperparameters. Any Gaussian may carry the prior:
 

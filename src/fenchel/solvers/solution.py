@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from ..posterior import Posterior
 from ..problem import Problem
 from .base import Outcome, reached, relative
 from .ending import Ending
+
+if TYPE_CHECKING:
+    from ..corrections.importance import ImportanceSample
 
 
 class Solution:
@@ -102,6 +105,12 @@ class Solution:
     def loo(self, rng: Any = None) -> LeaveOneOut:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
+
+    def importance(self, draws: int = 4096, rng: Any = 0) -> ImportanceSample:
+        """Evidence and marginals by Pareto-smoothed importance sampling from q: exact in the limit of many draws."""
+        from ..corrections.importance import importance
+
+        return importance(self, draws, rng)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""
