@@ -2,11 +2,12 @@
 
 Points are Sobol's, scrambled once and shifted at random 16 times, so that the 16 copies tell the error; independent
 pairs where there are too many coordinates for that. With normalised weights w_s of S draws t_s of an unknown that is
-N(m, v) under q, what is known of q is used and the weights only add what p has beyond it:
+N(m, v) under q, and v_s the weights that would make them draws of q, what is known of q is used and the weights only
+add what p has beyond it:
 
-    E[t^2]   ~ v + sum_s (w_s - 1/S) t_s^2                 (t from m; a pair's odd moments cancel of themselves)
-    P(t <= x) ~ Phi(x / sqrt v) + sum_s (w_s - 1/S) [t_s <= x]
-    p(x)     ~ q(x) sum_s w_s K_b(x - t_s) / (1/S sum_s K_b(x - t_s)),    b = 1.06 sqrt(v) S^(-1/5)
+    E[t^2]    ~ v + sum_s (w_s - v_s) t_s^2                (t from m; a pair's odd moments cancel of themselves)
+    P(t <= x) ~ Phi(x / sqrt v) + sum_s (w_s - v_s) [t_s <= x]
+    p(x)      ~ q(x) sum_s w_s K_b(x - t_s) / sum_s v_s K_b(x - t_s),    b = 1.06 sqrt(v) S^(-1/5)
 
 Memory: states of up to 2^28 bytes are kept, larger ones made again in every pass; a pass holds a few arrays of 2^22
 numbers, or of 8 draws of everything where that is more.
@@ -23,7 +24,7 @@ from scipy.special import ndtr, ndtri
 
 from ..checks import problem
 from ..marginals import Levels, probabilities
-from .spaces import Space, States, Unknowns
+from .spaces import MIXTURE, Space, States, Unknowns
 
 COPIES = 16  # random shifts of one set of points
 _MOST = 21201  # coordinates that Sobol's points have
@@ -53,7 +54,7 @@ class Draws:
         self.n_pairs = COPIES * self.n_points
         self.seed = int(rng.integers(2**62))
         width = sum(space.sizes) + n_extra
-        self.quasi = space.quasi and width <= _MOST and 8 * width * self.n_points <= _HELD
+        self.quasi = space.quasi and width < _MOST and 8 * width * self.n_points <= _HELD
         self.keeps = 8 * width * self.n_pairs <= _HELD
         self._kept: list[Chunk] = []
         most = max(width, int(np.prod(space.everyone.mt.shape)))
@@ -73,40 +74,42 @@ class Draws:
         for i in range(0, self.n_pairs, self.step):
             part = slice(i, min(i + self.step, self.n_pairs))
             rng = np.random.default_rng([self.seed, 2, i])
-            normals = self._normals(part, rng)
+            which, normals = self._normals(part, rng)
             split = np.split(normals, np.cumsum(self.space.sizes))
-            chunk = (part, self.space.states(split[:-1], rng), split[-1])
+            chunk = (part, self.space.states(split[:-1], which, rng), split[-1])
             if self.keeps:
                 made.append(chunk)
             yield chunk
         self._kept = made
 
-    def _normals(self, part: slice, rng: np.random.Generator) -> np.ndarray:
-        """Standard normals of some pairs (r, K)."""
-        width = sum(self.space.sizes) + self.n_extra
-        if not self.space.quasi:  # the space draws by itself
-            return np.concatenate(
-                [
-                    np.empty((width - self.n_extra, part.stop - part.start)),
-                    rng.standard_normal((self.n_extra, part.stop - part.start)),
-                ]
-            )
+    def _normals(self, part: slice, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Which component of the mixture each pair is of (K,), and standard normals (r, K)."""
+        width, n = sum(self.space.sizes) + self.n_extra, part.stop - part.start
+        edges = np.cumsum([share for _, share in MIXTURE])[:-1]
         if not self.quasi:
-            return rng.standard_normal((width, part.stop - part.start))
+            which = np.searchsorted(edges, rng.random(n), side="right")
+            if self.space.quasi:
+                return which, rng.standard_normal((width, n))
+            own = np.empty((width - self.n_extra, n))  # the space draws by itself
+            return which, np.concatenate([own, rng.standard_normal((self.n_extra, n))])
         points, shifts = self._points
         copy, point = np.divmod(np.arange(part.start, part.stop), self.n_points)
-        u = (points[point] + shifts[copy]) % 1.0
-        return ndtri(np.clip(u, 2.0**-54, 1.0 - 2.0**-53)).T
+        u = ((points[point] + shifts[copy]) % 1.0).T
+        return np.searchsorted(edges, u[0], side="right"), ndtri(np.clip(u[1:], 2.0**-54, 1.0 - 2.0**-53))
 
     @cached_property
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points (n, r) and shifts (COPIES, r); the first coordinates of all blocks come first, which are the best."""
+        """Points (n, 1 + r) and shifts (COPIES, 1 + r): the component, and the normals.
+
+        The first coordinates of all blocks come first, which are the best.
+        """
         from scipy.stats import qmc
 
-        width = sum(self.space.sizes) + self.n_extra
+        sizes = self.space.sizes
+        width = 1 + sum(sizes) + self.n_extra
         engine = qmc.Sobol(width, scramble=True, seed=np.random.default_rng([self.seed, 0]))
         points = engine.random_base2(int(np.ceil(np.log2(self.n_points))))[: self.n_points]
-        rank = np.concatenate([*(np.arange(size) for size in self.space.sizes), _MOST + np.arange(self.n_extra)])
+        rank = np.concatenate([[-1], *(np.arange(size) for size in sizes), _MOST + np.arange(self.n_extra)])
         place = np.argsort(np.argsort(rank, kind="stable"))
         return points[:, place], np.random.default_rng([self.seed, 1]).random((COPIES, width))
 
@@ -125,12 +128,22 @@ class WeightedMarginals:
     unknowns : Unknowns
     weights : array (2, pairs)
         Normalised weights of the draws and of their mirror images.
+    base : array (pairs,)
+        The weights that make them draws of q, which mirror images share.
     scale : array, optional
         Standard deviations of a part of the unknowns that the ``extra`` normals of the draws give.
     """
 
-    def __init__(self, draws: Draws, unknowns: Unknowns, weights: np.ndarray, scale: np.ndarray | None = None) -> None:
-        self._draws, self._unknowns, self.weights, self._scale = draws, unknowns, weights, scale
+    def __init__(
+        self,
+        draws: Draws,
+        unknowns: Unknowns,
+        weights: np.ndarray,
+        base: np.ndarray,
+        scale: np.ndarray | None = None,
+    ) -> None:
+        self._draws, self._unknowns, self._scale = draws, unknowns, scale
+        self.weights, self._base = weights, base
 
     def _of(self, unknowns: Unknowns, chunk: Chunk, rows: slice = slice(None)) -> np.ndarray:
         """Deviations from the mean (M, K), without what the states leave."""
@@ -141,7 +154,7 @@ class WeightedMarginals:
     def _moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Mean, variance and third central moment, flat."""
         u, w = self._unknowns, self.weights
-        odd, more = w[0] - w[1], w[0] + w[1] - 1.0 / self._draws.n_pairs
+        odd, more = w[0] - w[1], w[0] + w[1] - 2.0 * self._base
         first, added, third, plain = (np.zeros(u.mean.size) for _ in range(4))
         for chunk in self._draws.chunks():
             d, part = self._of(u, chunk), chunk[0]
@@ -200,7 +213,7 @@ class WeightedMarginals:
         """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
         levels = probabilities("quantile", q)
         out = np.empty((self._unknowns.mean.size, np.atleast_1d(levels).size))
-        more = self.weights.ravel() - 1.0 / self._draws.n
+        more = (self.weights - self._base).ravel()
         for rows, some, t in self._blocks():
             sd = np.sqrt(some.variance)[:, None]
             order = np.argsort(t, axis=1)
@@ -219,7 +232,7 @@ class WeightedMarginals:
     def cdf(self, x: Any) -> np.ndarray:
         """P(unknown <= x), x a number or one for each unknown."""
         at, out = self._each(x), np.empty(self._unknowns.mean.size)
-        more = self.weights.ravel() - 1.0 / self._draws.n
+        more = (self.weights - self._base).ravel()
         for rows, some, t in self._blocks():
             e, sd = at[rows] - some.mean, np.sqrt(some.variance)
             jump = np.where(e >= 0.0, 1.0, 0.0)
@@ -230,14 +243,14 @@ class WeightedMarginals:
     def density(self, x: Any) -> np.ndarray:
         """The density at x, a number or one for each unknown."""
         at, out = self._each(x), np.empty(self._unknowns.mean.size)
-        w = self.weights.ravel() * self._draws.n
+        w, v = self.weights.ravel(), np.tile(self._base, 2)
         for rows, some, t in self._blocks():
             e, sd = at[rows] - some.mean, np.sqrt(some.variance)
             scale = np.where(sd > 0.0, sd, 1.0)
             near = -0.5 * ((e[:, None] - t) / (1.06 * self._draws.n**-0.2 * scale[:, None])) ** 2
             near = np.exp(near - near.max(axis=1, keepdims=True))
             normal = np.exp(-0.5 * (e / scale) ** 2) / (scale * np.sqrt(2.0 * np.pi))
-            out[rows] = np.where(sd > 0.0, normal * (near @ w) / near.sum(axis=1), np.where(e == 0.0, np.inf, 0.0))
+            out[rows] = np.where(sd > 0.0, normal * (near @ w) / (near @ v), np.where(e == 0.0, np.inf, 0.0))
         return self._shaped(out)
 
     def _each(self, x: Any) -> np.ndarray:

@@ -3,11 +3,16 @@
 q is the prior times one Gaussian site for each observation, so that with d = W (z - m)
 
     log p(z)/q(z) = -1/2 (log|B| + alpha' S alpha) + sum_n (alpha_n d_n + lam_n d_n^2 / 2)
-    log w = sum_n [log p(y_n | h_n + d_n) + alpha_n d_n + lam_n d_n^2 / 2] - 1/2 (log|B| + alpha' S alpha)
-    log p(y) = log E_q[w]
 
 whatever bound q was fitted under, for any prior: nothing but draws of d is needed, and no density of z, which an
-intrinsic prior does not have. Observations whose log-likelihood is a line (no curvature) add a constant.
+intrinsic prior does not have. One draw in five is of q with weaker sites, c lam, at the same mean (``spaces.MIXTURE``):
+without their wider tails a single row may decide everything. With g_c = 1/2 log|B_c| - c sum_n lam_n d_n^2 / 2,
+
+    mixture/p = e^{alpha' S alpha / 2 - alpha' d} sum_c share_c e^{g_c}
+    w = p(y | h + d) p / mixture,   v = e^{g_1} / sum_c share_c e^{g_c},   log p(y) = log E[w] - log E[v]
+
+where E[v] = 1 and its draws take from those of w what they have in common: all of it for a Gaussian likelihood.
+Observations whose log-likelihood is a line (no curvature) add a constant.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ..checks import count, problem
 from ..likelihoods.base import Likelihood, Rows, slice_rows
@@ -24,7 +30,7 @@ from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
 from .draws import COPIES, Draws, WeightedMarginals
 from .pareto import TRUSTED, smoothed
-from .spaces import States, Unknowns, in_observations, space_of
+from .spaces import MIXTURE, States, Unknowns, in_observations, space_of
 
 
 class Fit(Protocol):
@@ -69,14 +75,14 @@ class ImportanceSample(WeightedMarginals):
         extra = np.broadcast_to(to_numpy(post._extra), tuple(post._all.mt.shape))
         scale = np.sqrt(extra) if extra.any() else None
         made = Draws(self._space, n, generator(rng), 0 if scale is None else scale.size)
-        raw = log_weights(fit, made, scale)
+        raw, base = log_weights(fit, made, scale)
         smooth, self.k_hat = smoothed(raw.ravel())
         top = smooth.max()
         each = np.exp(smooth - top).reshape(raw.shape)
-        self.log_evidence = float(top + np.log(each.mean()))
-        self.log_evidence_se = _standard_error(each, COPIES if made.quasi else made.n_pairs)
+        self.log_evidence = float(top + np.log(each.mean()) - np.log(base.mean()))
+        self.log_evidence_se = _standard_error(each, base, COPIES if made.quasi else made.n_pairs)
         weights = each / each.sum()
-        super().__init__(made, self._space.eta(), weights, scale)
+        super().__init__(made, self._space.eta(), weights, 0.5 * base / base.sum(), scale)
         self.effective_draws, self.n_draws = float(1.0 / np.sum(weights**2)), made.n
 
     @property
@@ -92,7 +98,7 @@ class ImportanceSample(WeightedMarginals):
 
     def latents(self) -> WeightedMarginals:
         """The marginals of z."""
-        return WeightedMarginals(self._draws, self._space.latents(), self.weights)
+        return WeightedMarginals(self._draws, self._space.latents(), self.weights, self._base)
 
     def at(
         self,
@@ -106,7 +112,7 @@ class ImportanceSample(WeightedMarginals):
     ) -> WeightedMarginals:
         """The marginals of eta at new rows, which are given as in ``posterior.predict``."""
         new = NewRows(design, cross, variance, mean, offset, extra_variance)
-        return WeightedMarginals(self._draws, self._space.at(new), self.weights)
+        return WeightedMarginals(self._draws, self._space.at(new), self.weights, self._base)
 
     def sample(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Joint draws of eta, resampled by their weights: (size, N) or (size, N, C)."""
@@ -191,22 +197,32 @@ class Observed:
         return np.where(times > 0.0, each, 0.0)
 
 
-def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> np.ndarray:
-    """log p(y, z) / q(z) of the draws and of their mirror images (2, pairs)."""
+def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
     post, observed = fit.posterior, Observed(fit)
     active = post._active
     alpha, lam, h = (to_numpy(x)[active][:, :, None] for x in (post._alpha, post._lam, post._marginals[0]))
     seen = Unknowns(draws.space.active(), h.ravel(), h.ravel())
-    out = np.empty((2, draws.n_pairs))
+    out, base = np.empty((2, draws.n_pairs)), np.empty(draws.n_pairs)
     for part, states, extra in draws.chunks():
         d = in_observations(seen.deviations(states), h.shape)
         beyond = d if scale is None else d + in_observations(scale.ravel()[:, None] * extra, scale.shape)[active]
-        bend = 0.5 * lam * d * d
+        each = 0.5 * np.sum(lam * d * d, axis=1)
+        bend = each.sum(axis=0)
+        # against q itself, observation by observation, and then against the mixture
+        mixed = logsumexp(
+            [
+                np.log(share) + 0.5 * (log_det - draws.space.log_dets[0]) + (1.0 - c) * bend
+                for (c, share), log_det in zip(MIXTURE, draws.space.log_dets, strict=True)
+            ],
+            axis=0,
+        )
+        base[part] = np.exp(-mixed)
         for k, sign in enumerate((1.0, -1.0)):
-            each = observed.log_likelihood(h + sign * beyond, active) + np.sum(bend + sign * alpha * d, axis=1)
-            total = each.sum(axis=0)
+            told = observed.log_likelihood(h + sign * beyond, active) + sign * np.sum(alpha * d, axis=1)
+            total = np.sum(told + each, axis=0) - mixed
             out[k, part] = np.where(np.isnan(total), -np.inf, total)
-    return out + _constant(post, observed, scale)
+    return out + _constant(post, observed, scale), base
 
 
 def _constant(post: Posterior, observed: Observed, scale: np.ndarray | None) -> float:
@@ -224,10 +240,10 @@ def _constant(post: Posterior, observed: Observed, scale: np.ndarray | None) -> 
     return flat - 0.5 * (float(post._factor.log_det) + quadratic)
 
 
-def _standard_error(each: np.ndarray, copies: int) -> float:
-    """Of log mean w, from the means of copies that are independent of each other; w (2, pairs)."""
-    means = each.reshape(2, copies, -1).mean(axis=(0, 2))
-    return float(means.std(ddof=1) / np.sqrt(copies) / means.mean())
+def _standard_error(each: np.ndarray, base: np.ndarray, copies: int) -> float:
+    """Of log mean w - log mean v, from the means of copies that are independent of each other."""
+    w, v = each.reshape(2, copies, -1).mean(axis=(0, 2)), base.reshape(copies, -1).mean(axis=1)
+    return float((w / w.mean() - v / v.mean()).std(ddof=1) / np.sqrt(copies))
 
 
 def generator(rng: Any) -> np.random.Generator:

@@ -10,8 +10,9 @@ the profile posterior mean of theta = -k / sigma (Zhang and Stephens 2009), with
     k(theta) = mean log(1 - theta x),    l(theta) = n [log(-theta / k(theta)) - k(theta) - 1]
     theta_j = 1/x_n + (1 - sqrt(m / (j - 1/2))) / (3 x_q),   x_q the lower quartile
 
-and k pulled toward 1/2 as by ten observations. The largest weights are then replaced by the fitted distribution's
-quantiles, none above the largest there was (Vehtari, Simpson, Gelman, Yao and Gabry 2024).
+and k pulled toward 1/2 as by ten observations. Where k is above 1/2 the variance of the weights does not exist, and the
+largest are replaced by the fitted distribution's quantiles, none above the largest there was (Vehtari, Simpson, Gelman,
+Yao and Gabry 2024, who do it at any k). Below, quasi-random draws do better as they are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 TRUSTED = 0.7  # k-hat up to which the smoothed weights are reliable
+_FINITE = 0.5  # k-hat up to which the weights have a variance
 _EQUAL = 1e-9  # of the largest weight: weights that differ by less do not vary
 _FEWEST = 5  # weights of a tail
 
@@ -37,6 +39,8 @@ def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
     if over[-1] <= _EQUAL:
         return log_weights, 0.0
     k, sigma = fitted(np.maximum(over, 1e-12 * over[-1]))
+    if k <= _FINITE:
+        return log_weights, k
     levels = (np.arange(tail) + 0.5) / tail
     out = log_weights.copy()
     out[largest] = top + np.minimum(np.log(floor + quantile(levels, k, sigma)), 0.0)

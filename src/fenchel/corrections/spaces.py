@@ -10,6 +10,9 @@ keeps a normal residual, whose variance no observation changes.
 
 A is split along its eigenvectors, those that the data know best first: quasi-random points are best in their first
 coordinates.
+
+Where one observation tells much, the posterior has the wide tails of the prior on one side and q has not. So a share of
+the draws is made with the sites of q weakened, Lam times c, at the same mean (``MIXTURE``).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import asarray, to_numpy
-from ..linalg.dense import cholesky, solve_lower
+from ..linalg.dense import cholesky, log_det, solve_lower
 from ..linalg.design import Design, Identity, Scaled
 from ..linalg.matrices import array_design
 from ..posterior import Posterior
@@ -36,6 +39,8 @@ from ..priors.weightspace import WeightPredictors, WeightsFactor
 
 _SPLIT = 1024  # size up to which A is split into eigenvectors: four Choleskys' worth and more
 _NONE = 1e-9  # of a variance: a residual below it is rounding
+
+MIXTURE = ((1.0, 0.8), (0.5, 0.1), (0.1, 0.1))  # the strength c of the sites, and the share of draws made with it
 
 States = list[np.ndarray]  # (r, K) of each block: K draws
 
@@ -79,13 +84,24 @@ class Space(ABC):
 
     quasi = True  # whether the states are made of standard normals that are handed in
     sizes: list[int]  # standard normals of each block
+    log_dets: list[float]  # log|B| at each strength of the sites
 
     def __init__(self, posterior: Posterior) -> None:
         self.posterior, self.everyone = posterior, posterior._all
 
+    def states(self, normals: States, which: np.ndarray, rng: np.random.Generator) -> States:
+        """States of K draws from standard normals (r, K) of each block; ``which`` (K,) tells the strength of each."""
+        out = [np.empty((size, which.size)) for size in self.sizes]
+        for k in range(len(MIXTURE)):
+            mine = np.flatnonzero(which == k)
+            if mine.size:
+                for x, y in zip(out, self._drawn([u[:, mine] for u in normals], k, rng), strict=True):
+                    x[:, mine] = y
+        return out
+
     @abstractmethod
-    def states(self, normals: States, rng: np.random.Generator | None = None) -> States:
-        """States of K draws from standard normals (r, K) of each block."""
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        """States of one strength."""
 
     @abstractmethod
     def active(self) -> list[Design]:
@@ -161,14 +177,26 @@ class WeightSpace(Space):
         assert isinstance(self.everyone, WeightPredictors)
         assert isinstance(posterior._factor, WeightsFactor)
         self.latent, self.parts = self.everyone.latents, posterior._factor.parts
-        self.roots = []
+        known = []
         for part in self.parts:
             L = np.tril(to_numpy(part.L))
-            self.roots.append(to_numpy(part.U) if part.by_rows else inverse_root(L @ L.T))
-        self.sizes = [U.shape[1] for U in self.roots]
+            known.append(L @ L.T - np.eye(L.shape[0]))
+        self._split(known)
+        self.roots[0] = [to_numpy(p.U) if p.by_rows else U for p, U in zip(self.parts, self.roots[0], strict=True)]
 
-    def states(self, normals: States, rng: np.random.Generator | None = None) -> States:
-        return [U @ u for U, u in zip(self.roots, normals, strict=True)]
+    def _split(self, known: list[np.ndarray]) -> None:
+        """A root of (I + c G)^-1 for each strength c of the sites and G = X' Lam X of each block."""
+        self.roots: list[list[np.ndarray]] = [[] for _ in MIXTURE]
+        self.log_dets = [0.0 for _ in MIXTURE]
+        for G in known:
+            for k, (U, own) in enumerate(inverse_roots(G)):
+                self.roots[k].append(U)
+                self.log_dets[k] += own
+        self.log_dets[0] = float(self.posterior._factor.log_det)
+        self.sizes = [U.shape[1] for U in self.roots[0]]
+
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        return [U @ u for U, u in zip(self.roots[k], normals, strict=True)]
 
     def active(self) -> list[Design]:
         return [part.X for part in self.parts]
@@ -191,7 +219,7 @@ class WeightSpace(Space):
     def _explained(self, designs: list[Design]) -> list[np.ndarray]:
         return [
             to_numpy(W.row_squares(asarray(U, W.like))) if W.shape[0] else np.zeros(0)
-            for W, U in zip(designs, self.roots, strict=True)
+            for W, U in zip(designs, self.roots[0], strict=True)
         ]
 
     def joint_latents(self, states: States, rng: np.random.Generator) -> States:
@@ -207,7 +235,7 @@ class RowSpace(WeightSpace):
         assert isinstance(self.everyone, RowPredictors)
         assert isinstance(factor, RowsFactor)
         self.seen = factor.predictors
-        self.latent, self.roots = [], []
+        self.latent, known = [], []
         made: dict[int, Latents] = {}  # blocks that share S share its root
         for part in factor.parts:
             if id(part.block) not in made:
@@ -216,8 +244,8 @@ class RowSpace(WeightSpace):
             eta = made[id(part.block)]
             R = eta.root
             self.latent.append(eta)
-            self.roots.append(inverse_root(np.eye(R.shape[1]) + R.T @ (to_numpy(part.lam)[:, None] * R)))
-        self.sizes = [U.shape[1] for U in self.roots]
+            known.append(R.T @ (to_numpy(part.lam)[:, None] * R))
+        self._split(known)
 
     def active(self) -> list[Design]:
         return [array_design(eta.root) for eta in self.latent]
@@ -269,10 +297,13 @@ class SparseSpace(Space):
         super().__init__(posterior)
         assert isinstance(posterior._factor, SparseFactor)
         self.factor = posterior._factor
+        weak = [self.factor.predictors.at(c * self.factor.lam) for c, _ in MIXTURE[1:]]
+        self.factors = [self.factor, *weak]
+        self.log_dets = [float(factor.log_det) for factor in self.factors]
         self.sizes = [part.n for part in self.factor.parts]
 
-    def states(self, normals: States, rng: np.random.Generator | None = None) -> States:
-        return [part.sample(u) for part, u in zip(self.factor.parts, normals, strict=True)]
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        return [part.sample(u) for part, u in zip(self.factors[k].parts, normals, strict=True)]
 
     def active(self) -> list[Design]:
         return self.factor.predictors.designs
@@ -314,11 +345,13 @@ class EtaSpace(Space):
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
         self.factor = posterior._joint_factor()
+        weak = [self.factor.predictors.at(c * self.factor.lam) for c, _ in MIXTURE[1:]]
+        self.factors = [self.factor, *weak]
+        self.log_dets = [float(factor.log_det) for factor in self.factors]
         self.sizes = [int(np.prod(self.everyone.mt.shape))]
 
-    def states(self, normals: States, rng: np.random.Generator | None = None) -> States:
-        assert rng is not None
-        drawn = to_numpy(self.factor.sample(normals[0].shape[1], rng))
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        drawn = to_numpy(self.factors[k].sample(normals[0].shape[1], rng))
         return [drawn.reshape(drawn.shape[0], -1).T]
 
     def active(self) -> list[Design]:
@@ -369,11 +402,19 @@ def space_of(posterior: Posterior) -> Space:
     return SparseSpace(posterior) if isinstance(everyone, SparsePredictors) else EtaSpace(posterior)
 
 
-def inverse_root(A: np.ndarray) -> np.ndarray:
-    """U with U U' = A^-1: eigenvectors, the largest eigenvalue first; by Cholesky where there are many."""
-    n = A.shape[0]
+def inverse_roots(G: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """U with U U' = A^-1 and log|A|, A = I + c G, for each strength c.
+
+    By eigenvectors, the largest eigenvalue first; by Cholesky where there are many.
+    """
+    n = G.shape[0]
     if n > _SPLIT:
-        return np.asarray(solve_lower(cholesky(A), np.eye(n), transposed=True))
-    values, vectors = np.linalg.eigh((A + A.T) / 2)
-    values = np.maximum(values, 1e-15 * values[-1])
-    return np.asarray((vectors / np.sqrt(values))[:, ::-1])
+        out = []
+        for c, _ in MIXTURE:
+            L = cholesky(np.eye(n) + c * G)
+            out.append((np.asarray(solve_lower(L, np.eye(n), transposed=True)), log_det(L)))
+        return out
+    values, vectors = np.linalg.eigh((G + G.T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    each = [np.maximum(1.0 + c * values, 1e-15 * (1.0 + values[0])) for c, _ in MIXTURE]
+    return [(vectors / np.sqrt(a), float(np.log(a).sum())) for a in each]
