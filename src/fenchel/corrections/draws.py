@@ -7,7 +7,7 @@ add what p has beyond it:
 
     E[t^2]    ~ v + sum_s (w_s - v_s) t_s^2                (t from m; a pair's odd moments cancel of themselves)
     P(t <= x) ~ Phi(x / sqrt v) + sum_s (w_s - v_s) [t_s <= x]
-    p(x)      ~ q(x) sum_s w_s K_b(x - t_s) / sum_s v_s K_b(x - t_s),    b = 1.06 sqrt(v) S^(-1/5)
+    p(x)      ~ q(x) sum_s w_s K_b(x - t_s) / sum_s v_s K_b(x - t_s),    b = 0.6 sqrt(v) S^(-1/5)
 
 Memory: states of up to 2^28 bytes are kept, larger ones made again in every pass; a pass holds a few arrays of 2^22
 numbers, or of 8 draws of everything where that is more.
@@ -24,7 +24,7 @@ from scipy.special import ndtr, ndtri
 
 from ..checks import problem
 from ..marginals import Levels, probabilities
-from .spaces import MIXTURE, Space, States, Unknowns
+from .states import MIXTURE, Space, States, Unknowns
 
 COPIES = 16  # random shifts of one set of points
 _MOST = 21201  # coordinates that Sobol's points have
@@ -247,7 +247,7 @@ class WeightedMarginals:
         for rows, some, t in self._blocks():
             e, sd = at[rows] - some.mean, np.sqrt(some.variance)
             scale = np.where(sd > 0.0, sd, 1.0)
-            near = -0.5 * ((e[:, None] - t) / (1.06 * self._draws.n**-0.2 * scale[:, None])) ** 2
+            near = -0.5 * ((e[:, None] - t) / (0.6 * self._draws.n**-0.2 * scale[:, None])) ** 2
             near = np.exp(near - near.max(axis=1, keepdims=True))
             normal = np.exp(-0.5 * (e / scale) ** 2) / (scale * np.sqrt(2.0 * np.pi))
             out[rows] = np.where(sd > 0.0, normal * (near @ w) / (near @ v), np.where(e == 0.0, np.inf, 0.0))
