@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 
 PLACE = Path(__file__).parent.parent / "benchmarks"
 
@@ -136,6 +136,34 @@ def test_the_store_has_every_case_and_setting():
     assert reference.STORE.stat().st_size < 1_000_000
 
 
+def test_quantiles_and_their_standard_errors():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(32, 2000, 5)) * np.arange(1.0, 6.0)
+    found, se = reference.quantiles(x)
+    exact = norm.ppf(reference.LEVELS) * np.arange(1.0, 6.0)[:, None]
+    assert np.abs((found - exact) / se).max() < 4.5
+    density = norm.pdf(norm.ppf(reference.LEVELS)) / np.arange(1.0, 6.0)[:, None]
+    known = np.sqrt(np.array(reference.LEVELS) * (1 - np.array(reference.LEVELS)) / 64_000) / density
+    assert np.abs(np.log(se / known)).mean() < 0.3
+
+
+def test_the_stored_quantiles_are_of_this_data_and_good_enough():
+    stored = json.loads(reference.QUANTILES.read_text())
+    assert set(stored["cases"]) == set(reference.SKEWED)
+    for case in CASES:
+        if case.name not in reference.SKEWED:
+            continue
+        found, truth = stored["cases"][case.name], STORED["cases"][case.name]
+        assert found["checksum"] == case.checksum
+        assert found["levels"] == list(reference.LEVELS)
+        q, se, sd = (np.array(x) for x in (found["quantile"], found["quantile_se"], truth["sd"]))
+        assert q.shape == se.shape == (case.y.size, 3)
+        assert (np.diff(q, axis=1) > 0).all()
+        assert (se / sd[:, None]).mean() < 0.01
+        third = np.abs(q[:, 1] - np.array(truth["mean"])) / sd  # a median is within a sd of the mean
+        assert third.max() < 1.0
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_stored_reference_is_of_this_data_and_good_enough(case):
     truth = STORED["cases"][case.name]
@@ -173,3 +201,6 @@ def test_the_verdict_is_computed_from_the_numbers():
     told = accuracy.verdict(exact, rival, se)
     # on one side of the truth its noise does not matter; on two sides it does
     assert told == {"evidence": "too close to tell", "means": "exact", "sds": "Laplace"}
+    known = accuracy.Errors(-0.3, 0.01 * rows, -0.02 * rows, 0.0, 0.5 * rows)
+    assert len(known.sizes()) == 4
+    assert accuracy.missed(known, se)[0] == "evidence 0.3000, not 0.0300"
