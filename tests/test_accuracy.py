@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
 from scipy.special import expit
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import bernoulli, multivariate_normal, norm, poisson
 
 PLACE = Path(__file__).parent.parent / "benchmarks"
 
@@ -25,6 +27,7 @@ def load(name):
 
 reference = load("accuracy_reference")
 accuracy = load("accuracy")
+intercepts = load("random_intercepts")
 STORED = json.loads(reference.STORE.read_text())
 CASES = reference.cases()
 
@@ -191,6 +194,27 @@ def test_a_short_run_agrees_with_the_store():
     assert np.abs((found["sd"] - truth["sd"]) / found["sd_se"]).max() < 5
     log_z, se = reference.anneal(q, rng, 500, 40, 1)
     assert abs(log_z - truth["log_evidence"]) < 4.5 * np.hypot(se, truth["log_evidence_se"])
+
+
+@pytest.mark.parametrize(("kind", "n", "sd"), [("logistic", 1, 3.0), ("logistic", 30, 3.0), ("poisson", 4, 1.0)])
+def test_the_quadrature_of_random_intercepts(kind, n, sd):
+    """Group by group with scipy's adaptive rule, and the draws from the library's q beside it."""
+    data = intercepts.Data.drawn(kind, n, sd, 12, np.random.default_rng(1))
+    law = bernoulli if kind == "logistic" else poisson
+    total = 0.0
+    for y in data.y:
+        mode = minimize_scalar(lambda u, y=y: u * u / 2 - log_rows(law, y, data.level + sd * u)).x
+        density = lambda u, y=y: norm.pdf(u) * np.exp(log_rows(law, y, data.level + sd * u))
+        value, _ = quad(density, mode - 9, mode + 9, points=[mode], epsabs=0.0, epsrel=1e-10, limit=200)
+        total += np.log(value)
+    assert data.truth(sd) == pytest.approx(total, abs=1e-7)
+    found = data.fit(sd).importance(2048)
+    assert abs(found.log_evidence - total) < 5 * found.log_evidence_se + 1e-3
+    assert data.fit(sd).elbo < total
+
+
+def log_rows(law, y, eta):
+    return law.logpmf(y, expit(eta) if law is bernoulli else np.exp(eta)).sum()
 
 
 def test_the_verdict_is_computed_from_the_numbers():

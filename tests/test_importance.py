@@ -155,6 +155,37 @@ def test_a_softmax_with_correlated_predictors():
     agree(sol.importance(8192), Grid(sol, K, np.zeros(4), 33).log_evidence, 1e-3)
 
 
+@given(
+    st.sampled_from(["poisson", "bernoulli", "volatility"]),
+    st.integers(0, 6),
+    st.floats(-3.0, 3.0),
+    st.floats(0.05, 25.0),
+    st.integers(0, 2**32 - 1),
+)
+def test_one_observation_however_skewed(kind, count, mean, variance, seed):
+    """Against an even grid of the prior itself; the prior's tails are in it."""
+    likelihood, y = {
+        "poisson": (Poisson(), float(count)),
+        "bernoulli": (BernoulliLogit("exact"), float(count > 2)),
+        "volatility": (StochasticVolatility(), count / 2.0),
+    }[kind]
+    sol = fenchel.infer(likelihood, DenseCovariance([[variance]], mean=mean), [y])
+    x = np.linspace(-12.0, 12.0, 6001)
+    eta = mean + np.sqrt(variance) * x
+    with np.errstate(over="ignore"):
+        log_p = likelihood.log_density(eta[None], likelihood.prepare([y]))[0] + norm.logpdf(x)
+    p = np.exp(log_p - log_p.max())
+    found = sol.importance(1024, seed)
+    agree(found, log_p.max() + np.log(p.sum() * (x[1] - x[0])), 2e-3)
+    p /= p.sum()
+    sd = np.sqrt(p @ (eta - p @ eta) ** 2)
+    assert abs(found.mean[0] - p @ eta) < 0.05 * sd
+    assert abs(np.log(found.sd[0] / sd)) < 0.06
+    below = np.cumsum(p)
+    for q in (0.05, 0.5, 0.95):
+        assert abs(found.quantile(q)[0] - eta[np.searchsorted(below, q)]) < 0.15 * sd
+
+
 # -- a Gaussian likelihood: the weights do not vary, and everything is exact ---------------------------------
 def walk(n):
     off = -np.ones(n - 1)
@@ -410,6 +441,24 @@ def test_what_it_answers(fit):
     assert importance(fit, 100, np.random.default_rng(3)).log_evidence == found.log_evidence
     assert fit.importance(100, rng=4).log_evidence != found.log_evidence
     assert fit.importance(1).n_draws == 32
+
+
+@pytest.mark.parametrize("tall", [True, False])
+def test_arrays_of_another_library_give_the_same_draws(tall):
+    import array_api_strict
+
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 2) if tall else (4, 7))
+    y, new = rng.poisson(1.0, X.shape[0]), rng.normal(size=(3, X.shape[1]))
+    here, there = (
+        fenchel.infer(Poisson(), Features(to(X)), y, tol=1e-12).importance(64)
+        for to in (np.asarray, array_api_strict.asarray)
+    )
+    assert there.log_evidence == pytest.approx(here.log_evidence, abs=1e-10)
+    np.testing.assert_allclose(there.quantile(0.2), here.quantile(0.2), atol=1e-8)
+    np.testing.assert_allclose(there.latents().sd, here.latents().sd, atol=1e-8)
+    np.testing.assert_allclose(there.at(design=new).sd, here.at(design=new).sd, atol=1e-8)
+    np.testing.assert_allclose(there.sample_latents(3, 0), here.sample_latents(3, 0), atol=1e-8)
 
 
 def test_the_standard_error_is_one(fit):

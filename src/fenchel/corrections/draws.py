@@ -10,7 +10,8 @@ add what p has beyond it:
     p(x)      ~ q(x) sum_s w_s K_b(x - t_s) / sum_s v_s K_b(x - t_s),    b = 0.6 sqrt(v) S^(-1/5)
 
 Memory: states of up to 2^28 bytes are kept, larger ones made again in every pass; a pass holds a few arrays of 2^22
-numbers, or of 8 draws of everything where that is more.
+numbers, or of 8 draws of everything where that is more. Beyond that the space's own roots: for each of three strengths
+of the sites a matrix of the smaller of N and L, or a sparse factor.
 """
 
 from __future__ import annotations

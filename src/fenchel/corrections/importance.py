@@ -33,6 +33,8 @@ from .pareto import TRUSTED, smoothed
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
+_CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
+
 
 class Fit(Protocol):
     """What is read of a solution."""
@@ -183,51 +185,66 @@ def importance(solution: Fit, draws: int = 4096, rng: Any = 0) -> ImportanceSamp
 class Observed:
     """Observations with the likelihood as it is: log p(y_n | eta_n) times how often each counts."""
 
-    def __init__(self, fit: Fit) -> None:
-        self.likelihood = fit.likelihood
-        self.rows = {key: to_numpy(x) for key, x in fit._rows.items()}
+    def __init__(self, fit: Fit, index: np.ndarray) -> None:
+        rows = {key: to_numpy(x) for key, x in fit._rows.items()}
         own = fit.likelihood.prepare(fit.y)["weight"]  # a number of trials, say, which the density itself counts
-        self.times = self.rows["weight"] / np.where(own > 0.0, own, 1.0)
+        self.likelihood, self.rows = fit.likelihood, slice_rows(rows, index)
+        self.times = (rows["weight"] / np.where(own > 0.0, own, 1.0))[index]
 
-    def log_likelihood(self, eta: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """Of some observations (n, K) at eta (n, C, K); 0 where y is unobserved."""
-        times = self.times[index][:, None]
+    def log_likelihood(self, eta: np.ndarray, some: slice = slice(None)) -> np.ndarray:
+        """Of some of the observations (n, K) at eta (n, C, K); 0 where y is unobserved."""
+        times = self.times[some, None]
         with np.errstate(over="ignore", invalid="ignore"):
             at = eta[:, 0] if self.likelihood.n_predictors == 1 else eta
-            each = times * self.likelihood.log_density(at, slice_rows(self.rows, index))
+            each = times * self.likelihood.log_density(at, slice_rows(self.rows, some))
         return np.where(times > 0.0, each, 0.0)
 
 
 def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
-    post, observed = fit.posterior, Observed(fit)
-    active = post._active
-    alpha, lam, h = (to_numpy(x)[active][:, :, None] for x in (post._alpha, post._lam, post._marginals[0]))
+    post = fit.posterior
+    active, log_dets = post._active, np.array(draws.space.log_dets)
+    sites = [to_numpy(x)[active][:, :, None] for x in (post._alpha, post._lam, post._marginals[0])]
+    observed, h = Observed(fit, active), sites[2]
     seen = Unknowns(draws.space.active(), h.ravel(), h.ravel())
     out, base = np.empty((2, draws.n_pairs)), np.empty(draws.n_pairs)
+    strength, share = (np.array(x)[:, None] for x in zip(*MIXTURE, strict=True))
     for part, states, extra in draws.chunks():
         d = in_observations(seen.deviations(states), h.shape)
-        beyond = d if scale is None else d + in_observations(scale.ravel()[:, None] * extra, scale.shape)[active]
-        each = 0.5 * np.sum(lam * d * d, axis=1)
-        bend = each.sum(axis=0)
-        # against q itself, observation by observation, and then against the mixture
-        mixed = logsumexp(
-            [
-                np.log(share) + 0.5 * (log_det - draws.space.log_dets[0]) + (1.0 - c) * bend
-                for (c, share), log_det in zip(MIXTURE, draws.space.log_dets, strict=True)
-            ],
-            axis=0,
-        )
+        beyond = None if scale is None else in_observations(scale.ravel()[:, None] * extra, scale.shape)[active]
+        total, bend = _against_q(observed, sites, d, beyond)
+        wider = 0.5 * (log_dets - log_dets[0])[:, None] + (1.0 - strength) * bend
+        mixed = logsumexp(wider, axis=0, b=share)
         base[part] = np.exp(-mixed)
+        out[:, part] = np.where(np.isnan(total), -np.inf, total) - mixed
+    return out + _constant(fit, scale), base
+
+
+def _against_q(
+    observed: Observed, sites: list[np.ndarray], d: np.ndarray, beyond: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """sum_n log p(y_n | h_n +- d_n) +- alpha_n d_n + lam_n d_n^2 / 2 (2, K), and the sum of the last alone (K,).
+
+    A cacheful of observations at a time.
+    """
+    n, C, K = d.shape
+    total, bend = np.zeros((2, K)), np.zeros(K)
+    step = max(1, _CACHE // (C * K))
+    for i in range(0, n, step):
+        some = slice(i, min(i + step, n))
+        alpha, lam, h = (x[some] for x in sites)
+        own = d[some]
+        moved = own if beyond is None else own + beyond[some]
+        line, square = np.sum(alpha * own, axis=1), 0.5 * np.sum(lam * own * own, axis=1)
+        bend += square.sum(axis=0)
         for k, sign in enumerate((1.0, -1.0)):
-            told = observed.log_likelihood(h + sign * beyond, active) + sign * np.sum(alpha * d, axis=1)
-            total = np.sum(told + each, axis=0) - mixed
-            out[k, part] = np.where(np.isnan(total), -np.inf, total)
-    return out + _constant(post, observed, scale), base
+            total[k] += np.sum(observed.log_likelihood(h + sign * moved, some) + sign * line + square, axis=0)
+    return total, bend
 
 
-def _constant(post: Posterior, observed: Observed, scale: np.ndarray | None) -> float:
+def _constant(fit: Fit, scale: np.ndarray | None) -> float:
     """-1/2 (log|B| + alpha' S alpha), and what the observations without curvature add."""
+    post = fit.posterior
     everyone, weights = post._all, post._weights
     if weights is not None and isinstance(everyone, HasWeights):
         quadratic = everyone.weights_norm(weights)
@@ -235,7 +252,7 @@ def _constant(post: Posterior, observed: Observed, scale: np.ndarray | None) -> 
         quadratic = everyone.quadratic(post._alpha, everyone.apply(post._alpha))
     flat, aside = 0.0, np.setdiff1d(np.arange(everyone.n_observations), post._active)
     if aside.size:
-        flat = float(observed.log_likelihood(to_numpy(post._marginals[0])[aside][:, :, None], aside).sum())
+        flat = float(Observed(fit, aside).log_likelihood(to_numpy(post._marginals[0])[aside][:, :, None]).sum())
     if scale is not None:  # E exp(-alpha e) of their own variance
         flat += 0.5 * float(np.sum((to_numpy(post._alpha)[aside] * scale[aside]) ** 2))
     return flat - 0.5 * (float(post._factor.log_det) + quadratic)
