@@ -199,7 +199,7 @@ def test_a_short_run_agrees_with_the_store():
 @pytest.mark.parametrize(("kind", "n", "sd"), [("logistic", 1, 3.0), ("logistic", 30, 3.0), ("poisson", 4, 1.0)])
 def test_the_quadrature_of_random_intercepts(kind, n, sd):
     """Group by group with scipy's adaptive rule, and the draws from the library's q beside it."""
-    data = intercepts.Data.drawn(kind, n, sd, 12, np.random.default_rng(1))
+    data = intercepts.Data.drawn(kind, n, sd, 0.0, 12, np.random.default_rng(1))
     law = bernoulli if kind == "logistic" else poisson
     total = 0.0
     for y in data.y:
@@ -211,6 +211,18 @@ def test_the_quadrature_of_random_intercepts(kind, n, sd):
     found = data.fit(sd).importance(2048)
     assert abs(found.log_evidence - total) < 5 * found.log_evidence_se + 1e-3
     assert data.fit(sd).elbo < total
+
+
+def test_the_quadrature_at_an_unknown_level():
+    """Two groups and their level, on a grid of all three."""
+    data = intercepts.Data("logistic", np.array([[1.0, 0.0], [1.0, 1.0]]), -1.0, 2.0, 3.0)
+    x = np.linspace(-9.0, 9.0, 121)
+    b, u, v = np.meshgrid(x, x, x, indexing="ij", sparse=True)
+    level, log_p = -1.0 + 3.0 * b, -(b**2 + u**2 + v**2) / 2 - 1.5 * np.log(2 * np.pi)
+    for rows, effect in zip(data.y, (u, v), strict=True):
+        eta = level + 2.0 * effect
+        log_p = log_p + rows.sum() * eta - rows.size * np.logaddexp(0.0, eta)
+    assert data.truth(2.0) == pytest.approx(np.log(np.exp(log_p).sum() * (x[1] - x[0]) ** 3), abs=1e-6)
 
 
 def log_rows(law, y, eta):
