@@ -9,9 +9,9 @@ add what p has beyond it:
     P(t <= x) ~ Phi(x / sqrt v) + sum_s (w_s - v_s) [t_s <= x]
     p(x)      ~ q(x) sum_s w_s K_b(x - t_s) / sum_s v_s K_b(x - t_s),    b = 0.6 sqrt(v) S^(-1/5)
 
-Memory: states of up to 2^28 bytes are kept, larger ones made again in every pass; a pass holds a few arrays of 2^22
-numbers, or of 8 draws of everything where that is more. Beyond that the space's own roots: for each of three strengths
-of the sites a matrix of the smaller of N and L, or a sparse factor.
+Memory: states of up to 2^28 bytes are kept, larger ones made again in every pass, and then quantiles gather 2^28 bytes
+in a pass. A pass holds a few arrays of 2^22 numbers, or of 8 draws of everything where that is more. Beyond that the
+space's own roots: for each of three strengths of the sites a matrix of the smaller of N and L, or a sparse factor.
 """
 
 from __future__ import annotations
@@ -195,20 +195,26 @@ class WeightedMarginals:
         return self._shaped(third / np.where(variance > 0.0, variance, np.inf) ** 1.5)
 
     def _blocks(self) -> Iterator[tuple[slice, Unknowns, np.ndarray]]:
-        """Some unknowns at a time with all of their draws (M, S), as deviations from their mean under q."""
-        whole, scores = self._unknowns, self._draws.scores()
+        """Some unknowns at a time with all of their draws (M, S), as deviations from their mean under q.
+
+        One pass over the draws gathers as much as may be held; a chunk of it at a time is handed out.
+        """
+        whole, draws, scores = self._unknowns, self._draws, self._draws.scores()
         B = len(whole.designs)
-        step = max(1, _CHUNK // (self._draws.n * B))
-        for i in range(0, whole.n_rows, step):
-            j = min(i + step, whole.n_rows)
-            some, rows = whole.take(slice(i, j)), slice(i * B, j * B)
-            t = np.empty((some.mean.size, 2, self._draws.n_pairs))
-            for chunk in self._draws.chunks():
-                t[:, 0, chunk[0]] = self._of(some, chunk, rows)
+        step = max(1, _CHUNK // (draws.n * B))
+        many = step if draws.keeps else max(step, _HELD // (8 * draws.n * B) // step * step)
+        for first in range(0, whole.n_rows, many):
+            last = min(first + many, whole.n_rows)
+            some = whole.take(slice(first, last))
+            half = np.empty((some.mean.size, draws.n_pairs))
+            for chunk in draws.chunks():
+                half[:, chunk[0]] = self._of(some, chunk, slice(first * B, last * B))
             if some.residual is not None:
-                t[:, 0] += np.sqrt(some.residual)[:, None] * scores
-            t[:, 1] = -t[:, 0]
-            yield rows, some, t.reshape(some.mean.size, -1)
+                half += np.sqrt(some.residual)[:, None] * scores
+            for i in range(first, last, step):
+                rows = slice(i * B, min(i + step, last) * B)
+                t = half[rows.start - first * B : rows.stop - first * B]
+                yield rows, whole.take(slice(i, min(i + step, last))), np.concatenate([t, -t], axis=1)
 
     def quantile(self, q: Levels) -> np.ndarray:
         """Quantiles: the shape of ``mean`` for one q, with an axis of Q at the end for Q of them."""
