@@ -175,12 +175,12 @@ def test_one_observation_however_skewed(kind, count, mean, variance, seed):
     with np.errstate(over="ignore"):
         log_p = likelihood.log_density(eta[None], likelihood.prepare([y]))[0] + norm.logpdf(x)
     p = np.exp(log_p - log_p.max())
-    found = sol.importance(1024, seed)
+    found = sol.importance(4096, seed)
     agree(found, log_p.max() + np.log(p.sum() * (x[1] - x[0])), 2e-3)
     p /= p.sum()
     sd = np.sqrt(p @ (eta - p @ eta) ** 2)
     assert abs(found.mean[0] - p @ eta) < 0.05 * sd
-    assert abs(np.log(found.sd[0] / sd)) < 0.06
+    assert abs(np.log(found.sd[0] / sd)) < 0.08
     below = np.cumsum(p)
     for q in (0.05, 0.5, 0.95):
         assert abs(found.quantile(q)[0] - eta[np.searchsorted(below, q)]) < 0.15 * sd
@@ -227,7 +227,7 @@ def test_conjugate(prior, mt, S):
     assert found.log_evidence == pytest.approx(exact, abs=1e-7)
     assert found.log_evidence_se < 1e-7
     assert found.trusted
-    assert found.effective_draws > 0.7 * found.n_draws  # one draw in five is of a wider q
+    assert found.effective_draws > 0.6 * found.n_draws  # three draws in ten are of a wider q
     gain = np.linalg.solve(S + v * np.eye(n), S).T
     np.testing.assert_allclose(found.mean, mt + gain @ (y - mt), atol=1e-7)
     np.testing.assert_allclose(found.variance, np.diag(S - gain @ S), atol=1e-7)

@@ -242,9 +242,8 @@ class WeightedMarginals:
         more = (self.weights - self._base).ravel()
         for rows, some, t in self._blocks():
             e, sd = at[rows] - some.mean, np.sqrt(some.variance)
-            jump = np.where(e >= 0.0, 1.0, 0.0)
-            normal = np.where(sd > 0.0, ndtr(e / np.where(sd > 0.0, sd, 1.0)), jump)
-            out[rows] = np.clip(normal + (t <= e[:, None]) @ more, 0.0, 1.0)
+            below = ndtr(e / np.where(sd > 0.0, sd, 1.0)) + (t <= e[:, None]) @ more
+            out[rows] = np.where(sd > 0.0, np.clip(below, 0.0, 1.0), np.where(e >= 0.0, 1.0, 0.0))
         return self._shaped(out)
 
     def density(self, x: Any) -> np.ndarray:

@@ -5,7 +5,7 @@ q is the prior times one Gaussian site for each observation, so that with d = W 
     log p(z)/q(z) = -1/2 (log|B| + alpha' S alpha) + sum_n (alpha_n d_n + lam_n d_n^2 / 2)
 
 whatever bound q was fitted under, for any prior: nothing but draws of d is needed, and no density of z, which an
-intrinsic prior does not have. One draw in five is of q with weaker sites, c lam, at the same mean (``states.MIXTURE``):
+intrinsic prior does not have. Three draws in ten are of q with weaker sites, c lam, at the same mean (``MIXTURE``):
 without their wider tails a single row may decide everything. With g_c = 1/2 log|B_c| - c sum_n lam_n d_n^2 / 2,
 
     mixture/p = e^{alpha' S alpha / 2 - alpha' d} sum_c share_c e^{g_c}

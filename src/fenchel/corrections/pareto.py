@@ -12,7 +12,8 @@ the profile posterior mean of theta = -k / sigma (Zhang and Stephens 2009), with
 
 and k pulled toward 1/2 as by ten observations. Where k is above 1/2 the variance of the weights does not exist, and the
 largest are replaced by the fitted distribution's quantiles, none above the largest there was (Vehtari, Simpson, Gelman,
-Yao and Gabry 2024, who do it at any k). Below, quasi-random draws do better as they are.
+Yao and Gabry 2024, who do it at any k). Below, quasi-random draws do better as they are. Where no weight is ten times
+the mean there is no tail to fit: a mixture bounds its weights, and their largest crowd at the bound.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import numpy as np
 TRUSTED = 0.7  # k-hat up to which the smoothed weights are reliable
 _FINITE = 0.5  # k-hat up to which the weights have a variance
 _EQUAL = 1e-9  # of the largest weight: weights that differ by less do not vary
+_MODEST = 10.0  # times the mean: weights that stay below it have no tail that draws could see
 _FEWEST = 5  # weights of a tail
 
 
 def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
-    """Log weights (S,) with their tail smoothed, and k-hat: 0 where they do not vary, inf where there are too few."""
+    """Log weights (S,) with their tail smoothed, and k-hat: 0 where there is no tail, inf where there are too few."""
     n = log_weights.size
     tail = int(min(0.2 * n, 3.0 * np.sqrt(n)))
     top = float(log_weights.max())
@@ -36,7 +38,7 @@ def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
     largest = order[-tail:]
     floor = float(np.exp(log_weights[order[-tail - 1]] - top))
     over = np.exp(log_weights[largest] - top) - floor
-    if over[-1] <= _EQUAL:
+    if over[-1] <= _EQUAL or np.exp(log_weights - top).mean() >= 1.0 / _MODEST:
         return log_weights, 0.0
     k, sigma = fitted(np.maximum(over, 1e-12 * over[-1]))
     if k <= _FINITE:

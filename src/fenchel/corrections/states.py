@@ -19,7 +19,7 @@ from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.predictors import LatentPredictors
 
-MIXTURE = ((1.0, 0.8), (0.5, 0.1), (0.1, 0.1))  # the strength c of the sites, and the share of draws made with it
+MIXTURE = ((1.0, 0.7), (0.5, 0.1), (0.15, 0.2))  # the strength c of the sites, and the share of draws made with it
 _NONE = 1e-9  # of a variance: a residual below it is rounding
 _EMPTY = np.empty(0)
 
