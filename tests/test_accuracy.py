@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import minimize_scalar
 from scipy.special import expit
-from scipy.stats import multivariate_normal
+from scipy.stats import bernoulli, multivariate_normal, norm, poisson
 
 PLACE = Path(__file__).parent.parent / "benchmarks"
 
@@ -25,6 +27,7 @@ def load(name):
 
 reference = load("accuracy_reference")
 accuracy = load("accuracy")
+intercepts = load("random_intercepts")
 STORED = json.loads(reference.STORE.read_text())
 CASES = reference.cases()
 
@@ -136,6 +139,34 @@ def test_the_store_has_every_case_and_setting():
     assert reference.STORE.stat().st_size < 1_000_000
 
 
+def test_quantiles_and_their_standard_errors():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(32, 2000, 5)) * np.arange(1.0, 6.0)
+    found, se = reference.quantiles(x)
+    exact = norm.ppf(reference.LEVELS) * np.arange(1.0, 6.0)[:, None]
+    assert np.abs((found - exact) / se).max() < 4.5
+    density = norm.pdf(norm.ppf(reference.LEVELS)) / np.arange(1.0, 6.0)[:, None]
+    known = np.sqrt(np.array(reference.LEVELS) * (1 - np.array(reference.LEVELS)) / 64_000) / density
+    assert np.abs(np.log(se / known)).mean() < 0.3
+
+
+def test_the_stored_quantiles_are_of_this_data_and_good_enough():
+    stored = json.loads(reference.QUANTILES.read_text())
+    assert set(stored["cases"]) == set(reference.SKEWED)
+    for case in CASES:
+        if case.name not in reference.SKEWED:
+            continue
+        found, truth = stored["cases"][case.name], STORED["cases"][case.name]
+        assert found["checksum"] == case.checksum
+        assert found["levels"] == list(reference.LEVELS)
+        q, se, sd = (np.array(x) for x in (found["quantile"], found["quantile_se"], truth["sd"]))
+        assert q.shape == se.shape == (case.y.size, 3)
+        assert (np.diff(q, axis=1) > 0).all()
+        assert (se / sd[:, None]).mean() < 0.01
+        third = np.abs(q[:, 1] - np.array(truth["mean"])) / sd  # a median is within a sd of the mean
+        assert third.max() < 1.0
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_stored_reference_is_of_this_data_and_good_enough(case):
     truth = STORED["cases"][case.name]
@@ -165,6 +196,39 @@ def test_a_short_run_agrees_with_the_store():
     assert abs(log_z - truth["log_evidence"]) < 4.5 * np.hypot(se, truth["log_evidence_se"])
 
 
+@pytest.mark.parametrize(("kind", "n", "sd"), [("logistic", 1, 3.0), ("logistic", 30, 3.0), ("poisson", 4, 1.0)])
+def test_the_quadrature_of_random_intercepts(kind, n, sd):
+    """Group by group with scipy's adaptive rule, and the draws from the library's q beside it."""
+    data = intercepts.Data.drawn(kind, n, sd, 0.0, 12, np.random.default_rng(1))
+    law = bernoulli if kind == "logistic" else poisson
+    total = 0.0
+    for y in data.y:
+        mode = minimize_scalar(lambda u, y=y: u * u / 2 - log_rows(law, y, data.level + sd * u)).x
+        density = lambda u, y=y: norm.pdf(u) * np.exp(log_rows(law, y, data.level + sd * u))
+        value, _ = quad(density, mode - 9, mode + 9, points=[mode], epsabs=0.0, epsrel=1e-10, limit=200)
+        total += np.log(value)
+    assert data.truth(sd) == pytest.approx(total, abs=1e-7)
+    found = data.fit(sd).importance(2048)
+    assert abs(found.log_evidence - total) < 5 * found.log_evidence_se + 1e-3
+    assert data.fit(sd).elbo < total
+
+
+def test_the_quadrature_at_an_unknown_level():
+    """Two groups and their level, on a grid of all three."""
+    data = intercepts.Data("logistic", np.array([[1.0, 0.0], [1.0, 1.0]]), -1.0, 2.0, 3.0)
+    x = np.linspace(-9.0, 9.0, 121)
+    b, u, v = np.meshgrid(x, x, x, indexing="ij", sparse=True)
+    level, log_p = -1.0 + 3.0 * b, -(b**2 + u**2 + v**2) / 2 - 1.5 * np.log(2 * np.pi)
+    for rows, effect in zip(data.y, (u, v), strict=True):
+        eta = level + 2.0 * effect
+        log_p = log_p + rows.sum() * eta - rows.size * np.logaddexp(0.0, eta)
+    assert data.truth(2.0) == pytest.approx(np.log(np.exp(log_p).sum() * (x[1] - x[0]) ** 3), abs=1e-6)
+
+
+def log_rows(law, y, eta):
+    return law.logpmf(y, expit(eta) if law is bernoulli else np.exp(eta)).sum()
+
+
 def test_the_verdict_is_computed_from_the_numbers():
     rows = np.ones(4)
     se = accuracy.Errors(0.01, 0.001 * rows, 0.001 * rows, 1.0)
@@ -173,3 +237,6 @@ def test_the_verdict_is_computed_from_the_numbers():
     told = accuracy.verdict(exact, rival, se)
     # on one side of the truth its noise does not matter; on two sides it does
     assert told == {"evidence": "too close to tell", "means": "exact", "sds": "Laplace"}
+    known = accuracy.Errors(-0.3, 0.01 * rows, -0.02 * rows, 0.0, 0.5 * rows)
+    assert len(known.sizes()) == 4
+    assert accuracy.missed(known, se)[0] == "evidence 0.3000, not 0.0300"

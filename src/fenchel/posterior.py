@@ -150,13 +150,14 @@ class Posterior(NormalAnswers):
         """
         new = NewRows(design, cross, variance, mean, offset, extra_variance)
         m, v = self._predict(new)
-        assert v is not None  # only a mean asked for alone comes without
         return self._shaped(m), self._shaped(v)
 
-    def _predict(self, new: NewRows) -> tuple[Array, Array | None]:
+    def _predict(self, new: NewRows) -> tuple[Array, Array]:
         if isinstance(self._all, PredictsNewRows):
-            return self._all.predict(self._factor, self._alpha, new, self._weights)
-        return predicted(self._joint_factor(), self._alpha, new)
+            m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
+        else:
+            m, v = predicted(self._joint_factor(), self._alpha, new)
+        return m, m if v is None else v  # a mean asked for alone: nobody reads the other
 
     def at(
         self,

@@ -58,7 +58,7 @@ class Corrected(GridAnswers):
     n_sites : int
         Observations after those along one line of the latents have been merged.
     trusted : bool
-    reason : str
+    status : str
         Why it is trusted, or why not, as a sentence.
     """
 
@@ -103,7 +103,7 @@ class Corrected(GridAnswers):
         return self._doubt is None
 
     @property
-    def reason(self) -> str:
+    def status(self) -> str:
         return self._doubt or "the terms of the expansion die out"
 
     @cached_property

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..linalg import small
 from ..linalg.arrays import to_numpy
 from ..linalg.design import Design, Identity
 from ..posterior import Posterior
@@ -90,7 +91,7 @@ class Correlations:
         own = factor.own
         cells = (np.arange(own.R * own.n_cells) if own.keep is None else own.keep)[self.groups.first]
         order = np.argsort(cells, kind="stable")
-        row, column, V = cells[order] // own.n_cells, cells[order] % own.n_cells, factor.latent_covariances()
+        row, column, V = cells[order] // own.n_cells, cells[order] % own.n_cells, small.unpack(factor.V)
         edges = np.searchsorted(row, np.arange(own.R + 1))
         for r, (i, j) in enumerate(pairwise(edges)):
             yield r, order[i:j], own.W[column[i:j]], V[r]

@@ -128,7 +128,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     found = best.solution.corrected()
     if not found.trusted:
         warnings.warn(
-            f"learn: theta is the elbo's; the corrected evidence does not hold there: {found.reason}.", stacklevel=3
+            f"learn: theta is the elbo's; the corrected evidence does not hold there: {found.status}.", stacklevel=3
         )
         return best
     out = Search(evidence, max_iter, gtol, report).run(best.theta)

@@ -17,6 +17,7 @@ from .ending import Ending
 
 if TYPE_CHECKING:
     from ..corrections import Corrected
+    from ..corrections.importance import ImportanceSample
 
 
 class Solution:
@@ -106,11 +107,21 @@ class Solution:
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
-    def corrected(self) -> Corrected:
-        """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound."""
+    def corrected(self) -> Corrected | ImportanceSample:
+        """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound.
+
+        A likelihood with several predictors an observation gets an importance sample in its place, which has the same
+        answers; ``method`` says which it is.
+        """
         from ..corrections import correct
 
         return correct(self)
+
+    def importance(self, draws: int = 4096, rng: Seed = 0) -> ImportanceSample:
+        """Evidence and marginals by Pareto-smoothed importance sampling from q: exact in the limit of many draws."""
+        from ..corrections.importance import importance
+
+        return importance(self, draws, rng)
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""

@@ -73,7 +73,7 @@ class ExplicitPosterior(Posterior):
     def latent_variance(self) -> Array:
         return self._everyone.columns([np.sum(G**2, axis=1) for G in self._G])
 
-    def _predict(self, new: NewRows) -> tuple[Array, Array | None]:
+    def _predict(self, new: NewRows) -> tuple[Array, Array]:
         rows, m = self._everyone.new_rows(new)
         means, spreads = [], []
         for b, row in enumerate(rows):
@@ -85,7 +85,8 @@ class ExplicitPosterior(Posterior):
                 means.append(X @ self._u[b] - row @ self._shift[b])
                 spreads.append(np.sum(X**2, axis=1) - np.sum((X @ self._U[b]) ** 2, axis=1))
         blocks = Blocks(m, self._everyone.blocks.groups)
-        return assembled(self._everyone, new, blocks.join(means), None if new.mean_only else blocks.join(spreads))
+        h, rho = assembled(self._everyone, new, blocks.join(means), None if new.mean_only else blocks.join(spreads))
+        return h, h if rho is None else rho
 
     def _white(self, b: int, cross: np.ndarray) -> np.ndarray:
         """X* with X* u what the latents say of eta*, from Cov(eta*, z) (M, L)."""

@@ -1,0 +1,273 @@
+"""Importance sampling from q, Pareto-smoothed: evidence and marginals that are exact in the limit of many draws.
+
+q is the prior times one Gaussian site for each observation, so that with d = W (z - m)
+
+    log p(z)/q(z) = -1/2 (log|B| + alpha' S alpha) + sum_n (alpha_n d_n + lam_n d_n^2 / 2)
+
+whatever bound q was fitted under, for any prior: nothing but draws of d is needed, and no density of z, which an
+intrinsic prior does not have. Three draws in ten are of q with weaker sites, c lam, at the same mean (``MIXTURE``):
+without their wider tails a single row may decide everything. With g_c = 1/2 log|B_c| - c sum_n lam_n d_n^2 / 2,
+
+    mixture/p = e^{alpha' S alpha / 2 - alpha' d} sum_c share_c e^{g_c}
+    w = p(y | h + d) p / mixture,   v = e^{g_1} / sum_c share_c e^{g_c},   log p(y) = log E[w] - log E[v]
+
+where E[v] = 1 and its draws take from those of w what they have in common: all of it for a Gaussian likelihood.
+Observations whose log-likelihood is a line (no curvature) add a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..checks import count, problem
+from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..linalg.arrays import to_numpy
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from ..priors.capabilities import HasWeights
+from .draws import COPIES, Draws, WeightedMarginals
+from .pareto import TRUSTED, smoothed
+from .spaces import space_of
+from .states import MIXTURE, States, Unknowns, in_observations
+
+_CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
+
+
+class Fit(Protocol):
+    """What is read of a solution."""
+
+    @property
+    def likelihood(self) -> Likelihood: ...
+    @property
+    def posterior(self) -> Posterior: ...
+    @property
+    def y(self) -> np.ndarray: ...
+    @property
+    def _rows(self) -> Rows: ...
+
+
+class ImportanceSample(WeightedMarginals):
+    """Weighted draws of the posterior: itself the marginals of eta at the observations, in numpy.
+
+    Attributes
+    ----------
+    log_evidence : float
+        log p(y), all constants included. No bound.
+    log_evidence_se : float
+        Its standard error, from copies of the draws that know nothing of each other.
+    k_hat : float
+        The shape of the weights' tail: above 0.7 nothing here is reliable, the standard error included.
+    effective_draws : float
+        1 / sum w^2.
+    n_draws : int
+    trusted : bool
+        k_hat <= 0.7.
+    status : str
+        The same as a sentence.
+    weights : array (2, n_draws / 2)
+        Normalised and smoothed; the second row are those of the mirror images of the first.
+    """
+
+    def __init__(self, fit: Fit, draws: int = 4096, rng: Any = 0) -> None:
+        n = count("importance", "draws", draws, 1)
+        post = fit.posterior
+        self._space = space_of(post)
+        extra = np.broadcast_to(to_numpy(post._extra), tuple(post._all.mt.shape))
+        scale = np.sqrt(extra) if extra.any() else None
+        made = Draws(self._space, n, generator(rng), 0 if scale is None else scale.size)
+        raw, base = log_weights(fit, made, scale)
+        smooth, self.k_hat = smoothed(raw.ravel())
+        top = smooth.max()
+        each = np.exp(smooth - top).reshape(raw.shape)
+        self.log_evidence = float(top + np.log(each.mean()) - np.log(base.mean()))
+        self.log_evidence_se = _standard_error(each, base, COPIES if made.quasi else made.n_pairs)
+        weights = each / each.sum()
+        super().__init__(made, self._space.eta(), weights, 0.5 * base / base.sum(), scale)
+        self.effective_draws, self.n_draws = float(1.0 / np.sum(weights**2)), made.n
+
+    @property
+    def trusted(self) -> bool:
+        return bool(self.k_hat <= TRUSTED)
+
+    @property
+    def status(self) -> str:
+        told = f"k-hat is {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.n_draws} draws"
+        if self.trusted:
+            return f"reliable: {told}"
+        return f"not reliable: {told}, and a few draws decide; q is too far from the posterior for its draws to tell"
+
+    def latents(self) -> WeightedMarginals:
+        """The marginals of z."""
+        return WeightedMarginals(self._draws, self._space.latents(), self.weights, self._base)
+
+    def at(
+        self,
+        *,
+        design: Any = None,
+        cross: Any = None,
+        variance: Any = None,
+        mean: Any = None,
+        offset: Any = 0.0,
+        extra_variance: Any = 0.0,
+    ) -> WeightedMarginals:
+        """The marginals of eta at new rows, which are given as in ``posterior.predict``."""
+        new = NewRows(design, cross, variance, mean, offset, extra_variance)
+        return WeightedMarginals(self._draws, self._space.at(new), self.weights, self._base)
+
+    def sample(self, size: int = 1, rng: Any = None) -> np.ndarray:
+        """Joint draws of eta, resampled by their weights: (size, N) or (size, N, C)."""
+        states, extra, rng = self._resampled("importance.sample", size, rng)
+        d = self._space.joint_eta(states, rng)
+        if self._scale is not None:
+            d = d + in_observations(self._scale.ravel()[:, None] * extra, d.shape)
+        eta = self._unknowns.mean.reshape(d.shape[:2])[None] + np.moveaxis(d, 2, 0)
+        return eta.reshape(eta.shape[0], *self._unknowns.mean.shape)
+
+    def sample_latents(self, size: int = 1, rng: Any = None) -> np.ndarray:
+        """Joint draws of z, resampled by their weights: (size, L) or (size, L, C)."""
+        states, _, rng = self._resampled("importance.sample_latents", size, rng)
+        z = self._space.joint_latents(states, rng)
+        d = z[0].T if len(z) == 1 else np.stack(z, axis=1).transpose(2, 0, 1)
+        mean = to_numpy(self._space.posterior.latent_mean)
+        return mean[None] + d.reshape(d.shape[0], *mean.shape)
+
+    def _resampled(self, where: str, size: int, rng: Any) -> tuple[States, np.ndarray, np.random.Generator]:
+        """States and extra normals of ``size`` draws, chosen by their weights."""
+        rng, size, n = generator(rng), count(where, "size", size), self._draws.n_pairs
+        chosen = rng.choice(2 * n, size, p=self.weights.ravel())
+        sign, pair = np.where(chosen < n, 1.0, -1.0), chosen % n
+        out: list[np.ndarray] | None = None
+        for part, states, extra in self._draws.chunks():
+            parts = [*states, extra]
+            out = [np.empty((x.shape[0], size)) for x in parts] if out is None else out
+            mine = np.flatnonzero((pair >= part.start) & (pair < part.stop))
+            for x, y in zip(out, parts, strict=True):
+                x[:, mine] = sign[mine] * y[:, pair[mine] - part.start]
+        assert out is not None
+        return out[:-1], out[-1], rng
+
+    def __repr__(self) -> str:
+        return (
+            f"ImportanceSample(log_evidence={self.log_evidence:.4f} +- {self.log_evidence_se:.2g}, "
+            f"k_hat={self.k_hat:.2f}{'' if self.trusted else ', NOT RELIABLE'}, {self.n_draws} draws)"
+        )
+
+
+def importance(solution: Fit, draws: int = 4096, rng: Any = 0) -> ImportanceSample:
+    """Pareto-smoothed importance sampling from the q of a fit.
+
+    Parameters
+    ----------
+    solution : Solution
+        Of ``infer``, under any bound and any prior.
+    draws : int
+        At least so many; a multiple of 32 are made.
+    rng : numpy Generator or seed
+        The same seed gives the same answer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fenchel
+    >>> from fenchel.likelihoods import Gaussian
+    >>> from fenchel.priors import DenseCovariance
+    >>> sol = fenchel.infer(Gaussian(0.5), DenseCovariance(np.eye(2)), [1.0, -1.0])
+    >>> found = sol.importance(64)
+    >>> bool(abs(found.log_evidence - sol.elbo) < 1e-9), found.trusted
+    (True, True)
+    """
+    return ImportanceSample(solution, draws, rng)
+
+
+class Observed:
+    """Observations with the likelihood as it is: log p(y_n | eta_n) times how often each counts."""
+
+    def __init__(self, fit: Fit, index: np.ndarray) -> None:
+        rows = {key: to_numpy(x) for key, x in fit._rows.items()}
+        own = fit.likelihood.prepare(fit.y)["weight"]  # a number of trials, say, which the density itself counts
+        self.likelihood, self.rows = fit.likelihood, slice_rows(rows, index)
+        self.times = (rows["weight"] / np.where(own > 0.0, own, 1.0))[index]
+
+    def log_likelihood(self, eta: np.ndarray, some: slice = slice(None)) -> np.ndarray:
+        """Of some of the observations (n, K) at eta (n, C, K); 0 where y is unobserved."""
+        times = self.times[some, None]
+        with np.errstate(over="ignore", invalid="ignore"):
+            at = eta[:, 0] if self.likelihood.n_predictors == 1 else eta
+            each = times * self.likelihood.log_density(at, slice_rows(self.rows, some))
+        return np.where(times > 0.0, each, 0.0)
+
+
+def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
+    post = fit.posterior
+    active, log_dets = post._active, np.array(draws.space.log_dets)
+    sites = [to_numpy(x)[active][:, :, None] for x in (post._alpha, post._lam, post._marginals[0])]
+    observed, h = Observed(fit, active), sites[2]
+    seen = Unknowns(draws.space.active(), h.ravel(), h.ravel())
+    out, base = np.empty((2, draws.n_pairs)), np.empty(draws.n_pairs)
+    strength, share = (np.array(x)[:, None] for x in zip(*MIXTURE, strict=True))
+    for part, states, extra in draws.chunks():
+        d = in_observations(seen.deviations(states), h.shape)
+        beyond = None if scale is None else in_observations(scale.ravel()[:, None] * extra, scale.shape)[active]
+        total, bend = _against_q(observed, sites, d, beyond)
+        wider = 0.5 * (log_dets - log_dets[0])[:, None] + (1.0 - strength) * bend
+        mixed = logsumexp(wider, axis=0, b=share)
+        base[part] = np.exp(-mixed)
+        out[:, part] = np.where(np.isnan(total), -np.inf, total) - mixed
+    return out + _constant(fit, scale), base
+
+
+def _against_q(
+    observed: Observed, sites: list[np.ndarray], d: np.ndarray, beyond: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """sum_n log p(y_n | h_n +- d_n) +- alpha_n d_n + lam_n d_n^2 / 2 (2, K), and the sum of the last alone (K,).
+
+    A cacheful of observations at a time.
+    """
+    n, C, K = d.shape
+    total, bend = np.zeros((2, K)), np.zeros(K)
+    step = max(1, _CACHE // (C * K))
+    for i in range(0, n, step):
+        some = slice(i, min(i + step, n))
+        alpha, lam, h = (x[some] for x in sites)
+        own = d[some]
+        moved = own if beyond is None else own + beyond[some]
+        line, square = np.sum(alpha * own, axis=1), 0.5 * np.sum(lam * own * own, axis=1)
+        bend += square.sum(axis=0)
+        for k, sign in enumerate((1.0, -1.0)):
+            total[k] += np.sum(observed.log_likelihood(h + sign * moved, some) + sign * line + square, axis=0)
+    return total, bend
+
+
+def _constant(fit: Fit, scale: np.ndarray | None) -> float:
+    """-1/2 (log|B| + alpha' S alpha), and what the observations without curvature add."""
+    post = fit.posterior
+    everyone, weights = post._all, post._weights
+    if weights is not None and isinstance(everyone, HasWeights):
+        quadratic = everyone.weights_norm(weights)
+    else:
+        quadratic = everyone.quadratic(post._alpha, everyone.apply(post._alpha))
+    flat, aside = 0.0, np.setdiff1d(np.arange(everyone.n_observations), post._active)
+    if aside.size:
+        flat = float(Observed(fit, aside).log_likelihood(to_numpy(post._marginals[0])[aside][:, :, None]).sum())
+    if scale is not None:  # E exp(-alpha e) of their own variance
+        flat += 0.5 * float(np.sum((to_numpy(post._alpha)[aside] * scale[aside]) ** 2))
+    return flat - 0.5 * (float(post._factor.log_det) + quadratic)
+
+
+def _standard_error(each: np.ndarray, base: np.ndarray, copies: int) -> float:
+    """Of log mean w - log mean v, from the means of copies that are independent of each other."""
+    w, v = each.reshape(2, copies, -1).mean(axis=(0, 2)), base.reshape(copies, -1).mean(axis=1)
+    return float((w / w.mean() - v / v.mean()).std(ddof=1) / np.sqrt(copies))
+
+
+def generator(rng: Any) -> np.random.Generator:
+    """A numpy Generator from one, or from a seed."""
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        got = repr(rng) if isinstance(rng, str | int | float) else f"a {type(rng).__name__}"
+        raise problem("importance", f"rng = {got}", "a numpy Generator or a seed >= 0") from None

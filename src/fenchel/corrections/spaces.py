@@ -1,0 +1,284 @@
+"""Where the draws of each kind of prior are made.
+
+    weights     v = R^-1 (z - m), cov A^-1, A = I + X' Lam X      eta - h = X v,  X = W R,  R R' = Sigma        L < N
+    rows        the same with eta in place of z: R R' = S         eta - h = R v                                 N <= L
+    sparse      z - m itself, cov (Q + W' Lam W)^-1               eta - h = W (z - m), constraints kept
+    any prior   eta - h itself, by the factor's own draws
+
+In the space of the rows a latent, an unobserved row or a new one is not a function of the state.
+
+A is split along its eigenvectors, those that the data know best first: quasi-random points are best in their first
+coordinates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..checks import problem
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.dense import cholesky, log_det, solve_lower
+from ..linalg.design import Design, Identity, Scaled
+from ..linalg.matrices import array_design
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from ..priors.capabilities import HasLatents
+from ..priors.latents import Latents
+from ..priors.prediction import new_rows
+from ..priors.rowspace import RowPredictors, RowsFactor
+from ..priors.sparse import SparseFactor, SparsePredictors
+from ..priors.weightspace import WeightPredictors, WeightsFactor
+from .states import MIXTURE, Space, States, Unknowns, in_observations
+
+_SPLIT = 1024  # size up to which A is split into eigenvectors: four Choleskys' worth and more
+
+
+class WeightSpace(Space):
+    """Few weights, many rows."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        assert isinstance(self.everyone, WeightPredictors)
+        assert isinstance(posterior._factor, WeightsFactor)
+        self.latent, self.parts = self.everyone.latents, posterior._factor.parts
+        known = []
+        for part in self.parts:
+            L = np.tril(to_numpy(part.L))
+            known.append(L @ L.T - np.eye(L.shape[0]))
+        self._split(known)
+        self.roots[0] = [to_numpy(p.U) if p.by_rows else U for p, U in zip(self.parts, self.roots[0], strict=True)]
+
+    def _split(self, known: list[Array]) -> None:
+        """A root of (I + c G)^-1 for each strength c of the sites and G = X' Lam X of each block."""
+        self.roots: list[list[np.ndarray]] = [[] for _ in MIXTURE]
+        self.log_dets = [0.0 for _ in MIXTURE]
+        for G in known:
+            for k, (U, own) in enumerate(inverse_roots(to_numpy(G))):
+                self.roots[k].append(U)
+                self.log_dets[k] += own
+        self.log_dets[0] = float(self.posterior._factor.log_det)
+        self.sizes = [U.shape[1] for U in self.roots[0]]
+
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        return [U @ u for U, u in zip(self.roots[k], normals, strict=True)]
+
+    def active(self) -> list[Design]:
+        return [part.X for part in self.parts]
+
+    def _eta(self) -> list[Design]:
+        assert isinstance(self.everyone, WeightPredictors)
+        return list(self.everyone.features)
+
+    def _latents(self) -> list[Design]:
+        roots = [z.root for z in self.latent]
+        return [Scaled(Identity(R.shape[0], R), R) if R.ndim == 1 else array_design(R) for R in roots]
+
+    def _new_rows(self, new: NewRows) -> list[Design]:
+        assert isinstance(self.everyone, WeightPredictors)
+        rows, _ = self.everyone.new_rows(new)
+        if new.design is not None:
+            return [z.whiten(row) for z, row in zip(self.latent, rows, strict=True)]
+        return [array_design(z.whiten_cross(row)) for z, row in zip(self.latent, rows, strict=True)]
+
+    def _explained(self, designs: list[Design]) -> list[Array]:
+        return [
+            to_numpy(W.row_squares(asarray(U, W.like))) if W.shape[0] else np.zeros(0)
+            for W, U in zip(designs, self.roots[0], strict=True)
+        ]
+
+    def joint_latents(self, states: States, rng: np.random.Generator) -> States:
+        return [to_numpy(z.color(asarray(v, z.mean))) for z, v in zip(self.latent, states, strict=True)]
+
+
+class RowSpace(WeightSpace):
+    """Few rows: the state is whitened eta of the rows in the system, R R' = S."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        Space.__init__(self, posterior)
+        factor = posterior._factor
+        assert isinstance(self.everyone, RowPredictors)
+        assert isinstance(factor, RowsFactor)
+        self.seen = factor.predictors
+        self.latent, known = [], []
+        made: dict[int, Latents] = {}  # blocks that share S share its root
+        for part in factor.parts:
+            if id(part.block) not in made:
+                S = to_numpy(part.block.S)
+                made[id(part.block)] = Latents(np.zeros(S.shape[0]), S)
+            eta = made[id(part.block)]
+            R = eta.root
+            self.latent.append(eta)
+            known.append(R.T @ (to_numpy(part.lam)[:, None] * R))
+        self._split(known)
+
+    def active(self) -> list[Design]:
+        return [array_design(eta.root) for eta in self.latent]
+
+    def _eta(self) -> list[Design]:
+        if self.posterior._active.size == self.everyone.n_observations:
+            return self.active()
+        return self._known_by([z.between(W, seen) for z, W, seen in self._blocks()])
+
+    def _latents(self) -> list[Design]:
+        if all(isinstance(seen, Identity) for _, _, seen in self._blocks()):
+            return self.active()
+        return self._known_by([z.cross(seen).T for z, _, seen in self._blocks()])
+
+    def _new_rows(self, new: NewRows) -> list[Design]:
+        rows, _ = self.seen.new_rows(new)
+        if new.design is not None:
+            return self._known_by(
+                [z.between(row, seen) for (z, _, seen), row in zip(self._blocks(), rows, strict=True)]
+            )
+        return self._known_by([seen.times(row.T).T for (_, _, seen), row in zip(self._blocks(), rows, strict=True)])
+
+    def _blocks(self) -> list[tuple[Latents, Design, Design]]:
+        """The latents of each block, the rows of all observations and those in the system."""
+        assert isinstance(self.everyone, RowPredictors)
+        return list(zip(self.everyone.latents, self.everyone.designs, self.seen.designs, strict=True))
+
+    def _known_by(self, crosses: list[Array]) -> list[Design]:
+        """Unknowns by their prior covariance with eta (M, n) of each block."""
+        return [
+            array_design(eta.whiten_cross(to_numpy(cross))) for eta, cross in zip(self.latent, crosses, strict=True)
+        ]
+
+    def joint_latents(self, states: States, rng: np.random.Generator) -> States:
+        """A draw z of the prior, moved by what the state says beyond what z says of it; no matrix of the latents."""
+        out = []
+        for (z, _, seen), eta, X, v in zip(self._blocks(), self.latent, self._latents(), states, strict=True):
+            noise = asarray(rng.standard_normal((z.root.shape[-1], v.shape[1])), z.mean)
+            prior = z.color(noise)
+            own = eta.whiten_cross(to_numpy(seen.times(prior)).T).T
+            out.append(to_numpy(prior) + X.times(v - own))
+        return out
+
+
+class SparseSpace(Space):
+    """A sparse precision: the state is z - m."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        assert isinstance(posterior._factor, SparseFactor)
+        self.factor = posterior._factor
+        weak = [self.factor.predictors.at(c * self.factor.lam) for c, _ in MIXTURE[1:]]
+        self.factors = [self.factor, *weak]
+        self.log_dets = [float(factor.log_det) for factor in self.factors]
+        self.sizes = [part.n for part in self.factor.parts]
+
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        return [part.sample(u) for part, u in zip(self.factors[k].parts, normals, strict=True)]
+
+    def active(self) -> list[Design]:
+        return self.factor.predictors.designs
+
+    def _eta(self) -> list[Design]:
+        assert isinstance(self.everyone, SparsePredictors)
+        return self.everyone.designs
+
+    def _latents(self) -> list[Design]:
+        return [Identity(n) for n in self.sizes]
+
+    def _new_rows(self, new: NewRows) -> list[Design]:
+        assert isinstance(self.everyone, SparsePredictors)
+        rows, _ = self.everyone.new_rows(new)
+        if new.design is not None:
+            return rows
+        precision = self.factor.pattern.matrix(self.factor.pattern.q)
+        return [array_design((precision @ row.T).T) for row in rows]
+
+    def eta(self) -> Unknowns:
+        return Unknowns(self._eta(), to_numpy(self.posterior.mean), to_numpy(self.posterior.variance))
+
+    def latents(self) -> Unknowns:
+        post = self.posterior
+        return Unknowns(self._latents(), to_numpy(post.latent_mean), to_numpy(post.latent_variance))
+
+    def _explained(self, designs: list[Design]) -> list[Array]:
+        return self.factor.variance_blocks(designs)
+
+    def joint_latents(self, states: States, rng: np.random.Generator) -> States:
+        return states
+
+
+class EtaSpace(Space):
+    """Any prior, by the draws of its factor: the state is eta - h itself, and nothing else is known of the latents."""
+
+    quasi = False
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        self.factor = posterior._joint_factor()
+        weak = [self.factor.predictors.at(c * self.factor.lam) for c, _ in MIXTURE[1:]]
+        self.factors = [self.factor, *weak]
+        self.log_dets = [float(factor.log_det) for factor in self.factors]
+        self.sizes = [int(np.prod(self.everyone.mt.shape))]
+
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        drawn = to_numpy(self.factors[k].sample(normals[0].shape[1], rng))
+        return [drawn.reshape(drawn.shape[0], -1).T]
+
+    def active(self) -> list[Design]:
+        C, rows = self.everyone.n_predictors, self.posterior._active
+        return [Identity(self.sizes[0]).take((rows[:, None] * C + np.arange(C)).ravel())]
+
+    def _eta(self) -> list[Design]:
+        return [Identity(self.sizes[0])]
+
+    def _latents(self) -> list[Design]:
+        if isinstance(self.factor, HasLatents):
+            got = f"{type(self.everyone).__name__} has latents that draws of eta do not tell"
+            raise problem("importance", got, "DenseCovariance, Features or SparsePrecision", "Read eta instead.")
+        return self._eta()
+
+    def _new_rows(self, new: NewRows) -> list[Design]:
+        if new.design is None or self.everyone.n_predictors > 1 or isinstance(self.factor, HasLatents):
+            got = f"{type(self.everyone).__name__} does not say what new rows have to do with draws of eta"
+            raise problem("importance", got, "DenseCovariance, Features or SparsePrecision")
+        return new_rows(new, self.sizes[0], 1, 1, self.everyone.mt)[0]
+
+    def _explained(self, designs: list[Design]) -> list[Array]:
+        if isinstance(designs[0], Identity):
+            return [to_numpy(self.posterior.variance - self.posterior._shaped(self.posterior._extra)).ravel()]
+        rows = to_numpy(designs[0].toarray())
+        return [
+            np.array([row @ to_numpy(self.factor.apply(asarray(row[:, None], self.factor.lam))[:, 0]) for row in rows])
+        ]
+
+    def joint_latents(self, states: States, rng: np.random.Generator) -> States:
+        self._latents()
+        return states
+
+    def joint_eta(self, states: States, rng: np.random.Generator) -> np.ndarray:
+        return in_observations(states[0], self.everyone.mt.shape)
+
+
+def space_of(posterior: Posterior) -> Space:
+    """The space of a posterior's prior."""
+    if not hasattr(posterior, "_factor"):
+        got = f"a {type(posterior).__name__} is a Gaussian of another form"
+        raise problem("importance", got, "a fit by infer: its prior times one Gaussian site for each observation")
+    everyone = posterior._all
+    if isinstance(everyone, WeightPredictors):
+        return WeightSpace(posterior)
+    if isinstance(everyone, RowPredictors):
+        return RowSpace(posterior)
+    return SparseSpace(posterior) if isinstance(everyone, SparsePredictors) else EtaSpace(posterior)
+
+
+def inverse_roots(G: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """U with U U' = A^-1 and log|A|, A = I + c G, for each strength c.
+
+    By eigenvectors, the largest eigenvalue first; by Cholesky where there are many.
+    """
+    n = G.shape[0]
+    if n > _SPLIT:
+        out = []
+        for c, _ in MIXTURE:
+            L = cholesky(np.eye(n) + c * G)
+            out.append((np.asarray(solve_lower(L, np.eye(n), transposed=True)), log_det(L)))
+        return out
+    values, vectors = np.linalg.eigh((G + G.T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    each = [np.maximum(1.0 + c * values, 1e-15 * (1.0 + values[0])) for c, _ in MIXTURE]
+    return [(vectors / np.sqrt(a), float(np.log(a).sum())) for a in each]

@@ -1,0 +1,147 @@
+"""The contract of a space of draws: a state of few standard normals from which eta, z and new rows follow linearly.
+
+What does not follow from the state keeps a normal residual given it, whose variance no observation changes.
+
+Where one observation tells much, the posterior has the wide tails of the prior on one side and q has not. So a share of
+the draws is made with the sites of q weakened, Lam times c, at the same mean (``MIXTURE``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.design import Design
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from ..priors.predictors import LatentPredictors
+
+MIXTURE = ((1.0, 0.7), (0.5, 0.1), (0.15, 0.2))  # the strength c of the sites, and the share of draws made with it
+_NONE = 1e-9  # of a variance: a residual below it is rounding
+_EMPTY = np.empty(0)
+
+States = list[np.ndarray]  # (r, K) of each block: K draws
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """Unknowns that follow from a state: a design on the state of each block.
+
+    mean, variance : under q, in the shape of the answers
+    residual : variance that the state leaves, or None for none
+    """
+
+    designs: list[Design]
+    mean: np.ndarray
+    variance: np.ndarray
+    residual: np.ndarray | None = None
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.designs[0].shape[0])
+
+    def take(self, rows: slice) -> Unknowns:
+        """Some rows of the designs, flat: as many unknowns a row as there are blocks."""
+        B, index = len(self.designs), np.arange(self.n_rows)[rows]
+        some = slice(index[0] * B, (index[-1] + 1) * B)
+        return Unknowns(
+            [design.take(index) for design in self.designs],
+            self.mean.ravel()[some],
+            self.variance.ravel()[some],
+            None if self.residual is None else self.residual.ravel()[some],
+        )
+
+    def deviations(self, states: States) -> np.ndarray:
+        """What the states say of the unknowns less their mean (M, K), in the order of ``mean.ravel()``."""
+        parts = [to_numpy(W.times(asarray(v, W.like))) for W, v in zip(self.designs, states, strict=True)]
+        return parts[0] if len(parts) == 1 else np.stack(parts, axis=1).reshape(-1, parts[0].shape[1])
+
+
+class Space(ABC):
+    """Where draws of one posterior are made."""
+
+    quasi = True  # whether the states are made of standard normals that are handed in
+    sizes: list[int]  # standard normals of each block
+    log_dets: list[float]  # log|B| at each strength of the sites
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.posterior, self.everyone = posterior, posterior._all
+
+    def states(self, normals: States, which: np.ndarray, rng: np.random.Generator) -> States:
+        """States of K draws from standard normals (r, K) of each block; ``which`` (K,) tells the strength of each."""
+        out = [np.empty((size, which.size)) for size in self.sizes]
+        for k in range(len(MIXTURE)):
+            mine = np.flatnonzero(which == k)
+            if mine.size:
+                for x, y in zip(out, self._drawn([u[:, mine] for u in normals], k, rng), strict=True):
+                    x[:, mine] = y
+        return out
+
+    @abstractmethod
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        """States of one strength."""
+
+    @abstractmethod
+    def active(self) -> list[Design]:
+        """eta of the observations in the system, on the states."""
+
+    @abstractmethod
+    def _eta(self) -> list[Design]:
+        """eta of all observations."""
+
+    @abstractmethod
+    def _latents(self) -> list[Design]:
+        """z."""
+
+    @abstractmethod
+    def _new_rows(self, new: NewRows) -> list[Design]:
+        """eta at new rows."""
+
+    @abstractmethod
+    def _explained(self, designs: list[Design]) -> list[Array]:
+        """The variance of designs on the states under q, of each block."""
+
+    @abstractmethod
+    def joint_latents(self, states: States, rng: np.random.Generator) -> States:
+        """Joint draws of z - m given the states: (L, K) of each block."""
+
+    def eta(self) -> Unknowns:
+        """eta at the observations; their extra variance is drawn apart."""
+        post = self.posterior
+        mean, variance = to_numpy(post.mean), to_numpy(post.variance)
+        return self._with_residual(self._eta(), mean, variance, to_numpy(post._extra).reshape(mean.shape))
+
+    def latents(self) -> Unknowns:
+        """z."""
+        post = self.posterior
+        return self._with_residual(self._latents(), to_numpy(post.latent_mean), to_numpy(post.latent_variance))
+
+    def at(self, new: NewRows) -> Unknowns:
+        """eta at new rows."""
+        mean, variance = self.posterior._predict(new)
+        shaped = self.posterior._shaped
+        return self._with_residual(self._new_rows(new), to_numpy(shaped(mean)), to_numpy(shaped(variance)))
+
+    def _with_residual(
+        self, designs: list[Design], mean: np.ndarray, variance: np.ndarray, apart: np.ndarray | float = 0.0
+    ) -> Unknowns:
+        """The unknowns, with what the states and ``apart`` leave of their variance."""
+        explained = self._explained(designs)
+        seen = explained[0] if len(explained) == 1 else np.stack(explained, axis=1)
+        left = variance - apart - seen.reshape(variance.shape)
+        left = np.where(left > _NONE * variance, left, 0.0)
+        return Unknowns(designs, mean, variance, left if left.any() else None)
+
+    def joint_eta(self, states: States, rng: np.random.Generator) -> np.ndarray:
+        """Joint draws of eta - h at all observations, without their extra variance (N, C, K)."""
+        assert isinstance(self.everyone, LatentPredictors)
+        z = self.joint_latents(states, rng)
+        return in_observations(Unknowns(self.everyone.designs, _EMPTY, _EMPTY).deviations(z), self.everyone.mt.shape)
+
+
+def in_observations(flat: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """(N*C, K) as (N, C, K)."""
+    return flat.reshape(shape[0], shape[1], -1)
