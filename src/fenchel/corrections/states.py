@@ -131,7 +131,7 @@ class Space(ABC):
         """The unknowns, with what the states and ``apart`` leave of their variance."""
         explained = self._explained(designs)
         seen = explained[0] if len(explained) == 1 else np.stack(explained, axis=1)
-        left = variance - apart - seen.reshape(variance.shape)
+        left = variance - apart - np.reshape(seen, variance.shape)
         left = np.where(left > _NONE * variance, left, 0.0)
         return Unknowns(designs, mean, variance, left if left.any() else None)
 
