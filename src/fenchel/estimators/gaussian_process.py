@@ -121,7 +121,7 @@ class GaussianProcess:
 
     def _family(self, kernel: Any, X: np.ndarray) -> Family:
         # the mean as an offset: classes share a matrix
-        return KernelCovariance(kernel, X, offset=self._mean_at(X), level=self._level)
+        return KernelCovariance(kernel, X, offset=np.reshape(self._mean(), (1, -1)), level=self._level)
 
     def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         def one(X: np.ndarray) -> tuple[Any, ...]:

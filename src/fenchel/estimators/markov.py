@@ -288,9 +288,8 @@ class GMRFRegressor(EffectTables, Regression):
         return self._at(self._table(X, reset=False))
 
     def _at(self, table: DataTable) -> tuple[np.ndarray, np.ndarray]:
-        design, extra = self._sum.new_rows(self.theta_, table)
-        h, rho = self.solution_.posterior.predict(design=design, offset=self._sum.offset)
-        return h, rho + extra
+        h, rho = self.solution_.posterior.predict(**self._sum.new_rows(self.theta_, table))
+        return h, rho
 
     def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
         check_is_fitted(self)

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..kernels import contract, evaluate, is_covariance, refuse_compound
+from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
 from ..linalg.arrays import to_numpy
 from ..linalg.threads import FEW, one_thread
+from ..priors.base import NewRows
 from ..priors.dense import DenseCovariance, checked_covariance
 from ..solvers.solution import Solution
-from .base import Family
+from .base import Family, offset_at
 
 
 class KernelCovariance(Family):
@@ -26,7 +27,7 @@ class KernelCovariance(Family):
     kernel : scikit-learn kernel
         Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
     X : array (L, D)
-    mean, design, offset : as in ``DenseCovariance``
+    mean, design, offset : as in ``DenseCovariance``; the offset also (1, C), the same for every row
     level : float
         Prior variance of a constant added to the function: it is integrated out with the function itself. New points
         share it: add it to their covariance with the latents, and to their own variance.
@@ -103,7 +104,10 @@ class KernelCovariance(Family):
             # a user's kernel may keep its K
             Sigma = np.add(K, self.level, out=K if known else None) if self.level else K
             self._known = (theta, kernel, Sigma)
-        return DenseCovariance.trusted(self._known[2], self.mean, self.design, self.offset)
+        offset = self.offset
+        if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
+            offset = offset_at("KernelCovariance", offset, len(self.X) if self.design is None else self.design.shape[0])
+        return DenseCovariance.trusted(self._known[2], self.mean, self.design, offset)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= FEW):
@@ -115,6 +119,17 @@ class KernelCovariance(Family):
                 Sigma = self._known[2]
                 return contract(self._known[1], self.X, G, Sigma - self.level if self.level else Sigma)
             return contract(self.kernel_at(theta), self.X, G)
+
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """The function at inputs ``table`` (M, D), by its covariance with the latents."""
+        X, kernel = numeric("KernelCovariance", "new rows", table), self.kernel_at(theta)
+        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
+            raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
+        return NewRows(
+            cross=evaluate(kernel, X, self.X) + self.level,
+            variance=np.maximum(diagonal(kernel, X), 0.0) + self.level,
+            offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
+        )
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))

@@ -15,9 +15,10 @@ import numpy as np
 
 from ..checks import numeric, positive, problem, vector
 from ..linalg.arrays import to_numpy
+from ..priors.base import NewRows
 from ..priors.features import Features
 from ..solvers.solution import Solution
-from .base import Family, log_bounds
+from .base import Family, log_bounds, offset_at
 
 
 class WeightVariances(Family):
@@ -93,6 +94,10 @@ class WeightVariances(Family):
         each = sum(np.diag(to_numpy(G)) for G in solution.posterior.adjoint().covariance) * self.variances_at(theta)
         live = self.groups >= 0
         return np.bincount(self.groups[live], weights=each[live], minlength=self.n_groups).astype(np.float64)
+
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """Rows ``table`` (M, L) of the design."""
+        return NewRows(design=table, offset=offset_at("WeightVariances", self.base.offset, table.shape[0]))
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
