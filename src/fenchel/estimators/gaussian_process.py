@@ -71,11 +71,15 @@ class GaussianProcess:
         rows, w = few_rows(np.column_stack([self.X_train_, y, *columns]), weights)
         X, few = self.X_train_[rows], likelihood.take(rows)
 
-        def evidence(kernel: Any) -> float:
-            family = self._family(kernel, X)
-            return Evidence(few, family, y[rows], weights=w, tol=_ROUGH, own=False).fit(family.theta).elbo
+        kernels = default_kernels(X, self._scale() ** 2)
+        evidence = Evidence(few, self._family(kernels[0], X), y[rows], weights=w, tol=_ROUGH, own=False)
 
-        return best_kernel(default_kernels(X, self._scale() ** 2), evidence)
+        def value(kernel: Any) -> float:
+            evidence.family = self._family(kernel, X)
+            evidence.begin(evidence.last)
+            return evidence.fit(evidence.family.theta).elbo
+
+        return best_kernel(kernels, value)
 
     def _finish(self) -> None:
         n = self._kernel_start.n_dims

@@ -5,6 +5,7 @@ d elbo / d theta = sum_ij G_ij dK_ij/dtheta,   G = dP/dSigma summed over the pre
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ class KernelCovariance(Family):
             raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
         self.level, self._log_prior = float(level), log_prior
         self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, Sigma
-        self._scratch: Any = None  # one copy of the kernel that every theta is set on, where a clone costs a fit
+        self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
+        self._places: list[tuple[Any, str, int]] | None = None
 
     @property
     def theta(self) -> np.ndarray:
@@ -89,14 +91,24 @@ class KernelCovariance(Family):
         """The kernel with other hyperparameters."""
         return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
 
+    def _set(self, theta: np.ndarray) -> Any:
+        """One copy of the kernel, set to theta."""
+        if self._scratch is None:
+            self._scratch = deepcopy(self.kernel)
+            self._places = places(self._scratch)
+        if self._places is None:
+            self._scratch.theta = theta
+            return self._scratch
+        i = 0
+        for owner, name, n in self._places:
+            setattr(owner, name, np.exp(theta[i : i + n] if n > 1 else theta[i]))
+            i += n
+        return self._scratch
+
     def at(self, theta: np.ndarray) -> DenseCovariance:
         theta = np.array(theta, dtype=np.float64)
         if self._known is None or not np.array_equal(self._known[0], theta):
-            if self._scratch is None:
-                self._scratch = self.kernel_at(theta)
-            else:
-                self._scratch.theta = theta
-            kernel = self._scratch
+            kernel = self._set(theta)
             K = evaluate(kernel, self.X)
             known = is_covariance(kernel, self.X.shape[1])
             if not known:
@@ -140,3 +152,28 @@ class KernelCovariance(Family):
 
         kernel = 1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5) + WhiteKernel(0.1)
         return cls(kernel, rng.normal(size=(n, 2)), mean=0.1)
+
+
+def places(kernel: Any) -> list[tuple[Any, str, int]] | None:
+    """Where theta goes in a kernel: the part, its attribute and how many entries, in order; None where not known.
+
+    scikit-learn's own setter finds them again, by introspection, at every theta.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.hyperparameters.kernel import places
+    >>> [(name, n) for _, name, n in places(2.0 * RBF([1.0, 2.0]))]
+    [('constant_value', 1), ('length_scale', 2)]
+    """
+    from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
+
+    own = getattr(type(kernel), "theta", None)
+    if own is Kernel.theta and type(kernel).set_params is Kernel.set_params:
+        return [(kernel, h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
+    if own is Exponentiation.theta:
+        return places(kernel.kernel)
+    if own is not KernelOperator.theta:
+        return None
+    first, second = places(kernel.k1), places(kernel.k2)
+    return None if first is None or second is None else first + second
