@@ -67,7 +67,7 @@ class KernelCovariance(Family):
         if not 0.0 <= level < np.inf:
             raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
         self.level, self._log_prior = float(level), log_prior
-        self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, Sigma
+        self._known: tuple[np.ndarray, np.ndarray] | None = None  # the last theta, Sigma
         self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
         self._places: list[tuple[Any, str, int]] | None = None
 
@@ -115,11 +115,11 @@ class KernelCovariance(Family):
                 checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
             # a user's kernel may keep its K
             Sigma = np.add(K, self.level, out=K if known else None) if self.level else K
-            self._known = (theta, kernel, Sigma)
+            self._known = (theta, Sigma)
         offset = self.offset
         if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
             offset = offset_at("KernelCovariance", offset, len(self.X) if self.design is None else self.design.shape[0])
-        return DenseCovariance.trusted(self._known[2], self.mean, self.design, offset)
+        return DenseCovariance.trusted(self._known[1], self.mean, self.design, offset)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= FEW):
@@ -127,18 +127,18 @@ class KernelCovariance(Family):
             G = to_numpy(blocks.pop(0))
             while blocks:
                 G = G + to_numpy(blocks.pop(0))
+            kernel, Sigma = self._set(np.asarray(theta, dtype=np.float64)), None
             if self._known is not None and np.array_equal(self._known[0], theta):
-                Sigma = self._known[2]
-                return contract(self._known[1], self.X, G, Sigma - self.level if self.level else Sigma)
-            return contract(self.kernel_at(theta), self.X, G)
+                Sigma = self._known[1] - self.level if self.level else self._known[1]
+            return contract(kernel, self.X, G, Sigma)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """The function at inputs ``table`` (M, D), by its covariance with the latents."""
-        X, kernel = numeric("KernelCovariance", "new rows", table), self.kernel_at(theta)
+        X, kernel = numeric("KernelCovariance", "new rows", table), self._set(np.asarray(theta, dtype=np.float64))
         if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
             raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
         return NewRows(
-            cross=evaluate(kernel, X, self.X) + self.level,
+            cross=evaluate(kernel, X, self.X) + self.level if self.level else evaluate(kernel, X, self.X),
             variance=np.maximum(diagonal(kernel, X), 0.0) + self.level,
             offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
         )
