@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -53,6 +54,17 @@ class LatentGaussianEstimator(BaseEstimator):
     _latent: Latent
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
     _shift: float = 0.0  # what eta as reported is above eta as fitted
+
+    _accepted: Mapping[str, Any] = {"dtype": np.float64}  # X of a fit, as scikit-learn checks it
+
+    @abstractmethod
+    def _fit(self, X: Any, target: Target, weights: Any) -> Self:
+        """Read X into a latent, and fit it to the target."""
+
+    @property
+    def _centred(self) -> bool:
+        """Whether the prior mean of eta is the level of the target."""
+        return True
 
     @abstractmethod
     def _table(self, X: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import choice, problem, unmasked
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
-from .base import LatentGaussianEstimator
+from .base import LatentGaussianEstimator, validate_data, weights_of
 from .target import Predictive, Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
@@ -26,11 +26,21 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     classes_: np.ndarray
     bound: str
 
-    def _labels(self, y: Any, weights: Any) -> Classes:
-        """Labels and the bound asked for as a target; ``classes_`` keeps them."""
-        found = read_classes(type(self).__name__, y, self.bound, weights)
-        self.classes_, self.n_classes_ = found.labels, int(found.labels.size)
-        return found
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit, and learn the kernel, or the variance of the coefficients.
+
+        Parameters
+        ----------
+        X : array (N, D); scipy sparse too for a linear model
+        y : labels (N,), of any kind
+        sample_weight : array (N,), optional
+            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+        """
+        X, y = validate_data(self, X, y, **self._accepted)
+        weights = weights_of(sample_weight, X)
+        target = read_classes(type(self).__name__, y, self.bound, weights)
+        self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
+        return self._fit(X, target, weights)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..checks import first_value, problem, vector
 from ..likelihoods import Poisson
 from .any_likelihood import Regression
+from .base import validate_data, weights_of
 from .target import Target
 
 
@@ -17,6 +18,22 @@ class Counts(Regression):
     """Counts y ~ Poisson(exposure * exp(eta))."""
 
     likelihood = "poisson"
+
+    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> Self:
+        """Fit, and learn the kernel, or the variance of the coefficients.
+
+        Parameters
+        ----------
+        X : array (N, D); scipy sparse too for a linear model
+        y : counts (N,)
+            Real numbers >= 0 are taken, with a warning.
+        exposure : array (N,), optional
+            What each count is relative to: expected counts, person-years, area. Default: 1.
+        sample_weight : array (N,), optional
+        """
+        X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
+        weights = weights_of(sample_weight, X)
+        return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
     def predict(self, X: Any, exposure: Any = None) -> np.ndarray:
         """The expected count (M,), the posterior's uncertainty integrated out."""

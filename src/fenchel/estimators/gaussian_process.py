@@ -15,9 +15,9 @@ from ..checks import choice, positive, problem
 from ..hyperparameters import KernelCovariance
 from ..kernels import evaluate
 from ..priors.base import NewRows
-from .base import LatentGaussianEstimator, validate_data, weights_of
+from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
-from .counts import Counts, read_counts
+from .counts import Counts
 from .large import announce
 from .latent import Latent
 from .lengths import default_kernel
@@ -79,9 +79,16 @@ class GaussianProcess(LatentGaussianEstimator):
     random_state: Any = None
     progress: bool = False
 
-    def _fit(self, X: np.ndarray, target: Target, weights: Any, mean: Any, own: bool = True) -> Self:
-        """Fit eta about ``mean``, and learn a kernel that is ours alone: the user's is never changed."""
-        name = type(self).__name__
+    def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
+        """Fit, and learn a kernel that is ours alone: the user's is never changed."""
+        name, own, given = (
+            type(self).__name__,
+            bool(getattr(self, "learn_likelihood", True)),
+            getattr(self, "mean", 0.0),
+        )
+        if isinstance(given, str):
+            choice(name, "mean", given, (type(self).mean,), "Or a number.")
+        mean = target.level if self._centred else float(given)
         choice(name, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None))
         v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
         level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
@@ -101,6 +108,10 @@ class GaussianProcess(LatentGaussianEstimator):
         self.kernel_: Any = kernel.clone_with_theta(self.theta_[: kernel.n_dims])
         warn_unrelated(name, self.kernel_, self.X_train_)
         return self
+
+    @property
+    def _centred(self) -> bool:
+        return isinstance(self.mean, str) if hasattr(self, "mean") else bool(self.fit_intercept)
 
     def _table(self, X: Any) -> np.ndarray:
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))
@@ -204,21 +215,6 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
 
     bound: str = "best"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GaussianProcessClassifier:
-        """Fit, and learn the kernel.
-
-        Parameters
-        ----------
-        X : array (N, D)
-        y : labels (N,), of any kind
-        sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        """
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        weights = weights_of(sample_weight, X)
-        target = self._labels(y, weights)
-        return self._fit(X, target, weights, target.level if self.fit_intercept else 0.0)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
@@ -249,20 +245,3 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
     """
 
     mean: str | float = "rate"
-
-    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> GaussianProcessPoissonRegressor:
-        """Fit, and learn the kernel.
-
-        Parameters
-        ----------
-        X : array (N, D)
-        y : counts (N,)
-            Real numbers >= 0 are taken, with a warning.
-        exposure : array (N,), optional
-            What each count is relative to: expected counts, person-years, area. Default: 1.
-        sample_weight : array (N,), optional
-        """
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        weights = weights_of(sample_weight, X)
-        target = read_counts(type(self).__name__, y, exposure, weights)
-        return self._fit(X, target, weights, target.level if self.mean == "rate" else float(self.mean))

@@ -15,6 +15,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, numeric, positive, problem
@@ -24,15 +25,14 @@ from ..linalg.standardized import Standardized
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..solvers.thinned import SHARE, is_enough, sample
-from .base import LatentGaussianEstimator, validate_data, weights_of
+from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
-from .counts import Counts, read_counts
+from .counts import Counts
 from .latent import Latent, Moments
 from .standardize import centres_and_units
 from .target import Target
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
-_ACCEPTED: dict[str, Any] = {"dtype": np.float64, "accept_sparse": "csr", "order": "C"}  # X of a fit
 
 
 class WeightsLatent(Latent):
@@ -137,12 +137,16 @@ class LinearModel(LatentGaussianEstimator):
     variance_bounds: tuple[float, float] = (1e-6, 1e6)
     tol: float = 1e-10
 
-    def _fit(self, X: Any, target: Target, weights: Any, mean: float, own: bool = False) -> Self:
-        """Fit, the intercept about ``mean`` at the mean of X; coefficients (C, D), intercepts (C,)."""
+    _accepted = {"dtype": np.float64, "accept_sparse": "csr", "order": "C"}  # noqa: RUF012
+
+    def _fit(self, X: Any, target: Target, weights: Any) -> Self:
+        own = bool(getattr(self, "learn_likelihood", False)) and target.likelihood.theta.size > 0
+        mean = target.level if self._centred else 0.0  # of the intercept
         latent = self._read(X, target, weights, mean, own)
         self._learn(target, latent, weights, self.learn_variance or own, own=own)
         if latent.spread is not None:
             self.relevance_spread_ = latent.spread
+        self.mean_, self.scale_ = mean + self._shift, target.scale
         D, unit = X.shape[1], self.feature_scale_
         mean_, std = latent.settle(self.solution_.posterior)
         self.coef_: np.ndarray = mean_[:D].T / unit
@@ -153,6 +157,9 @@ class LinearModel(LatentGaussianEstimator):
             zero = latent.moments(self.solution_.posterior, self.theta_, np.zeros((1, D)))
             h, rho = (np.reshape(x, (1, -1))[0] for x in zero)
             self.intercept_, self.intercept_std_ = h + self._shift, np.sqrt(rho)
+        if not is_classifier(self):
+            self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
+            self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])
         family = latent.family()
         v = family.variances_at(self.theta_[: family.n_groups])[:D] / target.scale**2
         self.variance_ = float(v[0]) if self.prior == "ridge" else v
@@ -186,11 +193,9 @@ class LinearModel(LatentGaussianEstimator):
         bounds = (bounds[0] * scale**2, bounds[1] * scale**2)
         return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, bounds)
 
-    def _alone(self) -> Self:
-        """The coefficients (D,) and the intercept of the one predictor."""
-        self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
-        self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])
-        return self
+    @property
+    def _centred(self) -> bool:
+        return bool(self.fit_intercept) and not is_classifier(self)
 
     def _columns(self) -> list[str]:
         return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))
@@ -284,20 +289,6 @@ class BayesianLogisticRegression(LinearModel, Classification):
 
     bound: str = "best"
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BayesianLogisticRegression:
-        """Fit, and learn the variance.
-
-        Parameters
-        ----------
-        X : array (N, D) or scipy sparse
-        y : labels (N,), of any kind
-        sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        """
-        X, y = validate_data(self, X, y, **_ACCEPTED)
-        weights = weights_of(sample_weight, X)
-        return self._fit(X, self._labels(y, weights), weights, 0.0)
-
 
 @dataclass(eq=False, repr=False)
 class BayesianPoissonRegression(LinearModel, Counts):
@@ -330,21 +321,3 @@ class BayesianPoissonRegression(LinearModel, Counts):
     >>> bool(np.abs(model.coef_ - [0.3, 0.0, -0.2]).max() < 0.15)
     True
     """
-
-    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> BayesianPoissonRegression:
-        """Fit, and learn the variance.
-
-        Parameters
-        ----------
-        X : array (N, D) or scipy sparse
-        y : counts (N,)
-            Real numbers >= 0 are taken, with a warning.
-        exposure : array (N,), optional
-            What each count is relative to: expected counts, person-years, area. Default: 1.
-        sample_weight : array (N,), optional
-        """
-        X, y = validate_data(self, X, y, **_ACCEPTED, y_numeric=True)
-        weights = weights_of(sample_weight, X)
-        target = read_counts(type(self).__name__, y, exposure, weights)
-        self.mean_ = target.level if self.fit_intercept else 0.0
-        return self._fit(X, target, weights, self.mean_)._alone()

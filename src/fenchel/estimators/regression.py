@@ -11,19 +11,17 @@ and the variances of the weights are in units of the variance of y.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, numeric
+from ..checks import numeric
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
 from .labels import read_labels
 from .linear import LinearModel
 from .observations import read_observations
-from .target import Target
 
 
 @dataclass(eq=False, repr=False)
@@ -35,19 +33,43 @@ class _Generic(Regression):
     bound: str = "best"
     learn_likelihood: bool = True
 
-    def _read_rows(
-        self, X: Any, y: Any, sample_weight: Any, rows: dict[str, Any], centred: bool, **accepted: Any
-    ) -> tuple[Any, Target, Any]:
-        """X, y as a target, and weights, checked."""
-        name = type(self).__name__
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        event: Any = None,
+    ) -> Self:
+        """Fit, and learn the kernel or the variance of the coefficients, and the likelihood's own parameters.
+
+        Parameters
+        ----------
+        X : array (N, D); scipy sparse too for a linear model
+        y : array (N,)
+            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
+            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
+            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
+        sample_weight : array (N,), optional
+            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+        exposure : array (N,), optional
+            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
+        trials : array (N,)
+            "binomial": how many of whom y are the successes.
+        event : array (N,), optional
+            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
+        """
+        name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
         y, words = read_labels(name, self.likelihood, y)
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, **accepted)
+        X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
         learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
-        target = read_observations(name, self.likelihood, self.bound, y, rows, weights, centred, learned, words)
+        target = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._centred, learned, words)
         if target.classes is not None:
             self.classes_ = target.classes
-        return X, target, weights
+        return self._fit(X, target, weights)
 
     def predict(self, X: Any, return_std: bool = False, exposure: Any = None, trials: Any = None) -> Any:
         """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
@@ -124,41 +146,6 @@ class GaussianProcessRegressor(_Generic, GaussianProcess):
 
     mean: str | float = "link"
 
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
-    ) -> GaussianProcessRegressor:
-        """Fit, and learn the kernel and the likelihood's own parameters.
-
-        Parameters
-        ----------
-        X : array (N, D)
-        y : array (N,)
-            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
-            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
-            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
-        sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        exposure : array (N,), optional
-            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
-        trials : array (N,)
-            "binomial": how many of whom y are the successes.
-        event : array (N,), optional
-            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
-        """
-        rows, name = {"exposure": exposure, "trials": trials, "event": event}, type(self).__name__
-        X, target, weights = self._read_rows(X, y, sample_weight, rows, isinstance(self.mean, str))
-        if isinstance(self.mean, str):
-            choice(name, "mean", self.mean, ("link",), "Or a number.")
-        mean = target.level if isinstance(self.mean, str) else float(self.mean)
-        return self._fit(X, target, weights, mean, self.learn_likelihood)
-
 
 @dataclass(eq=False, repr=False)
 class BayesianLinearRegression(_Generic, LinearModel):
@@ -227,29 +214,3 @@ class BayesianLinearRegression(_Generic, LinearModel):
     >>> model.predict_survival(X[:2], [0.5, 1.0]).shape
     (2, 2)
     """
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
-    ) -> BayesianLinearRegression:
-        """Fit, and learn the variance and the likelihood's own parameters.
-
-        Parameters
-        ----------
-        X : array (N, D) or scipy sparse
-        y, sample_weight, exposure, trials, event : as in ``GaussianProcessRegressor.fit``
-        """
-        rows = {"exposure": exposure, "trials": trials, "event": event}
-        accepted = {"accept_sparse": "csr", "order": "C"}
-        X, target, weights = self._read_rows(X, y, sample_weight, rows, bool(self.fit_intercept), **accepted)
-        self.scale_, intercept = target.scale, self.fit_intercept and not target.likelihood.ordered
-        level, own = target.level if intercept else 0.0, self.learn_likelihood and target.likelihood.theta.size > 0
-        self._fit(X, target, weights, level, own)
-        self.mean_ = level + self._shift
-        return self._alone()
