@@ -113,7 +113,8 @@ class EvidenceDisplay(Display):
         check_is_fitted(estimator)
         family = estimator._latent.family()
         names, n = list(estimator.theta_names_[: family.theta.size]), int(resolution)
-        i, j = (_place(names, p) for p in parameters) if len(parameters) == 2 else (0, 0)
+        two = parameters if len(parameters) == 2 else (0, 0)
+        i, j = (_place("EvidenceDisplay", "parameter", names, p) for p in two)
         if i == j or n < 2 or not span > 1.0:
             got = f"parameters = {list(parameters)}, resolution = {n}, span = {span:g}"
             raise problem("EvidenceDisplay", got, f"two of {names}, at least 2 points and a factor above 1")
@@ -216,11 +217,12 @@ def _reach(where: str, level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-def _place(names: list[str], which: int | str) -> int:
+def _place(where: str, what: str, names: list[str], which: int | str) -> int:
+    """The place of a name, or a place counted from either end."""
     if isinstance(which, str) and which in names:
         return names.index(which)
     if isinstance(which, str) or not -len(names) <= which < len(names):
-        raise problem("EvidenceDisplay", f"parameter {which!r}", f"one of {names}, or its place")
+        raise problem(where, f"{what} {which!r}", f"one of {names}, or its place")
     return int(which) % len(names)
 
 

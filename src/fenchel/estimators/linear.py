@@ -46,13 +46,13 @@ class WeightsLatent(Latent):
     X : array (N, D) or scipy sparse
     groups, variance, mean : arrays (L,)
         As in ``WeightVariances``; one more than columns where there is an intercept.
-    bounds : pair of float, of the variances
+    **options : of ``WeightVariances``
     """
 
     def __init__(
-        self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, bounds: tuple[float, float]
+        self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, **options: Any
     ) -> None:
-        self.columns, self.groups, self.variance, self.mean, self.bounds = columns, groups, variance, mean, bounds
+        self.columns, self.groups, self.variance, self.mean, self.options = columns, groups, variance, mean, options
         self.design = self.standardized(X)
         self.design.drop(constant)
         self.spread: float | None = None  # of the log variances, where each weight has its own
@@ -64,16 +64,16 @@ class WeightsLatent(Latent):
 
     def family(self, rows: Any = None) -> WeightVariances:
         design = self.design if rows is None else self.design.take(rows)
-        return WeightVariances(design, self.groups, self.variance, self.mean, bounds=self.bounds)
+        return WeightVariances(design, self.groups, self.variance, self.mean, **self.options)
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
         likelihood, y, n_groups = target.likelihood, target.y, int(self.groups.max()) + 1
         if n_groups and is_enough(self.design.shape[0], self.design.shape[1] * likelihood.n_predictors):
-            likelihood = self._begin(target, own, options["weights"])
-        family, options = self.family(), {**options, "learn_likelihood": own}
+            likelihood, family = self._begin(target, own, options["weights"]), self.family()
         if n_groups < 2:
-            return learn(likelihood, family, y, **options)
-        found = learn_relevance(likelihood, family, y, **options)
+            return learn(likelihood, family, y, learn_likelihood=own, **options)
+        assert isinstance(family, WeightVariances)
+        found = learn_relevance(likelihood, family, y, learn_likelihood=own, **options)
         self.spread = found.width
         return found
 
@@ -163,8 +163,6 @@ class LinearModel(LatentGaussianEstimator):
         family = latent.family()
         v = family.variances_at(self.theta_[: family.n_groups])[:D] / target.scale**2
         self.variance_ = float(v[0]) if self.prior == "ridge" else v
-        words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in self._columns()]
-        self.theta_names_[: family.n_groups] = words[: family.n_groups]
         return self
 
     def _read(self, X: Any, target: Target, weights: Any, mean: float, own: bool) -> WeightsLatent:
@@ -190,8 +188,9 @@ class LinearModel(LatentGaussianEstimator):
         if not self.learn_variance and own:
             groups = np.full_like(groups, -1)
         about = np.append(np.zeros(D), mean)[: groups.size]
-        bounds = (bounds[0] * scale**2, bounds[1] * scale**2)
-        return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, bounds)
+        words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in self._columns()]
+        options = {"bounds": (bounds[0] * scale**2, bounds[1] * scale**2), "names": words}
+        return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, **options)
 
     @property
     def _centred(self) -> bool:

@@ -85,9 +85,6 @@ class MarkovField(Family):
         """Rows ``table`` (M, L) of the design."""
         return NewRows(design=table)
 
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
-
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> MarkovField:
         from .series import ar1

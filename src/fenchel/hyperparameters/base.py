@@ -9,6 +9,7 @@ against this class alone. theta is unconstrained up to ``bounds``; positive para
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..solvers.solution import Solution
 class Family(ABC):
     """A prior with hyperparameters."""
 
+    _log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None
     prunes: bool = False  # whether a lower bound means "no effect", an answer rather than an obstacle
 
     @property
@@ -47,8 +49,9 @@ class Family(ABC):
         """d elbo / d theta (n_theta,) from a solution fitted at theta to a small gap; its error is O(sqrt(gap))."""
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """log p(theta) and its gradient; flat unless a family says otherwise."""
-        return 0.0, np.zeros_like(np.asarray(theta, dtype=np.float64))
+        """log p(theta) and its gradient: the family's ``_log_prior``, or flat."""
+        theta = np.asarray(theta, dtype=np.float64)
+        return (0.0, np.zeros_like(theta)) if self._log_prior is None else self._log_prior(theta)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """Where to predict at theta: new rows as ``posterior.predict(**family.new_rows(theta, table))`` takes them.

@@ -143,9 +143,6 @@ class KernelCovariance(Family):
             offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
         )
 
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
-
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:
         from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel

@@ -8,6 +8,7 @@ for which ``relevance.py`` has the prior. A weight in no group (-1) keeps its va
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -34,6 +35,8 @@ class WeightVariances(Family):
     mean, offset : as in ``Features``
     bounds : pair of float
         Of every variance.
+    names : sequence of str, optional
+        What the variances are called; default: numbered.
 
     Examples
     --------
@@ -54,6 +57,7 @@ class WeightVariances(Family):
         offset: Any = 0.0,
         bounds: tuple[float, float] = (1e-6, 1e6),
         log_prior: Any = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.base = Features(design, 1.0, mean, offset)
         L = int(self.base.design.shape[1])
@@ -67,7 +71,7 @@ class WeightVariances(Family):
         )
         self.n_groups = int(self.groups.max(initial=-1)) + 1
         self._bounds = np.tile(log_bounds("WeightVariances", bounds), (self.n_groups, 1))
-        self._log_prior = log_prior
+        self._log_prior, self._names = log_prior, names
 
     @property
     def theta(self) -> np.ndarray:
@@ -80,7 +84,8 @@ class WeightVariances(Family):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"log variance {g}" for g in range(self.n_groups))
+        numbered = [f"log variance {g}" for g in range(self.n_groups)]
+        return tuple(numbered if self._names is None else self._names[: self.n_groups])
 
     def variances_at(self, theta: np.ndarray) -> np.ndarray:
         """v of every weight (L,)."""
@@ -99,9 +104,6 @@ class WeightVariances(Family):
         """Rows ``table`` (M, L) of the design."""
         return NewRows(design=table, offset=offset_at("WeightVariances", self.base.offset, table.shape[0]))
 
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
-
     def with_log_prior(self, log_prior: Any) -> WeightVariances:
         """The same family with log p(theta); the design is shared."""
         out = copy(self)
@@ -113,7 +115,7 @@ class WeightVariances(Family):
         out, live = self.with_log_prior(None), self.groups >= 0
         out.groups = np.where(live, 0, -1)
         out.variance = np.where(live, np.exp(np.mean(self.theta)), self.variance)
-        out.n_groups, out._bounds = 1, self._bounds[:1]
+        out.n_groups, out._bounds, out._names = 1, self._bounds[:1], ["log variance"]
         return out
 
     def along(self, solution: Solution, theta: np.ndarray, values: np.ndarray) -> np.ndarray:
