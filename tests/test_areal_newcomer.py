@@ -247,7 +247,7 @@ def _rows_of(model):
 
 def _dense_covariance(model):
     """(Q + W' Lam W)^-1 on the null space of the constraints, by an orthonormal basis of it."""
-    prior = model._model()[1].at(model.theta_[: model._model()[1].theta.size])
+    prior = model._latent.family().at(model.theta_[: model._latent.family().theta.size])
     Q, W, lam = prior.precision.toarray(), prior.design.toarray(), np.ravel(model.solution_.posterior._lam)
     A = Q + W.T @ (lam[:, None] * W)
     if prior.constraint is None:

@@ -472,7 +472,7 @@ def test_the_default_prior_means_the_same_for_every_length_of_a_walk():
     for n in (20, 400):
         model = GMRFRegressor({"t": "rw2"}, learn=False).fit(pd.DataFrame({"t": np.arange(n)}), rng.poisson(3, n))
         assert model.hyperparameters_["value"]["t", "typical sd"] == pytest.approx(0.5, rel=1e-6)
-        family = model._model()[1]
+        family = model._latent.family()
         assert family.bounds[0, 0] < family.theta[0] < family.bounds[0, 1]
         assert family.bounds[0].mean() == pytest.approx(family.theta[0] - np.log(4))
 

@@ -76,7 +76,7 @@ def test_blocks_against_matrices_written_out(data, monkeypatch):
     monkeypatch.setattr(gaussian_process, "_BLOCK", 5 * 40)
     model = models(X, eta)["binary"]
     kernel, sol = model.kernel_, model.solution_
-    mean, level = getattr(model, "mean_", 0.0), getattr(model, "_level", 0.0)  # a constant, if the model has one
+    mean, level = model.mean_, model._latent.level
     cross, prior, lam = kernel(new, X) + level, kernel.diag(new) + level, np.ravel(sol.lam)
     B = np.eye(40) + np.sqrt(lam)[:, None] * (kernel(X) + level) * np.sqrt(lam)
     taken = np.sqrt(lam)[:, None] * np.linalg.inv(B) * np.sqrt(lam)

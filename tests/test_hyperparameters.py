@@ -205,3 +205,38 @@ def test_learning_does_not_end_on_the_wrong_side_of_the_top(seed):
     grid = np.linspace(*family.bounds[0], 41)
     best = max(fenchel.infer(Poisson(), family.at(np.array([t])), y).elbo for t in grid)
     assert found.objective >= best - 1e-6
+
+
+# -- new rows ------------------------------------------------------------------------------------------
+def test_new_rows_of_every_family_are_where_the_fit_is():
+    """The rows of the fit, asked for as new ones, have the fit's own posterior: with a level, an offset, a variance."""
+    from fenchel import gmrf
+
+    rng = np.random.default_rng(4)
+    n, x = 12, rng.normal(size=(12, 2))
+    y = rng.poisson(2.0, n).astype(float)
+    K = np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(-1))
+    W = np.column_stack([x, np.ones(n)])
+    node = np.arange(n) % 5
+    asked = [
+        (KernelCovariance(1.5 * RBF(0.8), x, mean=0.2, offset=[[0.3]], level=2.0), x),
+        (WeightVariances(W, groups=[0, 0, -1], variance=[1.0, 1.0, 9.0], offset=0.4), W),
+        (fenchel.hyperparameters.ScaledCovariance(K, variance=1.7, offset=0.1), (K, np.ones(n))),
+        (gmrf.ar1(n), np.eye(n)),
+        (gmrf.stack([(gmrf.iid(5), node)], fixed=x, offset=0.7), ([node], x)),
+    ]
+    for family, table in asked:
+        theta = family.theta + 0.1
+        sol = fenchel.infer(Poisson(), family.at(theta), y, tol=1e-14)
+        mean, variance = sol.posterior.predict(**family.new_rows(theta, table))
+        np.testing.assert_allclose(mean, sol.posterior.mean, atol=1e-8, err_msg=type(family).__name__)
+        np.testing.assert_allclose(variance, sol.posterior.variance, atol=1e-8, err_msg=type(family).__name__)
+        assert sol.posterior.at(**family.new_rows(theta, table)).mean.shape == (n,)
+
+
+def test_new_rows_refuse_what_they_cannot_know():
+    x = np.arange(4.0)[:, None]
+    with pytest.raises(ValueError, match=r"KernelCovariance: the rows of the fit have an offset each, of shape \(4,\)"):
+        KernelCovariance(1.0 * RBF(1.0), x, offset=np.zeros(4)).new_rows(np.zeros(2), x)
+    with pytest.raises(ValueError, match=r"KernelCovariance: new rows have shape \(4, 2\); expected \(M, 1\)"):
+        KernelCovariance(1.0 * RBF(1.0), x).new_rows(np.zeros(2), np.ones((4, 2)))

@@ -233,8 +233,8 @@ def test_a_random_slope_is_a_column_times_an_indicator():
     assert model.elbo_ == pytest.approx(sol.elbo, abs=1e-8)
     np.testing.assert_allclose(model.effects_["x | g"]["mean"], sol.posterior.latent_mean[6:12], atol=1e-7)
     new = pd.DataFrame({"g": ["a", "zz", "zz"], "x": [1.0, 0.0, 3.0]})
-    h, rho = model._predictors(new)
-    plain, wide = model._predictors(new.assign(g="a"))
+    h, rho = model.latent_mean_and_variance(new)
+    plain, wide = model.latent_mean_and_variance(new.assign(g="a"))
     assert h[0] == plain[0]
     assert rho[0] == wide[0]
     assert rho[2] - rho[1] > 9.0 / k[1] - 1e-9  # the population's variance of a slope, times x squared
@@ -266,7 +266,7 @@ def test_correlated_slopes_are_a_term_too():
     table = model.effects_["(1 + x | g)"]
     assert np.corrcoef(table["mean"].to_numpy()[1::2], b[:, 1])[0, 1] > 0.95
     new = pd.DataFrame({"g": [0, 99, 99], "x": [0.0, 0.0, 2.0]})
-    _, rho = model._predictors(new)
+    _, rho = model.latent_mean_and_variance(new)
     S = model._sum.effects[0].population(model.theta_[:3])
     np.testing.assert_allclose(rho[1:], [w @ S @ w for w in np.array([[1.0, 0.0], [1.0, 2.0]])], atol=0.05)
     kept = {"learn": False, "fixed": ["x"]}

@@ -128,9 +128,9 @@ def test_the_fixed_effects_of_a_model_stand_covariates_first():
     field = model.family()
     assert field.names == ("t: log precision",)
     assert field.design.shape == (N, 15 + 1 + 3)
-    design, extra = model.new_rows(field.theta, TABLE)
-    np.testing.assert_array_equal(design.toarray(), field.design.toarray())
-    np.testing.assert_array_equal(extra, 0.0)
+    new = model.new_rows(field.theta, TABLE)
+    np.testing.assert_array_equal(new.design.toarray(), field.design.toarray())
+    np.testing.assert_array_equal(new.extra_variance, 0.0)
 
 
 # -- tables ----------------------------------------------------------------------------------------------

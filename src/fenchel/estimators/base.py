@@ -1,14 +1,15 @@
 """What every estimator shares: learning, the certificate as attributes, one warning, the score.
 
-An estimator turns X and y into a likelihood and a family, ``learn`` does the rest, and prediction goes through the
-posterior's predictors. Subclasses say how (``_model``) and where to predict (``_predictors``).
+An estimator composes a target, which reads y into a likelihood and predictions back into y (``target.py``), with a
+latent, which reads X into a family of priors and says what eta is at new rows (``latent.py``).
 """
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -16,10 +17,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import count, numeric, problem, scalar, table, unmasked
-from ..hyperparameters import Evidence, Family, Learned, learn
+from ..checks import count, numeric, problem, scalar, table, unmasked, vector
+from ..hyperparameters import Evidence, Family, Learned
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
+from .latent import Latent
+from .target import Predictive, Target
 
 
 class LatentGaussianEstimator(BaseEstimator):
@@ -47,25 +50,31 @@ class LatentGaussianEstimator(BaseEstimator):
     solution_: Solution
     likelihood_: Likelihood
     theta_: np.ndarray
+    _target: Target
+    _latent: Latent
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
     _shift: float = 0.0  # what eta as reported is above eta as fitted
 
-    @abstractmethod
-    def _model(self) -> tuple[Likelihood, Family]:
-        """Likelihood and family of the training data kept by ``fit``."""
+    _accepted: Mapping[str, Any] = {"dtype": np.float64}  # X of a fit, as scikit-learn checks it
 
     @abstractmethod
-    def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of eta at new X: (M,) or (M, C)."""
+    def _fit(self, X: Any, target: Target, weights: Any) -> Self:
+        """Read X into a latent, and fit it to the target."""
 
-    def _latent_mean(self, X: Any) -> np.ndarray:
-        """The mean alone, for predictions that need no variance."""
-        return self._predictors(X)[0]
+    @property
+    def _centred(self) -> bool:
+        """Whether the prior mean of eta is the level of the target."""
+        return True
+
+    @abstractmethod
+    def _table(self, X: Any) -> Any:
+        """New rows, checked, as the latent takes them."""
 
     # -- fitting -----------------------------------------------------------------------------------
     def _learn(
         self,
-        y: np.ndarray,
+        target: Target,
+        latent: Latent,
         weights: Any,
         learned: bool,
         n_restarts: int = 0,
@@ -73,25 +82,19 @@ class LatentGaussianEstimator(BaseEstimator):
         own: bool = True,
     ) -> None:
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
-        self._y_train, self._weights = y, weights
-        n_restarts = count(type(self).__name__, "n_restarts_optimizer", n_restarts)
-        likelihood, family = self._model()
+        self._target, self._latent, self._weights = target, latent, weights
+        n_restarts, family = count(target.where, "n_restarts_optimizer", n_restarts), latent.family()
         options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
         options["progress"] = bool(getattr(self, "progress", False))
         if learned:
-            rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1)) if n_restarts else None
-            options |= {"n_restarts": n_restarts, "rng": rng, "learn_likelihood": own}
-            found = self._search(likelihood, family, y, **options)
+            rng = generator(random_state) if n_restarts else None
+            found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
-            evidence = Evidence(likelihood, family, y, own=False, **options)
-            sol = evidence.fit(evidence.start)
-            where = (evidence.start, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter)
-            found = Learned(*where, likelihood=likelihood, prior=evidence.prior)
+            evidence = Evidence(target.likelihood, family, target.y, own=False, **options)
+            sol, start = evidence.fit(evidence.start), evidence.start
+            where = (start, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter)
+            found = Learned(*where, likelihood=target.likelihood, prior=evidence.prior)
         self._keep(found, family)
-
-    def _search(self, likelihood: Likelihood, family: Any, y: np.ndarray, **options: Any) -> Learned:
-        """How hyperparameters are learned."""
-        return learn(likelihood, family, y, **options)
 
     def _inner_tol(self) -> float:
         tol = scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10))
@@ -163,15 +166,10 @@ class LatentGaussianEstimator(BaseEstimator):
             if eval_gradient:
                 raise ValueError("Gradient can only be evaluated for theta!=None")
             return self.elbo_
-        family = self._model()[1]
+        family = self._latent.family()
         theta = numeric(type(self).__name__, "theta", theta)
         evidence = Evidence(
-            self._fitted,
-            family,
-            self._y_train,
-            weights=self._weights,
-            tol=1e-17,
-            own=theta.size > family.theta.size,
+            self._fitted, family, self._target.y, weights=self._weights, tol=1e-17, own=theta.size > family.theta.size
         )
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"
@@ -185,9 +183,37 @@ class LatentGaussianEstimator(BaseEstimator):
     # -- prediction --------------------------------------------------------------------------------
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
-        check_is_fitted(self)
-        h, rho = self._predictors(X)
+        _, h, rho = self._predictive(X)
         return h + self._shift, rho
+
+    def _predictive(self, X: Any, mean_only: bool = False, **rows: Any) -> Predictive:
+        """y at new rows, which may have exposure, trials or event; with ``mean_only`` eta is taken as its mean."""
+        check_is_fitted(self)
+        table = self._table(X)
+        moments = self._latent.moments(self.solution_.posterior, self.theta_, table, mean_only)
+        return self._target.at(self._fitted, *moments, self._found(table, rows))
+
+    def _found(self, table: Any, rows: dict[str, Any]) -> dict[str, Any]:
+        """Exposure, trials and event of new rows, where they are not given."""
+        return rows
+
+    def _quantiles(self, X: Any, quantiles: Any, **rows: Any) -> np.ndarray:
+        new = self._predictive(X, **rows)
+        return self._target.quantiles(new, levels_of(type(self).__name__, quantiles))
+
+    def _draws(self, X: Any, n_samples: int, random_state: Any, **rows: Any) -> np.ndarray:
+        new = self._predictive(X, **rows)
+        return self._target.draws(new, int(n_samples), generator(random_state))
+
+    def _score(self, X: Any, y: Any, sample_weight: Any = None, **rows: Any) -> float:
+        """The mean log predictive density of the rows that have one."""
+        name, new = type(self).__name__, self._predictive(X, **rows)
+        density = self._target.log_density(new, y)
+        seen = ~np.isnan(density)
+        if not seen.any():
+            raise problem(name, "every y is NaN", "at least one observed row")
+        weights = None if sample_weight is None else vector(name, "sample_weight", sample_weight, density.size)[seen]
+        return float(np.average(density[seen], weights=weights))
 
 
 def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
@@ -214,6 +240,11 @@ def weights_of(sample_weight: Any, X: Any) -> np.ndarray | None:
 
     sample_weight = numeric("fit", "sample_weight", sample_weight)
     return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """numpy's generator from scikit-learn's seed, RandomState or None."""
+    return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
 
 
 def levels_of(where: str, quantiles: Any) -> np.ndarray:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, unmasked
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
-from .base import LatentGaussianEstimator, levels_of
+from .base import LatentGaussianEstimator, validate_data, weights_of
+from .target import Predictive, Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
 _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
@@ -23,46 +24,28 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     """Binary (one latent) and joint multi-class (one latent a class) classification."""
 
     classes_: np.ndarray
+    bound: str
 
-    def _encode(self, y: Any) -> np.ndarray:
-        """Labels as 0..K-1; ``classes_`` keeps them."""
-        check_classification_targets(y)
-        self.classes_, encoded = np.unique(y, return_inverse=True)
-        if self.classes_.size < 2:
-            raise problem(
-                type(self).__name__,
-                f"y has one class only, {self.classes_.tolist()[0]!r}",
-                "two or more classes",
-                "With one class there is nothing to tell apart.",
-            )
-        self.n_classes_ = int(self.classes_.size)
-        return encoded.astype(np.float64)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit, and learn the kernel, or the variance of the coefficients.
 
-    def _class_likelihood(self, bound: str) -> Likelihood:
-        """The tightest treatment there is, or the one asked for: no bound for two classes, the tilted one for more."""
-        choice(type(self).__name__, "bound", bound, BOUNDS)
-        if self.classes_.size == 2:
-            return BernoulliLogit("exact" if bound == "best" else bound)
-        if bound == "exact":
-            raise problem(
-                type(self).__name__,
-                f'bound="exact" meets {self.classes_.size} classes',
-                "two classes",
-                'The expectation of a softmax has no exact mode; use bound="best" or "tilted".',
-            )
-        return MultinomialLogit(int(self.classes_.size), reference=None, bound="tilted" if bound == "best" else bound)
-
-    def _levels(self, encoded: np.ndarray, weights: Any) -> Any:
-        """Log odds of the second of two classes; or log shares (K,), centred. Half a row is added to each class."""
-        share = np.log(np.bincount(encoded.astype(int), weights=weights, minlength=self.n_classes_) + 0.5)
-        return float(share[1] - share[0]) if share.size == 2 else share - share.mean()
+        Parameters
+        ----------
+        X : array (N, D); scipy sparse too for a linear model
+        y : labels (N,), of any kind
+        sample_weight : array (N,), optional
+            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+        """
+        X, y = validate_data(self, X, y, **self._accepted)
+        weights = weights_of(sample_weight, X)
+        target = read_classes(type(self).__name__, y, self.bound, weights)
+        self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
+        return self._fit(X, target, weights)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""
-        check_is_fitted(self)
-        h, rho = self._predictors(X)
-        p = np.asarray(self.likelihood_.predictive_probabilities(h, rho))
-        return p / p.sum(axis=1, keepdims=True)
+        new = self._predictive(X)
+        return self._target.probabilities(new)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """log of ``predict_proba``."""
@@ -73,7 +56,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """The most probable class (M,)."""
         check_is_fitted(self)
         if self.classes_.size == 2:  # the mean of a logistic is above 1/2 where the mean of its argument is above 0
-            return self.classes_[(self._latent_mean(X) > 0.0).astype(int)]
+            return self.classes_[(self._predictive(X, mean_only=True).h > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -89,28 +72,11 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
 
         They say how sure a probability is: 0.5 +- 0.01 is a coin, 0.5 +- 0.4 is ignorance.
         """
-        from scipy.special import expit, ndtri
-
-        check_is_fitted(self)
-        q = levels_of(type(self).__name__, quantiles)
-        h, rho = self._predictors(X)
-        if self.classes_.size == 2:
-            return np.asarray(expit(h[:, None] + np.sqrt(rho)[:, None] * ndtri(q)[None, :]))
-        draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))
-        step, out = max(1, _CHUNK // draws.size), []
-        for i in range(0, h.shape[0], step):
-            eta = h[i : i + step, None, :] + np.sqrt(rho[i : i + step, None, :]) * draws[None]
-            e = np.exp(eta - eta.max(axis=2, keepdims=True))
-            out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), q, axis=1), 0, -1))
-        return np.concatenate(out)
+        return self._quantiles(X, quantiles)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Labels drawn from the posterior predictive distribution of each row: (M, n_samples)."""
-        p = self.predict_proba(X)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        u = rng.random((p.shape[0], int(n_samples)))
-        index = (u[:, :, None] > np.cumsum(p, axis=1)[:, None, :-1]).sum(axis=2)
-        return self.classes_[index]
+        return self._draws(X, n_samples, random_state)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The mean log predictive probability of the labels (larger is better, 0 is perfect).
@@ -118,16 +84,77 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         A proper score: it rewards honest probabilities. For the share of correct labels use
         ``sklearn.metrics.accuracy_score`` or ``scoring="accuracy"``.
         """
-        log_p = self.predict_log_proba(X)
-        place = {label: k for k, label in enumerate(self.classes_.tolist())}
-        given = np.asarray(unmasked(type(self).__name__, "y", y), dtype=object if isinstance(y, list) else None)
-        if given.shape != log_p.shape[:1]:
-            raise problem(type(self).__name__, f"y has shape {given.shape}", f"({log_p.shape[0]},): one label a row")
-        labels = given.tolist()
-        unknown = [label for label in labels if label not in place]
+        return self._score(X, y, sample_weight)
+
+
+@dataclass(frozen=True)
+class Classes(Target):
+    """Labels of any kind: predictions are probabilities of them."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        assert self.words is not None
+        return self.words
+
+    def probabilities(self, new: Predictive) -> np.ndarray:
+        p = super().probabilities(new)
+        return p / p.sum(axis=1, keepdims=True)
+
+    def quantiles(self, new: Predictive, levels: np.ndarray) -> np.ndarray:
+        """Quantiles of the probabilities themselves: (M, Q) for the second of two classes, (M, K, Q)."""
+        from scipy.special import expit, ndtri
+
+        h, rho = new.h, new.rho
+        if self.labels.size == 2:
+            return np.asarray(expit(h[:, None] + np.sqrt(rho)[:, None] * ndtri(levels)[None, :]))
+        draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))
+        step, out = max(1, _CHUNK // draws.size), []
+        for i in range(0, h.shape[0], step):
+            eta = h[i : i + step, None, :] + np.sqrt(rho[i : i + step, None, :]) * draws[None]
+            e = np.exp(eta - eta.max(axis=2, keepdims=True))
+            out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
+        return np.concatenate(out)
+
+    def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
+        p = self.probabilities(new)
+        u = rng.random((p.shape[0], size))
+        return self.labels[(u[:, :, None] > np.cumsum(p, axis=1)[:, None, :-1]).sum(axis=2)]
+
+    def log_density(self, new: Predictive, y: Any) -> np.ndarray:
+        place = {label: k for k, label in enumerate(self.labels.tolist())}
+        given = np.asarray(unmasked(self.where, "y", y), dtype=object if isinstance(y, list) else None)
+        if given.shape != new.h.shape[:1]:
+            raise problem(self.where, f"y has shape {given.shape}", f"({new.h.shape[0]},): one label a row")
+        unknown = [label for label in given.tolist() if label not in place]
         if unknown:
-            raise problem(
-                type(self).__name__, f"label {unknown[0]!r} was not seen in fit", f"one of {self.classes_.tolist()}"
-            )
-        index = np.array([place[label] for label in labels], dtype=int)
-        return float(np.average(log_p[np.arange(index.size), index], weights=sample_weight))
+            got = f"label {unknown[0]!r} was not seen in fit"
+            raise problem(self.where, got, f"one of {self.labels.tolist()}")
+        index = np.array([place[label] for label in given.tolist()], dtype=int)
+        with np.errstate(divide="ignore"):
+            return np.log(self.probabilities(new)[np.arange(index.size), index])
+
+
+def read_classes(where: str, y: Any, bound: str, weights: Any) -> Classes:
+    """Labels as 0, ..., K-1, under the tightest treatment there is, or the one asked for.
+
+    "best" is no bound for two classes, the tilted one for more. The level is the log odds of the second of two classes,
+    or the log shares (K,), centred; half a row is added to each class.
+    """
+    check_classification_targets(y)
+    labels, encoded = np.unique(y, return_inverse=True)
+    K = int(labels.size)
+    if K < 2:
+        got = f"y has one class only, {labels.tolist()[0]!r}"
+        raise problem(where, got, "two or more classes", "With one class there is nothing to tell apart.")
+    choice(where, "bound", bound, BOUNDS)
+    if K > 2 and bound == "exact":
+        advice = 'The expectation of a softmax has no exact mode; use bound="best" or "tilted".'
+        raise problem(where, f'bound="exact" meets {K} classes', "two classes", advice)
+    found: Likelihood = (
+        BernoulliLogit("exact" if bound == "best" else bound)
+        if K == 2
+        else MultinomialLogit(K, reference=None, bound="tilted" if bound == "best" else bound)
+    )
+    share = np.log(np.bincount(encoded, weights=weights, minlength=K) + 0.5)
+    level = float(share[1] - share[0]) if K == 2 else share - share.mean()
+    return Classes(where, found, encoded.astype(np.float64), level, words=labels)

@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from ..checks import first_value, problem, vector
 from ..likelihoods import Poisson
 from .any_likelihood import Regression
-from .observations import Observations
+from .base import validate_data, weights_of
+from .target import Target
 
 
 class Counts(Regression):
     """Counts y ~ Poisson(exposure * exp(eta))."""
 
     likelihood = "poisson"
-    _poisson: Poisson
 
-    def _counts(self, y: np.ndarray, exposure: Any) -> Poisson:
-        """Check the target; keep the likelihood."""
-        name = type(self).__name__
-        if (y < 0).any():
-            raise problem(name, f"y{first_value(y < 0, y)} is negative", "counts 0, 1, 2, ...")
-        integer = bool((y == np.floor(y)).all())
-        if not integer:
-            warnings.warn(
-                f"{name}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, and elbo_ is then "
-                "no log probability of the data.",
-                UserWarning,
-                stacklevel=3,
-            )
-        E = None if exposure is None else vector(name, "exposure", exposure, y.shape[0])
-        found = Poisson(E, integer=integer)
-        self._responds(Observations(found, y, 0.0, 1.0, None), None)
-        return found
+    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> Self:
+        """Fit, and learn the kernel, or the variance of the coefficients.
+
+        Parameters
+        ----------
+        X : array (N, D); scipy sparse too for a linear model
+        y : counts (N,)
+            Real numbers >= 0 are taken, with a warning.
+        exposure : array (N,), optional
+            What each count is relative to: expected counts, person-years, area. Default: 1.
+        sample_weight : array (N,), optional
+        """
+        X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
+        weights = weights_of(sample_weight, X)
+        return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
     def predict(self, X: Any, exposure: Any = None) -> np.ndarray:
         """The expected count (M,), the posterior's uncertainty integrated out."""
-        return np.asarray(self._mean_of(self._moments(X, exposure=exposure), with_std=False))
+        new = self._predictive(X, exposure=exposure)
+        return np.asarray(self._target.mean(new))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
         return tags
+
+
+def read_counts(where: str, y: Any, exposure: Any, weights: Any) -> Target:
+    """Counts, or real numbers >= 0 with a warning, and what they are relative to."""
+    y = np.asarray(y, dtype=np.float64)
+    if (y < 0).any():
+        raise problem(where, f"y{first_value(y < 0, y)} is negative", "counts 0, 1, 2, ...")
+    integer = bool((y == np.floor(y)).all())
+    if not integer:
+        warnings.warn(
+            f"{where}: y is not whole numbers everywhere; it is taken as a quasi-Poisson target, and elbo_ is then "
+            "no log probability of the data.",
+            UserWarning,
+            stacklevel=3,
+        )
+    found = Poisson(None if exposure is None else vector(where, "exposure", exposure, y.shape[0]), integer=integer)
+    return Target(where, found, y, found.level(y, weights))

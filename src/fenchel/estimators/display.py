@@ -111,9 +111,10 @@ class EvidenceDisplay(Display):
         """
         estimator = _last(estimator)
         check_is_fitted(estimator)
-        family = estimator._model()[1]
+        family = estimator._latent.family()
         names, n = list(estimator.theta_names_[: family.theta.size]), int(resolution)
-        i, j = (_place(names, p) for p in parameters) if len(parameters) == 2 else (0, 0)
+        two = parameters if len(parameters) == 2 else (0, 0)
+        i, j = (_place("EvidenceDisplay", "parameter", names, p) for p in two)
         if i == j or n < 2 or not span > 1.0:
             got = f"parameters = {list(parameters)}, resolution = {n}, span = {span:g}"
             raise problem("EvidenceDisplay", got, f"two of {names}, at least 2 points and a factor above 1")
@@ -122,7 +123,7 @@ class EvidenceDisplay(Display):
         for k in (i, j):
             low, high = np.clip(theta[k] + np.log(span) * np.array([-1.0, 1.0]), *bounds[k])
             axes[k] = np.linspace(low, high, n)
-        found = grid(estimator._fitted, family, estimator._y_train, axes, weights=estimator._weights, jobs=jobs)
+        found = grid(estimator._fitted, family, estimator._target.y, axes, weights=estimator._weights, jobs=jobs)
         values = found.elbo.reshape(n, n)  # in the order of theta: rows are the earlier of the two
         pair = [_scale(names, k, hasattr(estimator, "kernel_")) for k in (i, j)]
         x, y = (np.exp(axes[k]) if log else axes[k] for k, (_, log) in zip((i, j), pair))
@@ -185,9 +186,9 @@ class TraceDisplay(Display):
         check_is_fitted(estimator)
         solution = estimator.solution_
         if restart:
-            family, data = estimator._model()[1], {"weights": estimator._weights, "tol": estimator._inner_tol()}
+            family, data = estimator._latent.family(), {"weights": estimator._weights, "tol": estimator._inner_tol()}
             prior = family.at(estimator.theta_[: family.theta.size])
-            solution = infer(estimator._fitted, prior, estimator._y_train, **data)
+            solution = infer(estimator._fitted, prior, estimator._target.y, **data)
         return cls(solution).plot(ax)
 
     def plot(self, ax: Any = None) -> TraceDisplay:
@@ -216,11 +217,12 @@ def _reach(where: str, level: float) -> float:
     return float(ndtri(0.5 + level / 2))
 
 
-def _place(names: list[str], which: int | str) -> int:
+def _place(where: str, what: str, names: list[str], which: int | str) -> int:
+    """The place of a name, or a place counted from either end."""
     if isinstance(which, str) and which in names:
         return names.index(which)
     if isinstance(which, str) or not -len(names) <= which < len(names):
-        raise problem("EvidenceDisplay", f"parameter {which!r}", f"one of {names}, or its place")
+        raise problem(where, f"{what} {which!r}", f"one of {names}, or its place")
     return int(which) % len(names)
 
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import choice, problem, vector
 from ..plots import plot_path
 from ..plots.base import GREY, MARKERS, PALETTE, new_figure, quiet
-from .display import Display, _last, _reach
+from .display import Display, _last, _place, _reach
 
 
 class LatentFunctionDisplay(Display):
@@ -99,7 +99,7 @@ class LatentFunctionDisplay(Display):
         choice("LatentFunctionDisplay", "kind", kind, ("response", "latent"))
         final, ahead = _split(estimator)
         table, names, make = _inputs("LatentFunctionDisplay", X)
-        d = _column("LatentFunctionDisplay", names, feature)
+        d = _place("LatentFunctionDisplay", "feature", names, feature)
         x = _span(table[:, d], int(resolution), 0.03)
         rows = np.tile(np.median(table, axis=0), (x.size, 1))
         rows[:, d] = x
@@ -213,7 +213,7 @@ class DecisionSurfaceDisplay(Display):
         if len(features) != 2 or not hasattr(estimator, "predict_proba"):
             got = f"{type(estimator).__name__} over {len(features)} features"
             raise problem("DecisionSurfaceDisplay", got, "a classifier with predict_proba, over two of its features")
-        i, j = (_column("DecisionSurfaceDisplay", names, f) for f in features)
+        i, j = (_place("DecisionSurfaceDisplay", "feature", names, f) for f in features)
         across, up = (_span(table[:, d], int(resolution), 0.08) for d in (i, j))
         rows = np.tile(np.median(table, axis=0), (up.size * across.size, 1))
         rows[:, i], rows[:, j] = np.tile(across, up.size), np.repeat(up, across.size)
@@ -298,14 +298,6 @@ def _inputs(where: str, X: Any) -> tuple[np.ndarray, list[str], Callable[[np.nda
 
         return table, [str(c) for c in X.columns], lambda rows: pd.DataFrame(rows, columns=X.columns)
     return table, [f"x{d}" for d in range(table.shape[1])], lambda rows: rows
-
-
-def _column(where: str, names: list[str], which: int | str) -> int:
-    if isinstance(which, str) and which in names:
-        return names.index(which)
-    if isinstance(which, str) or not -len(names) <= which < len(names):
-        raise problem(where, f"feature {which!r}", f"one of {names}, or its place")
-    return int(which) % len(names)
 
 
 def _span(values: np.ndarray, n: int, margin: float) -> np.ndarray:

@@ -7,8 +7,16 @@ from typing import Any
 import numpy as np
 
 from ..checks import first, holds, problem
+from ..likelihoods import WORDS
+from ..likelihoods.base import Likelihood
 from ..terms.tables import present
-from .observations import known
+
+
+def known(likelihood: Any) -> type[Likelihood] | Likelihood | None:
+    """What knows of the likelihood an estimator was given: the class of a word, or the likelihood; None of neither."""
+    if isinstance(likelihood, str):
+        return WORDS.get(likelihood)
+    return likelihood if isinstance(likelihood, Likelihood) else None
 
 
 def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | None]:
@@ -51,6 +59,16 @@ def levels_of_words(where: str, words: np.ndarray, y: Any) -> np.ndarray:
         got = f"y{first(out < 0)} = {given[int(np.argmax(out < 0))]!r} was not seen in fit"
         raise problem(where, got, f"one of {words.tolist()}")
     return out
+
+
+def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Labels as 0, ..., K-1."""
+    place = np.clip(np.searchsorted(classes, y), 0, classes.size - 1)
+    unknown = ~np.isnan(y) & (classes[place] != y)
+    if unknown.any():
+        got = f"y[{int(np.argmax(unknown))}] = {y[unknown][0]:g} was not seen in fit"
+        raise problem(where, got, f"one of {classes.tolist()}")
+    return np.where(np.isnan(y), np.nan, place)
 
 
 def _objects(y: Any) -> np.ndarray:

@@ -10,17 +10,23 @@ pixels.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
+from ..hyperparameters import Evidence
 from ..scaled_rbf import ScaledRBF
+from .target import Target
+
+if TYPE_CHECKING:
+    from .gaussian_process import KernelLatent
 
 _ROWS = 100  # that are looked at
 _SHARES = (1.0, 1 / 4, 1 / 16)
 _SHORTEST, _LONGEST = 1e-3, 1e3  # bounds of the length, about the typical distance
+_ROUGH = 1e-3  # relative gap of the fits that choose between them
 _ALIKE = 1.01  # columns whose standard deviations differ by less have one scale
 
 
@@ -71,14 +77,26 @@ def default_kernels(X: np.ndarray, variance: float) -> list[Any]:
     return out
 
 
-def best_kernel(kernels: list[Any], evidence: Callable[[Any], float]) -> Any:
-    """The kernel of the highest evidence; the first where none can be fitted."""
+def default_kernel(target: Target, weights: Any, latent: KernelLatent) -> Any:
+    """The start of the highest evidence of a few rows, each fit beginning where the last one ended.
 
-    def value(kernel: Any) -> float:
+    It is the first of them where none can be fitted. ``latent`` has the rows and the level, and any kernel.
+    """
+    likelihood = target.likelihood
+    own = [getattr(likelihood, key) for key in likelihood.row_parameters]
+    columns = [value for value in own if np.ndim(value) == 1]
+    rows, w = few_rows(np.column_stack([latent.X, target.y, *columns]), weights)
+    X = latent.X[rows]
+    kernels = default_kernels(X, target.scale**2)
+    families = [replace(latent, kernel=kernel, X=X).family() for kernel in kernels]
+    evidence = Evidence(likelihood.take(rows), families[0], target.y[rows], weights=w, tol=_ROUGH, own=False)
+    values = []
+    for family in families:
+        evidence.family = family
+        evidence.begin(evidence.last)
         try:
-            found = evidence(kernel)
+            found = evidence.fit(family.theta).elbo
         except ValueError:  # beyond double precision
-            return -np.inf
-        return found if np.isfinite(found) else -np.inf
-
-    return max(kernels, key=value)
+            found = -np.inf
+        values.append(found if np.isfinite(found) else -np.inf)
+    return kernels[int(np.argmax(values))]

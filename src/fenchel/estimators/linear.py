@@ -10,185 +10,214 @@ variance of the intercept is not learned.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, numeric, positive, problem
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
-from ..likelihoods import Poisson
-from ..likelihoods.base import Likelihood
 from ..linalg.dense import semidefinite_root
 from ..linalg.standardized import Standardized
+from ..posterior import Posterior
+from ..priors.base import NewRows
 from ..solvers.row_sample import SHARE, is_enough, sample
-from .base import validate_data, weights_of
+from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
 from .counts import Counts
+from .latent import Latent, Moments
 from .standardize import centres_and_units
+from .target import Target
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
 
 
-class LinearModel:
-    """The weights' side of an estimator."""
+class WeightsLatent(Latent):
+    """eta = sum_d w_d (x_d - shift_d) / unit_d + b, the weights with variances in groups.
 
-    prior: str
-    variance: Any
-    learn_variance: bool
-    fit_intercept: bool
-    intercept_variance: float
-    standardize: bool
-    feature_mean_: np.ndarray
-    feature_scale_: np.ndarray
-    variance_bounds: tuple[float, float]
+    Parameters
+    ----------
+    columns : (shift, what rounding took from it, unit), arrays (D,)
+    constant : array (D,) of bool
+        Columns of which nothing is left.
+    X : array (N, D) or scipy sparse
+    groups, variance, mean : arrays (L,)
+        As in ``WeightVariances``; one more than columns where there is an intercept.
+    **options : of ``WeightVariances``
+    """
 
-    def _begin(self, X: Any, weights: np.ndarray | None) -> None:
-        """Keep the design: the columns of X about their means, in units of their standard deviations, and ones."""
-        name = type(self).__name__
+    def __init__(
+        self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, **options: Any
+    ) -> None:
+        self.columns, self.groups, self.variance, self.mean, self.options = columns, groups, variance, mean, options
+        self.design = self.standardized(X)
+        self.design.drop(constant)
+        self.spread: float | None = None  # of the log variances, where each weight has its own
+        self.roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
+
+    def standardized(self, X: Any) -> Standardized:
+        shift, rest, unit = self.columns
+        return Standardized(X, shift, unit, self.groups.size > unit.size, rest)
+
+    def family(self, rows: Any = None) -> WeightVariances:
+        design = self.design if rows is None else self.design.take(rows)
+        return WeightVariances(design, self.groups, self.variance, self.mean, **self.options)
+
+    def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
+        likelihood, y, n_groups = target.likelihood, target.y, int(self.groups.max()) + 1
+        if n_groups and is_enough(self.design.shape[0], self.design.shape[1] * likelihood.n_predictors):
+            likelihood, family = self._begin(target, own, options["weights"]), self.family()
+        if n_groups < 2:
+            return learn(likelihood, family, y, learn_likelihood=own, **options)
+        assert isinstance(family, WeightVariances)
+        found = learn_relevance(likelihood, family, y, learn_likelihood=own, **options)
+        self.spread = found.width
+        return found
+
+    def _begin(self, target: Target, own: bool, weights: Any) -> Any:
+        """With very many rows a sample of them says nearly what the variances will be: start there."""
+        keep = sample(self.design.shape[0])
+        each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
+        if not (each > 0.0).any():
+            return target.likelihood
+        family, few = self.family(keep).shared(), target.likelihood.take(keep)
+        found = learn(few, family, target.y[keep], weights=each, learn_likelihood=own, tol=1e-8)
+        self.variance = family.variances_at(found.theta[: family.theta.size])
+        return target.likelihood.with_theta(found.likelihood.theta) if own else target.likelihood
+
+    def settle(self, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+        """Keep what prediction needs, so that X and the fit are not asked again; mean and sd of the weights (L, C)."""
+        N, L = self.design.shape
+        self.means = np.reshape(np.asarray(posterior.latent_mean), (L, -1))
+        if N >= L:
+            V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
+            self.roots = [np.asarray(semidefinite_root(block)) for block in V]
+        return self.means, np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1)))
+
+    def covariance(self, posterior: Posterior) -> np.ndarray:
+        """Of the coefficients per unit of their columns: (C, D, D)."""
+        D, unit = self.columns[2].size, self.columns[2]
+        if self.roots is not None:
+            V = np.stack([T[:D] @ T[:D].T for T in self.roots])
+        else:
+            full = np.asarray(posterior.latent_covariance())
+            V = np.reshape(full, (-1, *full.shape[-2:]))[:, :D, :D]
+        return np.asarray(V / unit[:, None] / unit)
+
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        return NewRows(design=self.standardized(table).toarray())
+
+    def blocks(self, table: Any) -> Iterable[Any]:
+        step = max(1, _CHUNK // table.shape[1])
+        return (table[i : i + step] for i in range(0, table.shape[0], step))
+
+    def moments(self, posterior: Posterior, theta: np.ndarray, table: Any, mean_only: bool = False) -> Moments:
+        if self.roots is None:
+            return super().moments(posterior, theta, table, mean_only)
+        design = self.standardized(table)
+        h = np.stack([design.times(m) for m in self.means.T], axis=1)
+        rho = np.zeros_like(h) if mean_only else np.stack([design.row_squares(T) for T in self.roots], axis=1)
+        return (h[:, 0], rho[:, 0]) if h.shape[1] == 1 else (h, rho)
+
+
+@dataclass(eq=False, repr=False)
+class LinearModel(LatentGaussianEstimator):
+    """What linear models share: their parameters, and the fit of a target."""
+
+    prior: str = "ridge"
+    _: KW_ONLY
+    variance: Any = 1.0
+    learn_variance: bool = True
+    fit_intercept: bool = True
+    intercept_variance: float = 100.0
+    standardize: bool = True
+    variance_bounds: tuple[float, float] = (1e-6, 1e6)
+    tol: float = 1e-10
+
+    _accepted = {"dtype": np.float64, "accept_sparse": "csr", "order": "C"}  # noqa: RUF012
+
+    def _fit(self, X: Any, target: Target, weights: Any) -> Self:
+        own = bool(getattr(self, "learn_likelihood", False)) and target.likelihood.theta.size > 0
+        mean = target.level if self._centred else 0.0  # of the intercept
+        latent = self._read(X, target, weights, mean, own)
+        self._learn(target, latent, weights, self.learn_variance or own, own=own)
+        if latent.spread is not None:
+            self.relevance_spread_ = latent.spread
+        self.mean_, self.scale_ = mean + self._shift, target.scale
+        D, unit = X.shape[1], self.feature_scale_
+        mean_, std = latent.settle(self.solution_.posterior)
+        self.coef_: np.ndarray = mean_[:D].T / unit
+        self.coef_std_: np.ndarray = std[:D].T / unit
+        self.intercept_: Any = np.zeros(mean_.shape[1])
+        self.intercept_std_: Any = np.zeros(mean_.shape[1])
+        if self.fit_intercept:  # eta at x = 0
+            zero = latent.moments(self.solution_.posterior, self.theta_, np.zeros((1, D)))
+            h, rho = (np.reshape(x, (1, -1))[0] for x in zero)
+            self.intercept_, self.intercept_std_ = h + self._shift, np.sqrt(rho)
+        if not is_classifier(self):
+            self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
+            self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])
+        family = latent.family()
+        v = family.variances_at(self.theta_[: family.n_groups])[:D] / target.scale**2
+        self.variance_ = float(v[0]) if self.prior == "ridge" else v
+        return self
+
+    def _read(self, X: Any, target: Target, weights: Any, mean: float, own: bool) -> WeightsLatent:
+        """The columns of X about their means, in units of their standard deviations, and ones."""
+        name, D, scale = type(self).__name__, X.shape[1], target.scale
         choice(name, "prior", self.prior, ("ridge", "ard"))
-        D = X.shape[1]
         v = positive(name, "variance", numeric(name, "variance", self.variance))
         if v.shape not in ((), (D,)):
             raise problem(name, f"variance has shape {v.shape}", f"a number, or ({D},): one a feature")
         if self.prior == "ridge" and np.unique(v).size > 1:
             raise problem(name, 'prior = "ridge" has one variance', "a number", 'Use prior="ard" for one a feature.')
-        self._groups = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D)
-        self._start = np.broadcast_to(v, (D,)) * self._scale() ** 2
-        names, centre = self._columns(), bool(self.fit_intercept)
-        self.feature_mean_, self._rest, self.feature_scale_, constant = centres_and_units(
-            name, X, weights, names, centre, bool(self.standardize)
+        groups, start = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D), np.broadcast_to(v, (D,))
+        shift, rest, unit, constant = centres_and_units(
+            name, X, weights, self._columns(), bool(self.fit_intercept), bool(self.standardize)
         )
-        self._design = self._standardized(X)
-        self._design.drop(constant)
-        if self._has_intercept():
+        self.feature_mean_, self.feature_scale_ = shift, unit
+        if self.fit_intercept and not target.likelihood.ordered:
             positive(name, "intercept_variance", self.intercept_variance)
-            self._groups = np.append(self._groups, -1)
-            self._start = np.append(self._start, float(self.intercept_variance) * self._scale() ** 2)
-
-    def _columns(self) -> list[str]:
-        return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))  # type: ignore[attr-defined]
-
-    def _standardized(self, X: Any) -> Standardized:
-        return Standardized(X, self.feature_mean_, self.feature_scale_, self._has_intercept(), self._rest)
-
-    def _has_intercept(self) -> bool:
-        return bool(self.fit_intercept)
-
-    def _mean(self) -> float:
-        """The prior mean of the intercept at the mean of X."""
-        return 0.0
-
-    def _scale(self) -> float:
-        """Of eta: prior standard deviations are in units of it."""
-        return 1.0
-
-    def _family_of(self, design: Any) -> WeightVariances:
+            groups, start = np.append(groups, -1), np.append(start, float(self.intercept_variance))
         bounds = self.variance_bounds
         if not (len(bounds) == 2 and 0.0 < bounds[0] <= bounds[1] < np.inf):
-            raise problem(
-                type(self).__name__, f"variance_bounds = {bounds!r}", "a pair 0 < lower <= upper of finite numbers"
-            )
-        mean, v = np.zeros(self._groups.size), self._scale() ** 2
-        mean[self.n_features_in_ :] = self._mean()  # type: ignore[attr-defined]
-        return WeightVariances(design, self._groups, self._start, mean, bounds=(bounds[0] * v, bounds[1] * v))
-
-    @abstractmethod
-    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
-        """Of the training data, or of some rows of it."""
-
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._likelihood(), self._family_of(self._design)
-
-    def _begin_learning(self, y: np.ndarray, weights: Any) -> None:
-        """With very many rows a sample of them says nearly what the variances will be: start there."""
-        n, L = self._design.shape
-        if not (self.learn_variance and is_enough(n, L * self._likelihood().n_predictors)):
-            return
-        keep = sample(n)
-        each = SHARE * (np.ones(keep.size) if weights is None else weights[keep])
-        if (each > 0.0).any():
-            family = self._family_of(self._design.take(keep))
-            family = family.shared() if family.n_groups else family
-            own = self._learns_likelihood()
-            found = learn(self._likelihood(keep), family, y[keep], weights=each, learn_likelihood=own, tol=1e-8)
-            self._start = family.variances_at(found.theta[: family.theta.size])
-            if own:
-                self._begin_at(found.likelihood.theta)
-
-    def _search(self, likelihood: Likelihood, family: Any, y: np.ndarray, **options: Any) -> Learned:
-        if self.prior == "ridge" or family.n_groups < 2:
-            return learn(likelihood, family, y, **options)
-        found = learn_relevance(likelihood, family, y, **options)
-        self.relevance_spread_ = found.width
-        return found
-
-    def _learns_likelihood(self) -> bool:
-        return False
-
-    def _begin_at(self, theta: np.ndarray) -> None:
-        """Start the likelihood's own parameters there."""
-
-    def _finish(self) -> None:
-        """Coefficients and what prediction needs; X and the fit are not asked again."""
-        posterior, D, L = self.solution_.posterior, self.n_features_in_, self._design.shape[1]  # type: ignore[attr-defined]
-        mean = np.reshape(np.asarray(posterior.latent_mean), (L, -1))
-        std = np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1)))
-        self._weights_mean, unit = mean, self.feature_scale_
-        self.coef_, self.coef_std_ = mean[:D].T / unit, std[:D].T / unit
-        self._roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
-        if self._design.shape[0] >= L:
-            V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
-            self._roots = [np.asarray(semidefinite_root(block)) for block in V]
-        self.intercept_: Any = np.zeros(mean.shape[1])
-        self.intercept_std_: Any = np.zeros(mean.shape[1])
-        if self.fit_intercept:  # eta at x = 0
-            h, rho = (np.reshape(x, (1, -1))[0] for x in self._eta(np.zeros((1, D))))
-            self.intercept_, self.intercept_std_ = h + self._shift, np.sqrt(rho)  # type: ignore[attr-defined]
-        family, theta = self._family_of(self._design), self.theta_  # type: ignore[attr-defined]
-        v = family.variances_at(theta[: family.n_groups])[:D] / self._scale() ** 2
-        self.variance_ = float(v[0]) if self.prior == "ridge" else v
+            raise problem(name, f"variance_bounds = {bounds!r}", "a pair 0 < lower <= upper of finite numbers")
+        if not self.learn_variance and own:
+            groups = np.full_like(groups, -1)
+        about = np.append(np.zeros(D), mean)[: groups.size]
         words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in self._columns()]
-        self.theta_names_[: family.n_groups] = words[: family.n_groups]  # type: ignore[attr-defined]
+        options = {"bounds": (bounds[0] * scale**2, bounds[1] * scale**2), "names": words}
+        return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, **options)
+
+    @property
+    def _centred(self) -> bool:
+        return bool(self.fit_intercept) and not is_classifier(self)
+
+    def _columns(self) -> list[str]:
+        return list(getattr(self, "feature_names_in_", [f"x{d}" for d in range(self.n_features_in_)]))
+
+    def _table(self, X: Any) -> Any:
+        return validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
 
     @property
     def coef_cov_(self) -> np.ndarray:
         """Posterior covariance of the coefficients: (D, D), or (K, D, D) for the K classes, independent under q."""
         check_is_fitted(self, "coef_")
-        D, unit = self.coef_.shape[-1], self.feature_scale_
-        if self._roots is not None:
-            V = np.stack([T[:D] @ T[:D].T for T in self._roots])
-        else:
-            full = np.asarray(self.solution_.posterior.latent_covariance())  # type: ignore[attr-defined]
-            V = np.reshape(full, (-1, *full.shape[-2:]))[:, :D, :D]
-        V = V / unit[:, None] / unit
+        assert isinstance(self._latent, WeightsLatent)
+        V = self._latent.covariance(self.solution_.posterior)
         return V[0] if V.shape[0] == 1 else V
 
-    def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        check_is_fitted(self)
-        return self._eta(validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr"))
-
-    def _eta(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and variance of eta: (M,), or (M, K)."""
-        if self._roots is None:
-            step = max(1, _CHUNK // X.shape[1])
-            chunks = [self._standardized(X[i : i + step]).toarray() for i in range(0, X.shape[0], step)]
-            parts = [self.solution_.posterior.predict(design=chunk) for chunk in chunks]  # type: ignore[attr-defined]
-            h, rho = (np.concatenate([np.asarray(x) for x in column]) for column in zip(*parts, strict=True))
-            return h, rho
-        design = self._standardized(X)
-        h = np.stack([design.times(m) for m in self._weights_mean.T], axis=1)
-        rho = np.stack([design.row_squares(T) for T in self._roots], axis=1)
-        return (h[:, 0], rho[:, 0]) if h.shape[1] == 1 else (h, rho)
-
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.non_deterministic = False
         return tags
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class BayesianLogisticRegression(LinearModel, Classification):
     """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
 
@@ -257,52 +286,10 @@ class BayesianLogisticRegression(LinearModel, Classification):
     (True, (1, 30), True)
     """
 
-    def __init__(
-        self,
-        prior: str = "ridge",
-        *,
-        variance: Any = 1.0,
-        learn_variance: bool = True,
-        fit_intercept: bool = True,
-        intercept_variance: float = 100.0,
-        standardize: bool = True,
-        bound: str = "best",
-        variance_bounds: tuple[float, float] = (1e-6, 1e6),
-        tol: float = 1e-10,
-    ) -> None:
-        self.prior = prior
-        self.variance = variance
-        self.learn_variance = learn_variance
-        self.fit_intercept = fit_intercept
-        self.intercept_variance = intercept_variance
-        self.standardize = standardize
-        self.bound = bound
-        self.variance_bounds = variance_bounds
-        self.tol = tol
-
-    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
-        return self._class_likelihood(self.bound)
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> BayesianLogisticRegression:
-        """Fit, and learn the variance.
-
-        Parameters
-        ----------
-        X : array (N, D) or scipy sparse
-        y : labels (N,), of any kind
-        sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        """
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C")
-        encoded = self._encode(y)
-        weights = weights_of(sample_weight, X)
-        self._begin(X, weights)
-        self._begin_learning(encoded, weights)
-        self._learn(encoded, weights, self.learn_variance)
-        self._finish()
-        return self
+    bound: str = "best"
 
 
+@dataclass(eq=False, repr=False)
 class BayesianPoissonRegression(LinearModel, Counts):
     """Counts with a linear log rate, y ~ Poisson(exposure * exp(X w + b)), and the posterior of its coefficients.
 
@@ -333,56 +320,3 @@ class BayesianPoissonRegression(LinearModel, Counts):
     >>> bool(np.abs(model.coef_ - [0.3, 0.0, -0.2]).max() < 0.15)
     True
     """
-
-    def __init__(
-        self,
-        prior: str = "ridge",
-        *,
-        variance: Any = 1.0,
-        learn_variance: bool = True,
-        fit_intercept: bool = True,
-        intercept_variance: float = 100.0,
-        standardize: bool = True,
-        variance_bounds: tuple[float, float] = (1e-6, 1e6),
-        tol: float = 1e-10,
-    ) -> None:
-        self.prior = prior
-        self.variance = variance
-        self.learn_variance = learn_variance
-        self.fit_intercept = fit_intercept
-        self.intercept_variance = intercept_variance
-        self.standardize = standardize
-        self.variance_bounds = variance_bounds
-        self.tol = tol
-
-    def _mean(self) -> float:
-        return self.mean_
-
-    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
-        E = self._poisson.exposure
-        return Poisson(None if E is None else E[rows], self._poisson.integer)
-
-    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> BayesianPoissonRegression:
-        """Fit, and learn the variance.
-
-        Parameters
-        ----------
-        X : array (N, D) or scipy sparse
-        y : counts (N,)
-            Real numbers >= 0 are taken, with a warning.
-        exposure : array (N,), optional
-            What each count is relative to: expected counts, person-years, area. Default: 1.
-        sample_weight : array (N,), optional
-        """
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
-        y = np.asarray(y, dtype=np.float64)
-        self._poisson = self._counts(y, exposure)
-        weights = weights_of(sample_weight, X)
-        self.mean_ = self._poisson.level(y, weights) if self.fit_intercept else 0.0
-        self._begin(X, weights)
-        self._begin_learning(y, weights)
-        self._learn(y, weights, self.learn_variance)
-        self._finish()
-        self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
-        self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])
-        return self

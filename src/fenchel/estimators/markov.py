@@ -7,26 +7,44 @@ one sparse precision, and its hyperparameters are learned by the evidence.
 from __future__ import annotations
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d, validate_data
 
 from ..checks import choice, first_value, numeric, problem
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
+from ..priors.base import NewRows
 from ..terms import Covariate, DataTable, Kind, SumOfTerms, Term
 from ..terms.tables import keyed, plain
 from .any_likelihood import Regression
 from .base import weights_of
 from .effect_tables import EffectTables
 from .effects import read_effects
-from .labels import read_labels
-from .observations import Observations, at_rows, known, read_observations
+from .labels import known, read_labels
+from .latent import Latent
+from .observations import read_observations
+from .target import Target
 
 
+class TermsLatent(Latent):
+    """eta as a sum of terms of a table."""
+
+    def __init__(self, terms: SumOfTerms) -> None:
+        self.terms = terms
+
+    def family(self) -> Family:
+        return self.terms.family()
+
+    def new_rows(self, theta: np.ndarray, table: DataTable) -> NewRows:
+        return self.terms.new_rows(theta, table)
+
+
+@dataclass(eq=False, repr=False)
 class GMRFRegressor(EffectTables, Regression):
     """Regression with structured effects on regions, times and groups, and a certificate.
 
@@ -118,42 +136,23 @@ class GMRFRegressor(EffectTables, Regression):
     ('Northampton', True)
     """
 
-    def __init__(
-        self,
-        effects: Any = None,
-        likelihood: Any = "poisson",
-        *,
-        fixed: Any = "rest",
-        levels: Any = None,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
-        intercept: bool = True,
-        fixed_variance: float = 100.0,
-        learn: bool = True,
-        priors: Any = "pc",
-        noise_variance: float | None = None,
-        bound: str = "best",
-        n_restarts: int = 0,
-        tol: float = 1e-10,
-        random_state: Any = None,
-    ) -> None:
-        self.effects = effects
-        self.likelihood = likelihood
-        self.fixed = fixed
-        self.levels = levels
-        self.exposure = exposure
-        self.trials = trials
-        self.event = event
-        self.intercept = intercept
-        self.fixed_variance = fixed_variance
-        self.learn = learn
-        self.priors = priors
-        self.noise_variance = noise_variance
-        self.bound = bound
-        self.n_restarts = n_restarts
-        self.tol = tol
-        self.random_state = random_state
+    effects: Any = None
+    likelihood: Any = "poisson"
+    _: KW_ONLY
+    fixed: Any = "rest"
+    levels: Any = None
+    exposure: Any = None
+    trials: Any = None
+    event: Any = None
+    intercept: bool = True
+    fixed_variance: float = 100.0
+    learn: bool = True
+    priors: Any = "pc"
+    noise_variance: float | None = None
+    bound: str = "best"
+    n_restarts: int = 0
+    tol: float = 1e-10
+    random_state: Any = None
 
     # -- fitting -----------------------------------------------------------------------------------
     def fit(
@@ -187,21 +186,24 @@ class GMRFRegressor(EffectTables, Regression):
         y, words = read_labels(name, self.likelihood, y)
         y = target_of(name, len(table), y)
         weights = weights_of(sample_weight, table)
-        response = self._read_observations(table, y, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        y, ordered = self._responds(response, words), response.likelihood.ordered
+        rows = {"exposure": exposure, "trials": trials, "event": event}
+        target = self._read(table, y, rows, weights, words)
+        if target.classes is not None:
+            self.classes_ = target.classes
+        ordered = target.likelihood.ordered
         intercept = bool(self.intercept) and not ordered
-        seen = weight_seen(response.likelihood, y, weights)
+        seen = weight_seen(target.likelihood, target.y, weights)
         if not seen.any():
             raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
         effects = read_effects(name, self.effects, self.levels)
         self._sum = SumOfTerms(
             [*effects, *self._fixed_terms(table, effects)],
             table,
-            scale=response.scale,
+            scale=target.scale,
             intercept=intercept,
             centred=bool(self.intercept) or ordered,
             fixed_variance=self.fixed_variance,
-            offset=response.level if intercept else 0.0,
+            offset=target.level if intercept else 0.0,
             weights=seen,
             priors=self.priors,
         )
@@ -210,18 +212,15 @@ class GMRFRegressor(EffectTables, Regression):
         for sentence in self._sum.complaints():
             warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
         self._counts = self._sum.counts(seen)
-        self._learn(y, weights, self.learn, self.n_restarts, self.random_state)
+        self._learn(target, TermsLatent(self._sum), weights, self.learn, self.n_restarts, self.random_state)
         if ordered and self._sum.fixed_names:  # learned where the covariates are at their means, stated at x = 0
             self._shift = float(self._columns.centre @ self.coef_)
             own = self._fitted.theta
             self.likelihood_ = self._fitted.with_theta(np.r_[own[0] + self._shift, own[1:]])
         return self
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        return self._observations.likelihood, self._sum.family()
-
     # -- reading X ---------------------------------------------------------------------------------
-    def _table(self, X: Any, reset: bool) -> DataTable:
+    def _table(self, X: Any, reset: bool = False) -> DataTable:
         """X with columns by name (a frame, a dict) or by number (an array, checked to have fit's number of them).
 
         Of a frame only the columns that the model uses are looked at, in any order.
@@ -259,7 +258,7 @@ class GMRFRegressor(EffectTables, Regression):
             raise problem(type(self).__name__, f"{what} has shape {out.shape}", f"a number or ({len(table)},)")
         return np.broadcast_to(out, (len(table),))
 
-    def _read_observations(self, table: DataTable, y: np.ndarray, rows: dict[str, Any], weights: Any) -> Observations:
+    def _read(self, table: DataTable, y: np.ndarray, rows: dict[str, Any], weights: Any, words: Any) -> Target:
         """The likelihood of the training rows."""
         name, likelihood = type(self).__name__, self.likelihood
         rows = {what: self._given(table, what, value) for what, value in rows.items()}
@@ -280,24 +279,12 @@ class GMRFRegressor(EffectTables, Regression):
                 raise problem(name, got, 'noise_variance with "gaussian" alone', advice)
             likelihood = Gaussian(float(self.noise_variance))
         bound = self.bound if isinstance(likelihood, str) else "best"
-        return read_observations(name, likelihood, bound, y, rows, weights, bool(self.intercept), bool(self.learn))
+        centred, learned = bool(self.intercept), bool(self.learn)
+        return read_observations(name, likelihood, bound, y, rows, weights, centred, learned, words)
 
     # -- prediction --------------------------------------------------------------------------------
-    def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        check_is_fitted(self)
-        return self._at(self._table(X, reset=False))
-
-    def _at(self, table: DataTable) -> tuple[np.ndarray, np.ndarray]:
-        design, extra = self._sum.new_rows(self.theta_, table)
-        h, rho = self.solution_.posterior.predict(design=design, offset=self._sum.offset)
-        return np.asarray(h), np.asarray(rho) + extra
-
-    def _moments(self, X: Any, **rows: Any) -> tuple[Likelihood, np.ndarray, np.ndarray]:
-        check_is_fitted(self)
-        table = self._table(X, reset=False)
-        h, rho = self._at(table)
-        found = {what: self._given(table, what, value, new=True) for what, value in rows.items()}
-        return at_rows(type(self).__name__, self._fitted, h.shape[0], found), h, rho
+    def _found(self, table: DataTable, rows: dict[str, Any]) -> dict[str, Any]:
+        return {what: self._given(table, what, value, new=True) for what, value in rows.items()}
 
     def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:
         """The mean of y (M,), the posterior's uncertainty integrated out: a count, a number of successes, a value.
@@ -306,10 +293,8 @@ class GMRFRegressor(EffectTables, Regression):
         and a group of an "iid" effect that fit has not seen: from the population, with mean 0 and the effect's
         variance. Of a frame only the columns that the model uses are needed, in any order.
         """
-        return np.asarray(self._mean_of(self._moments(X, exposure=exposure, trials=trials), with_std=False))
-
-    def _scored(self, y: Any, n: int) -> np.ndarray:
-        return target_of(type(self).__name__, n, y)
+        new = self._predictive(X, exposure=exposure, trials=trials)
+        return np.asarray(self._target.mean(new))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,8 @@ import numpy as np
 from ..checks import choice, problem, vector
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
+from .labels import encoded
+from .target import Target
 
 _TAKEN = {  # where a score is not told
     "exposure": "each y is scored at exposure 1",
@@ -29,38 +30,6 @@ _TAKEN = {  # where a score is not told
     "event": "every duration is taken as observed",
 }
 _MOST_LEVELS = 50  # of an ordinal y: cutpoints of more are not learned from data
-
-
-@dataclass(frozen=True)
-class Observations:
-    """A likelihood with its data.
-
-    Attributes
-    ----------
-    likelihood : at its starting parameters, with the rows' exposure, trials or event
-    y : array (N,)
-        Levels 0, ..., K-1 for labels.
-    level : float
-        The link of the overall mean; 0 for ordered levels.
-    scale : float
-        The scale of eta: the standard deviation of y (by its quartiles under heavy tails; the size of a constant y, 1
-        for zeros) where eta is on the scale of y, 1 elsewhere.
-    classes : array (K,) or None
-        The labels in order.
-    """
-
-    likelihood: Likelihood
-    y: np.ndarray
-    level: float
-    scale: float
-    classes: np.ndarray | None
-
-
-def known(likelihood: Any) -> type[Likelihood] | Likelihood | None:
-    """What knows of the likelihood an estimator was given: the class of a word, or the likelihood; None of neither."""
-    if isinstance(likelihood, str):
-        return WORDS.get(likelihood)
-    return likelihood if isinstance(likelihood, Likelihood) else None
 
 
 def read_observations(
@@ -72,11 +41,13 @@ def read_observations(
     weights: Any,
     centred: bool = True,
     learned: bool = True,
-) -> Observations:
+    words: np.ndarray | None = None,
+) -> Target:
     """A name, or a Likelihood as it is, with y (N,), NaN where unobserved, and the rows' own parameters.
 
     ``centred`` says whether the prior of eta is about the level that is found here; a level that the user chose holds
-    in the units of y. ``learned`` says whether the likelihood's own parameters are learned.
+    in the units of y. ``learned`` says whether the likelihood's own parameters are learned, ``words`` what the levels
+    of y are called.
     """
     given = {key: vector(where, key, value, y.shape[0]) for key, value in rows.items() if value is not None}
     w = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
@@ -104,14 +75,7 @@ def read_observations(
         _check_events(where, made, w, learned)
     if centred:
         made = made.in_units(y, w)
-    return Observations(made, y, made.level(y, w), made.scale_of(y, w), classes)
-
-
-def at_rows(where: str, likelihood: Likelihood, n: int, rows: Mapping[str, Any]) -> Likelihood:
-    """The likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
-    given = {key: vector(where, key, value, n) for key, value in rows.items() if value is not None}
-    default = {key: 1.0 if key == "trials" else None for key in likelihood.row_parameters}
-    return (likelihood.with_rows(**{**default, **given}) if default or given else likelihood).lenient()
+    return Target(where, made, y, made.level(y, w), made.scale_of(y, w), classes, words)
 
 
 def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:
@@ -152,16 +116,6 @@ def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> 
         UserWarning,
         stacklevel=5,
     )
-
-
-def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Labels as 0, ..., K-1."""
-    place = np.clip(np.searchsorted(classes, y), 0, classes.size - 1)
-    unknown = ~np.isnan(y) & (classes[place] != y)
-    if unknown.any():
-        got = f"y[{int(np.argmax(unknown))}] = {y[unknown][0]:g} was not seen in fit"
-        raise problem(where, got, f"one of {classes.tolist()}")
-    return np.where(np.isnan(y), np.nan, place)
 
 
 def _encoded(where: str, cls: type[Likelihood], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

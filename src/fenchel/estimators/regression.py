@@ -10,12 +10,12 @@ and the variances of the weights are in units of the variance of y.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
-import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, numeric
-from ..likelihoods.base import Likelihood
+from ..checks import numeric
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
@@ -24,25 +24,52 @@ from .linear import LinearModel
 from .observations import read_observations
 
 
+@dataclass(eq=False, repr=False)
 class _Generic(Regression):
     """A likelihood by name or as it is, its rows' parameters as keywords."""
 
-    likelihood: Any
-    bound: str
-    fit_intercept: bool
-    learn_likelihood: bool
-    mean_: float
+    likelihood: Any = "gaussian"
+    _: KW_ONLY
+    bound: str = "best"
+    learn_likelihood: bool = True
 
-    def _read(self, y: Any, words: Any, rows: dict[str, Any], weights: Any) -> np.ndarray:
-        name = type(self).__name__
-        y, self._shift = numeric(name, "y", y), 0.0
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        exposure: Any = None,
+        trials: Any = None,
+        event: Any = None,
+    ) -> Self:
+        """Fit, and learn the kernel or the variance of the coefficients, and the likelihood's own parameters.
+
+        Parameters
+        ----------
+        X : array (N, D); scipy sparse too for a linear model
+        y : array (N,)
+            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
+            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
+            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
+        sample_weight : array (N,), optional
+            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+        exposure : array (N,), optional
+            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
+        trials : array (N,)
+            "binomial": how many of whom y are the successes.
+        event : array (N,), optional
+            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
+        """
+        name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
+        y, words = read_labels(name, self.likelihood, y)
+        X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
+        weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
         learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
-        found = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._is_centred(), learned)
-        return self._responds(found, words)
-
-    def _is_centred(self) -> bool:
-        """Whether the prior mean of eta is the link of the overall mean of y, and not the user's."""
-        return bool(self.fit_intercept)
+        target = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._centred, learned, words)
+        if target.classes is not None:
+            self.classes_ = target.classes
+        return self._fit(X, target, weights)
 
     def predict(self, X: Any, return_std: bool = False, exposure: Any = None, trials: Any = None) -> Any:
         """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
@@ -55,11 +82,13 @@ class _Generic(Regression):
         exposure, trials : float or array (M,), optional
             Default: 1.
         """
-        moments = self._moments if return_std else self._moments_for_mean
-        return self._mean_of(moments(X, exposure=exposure, trials=trials), return_std)
+        check_is_fitted(self)
+        new = self._predictive(X, not return_std and self.likelihood_.noise, exposure=exposure, trials=trials)
+        return self._target.mean(new, return_std)
 
 
-class GaussianProcessRegressor(GaussianProcess, _Generic):
+@dataclass(eq=False, repr=False, kw_only=True)
+class GaussianProcessRegressor(_Generic, GaussianProcess):
     """Gaussian process regression with any likelihood, and a certificate.
 
     Near to ``sklearn.gaussian_process.GaussianProcessRegressor``, but the noise variance is learned, ``return_std`` is
@@ -115,98 +144,11 @@ class GaussianProcessRegressor(GaussianProcess, _Generic):
     (True, True)
     """
 
-    def __init__(
-        self,
-        kernel: Any = None,
-        likelihood: Any = "gaussian",
-        *,
-        mean: str | float = "link",
-        bound: str = "best",
-        optimizer: str | None = "fmin_l_bfgs_b",
-        learn_likelihood: bool = True,
-        n_restarts_optimizer: int = 0,
-        fit_intercept: bool = True,
-        intercept_variance: float = 10.0,
-        warm_start: bool = False,
-        copy_X_train: bool = True,
-        tol: float = 1e-10,
-        random_state: Any = None,
-        progress: bool = False,
-    ) -> None:
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.mean = mean
-        self.bound = bound
-        self.optimizer = optimizer
-        self.learn_likelihood = learn_likelihood
-        self.n_restarts_optimizer = n_restarts_optimizer
-        self.fit_intercept = fit_intercept
-        self.intercept_variance = intercept_variance
-        self.warm_start = warm_start
-        self.copy_X_train = copy_X_train
-        self.tol = tol
-        self.random_state = random_state
-        self.progress = progress
-
-    def _mean(self) -> float:
-        return self.mean_ - self._shift
-
-    def _is_centred(self) -> bool:
-        return isinstance(self.mean, str)
-
-    def _scale(self) -> float:
-        return self._observations.scale
-
-    def _has_intercept(self) -> bool:
-        return bool(self.fit_intercept) and not self._observations.likelihood.ordered
-
-    def _likelihood(self) -> Likelihood:
-        return self._observations.likelihood
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
-    ) -> GaussianProcessRegressor:
-        """Fit, and learn the kernel and the likelihood's own parameters.
-
-        Parameters
-        ----------
-        X : array (N, D)
-        y : array (N,)
-            Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
-            an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
-            levels, those that rows have), and ``predict`` is the mean of their places 0, 1, ...
-        sample_weight : array (N,), optional
-            Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
-        exposure : array (N,), optional
-            "poisson", "negative-binomial", "zero-inflated-poisson": what each count is relative to. Default: 1.
-        trials : array (N,)
-            "binomial": how many of whom y are the successes.
-        event : array (N,), optional
-            "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
-        """
-        y, words = read_labels(type(self).__name__, self.likelihood, y)
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        weights = weights_of(sample_weight, X)
-        y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        if isinstance(self.mean, str):
-            choice(type(self).__name__, "mean", self.mean, ("link",), "Or a number.")
-        self.mean_ = self._observations.level if isinstance(self.mean, str) else float(self.mean)
-        self._begin(X, y, weights)
-        learned, own = self.optimizer is not None, self.learn_likelihood
-        self._learn(y, weights, learned, self.n_restarts_optimizer, self.random_state, own)
-        self.mean_ += self._shift
-        self._finish()
-        return self
+    mean: str | float = "link"
 
 
-class BayesianLinearRegression(LinearModel, _Generic):
+@dataclass(eq=False, repr=False)
+class BayesianLinearRegression(_Generic, LinearModel):
     """A generalised linear model with any likelihood and the posterior of its coefficients.
 
     Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
@@ -272,84 +214,3 @@ class BayesianLinearRegression(LinearModel, _Generic):
     >>> model.predict_survival(X[:2], [0.5, 1.0]).shape
     (2, 2)
     """
-
-    def __init__(
-        self,
-        prior: str = "ridge",
-        likelihood: Any = "gaussian",
-        *,
-        bound: str = "best",
-        variance: Any = 1.0,
-        learn_variance: bool = True,
-        learn_likelihood: bool = True,
-        fit_intercept: bool = True,
-        intercept_variance: float = 100.0,
-        standardize: bool = True,
-        variance_bounds: tuple[float, float] = (1e-6, 1e6),
-        tol: float = 1e-10,
-    ) -> None:
-        self.prior = prior
-        self.likelihood = likelihood
-        self.bound = bound
-        self.variance = variance
-        self.learn_variance = learn_variance
-        self.learn_likelihood = learn_likelihood
-        self.fit_intercept = fit_intercept
-        self.intercept_variance = intercept_variance
-        self.standardize = standardize
-        self.variance_bounds = variance_bounds
-        self.tol = tol
-
-    def _mean(self) -> float:
-        return self.mean_ - self._shift
-
-    def _scale(self) -> float:
-        return self.scale_
-
-    def _has_intercept(self) -> bool:
-        return bool(self.fit_intercept) and not self._observations.likelihood.ordered
-
-    def _likelihood(self, rows: Any = slice(None)) -> Likelihood:
-        made = self._observations.likelihood.with_theta(self._own)
-        return made.take(rows)
-
-    def _learns_likelihood(self) -> bool:
-        return self.learn_likelihood and self._own.size > 0
-
-    def _begin_at(self, theta: np.ndarray) -> None:
-        self._own = theta
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
-    ) -> BayesianLinearRegression:
-        """Fit, and learn the variance and the likelihood's own parameters.
-
-        Parameters
-        ----------
-        X : array (N, D) or scipy sparse
-        y, sample_weight, exposure, trials, event : as in ``GaussianProcessRegressor.fit``
-        """
-        y, words = read_labels(type(self).__name__, self.likelihood, y)
-        X, y = validate_data(self, X, y, dtype=np.float64, accept_sparse="csr", order="C", y_numeric=True)
-        weights = weights_of(sample_weight, X)
-        y = self._read(y, words, {"exposure": exposure, "trials": trials, "event": event}, weights)
-        self.scale_, self._own = self._observations.scale, self._observations.likelihood.theta
-        self.mean_ = self._observations.level if self._has_intercept() else 0.0
-        self._begin(X, weights)
-        own = self._learns_likelihood()
-        if not self.learn_variance and own:
-            self._groups = np.full_like(self._groups, -1)
-        self._begin_learning(y, weights)
-        self._learn(y, weights, self.learn_variance or own, own=own)
-        self.mean_ += self._shift
-        self._finish()
-        self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
-        self.intercept_, self.intercept_std_ = float(self.intercept_[0]), float(self.intercept_std_[0])
-        return self

@@ -7,12 +7,13 @@ takes linear time; phi and the stationary variance of x are learned by the evide
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import gmrf
@@ -20,10 +21,13 @@ from ..checks import choice, numeric, optional, positive, problem, scalar, vecto
 from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
-from ..likelihoods.base import Likelihood
 from ..likelihoods.stochastic_volatility import return_quantile
-from .base import LatentGaussianEstimator, levels_of
+from ..posterior import Posterior
+from ..priors.base import NewRows
+from .base import LatentGaussianEstimator, generator, levels_of
 from .filtering import FilteredPath, Message, VolatilityPath, window_filter
+from .latent import Latent, Moments
+from .target import Target
 from .times import increasing, steps_of, times_of
 
 _WIDEST = 6.0  # log variance: an sd of 20 for the log-variance is beyond any series
@@ -31,6 +35,47 @@ _WIDTH = float(ndtri(0.975))
 _WEAK = {"variance": PCVariance(3.0, 0.01), "phi": Normal(4.0, 1.5)}
 
 
+@dataclass
+class SeriesLatent(Latent):
+    """eta_t = level + x_t + mu over steps t, x autoregressive; mu ~ N(0, level_variance)."""
+
+    n: int
+    phi: float
+    variance: float
+    level: float
+    level_variance: float
+    log_prior: Any
+
+    def family(self) -> Family:
+        chain = gmrf.ar1(self.n, self.phi, self.variance)
+        bounds = np.array([(-12.0, max(_WIDEST, chain.theta[0])), chain.bounds[1]])
+        field = gmrf.MarkovField(chain.build, chain.theta, chain.names, bounds, log_prior=self.log_prior)
+        parts = [(field, np.arange(self.n))]
+        return gmrf.stack(parts, None, True, self.level_variance, names=chain.names, offset=self.level)
+
+    def new_rows(self, theta: np.ndarray, table: np.ndarray) -> NewRows:
+        """Any steps: x beyond the ends is phi^k times x at the end, and noise."""
+        (variance, phi), rows = parameters(theta), np.arange(table.size)
+        inside = np.clip(table, 0, self.n - 1)
+        decay = phi ** np.abs(table - inside)
+        W = sp.csr_array((np.r_[decay, np.ones(table.size)], (np.r_[rows, rows], np.r_[inside, 0 * inside + self.n])))
+        return NewRows(design=W, offset=self.level, extra_variance=variance * (1.0 - decay**2))
+
+    def moments(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray, mean_only: bool = False) -> Moments:
+        inside = np.clip(table, 0, self.n - 1)
+        h, rho = np.array(posterior.mean)[inside], np.array(posterior.variance)[inside]
+        out = inside != table
+        if out.any():
+            h[out], rho[out] = super().moments(posterior, theta, table[out], mean_only)
+        return h, rho
+
+
+def parameters(theta: np.ndarray) -> tuple[float, float]:
+    """The stationary variance and phi of theta."""
+    return float(np.exp(theta[0])), float(np.tanh(theta[1] / 2))
+
+
+@dataclass(eq=False, repr=False)
 class StochasticVolatilityModel(LatentGaussianEstimator):
     """Stochastic volatility of a series of returns, with an autoregressive log-variance.
 
@@ -83,26 +128,15 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     'volatility'
     """
 
-    def __init__(
-        self,
-        *,
-        phi: float = 0.95,
-        variance: float = 0.5,
-        learn: bool = True,
-        priors: Any = None,
-        level_variance: float = 10.0,
-        n_restarts: int = 0,
-        tol: float = 1e-10,
-        random_state: Any = None,
-    ) -> None:
-        self.phi = phi
-        self.variance = variance
-        self.learn = learn
-        self.priors = priors
-        self.level_variance = level_variance
-        self.n_restarts = n_restarts
-        self.tol = tol
-        self.random_state = random_state
+    _: KW_ONLY
+    phi: float = 0.95
+    variance: float = 0.5
+    learn: bool = True
+    priors: Any = None
+    level_variance: float = 10.0
+    n_restarts: int = 0
+    tol: float = 1e-10
+    random_state: Any = None
 
     # -- fitting -----------------------------------------------------------------------------------
     def fit(self, X: Any, y: Any = None) -> StochasticVolatilityModel:
@@ -127,24 +161,17 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         increasing(name, self.times_)
         for what in ("variance", "level_variance"):
             positive(name, what, scalar(name, what, getattr(self, what)))
-        self._level = float(np.log(np.nanmean(y**2)))
-        self._learn(y, None, self.learn, self.n_restarts, self.random_state)
-        self.variance_, self.phi_ = float(np.exp(self.theta_[0])), float(np.tanh(self.theta_[1] / 2))
+        target = Target(name, StochasticVolatility(), y, float(np.log(np.nanmean(y**2))))
+        latent = SeriesLatent(y.size, self.phi, self.variance, target.level, float(self.level_variance), self._prior())
+        self._learn(target, latent, None, self.learn, self.n_restarts, self.random_state)
+        self.variance_, self.phi_ = parameters(self.theta_)
         self.sigma_ = float(np.sqrt(self.variance_ * (1.0 - self.phi_**2)))
         posterior = self.solution_.posterior
-        self.mu_ = float(posterior.latent_mean[-1]) + self._level
+        self.mu_ = float(posterior.latent_mean[-1]) + target.level
         self.mu_std_ = float(np.sqrt(posterior.latent_variance[-1]))
         return self
 
-    def _model(self) -> tuple[Likelihood, Family]:
-        n = self.times_.size
-        chain = gmrf.ar1(n, self.phi, self.variance)
-        bounds = np.array([(-12.0, max(_WIDEST, chain.theta[0])), chain.bounds[1]])
-        field = gmrf.MarkovField(chain.build, chain.theta, chain.names, bounds, log_prior=self._log_prior())
-        variance, parts = float(self.level_variance), [(field, np.arange(n))]
-        return StochasticVolatility(), gmrf.stack(parts, None, True, variance, names=chain.names, offset=self._level)
-
-    def _log_prior(self) -> Any:
+    def _prior(self) -> Any:
         name, priors = type(self).__name__, self.priors
         if isinstance(priors, Mapping):
             for key, prior in priors.items():
@@ -160,6 +187,10 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         return independent({place[key]: prior for key, prior in chosen.items()}) if chosen else None
 
     # -- time --------------------------------------------------------------------------------------
+    def _table(self, X: Any) -> np.ndarray:
+        every = np.arange(self.times_.size)
+        return every if X is None else steps_of(type(self).__name__, self.times_, self._times(X))
+
     def _times(self, X: Any, reset: bool = False) -> np.ndarray:
         if not (hasattr(X, "columns") or hasattr(X, "tz")):  # frames and dates have nothing to check here
             X = check_array(X, dtype=None, ensure_2d=False, ensure_all_finite=False, estimator=self, input_name="X")
@@ -169,32 +200,11 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
             self.n_features_in_ = 1
         return times_of(type(self).__name__, X)
 
-    def _predictors(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
-        check_is_fitted(self)
-        every = np.arange(self.times_.size)
-        return self._at_steps(every if X is None else steps_of(type(self).__name__, self.times_, self._times(X)))
-
-    def _at_steps(self, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """eta at any step: x beyond the ends is phi^k times x at the end, and noise."""
-        n, posterior = self.times_.size, self.solution_.posterior
-        inside = np.clip(steps, 0, n - 1)
-        away = np.abs(steps - inside)
-        h, rho = np.array(posterior.mean)[inside], np.array(posterior.variance)[inside]
-        out = np.flatnonzero(away)
-        if out.size:
-            decay = self.phi_ ** away[out]
-            W = sp.lil_array((out.size, n + 1))
-            W[np.arange(out.size), inside[out]] = decay
-            W[:, [n]] = np.ones((out.size, 1))
-            m, v = posterior.predict(design=sp.csr_array(W), offset=self._level)
-            h[out], rho[out] = m, v + self.variance_ * (1.0 - decay**2)
-        return h, rho
-
     # -- the path ----------------------------------------------------------------------------------
     @property
     def volatility_(self) -> VolatilityPath:
         """The smoothed volatility: from all returns."""
-        h, rho = self._predictors(None)
+        _, h, rho = self._predictive(None)
         return VolatilityPath(*_volatility(h, rho))
 
     def filtered(self, window: int | None = 50) -> FilteredPath:
@@ -212,8 +222,9 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
             raise problem("filtered", f"window = {window!r}", "an integer >= 1, or None for all")
         size = n if window is None else min(int(window), n)
         past = Message(self.phi_, self.variance_, float(self.level_variance))
-        h, rho, ahead, spread = window_filter(self._y_train, past, self._level, size)
-        score = np.asarray(StochasticVolatility().predictive_log_density(self._y_train, ahead, spread))
+        y, level = self._target.y, self._target.level
+        h, rho, ahead, spread = window_filter(y, past, level, size)
+        score = np.asarray(StochasticVolatility().predictive_log_density(y, ahead, spread))
         return FilteredPath(*_volatility(h, rho), h, np.sqrt(rho), score)
 
     def forecast(self, steps: int = 1, quantiles: Any = (0.025, 0.5, 0.975)) -> Any:
@@ -224,7 +235,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         check_is_fitted(self)
         pd = optional("forecast", "pandas")
         q = levels_of(type(self).__name__, quantiles)
-        h, rho = self._at_steps(self._ahead(steps))
+        h, rho = self._latent.moments(self.solution_.posterior, self.theta_, self._ahead(steps))
         with np.errstate(over="ignore"):
             columns = {"volatility": np.exp(h / 2 + rho / 8), "return_sd": np.exp(h / 2 + rho / 4)}
             columns |= {f"volatility_{level:g}": np.exp((h + np.sqrt(rho) * ndtri(level)) / 2) for level in q}
@@ -239,12 +250,12 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         rows[[0, 2], last], rows[1:, n] = 1.0, 1.0  # x, mu and their sum
         m, v = self.solution_.posterior.predict(design=sp.csr_array(rows))
         both = (v[2] - v[0] - v[1]) / 2
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        rng = generator(random_state)
         x, mu = rng.multivariate_normal(m[:2], [[v[0], both], [both, v[1]]], int(n_samples)).T
         out = np.empty((int(n_samples), int(steps)))
         for t in range(int(steps)):
             x = self.phi_ * x + self.sigma_ * rng.standard_normal(x.size)
-            out[:, t] = np.exp((x + mu + self._level) / 2) * rng.standard_normal(x.size)
+            out[:, t] = np.exp((x + mu + self._target.level) / 2) * rng.standard_normal(x.size)
         return out
 
     def _ahead(self, steps: int) -> np.ndarray:
@@ -255,20 +266,15 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     # -- prediction --------------------------------------------------------------------------------
     def predict(self, X: Any = None) -> np.ndarray:
         """The expected volatility exp(eta/2) at times X (M,); None: those of the fit. Beyond the data, a forecast."""
-        return _volatility(*self._predictors(X))[0]
+        return _volatility(*self._predictive(X)[1:])[0]
 
     def predict_quantiles(self, X: Any = None, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Quantiles of the return at times X: (M, Q)."""
-        h, rho = self._predictors(X)
-        levels = levels_of(type(self).__name__, quantiles)
-        return np.stack([return_quantile(h, rho, level) for level in levels], axis=1)
+        return self._quantiles(X, quantiles)
 
     def sample_y(self, X: Any = None, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Returns drawn at times X, each time on its own: (M, n_samples). Joint paths ahead: ``sample_paths``."""
-        h, rho = self._predictors(X)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        eta = h[:, None] + np.sqrt(rho)[:, None] * rng.standard_normal((h.size, int(n_samples)))
-        return np.exp(eta / 2) * rng.standard_normal(eta.shape)
+        return self._draws(X, n_samples, random_state)
 
     def score(self, X: Any, y: Any = None) -> float:
         """The mean log predictive density of returns y at times X; ``score(y)`` is at the times of the fit.
@@ -276,12 +282,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         At the times of the fit the returns have been seen already; for an honest score use later times, or the log
         scores of ``filtered``.
         """
-        check_is_fitted(self)
-        X, y = (None, X) if y is None else (X, y)
-        h, rho = self._predictors(X)
-        y = vector(type(self).__name__, "y", y, h.size, missing=True)
-        density = StochasticVolatility().predictive_log_density(y, h, rho)
-        return float(np.nanmean(np.asarray(density)))
+        return self._score(None, X) if y is None else self._score(X, y)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

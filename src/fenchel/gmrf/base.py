@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from ..hyperparameters.base import Family
 from ..linalg.arrays import ArrayLike
+from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .precisions import Precision, Remembered
@@ -81,8 +82,9 @@ class MarkovField(Family):
         G = sum(solution.posterior.adjoint().precision)
         return np.array([float(G.multiply(sp.csc_array(dQ)).sum()) for dQ in self.build(np.asarray(theta))[1]])
 
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """Rows ``table`` (M, L) of the design."""
+        return NewRows(design=table)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> MarkovField:

@@ -15,7 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem, vector
+from ..hyperparameters.base import offset_at
 from ..linalg.arrays import ArrayLike
+from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
 from ..priors.sparsity import checked_constraints
 from ..solvers.solution import Solution
@@ -135,6 +137,11 @@ class StackedField(MarkovField):
         if X.shape != (N, len(self.columns.names)):
             raise problem("stack", f"fixed has shape {X.shape}", f"({N}, {len(self.columns.names)})")
         return self.design_of(blocks, X)
+
+    def new_rows(self, theta: np.ndarray, table: tuple[Sequence[Any], Any]) -> NewRows:
+        """Rows ``table`` = (where, fixed), as ``rows`` takes them."""
+        design = self.rows(*table)
+        return NewRows(design=design, offset=offset_at("stack", self.offset, design.shape[0]))
 
 
 def stack(

@@ -9,18 +9,20 @@ against this class alone. theta is unconstrained up to ``bounds``; positive para
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..checks import numeric, problem
-from ..priors.base import Prior
+from ..priors.base import NewRows, Prior
 from ..solvers.solution import Solution
 
 
 class Family(ABC):
     """A prior with hyperparameters."""
 
+    _log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None
     prunes: bool = False  # whether a lower bound means "no effect", an answer rather than an obstacle
 
     @property
@@ -47,13 +49,36 @@ class Family(ABC):
         """d elbo / d theta (n_theta,) from a solution fitted at theta to a small gap; its error is O(sqrt(gap))."""
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        """log p(theta) and its gradient; flat unless a family says otherwise."""
-        return 0.0, np.zeros_like(np.asarray(theta, dtype=np.float64))
+        """log p(theta) and its gradient: the family's ``_log_prior``, or flat."""
+        theta = np.asarray(theta, dtype=np.float64)
+        return (0.0, np.zeros_like(theta)) if self._log_prior is None else self._log_prior(theta)
+
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """Where to predict at theta: new rows as ``posterior.predict(**family.new_rows(theta, table))`` takes them.
+
+        What a table is, each family says: inputs of a kernel, rows of a design, levels of fields.
+        """
+        raise problem(type(self).__name__, "it does not say what new rows are", "a family with new_rows")
 
     @classmethod
     @abstractmethod
     def example(cls, rng: np.random.Generator, n: int) -> Family:
         """A small family over n rows: the contract tests run on it."""
+
+
+def offset_at(where: str, offset: Any, n: int) -> Any:
+    """The offset of n new rows: a number, or (1, C) as (n, C). An offset of each row is known of the fit alone."""
+    value = np.asarray(offset, dtype=np.float64)
+    if value.ndim == 0:
+        return offset
+    if value.ndim == 2 and value.shape[0] == 1:
+        return np.broadcast_to(value, (n, value.shape[1]))
+    raise problem(
+        where,
+        f"the rows of the fit have an offset each, of shape {value.shape}",
+        "one offset for all rows",
+        "Use posterior.predict with an offset of the new rows.",
+    )
 
 
 def log_bounds(where: str, bounds: Any) -> np.ndarray:

@@ -5,17 +5,19 @@ d elbo / d theta = sum_ij G_ij dK_ij/dtheta,   G = dP/dSigma summed over the pre
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..kernels import contract, evaluate, is_covariance, refuse_compound
+from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compound
 from ..linalg.arrays import ArrayLike, to_numpy
 from ..linalg.threads import FEW, one_thread
+from ..priors.base import NewRows
 from ..priors.dense import DenseCovariance, checked_covariance
 from ..solvers.solution import Solution
-from .base import Family
+from .base import Family, offset_at
 
 
 class KernelCovariance(Family):
@@ -26,7 +28,7 @@ class KernelCovariance(Family):
     kernel : scikit-learn kernel
         Its free hyperparameters are theta (logs), with the kernel's own bounds. It is not changed.
     X : array (L, D)
-    mean, design, offset : as in ``DenseCovariance``
+    mean, design, offset : as in ``DenseCovariance``; the offset also (1, C), the same for every row
     level : float
         Prior variance of a constant added to the function: it is integrated out with the function itself. New points
         share it: add it to their covariance with the latents, and to their own variance.
@@ -65,8 +67,9 @@ class KernelCovariance(Family):
         if not 0.0 <= level < np.inf:
             raise problem("KernelCovariance", f"level = {level!r}", "a variance, 0 or above")
         self.level, self._log_prior = float(level), log_prior
-        self._known: tuple[np.ndarray, Any, np.ndarray] | None = None  # the last theta, its kernel, Sigma
-        self._scratch: Any = None  # one copy of the kernel that every theta is set on, where a clone costs a fit
+        self._known: tuple[np.ndarray, np.ndarray] | None = None  # the last theta, Sigma
+        self._scratch: Any = None  # one copy of the kernel that every theta is set on: a clone is slow
+        self._places: list[tuple[Any, str, int]] | None = None
 
     @property
     def theta(self) -> np.ndarray:
@@ -88,22 +91,35 @@ class KernelCovariance(Family):
         """The kernel with other hyperparameters."""
         return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
 
+    def _set(self, theta: np.ndarray) -> Any:
+        """One copy of the kernel, set to theta."""
+        if self._scratch is None:
+            self._scratch = deepcopy(self.kernel)
+            self._places = places(self._scratch)
+        if self._places is None:
+            self._scratch.theta = theta
+            return self._scratch
+        i = 0
+        for owner, name, n in self._places:
+            setattr(owner, name, np.exp(theta[i : i + n] if n > 1 else theta[i]))
+            i += n
+        return self._scratch
+
     def at(self, theta: np.ndarray) -> DenseCovariance:
         theta = np.array(theta, dtype=np.float64)
         if self._known is None or not np.array_equal(self._known[0], theta):
-            if self._scratch is None:
-                self._scratch = self.kernel_at(theta)
-            else:
-                self._scratch.theta = theta
-            kernel = self._scratch
+            kernel = self._set(theta)
             K = evaluate(kernel, self.X)
             known = is_covariance(kernel, self.X.shape[1])
             if not known:
                 checked_covariance("KernelCovariance", f"the matrix of {kernel} at X", K, stacked=False)
             # a user's kernel may keep its K
             Sigma = np.add(K, self.level, out=K if known else None) if self.level else K
-            self._known = (theta, kernel, Sigma)
-        return DenseCovariance.trusted(self._known[2], self.mean, self.design, self.offset)
+            self._known = (theta, Sigma)
+        offset = self.offset
+        if np.ndim(offset) == 2 and np.shape(offset)[0] == 1:
+            offset = offset_at("KernelCovariance", offset, len(self.X) if self.design is None else self.design.shape[0])
+        return DenseCovariance.trusted(self._known[1], self.mean, self.design, offset)
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         with one_thread(self.X.shape[0] <= FEW):
@@ -111,13 +127,21 @@ class KernelCovariance(Family):
             G = to_numpy(blocks.pop(0))
             while blocks:
                 G = G + to_numpy(blocks.pop(0))
+            kernel, Sigma = self._set(np.asarray(theta, dtype=np.float64)), None
             if self._known is not None and np.array_equal(self._known[0], theta):
-                Sigma = self._known[2]
-                return contract(self._known[1], self.X, G, Sigma - self.level if self.level else Sigma)
-            return contract(self.kernel_at(theta), self.X, G)
+                Sigma = self._known[1] - self.level if self.level else self._known[1]
+            return contract(kernel, self.X, G, Sigma)
 
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """The function at inputs ``table`` (M, D), by its covariance with the latents."""
+        X, kernel = numeric("KernelCovariance", "new rows", table), self._set(np.asarray(theta, dtype=np.float64))
+        if X.ndim != 2 or X.shape[1] != self.X.shape[1]:
+            raise problem("KernelCovariance", f"new rows have shape {X.shape}", f"(M, {self.X.shape[1]})")
+        return NewRows(
+            cross=evaluate(kernel, X, self.X) + self.level if self.level else evaluate(kernel, X, self.X),
+            variance=np.maximum(diagonal(kernel, X), 0.0) + self.level,
+            offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
+        )
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:
@@ -125,3 +149,28 @@ class KernelCovariance(Family):
 
         kernel = 1.4 * RBF([1.1, 0.7]) + 0.5 * Matern(1.3, nu=1.5) + WhiteKernel(0.1)
         return cls(kernel, rng.normal(size=(n, 2)), mean=0.1)
+
+
+def places(kernel: Any) -> list[tuple[Any, str, int]] | None:
+    """Where theta goes in a kernel: the part, its attribute and how many entries, in order; None where not known.
+
+    scikit-learn's own setter finds them again, by introspection, at every theta.
+
+    Examples
+    --------
+    >>> from sklearn.gaussian_process.kernels import RBF
+    >>> from fenchel.hyperparameters.kernel import places
+    >>> [(name, n) for _, name, n in places(2.0 * RBF([1.0, 2.0]))]
+    [('constant_value', 1), ('length_scale', 2)]
+    """
+    from sklearn.gaussian_process.kernels import Exponentiation, Kernel, KernelOperator
+
+    own = getattr(type(kernel), "theta", None)
+    if own is Kernel.theta and type(kernel).set_params is Kernel.set_params:
+        return [(kernel, h.name, h.n_elements) for h in kernel.hyperparameters if not h.fixed]
+    if own is Exponentiation.theta:
+        return places(kernel.kernel)
+    if own is not KernelOperator.theta:
+        return None
+    first, second = places(kernel.k1), places(kernel.k2)
+    return None if first is None or second is None else first + second

@@ -11,10 +11,10 @@ import numpy as np
 
 from ..checks import scalar
 from ..linalg.arrays import Array, ArrayLike, namespace
-from ..priors.base import Prior
+from ..priors.base import NewRows, Prior
 from ..priors.dense import DenseCovariance
 from ..solvers.solution import Solution
-from .base import Family, log_bounds
+from .base import Family, log_bounds, offset_at
 
 
 class ScaledCovariance(Family):
@@ -70,6 +70,12 @@ class ScaledCovariance(Family):
             return scale * float(namespace(G).sum(G * Sigma))
 
         return np.array([sum(inner(G) for G in solution.posterior.adjoint().covariance)])
+
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """New latents by ``table`` = (cross (M, L), variance (M,)), their covariances at theta = 0."""
+        (cross, variance), scale = table, float(np.exp(np.asarray(theta)[0]))
+        offset = offset_at("ScaledCovariance", self.base.offset, np.shape(cross)[0])
+        return NewRows(cross=scale * cross, variance=scale * variance, offset=offset)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> ScaledCovariance:

@@ -8,6 +8,7 @@ for which ``relevance.py`` has the prior. A weight in no group (-1) keeps its va
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -15,9 +16,10 @@ import numpy as np
 
 from ..checks import numeric, positive, problem, vector
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..priors.base import NewRows
 from ..priors.features import Features
 from ..solvers.solution import Solution
-from .base import Family, log_bounds
+from .base import Family, log_bounds, offset_at
 
 
 class WeightVariances(Family):
@@ -33,6 +35,8 @@ class WeightVariances(Family):
     mean, offset : as in ``Features``
     bounds : pair of float
         Of every variance.
+    names : sequence of str, optional
+        What the variances are called; default: numbered.
 
     Examples
     --------
@@ -53,6 +57,7 @@ class WeightVariances(Family):
         offset: ArrayLike = 0.0,
         bounds: tuple[float, float] = (1e-6, 1e6),
         log_prior: Any = None,
+        names: Sequence[str] | None = None,
     ) -> None:
         self.base = Features(design, 1.0, mean, offset)
         L = int(self.base.design.shape[1])
@@ -66,7 +71,7 @@ class WeightVariances(Family):
         )
         self.n_groups = int(self.groups.max(initial=-1)) + 1
         self._bounds = np.tile(log_bounds("WeightVariances", bounds), (self.n_groups, 1))
-        self._log_prior = log_prior
+        self._log_prior, self._names = log_prior, names
 
     @property
     def theta(self) -> np.ndarray:
@@ -79,7 +84,8 @@ class WeightVariances(Family):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"log variance {g}" for g in range(self.n_groups))
+        numbered = [f"log variance {g}" for g in range(self.n_groups)]
+        return tuple(numbered if self._names is None else self._names[: self.n_groups])
 
     def variances_at(self, theta: np.ndarray) -> np.ndarray:
         """v of every weight (L,)."""
@@ -94,8 +100,9 @@ class WeightVariances(Family):
         live = self.groups >= 0
         return np.bincount(self.groups[live], weights=each[live], minlength=self.n_groups).astype(np.float64)
 
-    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        return super().log_prior(theta) if self._log_prior is None else self._log_prior(np.asarray(theta))
+    def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
+        """Rows ``table`` (M, L) of the design."""
+        return NewRows(design=table, offset=offset_at("WeightVariances", self.base.offset, table.shape[0]))
 
     def with_log_prior(self, log_prior: Any) -> WeightVariances:
         """The same family with log p(theta); the design is shared."""
@@ -108,7 +115,7 @@ class WeightVariances(Family):
         out, live = self.with_log_prior(None), self.groups >= 0
         out.groups = np.where(live, 0, -1)
         out.variance = np.where(live, np.exp(np.mean(self.theta)), self.variance)
-        out.n_groups, out._bounds = 1, self._bounds[:1]
+        out.n_groups, out._bounds, out._names = 1, self._bounds[:1], ["log variance"]
         return out
 
     def along(self, solution: Solution, theta: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -221,7 +221,10 @@ class Predictors(ABC):
 
 @dataclass(frozen=True, slots=True)
 class NewRows:
-    """Where to predict: rows of W, or a covariance with the latents z and the prior's moments there."""
+    """Where to predict: rows of W, or a covariance with the latents z and the prior's moments there.
+
+    It unpacks into what ``posterior.predict`` and ``posterior.at`` take: ``predict(**family.new_rows(theta, X))``.
+    """
 
     design: Any = None  # (M, L)
     cross: Any = None  # (M, L) or (C, M, L): Cov(eta*, z)
@@ -230,6 +233,12 @@ class NewRows:
     offset: Any = 0.0
     extra_variance: Any = 0.0  # (M,) or (M, C): variance of eta* beyond what the latents explain
     mean_only: bool = False  # no variance is wanted, and none is computed
+
+    def keys(self) -> tuple[str, ...]:
+        return "design", "cross", "variance", "mean", "offset", "extra_variance"
+
+    def __getitem__(self, key: str) -> Any:
+        return getattr(self, key)
 
 
 class Prior(ABC):

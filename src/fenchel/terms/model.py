@@ -16,6 +16,7 @@ from ..checks import choice, numeric, positive, problem
 from ..gmrf import MarkovField, StackedField
 from ..gmrf.columns import Columns
 from ..hyperparameters.priors import ScalarPrior, independent
+from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from .base import Hyperparameter, Rows, Term
 from .fixed import Covariate
@@ -142,15 +143,15 @@ class SumOfTerms:
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
 
-    def new_rows(self, theta: np.ndarray, table: DataTable) -> tuple[sp.csr_array, np.ndarray]:
-        """The rows of any table: eta = design z + offset, and the variance (N,) of levels that fit has not seen."""
+    def new_rows(self, theta: np.ndarray, table: DataTable) -> NewRows:
+        """The rows of any table: eta = design z + offset, levels that fit has not seen by their extra variance."""
         rows = [term.rows(table, new=True) for term in self.terms]
         design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
         extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
         for term, r in zip(self.terms, rows, strict=True):
             if r.unseen is not None:
                 extra += np.einsum("nd,de,ne->n", r.unseen, term.population(parts[term.name]), r.unseen)
-        return design, extra
+        return NewRows(design=design, offset=self.offset, extra_variance=extra)
 
     def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""
