@@ -200,6 +200,26 @@ def test_every_prior_is_its_covariance(prior):
     assert np.all(np.abs(latents.mean - plain.mean) <= 0.2 * plain.sd + 1e-12)
 
 
+def test_a_prior_of_ones_own():
+    from test_own_prior import AR1
+
+    rng = np.random.default_rng(12)
+    times = np.cumsum(rng.uniform(0.2, 1.5, 11))
+    S = 2.0 * 0.7 ** np.abs(np.subtract.outer(times, times))
+    y = rng.poisson(1.0, 11).astype(float)
+    y[3] = np.nan
+    own, dense = (
+        fenchel.infer(Poisson(), p, y, tol=1e-11).corrected() for p in (AR1(times, 0.7, 2.0), DenseCovariance(S))
+    )
+    assert own.log_evidence == pytest.approx(dense.log_evidence, abs=1e-6)
+    np.testing.assert_allclose(own.quantile([0.1, 0.9]), dense.quantile([0.1, 0.9]), atol=1e-5)
+    np.testing.assert_allclose(own.latents().sd, dense.latents().sd, atol=1e-5)
+    new, cross = rng.normal(size=(2, 11)), S[:2] * 0.5
+    np.testing.assert_allclose(own.at(design=new).sd, dense.at(design=new).sd, atol=1e-5)
+    where = {"cross": cross, "variance": np.full(2, 2.0), "mean": 0.0}
+    np.testing.assert_allclose(own.at(**where).mean, dense.at(**where).mean, atol=1e-5)
+
+
 def test_another_array_library():
     strict = pytest.importorskip("array_api_strict")
     K, _ = covariance(np.random.default_rng(11), 7)

@@ -86,7 +86,7 @@ def test_drawn_sites(monkeypatch):
     close(whole.at(design=new), few.at(design=new), 1e-3, 1e-3, 2e-3)
 
 
-def test_a_hundred_thousand_states_in_a_blink():
+def test_a_long_series():
     rng = np.random.default_rng(2)
     n = 20_000
     y = rng.normal(size=n) * np.exp(0.3 * rng.normal(size=n))
@@ -95,6 +95,46 @@ def test_a_hundred_thousand_states_in_a_blink():
     assert found.trusted
     assert found.mean.shape == (n,)
     assert found.log_evidence > found.elbo
+
+
+def by_importance(sol, draws, rng):
+    """log p(y) and its standard error from draws of q, whose density is the prior's times the sites of the fit."""
+    post, y = sol.posterior, sol.y
+    seen = ~np.isnan(y)
+    h, rho = post.mean[seen], post.variance[seen]
+    alpha, lam = sol.alpha[seen, 0], sol.lam[seen, 0]
+    likelihood = sol.likelihood.take(np.flatnonzero(seen))
+    rows = likelihood.prepare(y[seen])
+    f = rows["weight"] * likelihood.objective.f(h[:, None], rho[:, None], rows)
+    base = sol.elbo + np.sum(f - 0.5 * lam * rho)
+    eta = post.sample(draws, rng)[:, seen].T
+    off = eta - h[:, None]
+    each = likelihood.log_density(eta, rows) + alpha[:, None] * off + 0.5 * lam[:, None] * off**2
+    w = each.sum(axis=0)
+    p = np.exp(w - w.max())
+    return base + w.max() + np.log(p.mean()), p.std() / p.mean() / np.sqrt(draws)
+
+
+def test_germany_and_a_series_against_importance_sampling():
+    from fenchel.datasets import load_germany
+
+    rng, germany = np.random.default_rng(4), load_germany()
+    A = sp.csc_array(germany.adjacency).astype(float)
+    n = A.shape[0]
+    Q = sp.block_diag(
+        [10.0 * (sp.diags_array(np.asarray(A.sum(axis=1)).ravel()) - A), 40.0 * sp.eye_array(n), [[0.01]]], format="csc"
+    )
+    W = sp.hstack([sp.eye_array(n), sp.eye_array(n), np.ones((n, 1))], format="csr")
+    held = np.r_[np.ones(n), np.zeros(n + 1)][None, :]
+    maps = fenchel.infer(Poisson(germany.E), SparsePrecision(Q, design=W, constraints=held), germany.Y)
+    y = rng.normal(size=400) * np.exp(0.4 * rng.normal(size=400))
+    series = fenchel.infer(StochasticVolatility(), SparsePrecision(chain(400, 0.95, 0.5)), y)
+    for sol in (maps, series):
+        value, error = by_importance(sol, 4000, rng)
+        found = sol.corrected()
+        assert found.trusted
+        assert abs(found.log_evidence - value) <= 3.0 * error
+        assert error < 0.3 * (found.log_evidence - sol.elbo)  # or it would say nothing
 
 
 @pytest.mark.parametrize("bound", ["exact", "tilted"])

@@ -20,6 +20,7 @@ from ..linalg.design import Design, Identity
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.batched import BatchedFactor
+from ..priors.prediction import new_rows
 from ..priors.predictors import LatentPredictors
 from ..priors.rowspace import RowsFactor
 from ..priors.sparse import SparseFactor
@@ -136,7 +137,8 @@ class Correlations:
     def with_new(self, new: NewRows, variance: np.ndarray) -> Block:
         """R of eta at new rows with the sites; ``variance`` (M,) is that of the latent part of eta under q."""
         everyone = self.posterior._all
-        assert isinstance(everyone, LatentPredictors)
+        if not isinstance(everyone, LatentPredictors):
+            return self._block(self._other_rows(new), variance)
         (rows,), _ = everyone.new_rows(new)
         if new.design is not None:
             return self._block(self.with_design(rows), variance)
@@ -157,6 +159,16 @@ class Correlations:
             yield self._block(self.with_design(everyone.designs[0].take(rest)), variance)
         else:
             yield from self._others(rest, variance)
+
+    def _other_rows(self, new: NewRows) -> np.ndarray:
+        """Cov(eta*, W z) under q where the latents are the predictors."""
+        everyone, lam = self.posterior._all, to_numpy(self.posterior._lam)
+        (rows,), _ = new_rows(new, everyone.n_observations, 1, 1, everyone.mt)
+        V = to_numpy(self.posterior._joint_factor().covariance()[0])[:, self.posterior._active[self.groups.first]]
+        if isinstance(rows, Design):
+            return np.asarray(to_numpy(rows.times(V)))
+        seen = to_numpy(rows)
+        return np.asarray(seen[:, self.posterior._active[self.groups.first]] - (seen * lam[:, 0]) @ V)
 
     def _others(self, rows: np.ndarray, variance: np.ndarray) -> Iterator[Block]:
         """The same of a prior that knows its predictors alone."""

@@ -9,13 +9,14 @@ sites are drawn, the more skewed the likelier, and seen with all others: totals 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from ..linalg.arrays import to_numpy
+from ..linalg.design import Design
 from ..linalg.matrices import as_design
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
@@ -95,7 +96,7 @@ class LargeCorrected(Corrected):
             out = everywhere
         return Grid(h, np.sqrt(rho), self._x, out)
 
-    def _sums(self, rows: Any, variance: np.ndarray) -> np.ndarray:
+    def _sums(self, rows: Callable[[np.ndarray], Design], variance: np.ndarray) -> np.ndarray:
         """A (M, TERMS) of new rows of W, some at a time, by their correlations with every site."""
         M, step = variance.size, max(1, _BLOCK // self.n_sites)
         out = np.zeros((M, TERMS))
@@ -187,7 +188,9 @@ class TallCorrected(LargeCorrected):
         self.pairs = float(totals.mean())
         self._pairs = Pairs(self.pairs, float(totals.std(ddof=1)) / np.sqrt(_DRAWN), 0, 1.0)
 
-    def _with_all(self, seeds: np.ndarray, others: Any = slice(None)) -> Iterator[tuple[slice, np.ndarray]]:
+    def _with_all(
+        self, seeds: np.ndarray, others: np.ndarray | slice = slice(None)
+    ) -> Iterator[tuple[slice, np.ndarray]]:
         """R of sites, some at a time, with the seeds (M, S)."""
         factor, scale = self._posterior._factor, self._correlations._scale
         assert isinstance(factor, WeightsFactor)

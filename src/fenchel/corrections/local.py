@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
+from ..linalg.factorisation import Factorisation
 from ..priors.sparse import SparseFactor
 from .merging import Groups
 from .triples import triples_among
@@ -139,11 +140,11 @@ def patch_triples(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.n
     return triples_among(c[some], np.clip(V * scale * scale[:, None], -1.0, 1.0)) * groups.n / some.size
 
 
-def _probed(graph: Graph, part: object, scale: np.ndarray, c: np.ndarray) -> np.ndarray:
+def _probed(graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray) -> np.ndarray:
     """sum of log(1 + u) beyond each reach (probes, _MOST + 1), of some sites with all others."""
     n, most = scale.size, _SOLVES // 2
     probes = np.random.default_rng(0).choice(np.flatnonzero(graph.home >= 0), _PROBES, replace=n < _PROBES)
-    z = part.solve(graph.W[probes].T.toarray())  # type: ignore[attr-defined]
+    z = part.solve(graph.W[probes].T.toarray())
     R = np.clip(np.asarray(graph.W @ z) * scale[:, None] * scale[probes], -1.0, 1.0)
     out = np.empty((probes.size, most + 1))
     for j, site in enumerate(probes):

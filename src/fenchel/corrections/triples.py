@@ -16,7 +16,7 @@ from .correlations import Block, Correlations
 from .sites import Sites
 
 _ORDER = 4
-_WORK = 2e9  # multiplications spent on triangles
+_WORK = 5e8  # multiplications spent on triangles
 _TRIANGLES = (((1, 1, 1), 1), ((2, 1, 1), 3), ((3, 1, 1), 3), ((1, 2, 2), 3), ((2, 2, 2), 1))  # (a, b, d), how often
 
 
@@ -56,7 +56,9 @@ def _block(
     if drawn.shape[0] == rows.size and drawn.shape[1] == rows.size and weight == 1.0:
         drawn = drawn.copy()
         np.fill_diagonal(drawn, 0.0)
-    power = [np.ones((1, 1)), *(R**a for a in range(1, _ORDER + 1))]
+    power = [np.ones((1, 1)), R]
+    for _ in range(1, _ORDER):
+        power.append(power[-1] * R)
     reach = [None, *(power[a] @ c[:, a] for a in range(1, _ORDER))]
     chains = 0.0
     for a in range(1, _ORDER):
@@ -64,7 +66,8 @@ def _block(
             middle = sqrt(comb(a + b, a)) * own[:, a + b] - own[:, a] * own[:, b]
             both = reach[a] * reach[b] - power[a + b] @ (c[:, a] * c[:, b])
             chains += 0.5 * float(np.sum(middle * both))
-    made = {b: ((drawn[rows] ** b) * third[:, 2 * b]) @ (drawn**b).T for b in (1, 2)}
+    squared = drawn * drawn
+    made = {b: (D[rows] * third[:, 2 * b]) @ D.T for b, D in ((1, drawn), (2, squared))}
     triangles = 0.0
     for (a, b, d), times in _TRIANGLES:
         size = sqrt(factorial(a + b) * factorial(a + d) * factorial(b + d)) / (
