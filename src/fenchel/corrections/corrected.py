@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from functools import cached_property
-from importlib import import_module
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..checks import problem
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..posterior import Posterior
@@ -23,9 +21,13 @@ from .merging import Groups, groups_of
 from .sites import Observed, Sites, sites_of
 from .triples import triples_of
 
+if TYPE_CHECKING:
+    from .importance import ImportanceSample
+
 _FEW = 3  # sites up to which the expectation is integrated as it stands
 _SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
 _TALL = 10_000  # sites of few features above which pairs are averages over draws
+_DRAWN = 3000  # sites up to which draws are tried where the expansion does not hold
 _LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
 
 
@@ -195,18 +197,20 @@ class Corrected(GridAnswers):
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def correct(solution: Fit) -> Corrected:
+def correct(solution: Fit) -> Corrected | ImportanceSample:
     """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so."""
+    from .importance import importance
+
     predictors = solution.posterior._all
-    covered = predictors.n_predictors == 1 and isinstance(predictors.extra_variance, float)
-    if covered:
-        return _sized(solution, groups_of(solution.posterior._factor.predictors))
-    try:
-        importance = import_module(".importance", __package__).importance
-    except ImportError:
-        got = f"{solution.likelihood.name} has several predictors an observation, or the prior an extra variance"
-        raise problem("corrected", got, "one predictor an observation and no extra variance") from None
-    return importance(solution)
+    if predictors.n_predictors > 1:
+        return importance(solution).instead_of(f"{solution.likelihood.name} has several predictors an observation")
+    if not isinstance(predictors.extra_variance, float):
+        return importance(solution).instead_of("the prior has an extra variance")
+    found = _sized(solution, groups_of(solution.posterior._factor.predictors))
+    if found.trusted or found.n_sites > _DRAWN:
+        return found
+    drawn = importance(solution).instead_of(found.status)
+    return drawn if drawn.trusted else found
 
 
 def _sized(solution: Fit, groups: Groups) -> Corrected:

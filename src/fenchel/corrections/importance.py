@@ -17,14 +17,14 @@ Observations whose log-likelihood is a line (no curvature) add a constant.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from scipy.special import logsumexp
 
 from ..checks import count, problem
 from ..likelihoods.base import Likelihood, Rows, slice_rows
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
@@ -71,7 +71,10 @@ class ImportanceSample(WeightedMarginals):
         Normalised and smoothed; the second row are those of the mirror images of the first.
     """
 
-    def __init__(self, fit: Fit, draws: int = 4096, rng: Any = 0) -> None:
+    method = "importance"
+
+    def __init__(self, fit: Fit, draws: int = 4096, rng: Seed = 0) -> None:
+        self._because = ""
         n = count("importance", "draws", draws, 1)
         post = fit.posterior
         self._space = space_of(post)
@@ -88,6 +91,11 @@ class ImportanceSample(WeightedMarginals):
         super().__init__(made, self._space.eta(), weights, 0.5 * base / base.sum(), scale)
         self.effective_draws, self.n_draws = float(1.0 / np.sum(weights**2)), made.n
 
+    def instead_of(self, reason: str) -> Self:
+        """The same, saying why it stands where an expansion was asked for."""
+        self._because = reason
+        return self
+
     @property
     def trusted(self) -> bool:
         return bool(self.k_hat <= TRUSTED)
@@ -95,6 +103,7 @@ class ImportanceSample(WeightedMarginals):
     @property
     def status(self) -> str:
         told = f"k-hat is {self.k_hat:.2f}, {self.effective_draws:.0f} effective of {self.n_draws} draws"
+        told += f"; drawn, not expanded: {self._because}" if self._because else ""
         if self.trusted:
             return f"reliable: {told}"
         return f"not reliable: {told}, and a few draws decide; q is too far from the posterior for its draws to tell"
@@ -156,7 +165,7 @@ class ImportanceSample(WeightedMarginals):
         )
 
 
-def importance(solution: Fit, draws: int = 4096, rng: Any = 0) -> ImportanceSample:
+def importance(solution: Fit, draws: int = 4096, rng: Seed = 0) -> ImportanceSample:
     """Pareto-smoothed importance sampling from the q of a fit.
 
     Parameters
