@@ -176,6 +176,14 @@ def test_leave_one_out_of_counts_and_noise():
     assert loo.elpd == pytest.approx(plain.elpd, abs=1e-5)
 
 
+def test_leave_one_out_says_where_it_cannot_be_trusted():
+    sol = fenchel.infer(Gaussian(1e-10), DenseCovariance(2.0 * np.eye(3) + 1.0), [1.0, 2.0, 3.0])
+    loo = sol.corrected().loo()
+    assert not loo.trusted.any()
+    np.testing.assert_allclose(loo.log_density, sol.loo().log_density)
+    assert np.isnan(loo.pit).all()
+
+
 def test_weights_count_observations_and_trials_are_trials():
     K = 4.0 * np.exp(-0.5 * np.subtract.outer(np.arange(4.0), np.arange(4.0)) ** 2)
     y, trials, weights = np.array([3.0, 0.0, 5.0, 1.0]), np.array([5.0, 4.0, 5.0, 2.0]), np.array([1.0, 2.0, 1.0, 3.0])

@@ -21,6 +21,7 @@ from .sites import Sites, hermite
 _TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
 _MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
 _SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
+_REACH, _DEAD = 14.0, 1e-13  # of a marginal's grid, or where no site has that much of its probability
 _SMALL = 40  # sites up to which every factor of a density is integrated
 _FAR = 6.0  # standard deviations beyond which a factor stays as it is
 _FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
@@ -87,9 +88,9 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
     """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
     from . import _kernels as kernels
 
-    x, _ = _places(sites)
-    keep = np.abs(x) <= 14.0
-    x = np.ascontiguousarray(x[keep])
+    x, every = _places(sites)
+    alive = np.abs(x[(sites.tilted(every) > _DEAD).any(axis=0)]).max()
+    x = np.ascontiguousarray(x[np.abs(x) <= max(_REACH, alive + 1.0)])
     he, tails, low, step = hermite(np.clip(x, -_FAR, _FAR)), tails_of(sites.c), float(sites.x[0]), sites.step
     ends, tol = np.abs(hermite(np.array([_FAR]))[:, 0]), min(_MARGINAL, 1e-4 / sites.log_z.size)
     tol = -tol if sites.log_z.size <= _SMALL else tol

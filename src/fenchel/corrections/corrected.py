@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from ..criteria import leave_one_out as gaussian
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, asarray, to_numpy
 from ..posterior import Posterior
@@ -190,7 +191,8 @@ class Corrected(GridAnswers):
         """Leave-one-out densities (CPO) and probabilities (PIT), from these marginals; nothing is refitted."""
         fit = self._fit
         rows = {key: to_numpy(value) for key, value in fit._rows.items()}
-        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid)
+        plain = gaussian(fit.likelihood, fit.posterior, fit.y)
+        return leave_one_out(fit.likelihood, rows, counted(fit), fit.y, self._grid, plain)
 
     def __repr__(self) -> str:
         word = "" if self.trusted else ", not to be trusted"

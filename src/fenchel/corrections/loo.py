@@ -14,10 +14,11 @@ import numpy as np
 
 from ..criteria import LeaveOneOut
 from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..linalg.arrays import to_numpy
 from .grids import Grid
 
 _LOST = 600.0  # nats below its best at which a likelihood is divided by no more
-_CUT = 15.0  # nats below the largest density at which an end of the grid cuts nothing off
+_CUT = 10.0  # nats below the largest density at which an end of the grid cuts nothing off
 _AT_ONCE = 4096
 
 
@@ -28,7 +29,8 @@ class CorrectedLeaveOneOut(LeaveOneOut):
     log_density, mean, variance : as in ``LeaveOneOut``
     pit : P(y <= y_n | the others) (N,), NaN where y is unobserved
     pit_below : P(y < y_n | the others), less than ``pit`` for counts and levels
-    trusted : bool (N,); False where the grid cuts off what is left without y_n: one observation holds its eta alone
+    trusted : bool (N,); False where the grid cuts off what is left without y_n (one observation holds its eta alone):
+        there the Gaussian cavity answers, and pit is NaN
     """
 
     pit: np.ndarray
@@ -37,15 +39,18 @@ class CorrectedLeaveOneOut(LeaveOneOut):
 
 
 def leave_one_out(
-    likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: Grid
+    likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: Grid, plain: LeaveOneOut
 ) -> CorrectedLeaveOneOut:
-    """From the marginals of eta (N,) on a grid; y is NaN where it does not count."""
+    """From the marginals of eta (N,) on a grid; y is NaN where it does not count. ``plain``: from Gaussian cavities."""
     out = np.full((6, y.size), np.nan)
     for i in range(0, y.size, _AT_ONCE):
         some = np.arange(i, min(y.size, i + _AT_ONCE))
         out[:, some] = _some(likelihood.take(some), slice_rows(rows, some), times[some], y[some], grid.take(some))
-    log_p, mean, variance, pit, below, trusted = out
-    return CorrectedLeaveOneOut(log_p, mean, variance, pit, below, trusted > 0.0)
+    trusted = out[5] > 0.0
+    cavity = [to_numpy(v) for v in (plain.log_density, plain.mean, plain.variance)]
+    log_p, mean, variance = (np.where(trusted, a, b) for a, b in zip(out[:3], cavity, strict=True))
+    pit, below = np.where(trusted, out[3:5], np.nan)
+    return CorrectedLeaveOneOut(log_p, mean, variance, pit, below, trusted)
 
 
 def _some(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, grid: Grid) -> np.ndarray:
