@@ -9,7 +9,7 @@ import numpy as np
 
 from ..criteria import leave_one_out as gaussian
 from ..likelihoods.base import Likelihood, Rows
-from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
@@ -165,7 +165,13 @@ class Corrected(GridAnswers):
         return Grid(mean, np.sqrt(variance), x, log_p)
 
     def at(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self,
+        *,
+        design: Any = None,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
     ) -> GridMarginals:
         """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
         new = NewRows(design, cross, variance, mean, offset)
@@ -179,11 +185,11 @@ class Corrected(GridAnswers):
         there = self.at(**where)
         return there.mean, there.variance
 
-    def sample(self, size: int = 1, rng: Any = None) -> Array:
+    def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta (size, N): those of q, each coordinate moved to its corrected marginal."""
         return asarray(_moved(self._grid, to_numpy(self._posterior.sample(size, rng))), self._like)
 
-    def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of z (size, L), in the same way."""
         return asarray(_moved(self._latents, to_numpy(self._posterior.sample_latents(size, rng))), self._like)
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..checks import problem
+from ..linalg.arrays import ArrayLike
 from ..marginals import Levels, probabilities
 from .states import MIXTURE, Space, States, Unknowns
 
@@ -236,7 +236,7 @@ class WeightedMarginals:
         inside = float(probabilities("interval", level))
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
-    def cdf(self, x: Any) -> np.ndarray:
+    def cdf(self, x: ArrayLike) -> np.ndarray:
         """P(unknown <= x), x a number or one for each unknown."""
         at, out = self._each(x), np.empty(self._unknowns.mean.size)
         more = (self.weights - self._base).ravel()
@@ -246,7 +246,7 @@ class WeightedMarginals:
             out[rows] = np.where(sd > 0.0, np.clip(below, 0.0, 1.0), np.where(e >= 0.0, 1.0, 0.0))
         return self._shaped(out)
 
-    def density(self, x: Any) -> np.ndarray:
+    def density(self, x: ArrayLike) -> np.ndarray:
         """The density at x, a number or one for each unknown."""
         at, out = self._each(x), np.empty(self._unknowns.mean.size)
         w, v = self.weights.ravel(), np.tile(self._base, 2)
@@ -259,7 +259,7 @@ class WeightedMarginals:
             out[rows] = np.where(sd > 0.0, normal * (near @ w) / (near @ v), np.where(e == 0.0, np.inf, 0.0))
         return self._shaped(out)
 
-    def _each(self, x: Any) -> np.ndarray:
+    def _each(self, x: ArrayLike) -> np.ndarray:
         """x for each unknown, flat."""
         shape = self._unknowns.mean.shape
         x = np.asarray(x, dtype=np.float64)

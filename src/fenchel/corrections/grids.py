@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from ..linalg.arrays import Array, asarray
+from ..linalg.arrays import Array, ArrayLike, asarray
 from ..marginals import Levels, probabilities
 
 _FINER = 5
@@ -132,20 +131,20 @@ class GridAnswers:
         inside = float(probabilities("interval", level))
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
-    def cdf(self, x: Any) -> Array:
+    def cdf(self, x: ArrayLike) -> Array:
         """P(unknown <= x), x a number or one for each unknown."""
         at = self._standardised(x)
         sharp = np.where(at >= 0.0, 1.0, 0.0)  # a step at its mean belongs to the upper side
         return asarray(np.where(self._grid.scale > 0.0, self._grid.below(at)[0], sharp), self._like)
 
-    def density(self, x: Any) -> Array:
+    def density(self, x: ArrayLike) -> Array:
         """The density at x, a number or one for each unknown."""
         g, at = self._grid, self._standardised(x)
         with np.errstate(divide="ignore", invalid="ignore"):
             smooth = g.below(at)[1] / g.scale
         return asarray(np.where(g.scale > 0.0, smooth, np.where(at == 0.0, np.inf, 0.0)), self._like)
 
-    def _standardised(self, x: Any) -> np.ndarray:
+    def _standardised(self, x: ArrayLike) -> np.ndarray:
         g, given = self._grid, np.asarray(x, dtype=np.float64)
         off = given - g.centre
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -24,7 +24,7 @@ from scipy.special import logsumexp
 
 from ..checks import count, problem
 from ..likelihoods.base import Likelihood, Rows, slice_rows
-from ..linalg.arrays import Seed, to_numpy
+from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
@@ -116,17 +116,17 @@ class ImportanceSample(WeightedMarginals):
         self,
         *,
         design: Any = None,
-        cross: Any = None,
-        variance: Any = None,
-        mean: Any = None,
-        offset: Any = 0.0,
-        extra_variance: Any = 0.0,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
     ) -> WeightedMarginals:
         """The marginals of eta at new rows, which are given as in ``posterior.predict``."""
         new = NewRows(design, cross, variance, mean, offset, extra_variance)
         return WeightedMarginals(self._draws, self._space.at(new), self.weights, self._base)
 
-    def sample(self, size: int = 1, rng: Any = None) -> np.ndarray:
+    def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
         """Joint draws of eta, resampled by their weights: (size, N) or (size, N, C)."""
         states, extra, rng = self._resampled("importance.sample", size, rng)
         d = self._space.joint_eta(states, rng)
@@ -135,7 +135,7 @@ class ImportanceSample(WeightedMarginals):
         eta = self._unknowns.mean.reshape(d.shape[:2])[None] + np.moveaxis(d, 2, 0)
         return eta.reshape(eta.shape[0], *self._unknowns.mean.shape)
 
-    def sample_latents(self, size: int = 1, rng: Any = None) -> np.ndarray:
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> np.ndarray:
         """Joint draws of z, resampled by their weights: (size, L) or (size, L, C)."""
         states, _, rng = self._resampled("importance.sample_latents", size, rng)
         z = self._space.joint_latents(states, rng)
@@ -143,7 +143,7 @@ class ImportanceSample(WeightedMarginals):
         mean = to_numpy(self._space.posterior.latent_mean)
         return mean[None] + d.reshape(d.shape[0], *mean.shape)
 
-    def _resampled(self, where: str, size: int, rng: Any) -> tuple[States, np.ndarray, np.random.Generator]:
+    def _resampled(self, where: str, size: int, rng: Seed) -> tuple[States, np.ndarray, np.random.Generator]:
         """States and extra normals of ``size`` draws, chosen by their weights."""
         rng, size, n = generator(rng), count(where, "size", size), self._draws.n_pairs
         chosen = rng.choice(2 * n, size, p=self.weights.ravel())
@@ -273,7 +273,7 @@ def _standard_error(each: np.ndarray, base: np.ndarray, copies: int) -> float:
     return float((w / w.mean() - v / v.mean()).std(ddof=1) / np.sqrt(copies))
 
 
-def generator(rng: Any) -> np.random.Generator:
+def generator(rng: Seed) -> np.random.Generator:
     """A numpy Generator from one, or from a seed."""
     try:
         return np.random.default_rng(rng)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import to_numpy
+from ..linalg.arrays import ArrayLike, to_numpy
 from ..linalg.design import Design
 from ..linalg.matrices import as_design
 from ..priors.base import NewRows
@@ -110,7 +110,13 @@ class LargeCorrected(Corrected):
         return out
 
     def at(
-        self, *, design: Any = None, cross: Any = None, variance: Any = None, mean: Any = None, offset: Any = 0.0
+        self,
+        *,
+        design: Any = None,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
     ) -> GridMarginals:
         """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
         new = NewRows(design, cross, variance, mean, offset)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import problem
+from ..linalg.arrays import ArrayLike
 
 _DATES = "Turn dates into numbers, for example days since the first, or leave the column out."
 _DATED = (date, time, timedelta, np.datetime64, np.timedelta64)  # a pandas Timestamp is a date
@@ -37,7 +38,7 @@ class Cells:
         return self.declared is None and self.seen.dtype.kind in "biuf"
 
 
-def unmasked(X: Any) -> Any:
+def unmasked(X: ArrayLike) -> Any:
     """A masked array with NaN or None in its masked cells; anything else as it is."""
     if not isinstance(X, np.ma.MaskedArray):
         return X
@@ -47,7 +48,7 @@ def unmasked(X: Any) -> Any:
     return out if np.ma.getmaskarray(X).any() else np.array(X.data)
 
 
-def is_frame(X: Any) -> bool:
+def is_frame(X: ArrayLike) -> bool:
     """A pandas table, told without importing pandas."""
     return hasattr(X, "iloc") and hasattr(X, "columns")
 
@@ -140,7 +141,7 @@ def _objects(series: Any) -> np.ndarray:
     return np.asarray(series.astype(object).to_numpy(), dtype=object)
 
 
-def word(value: Any) -> str:
+def word(value: ArrayLike) -> str:
     """A value in a sentence."""
     return repr(value.item() if isinstance(value, np.generic) else value)
 

@@ -22,6 +22,7 @@ import numpy as np
 
 from ..checks import Refusal, first_value, number, problem
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike
 from .cells import Cells, is_frame, listed, split, unmasked, word
 from .kinds import Kind, begun, levels_of, wanted, word_of
 from .reading import readings
@@ -125,7 +126,7 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.values.shape[0]} rows, {', '.join(f'{c.name}: {c.kind}' for c in self.columns)})"
 
-    def encode(self, X: Any, where: str = "encode") -> np.ndarray:
+    def encode(self, X: ArrayLike, where: str = "encode") -> np.ndarray:
         """New rows with the same columns as numbers (M, D).
 
         A pandas table is read by the names of its columns when this table had names, in any order, and may have more.
@@ -148,7 +149,7 @@ class Table:
             raise problem(where, f"X has no column {lost[0]!r}", f"the columns of fit: {listed(names)}")
         return X[names]
 
-    def decode(self, values: Any, index: Any = None) -> Any:
+    def decode(self, values: ArrayLike, index: Any = None) -> Any:
         """Numbers (M, D) as a table of the kind that was read: labels for levels; pandas or an array."""
         values = np.asarray(values, dtype=np.float64)
         parts = [labels(column, values[:, d]) for d, column in enumerate(self.columns)]
@@ -216,7 +217,7 @@ def _real(dtype: Any) -> Any:
     return dtype if kind not in "iu" else "Float64"
 
 
-def read(X: Any, likelihood: Any = "auto", where: str = _WHERE, bound: str = "tilted") -> Table:
+def read(X: ArrayLike, likelihood: Any = "auto", where: str = _WHERE, bound: str = "tilted") -> Table:
     """Understand a table.
 
     Parameters

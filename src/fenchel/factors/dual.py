@@ -14,6 +14,7 @@ from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, P
 from ..likelihoods.base import Likelihood
 from ..likelihoods.cumulative import by_steps
 from ..linalg import _cells, small, table
+from ..linalg.arrays import ArrayLike
 from .model import Solved
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Rows(Solved):
     gap: np.ndarray = np.zeros(0)
 
     def __init__(
-        self, model: FactorModel, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int
+        self, model: FactorModel, values: np.ndarray, p: Parameters, start: ArrayLike, tol: float, max_iter: int
     ) -> None:
         self.p, own, arguments = p, model.layout, model.layout.arguments(p)
         R, L = values.shape[0], model.n_components

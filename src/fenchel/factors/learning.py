@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from ..checks import problem
 from ..hyperparameters.learned import Found
 from ..hyperparameters.objective import Objective, Reached
 from ..hyperparameters.search import Search, Stride
+from ..linalg.arrays import Seed
 from ..solvers.base import Callback
 from ..solvers.progress import reporting
 from .model import FactorModel, Parameters, TableFit
@@ -173,7 +173,7 @@ def learn(
     *,
     strength: str | float = "learned",
     n_init: int = 1,
-    rng: Any = None,
+    rng: Seed = None,
     tol: float = 1e-8,
     max_iter: int = 200,
     progress: bool = False,

@@ -24,6 +24,7 @@ from ..checks import choice, problem
 from ..likelihoods import Gaussian
 from ..likelihoods.base import Likelihood
 from ..linalg import small
+from ..linalg.arrays import ArrayLike
 from ..linalg.rows import on_every_core
 from ..priors.batched import design_slope
 from ..solvers.ending import Ending
@@ -215,7 +216,9 @@ class FactorModel:
 
         return None if any(map(self._unknown, self.likelihoods)) else Layout(self)
 
-    def solve(self, values: np.ndarray, p: Parameters, start: Any, tol: float, max_iter: int = 200) -> Solved:
+    def solve(
+        self, values: np.ndarray, p: Parameters, start: ArrayLike | None, tol: float, max_iter: int = 200
+    ) -> Solved:
         """q of every row of one stretch."""
         from . import dual, general
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, problem
+from ..linalg.arrays import ArrayLike
 from .columns import Table, read
 from .curvature import integrated
 from .kinds import is_softmax
@@ -78,7 +79,7 @@ class Selection:
 
 
 def select_components(
-    X: Any,
+    X: ArrayLike,
     candidates: Sequence[int] | int = (1, 2, 3, 4, 5),
     *,
     likelihood: Any = "auto",
