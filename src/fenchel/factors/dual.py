@@ -80,7 +80,7 @@ class Rows(Solved):
     gap: np.ndarray = np.zeros(0)
 
     def __init__(
-        self, model: FactorModel, values: np.ndarray, p: Parameters, start: ArrayLike, tol: float, max_iter: int
+        self, model: FactorModel, values: np.ndarray, p: Parameters, start: ArrayLike | None, tol: float, max_iter: int
     ) -> None:
         self.p, own, arguments = p, model.layout, model.layout.arguments(p)
         R, L = values.shape[0], model.n_components
