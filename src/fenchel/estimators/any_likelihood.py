@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem
 from ..likelihoods import WORDS
+from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, levels_of
 from .labels import known
 from .observations import announce_missing
@@ -47,13 +48,17 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         new = self._predictive(X)
         return self._target.probabilities(new)
 
-    def predict_rate(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
+    def predict_rate(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles (M, Q) of E[y | eta] itself, at exposure 1 and one trial: without the noise of y."""
         new = self._predictive(X)
         return self._target.rates(new, levels_of(type(self).__name__, quantiles))
 
     def predict_quantiles(
-        self, X: Any, quantiles: Any = (0.025, 0.5, 0.975), exposure: Any = None, trials: Any = None
+        self,
+        X: Any,
+        quantiles: ArrayLike = (0.025, 0.5, 0.975),
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> np.ndarray:
         """Quantiles of the y that will be seen: (M, Q)."""
         return self._quantiles(X, quantiles, exposure=exposure, trials=trials)
@@ -65,13 +70,24 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         return np.asarray(likelihood.predictive_survival(times, h, rho))
 
     def sample_y(
-        self, X: Any, n_samples: int = 1, random_state: Any = 0, exposure: Any = None, trials: Any = None
+        self,
+        X: Any,
+        n_samples: int = 1,
+        random_state: Any = 0,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> np.ndarray:
         """Draws from the posterior predictive distribution of each row on its own: (M, n_samples)."""
         return self._draws(X, n_samples, random_state, exposure=exposure, trials=trials)
 
     def score(
-        self, X: Any, y: Any, sample_weight: Any = None, exposure: Any = None, trials: Any = None, event: Any = None
+        self,
+        X: Any,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+        event: ArrayLike | None = None,
     ) -> float:
         """The mean log predictive density of y (larger is better); rows with y = NaN do not count.
 

@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import count, numeric, problem, scalar, table, unmasked, vector
 from ..hyperparameters import Evidence, Family, Learned
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike
 from ..solvers.solution import Solution
 from .latent import Latent
 from .target import Predictive, Target
@@ -197,7 +198,7 @@ class LatentGaussianEstimator(BaseEstimator):
         """Exposure, trials and event of new rows, where they are not given."""
         return rows
 
-    def _quantiles(self, X: Any, quantiles: Any, **rows: Any) -> np.ndarray:
+    def _quantiles(self, X: Any, quantiles: ArrayLike, **rows: Any) -> np.ndarray:
         new = self._predictive(X, **rows)
         return self._target.quantiles(new, levels_of(type(self).__name__, quantiles))
 
@@ -205,7 +206,7 @@ class LatentGaussianEstimator(BaseEstimator):
         new = self._predictive(X, **rows)
         return self._target.draws(new, int(n_samples), generator(random_state))
 
-    def _score(self, X: Any, y: Any, sample_weight: Any = None, **rows: Any) -> float:
+    def _score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **rows: Any) -> float:
         """The mean log predictive density of the rows that have one."""
         name, new = type(self).__name__, self._predictive(X, **rows)
         density = self._target.log_density(new, y)
@@ -216,7 +217,7 @@ class LatentGaussianEstimator(BaseEstimator):
         return float(np.average(density[seen], weights=weights))
 
 
-def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+def validate_data(estimator: Any, X: Any, y: ArrayLike = "no_validation", **options: Any) -> Any:
     """scikit-learn's ``validate_data`` for X and y of numbers, which would cast text, categories and dates silently.
 
     y may be labels of any kind, unless ``y_numeric``.
@@ -232,7 +233,7 @@ def validate_data(estimator: Any, X: Any, y: Any = "no_validation", **options: A
         raise problem(name, "X holds a number beyond doubles", "numbers below 1e308") from None
 
 
-def weights_of(sample_weight: Any, X: Any) -> np.ndarray | None:
+def weights_of(sample_weight: ArrayLike, X: Any) -> np.ndarray | None:
     """The user's weights, checked: (N,), or None for 1 everywhere."""
     if sample_weight is None:
         return None
@@ -247,7 +248,7 @@ def generator(random_state: Any) -> np.random.Generator:
     return np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
 
 
-def levels_of(where: str, quantiles: Any) -> np.ndarray:
+def levels_of(where: str, quantiles: ArrayLike) -> np.ndarray:
     """The probabilities of quantiles (Q,), each between 0 and 1."""
     q = np.atleast_1d(numeric(where, "quantiles", quantiles))
     if not ((q > 0.0) & (q < 1.0)).all():

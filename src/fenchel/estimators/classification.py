@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import choice, problem, unmasked
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, validate_data, weights_of
 from .target import Predictive, Target
 
@@ -67,7 +68,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if self.classes_.size == 2 else log_p
 
-    def predict_quantiles(self, X: Any, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
+    def predict_quantiles(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles of the class probabilities themselves: (M, Q) for the second of two classes, (M, K, Q).
 
         They say how sure a probability is: 0.5 +- 0.01 is a coin, 0.5 +- 0.4 is ignorance.
@@ -78,7 +79,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """Labels drawn from the posterior predictive distribution of each row: (M, n_samples)."""
         return self._draws(X, n_samples, random_state)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """The mean log predictive probability of the labels (larger is better, 0 is perfect).
 
         A proper score: it rewards honest probabilities. For the share of correct labels use
@@ -120,7 +121,7 @@ class Classes(Target):
         u = rng.random((p.shape[0], size))
         return self.labels[(u[:, :, None] > np.cumsum(p, axis=1)[:, None, :-1]).sum(axis=2)]
 
-    def log_density(self, new: Predictive, y: Any) -> np.ndarray:
+    def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         place = {label: k for k, label in enumerate(self.labels.tolist())}
         given = np.asarray(unmasked(self.where, "y", y), dtype=object if isinstance(y, list) else None)
         if given.shape != new.h.shape[:1]:
@@ -134,7 +135,7 @@ class Classes(Target):
             return np.log(self.probabilities(new)[np.arange(index.size), index])
 
 
-def read_classes(where: str, y: Any, bound: str, weights: Any) -> Classes:
+def read_classes(where: str, y: ArrayLike, bound: str, weights: Any) -> Classes:
     """Labels as 0, ..., K-1, under the tightest treatment there is, or the one asked for.
 
     "best" is no bound for two classes, the tilted one for more. The level is the log odds of the second of two classes,

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..checks import first_value, problem, vector
 from ..likelihoods import Poisson
+from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .target import Target
@@ -35,7 +36,7 @@ class Counts(Regression):
         weights = weights_of(sample_weight, X)
         return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
-    def predict(self, X: Any, exposure: Any = None) -> np.ndarray:
+    def predict(self, X: Any, exposure: ArrayLike | None = None) -> np.ndarray:
         """The expected count (M,), the posterior's uncertainty integrated out."""
         new = self._predictive(X, exposure=exposure)
         return np.asarray(self._target.mean(new))
@@ -46,7 +47,7 @@ class Counts(Regression):
         return tags
 
 
-def read_counts(where: str, y: Any, exposure: Any, weights: Any) -> Target:
+def read_counts(where: str, y: ArrayLike, exposure: ArrayLike, weights: Any) -> Target:
     """Counts, or real numbers >= 0 with a warning, and what they are relative to."""
     y = np.asarray(y, dtype=np.float64)
     if (y < 0).any():

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import problem
 from ..hyperparameters import grid
 from ..inference import infer
+from ..linalg.arrays import ArrayLike
 from ..plots import plot_contours, plot_trace
 from ..solvers.solution import Solution
 
@@ -71,8 +72,8 @@ class EvidenceDisplay(Display):
     def __init__(
         self,
         x: Any,
-        y: Any,
-        values: Any,
+        y: ArrayLike,
+        values: ArrayLike,
         star: tuple[float, float] | None = None,
         best: float | None = None,
         names: tuple[str, str] = ("", ""),

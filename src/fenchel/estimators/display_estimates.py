@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem
+from ..linalg.arrays import ArrayLike
 from ..plots import plot_forest, plot_path
 from ..plots.base import ORANGE
 from .display import Display, _last, _reach
@@ -113,7 +114,9 @@ class VolatilityDisplay(Display):
     'volatility'
     """
 
-    def __init__(self, mean: Any, lower: Any, upper: Any, t: Any = None, returns: Any = None, ahead: int = 0) -> None:
+    def __init__(
+        self, mean: Any, lower: ArrayLike, upper: ArrayLike, t: Any = None, returns: Any = None, ahead: int = 0
+    ) -> None:
         self.mean, self.lower, self.upper = (np.asarray(v, dtype=np.float64) for v in (mean, lower, upper))
         self.t = np.arange(self.mean.size) if t is None else np.asarray(t)
         self.returns = None if returns is None else np.asarray(returns, dtype=np.float64)

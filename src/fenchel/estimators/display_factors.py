@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..factors.selection import Selection
+from ..linalg.arrays import ArrayLike
 from ..plots import plot_biplot, plot_components, plot_loadings
 from .display import Display, _last
 
@@ -39,7 +40,14 @@ class BiplotDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, X: Any, y: Any = None, *, names: Sequence[str] = (), ax: Any = None, **options: Any
+        cls,
+        estimator: Any,
+        X: Any,
+        y: ArrayLike | None = None,
+        *,
+        names: Sequence[str] = (),
+        ax: Any = None,
+        **options: Any,
     ) -> BiplotDisplay:
         """Draw the rows of X, coloured by y.
 

@@ -13,6 +13,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, vector
+from ..linalg.arrays import ArrayLike
 from ..plots import plot_path
 from ..plots.base import GREY, MARKERS, PALETTE, new_figure, quiet
 from .display import Display, _last, _place, _reach
@@ -50,8 +51,8 @@ class LatentFunctionDisplay(Display):
         self,
         x: Any,
         middle: Any,
-        lower: Any,
-        upper: Any,
+        lower: ArrayLike,
+        upper: ArrayLike,
         *,
         labels: Sequence[str] = ("posterior median",),
         points: Any = None,
@@ -169,7 +170,7 @@ class DecisionSurfaceDisplay(Display):
     def __init__(
         self,
         x: Any,
-        y: Any,
+        y: ArrayLike,
         probabilities: Any,
         classes: Sequence[Any],
         points: tuple[Any, Any, Any] | None = None,
@@ -187,7 +188,7 @@ class DecisionSurfaceDisplay(Display):
         cls,
         estimator: Any,
         X: Any,
-        y: Any = None,
+        y: ArrayLike | None = None,
         *,
         features: Sequence[int | str] = (0, 1),
         resolution: int = 60,
@@ -329,7 +330,7 @@ def _rates(model: Any, X: Any, level: float) -> tuple[Any, Any, Any, list[str], 
     return middle, low, high, ["posterior median"], word
 
 
-def _points(model: Any, x: np.ndarray, y: np.ndarray, exposure: Any, curves: int) -> list[tuple[Any, ...]]:
+def _points(model: Any, x: np.ndarray, y: np.ndarray, exposure: ArrayLike, curves: int) -> list[tuple[Any, ...]]:
     """The data on the scale of the curves: labels as 0 and 1, counts per unit of exposure."""
     if not is_classifier(model):
         E = vector("LatentFunctionDisplay", "exposure", 1.0 if exposure is None else exposure, x.size)

@@ -23,6 +23,7 @@ from ..factors.kinds import is_softmax
 from ..factors.prediction import cells, draw, lists_levels, means, typical
 from ..factors.selection import fitted
 from ..likelihoods.cumulative import Cumulative
+from ..linalg.arrays import ArrayLike
 
 if TYPE_CHECKING:
     from ..factors.model import Parameters, RowFits
@@ -135,7 +136,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         self.verbose = verbose
 
     # -- fitting -----------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any = None) -> ProbabilisticPCA:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> ProbabilisticPCA:
         """Learn the loadings, the offsets and the noise.
 
         Parameters
@@ -227,7 +228,7 @@ class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         values = self._values(X)
         return self._fits(values).elbo - self._units.log_volume(values)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """The mean of ``score_samples``."""
         return float(np.mean(self.score_samples(X)))
 

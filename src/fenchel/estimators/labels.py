@@ -9,6 +9,7 @@ import numpy as np
 from ..checks import first, holds, problem
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike
 from ..terms.tables import present
 
 
@@ -50,7 +51,7 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
     return levels_of_words(where, words, values), words
 
 
-def levels_of_words(where: str, words: np.ndarray, y: Any) -> np.ndarray:
+def levels_of_words(where: str, words: np.ndarray, y: ArrayLike) -> np.ndarray:
     """The place of each entry among the words (N,), NaN where missing."""
     place = {word: float(k) for k, word in enumerate(words.tolist())}
     given = _objects(y).tolist()
@@ -71,7 +72,7 @@ def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(y), np.nan, place)
 
 
-def _objects(y: Any) -> np.ndarray:
+def _objects(y: ArrayLike) -> np.ndarray:
     """A copy of the entries as they are, None where masked."""
     out = np.array(np.ma.getdata(y) if np.ma.isMaskedArray(y) else y, dtype=object)
     if np.ma.isMaskedArray(y):

@@ -18,6 +18,7 @@ from ..checks import choice, first_value, numeric, problem
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike
 from ..priors.base import NewRows
 from ..terms import Covariate, DataTable, Kind, SumOfTerms, Term
 from ..terms.tables import keyed, plain
@@ -158,7 +159,7 @@ class GMRFRegressor(EffectTables, Regression):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: ArrayLike,
         exposure: Any = None,
         trials: Any = None,
         sample_weight: Any = None,
@@ -286,7 +287,7 @@ class GMRFRegressor(EffectTables, Regression):
     def _found(self, table: DataTable, rows: dict[str, Any]) -> dict[str, Any]:
         return {what: self._given(table, what, value, new=True) for what, value in rows.items()}
 
-    def predict(self, X: Any, exposure: Any = None, trials: Any = None) -> np.ndarray:
+    def predict(self, X: Any, exposure: ArrayLike | None = None, trials: ArrayLike | None = None) -> np.ndarray:
         """The mean of y (M,), the posterior's uncertainty integrated out: a count, a number of successes, a value.
 
         Without exposure it is a rate, without trials a probability. Regions and times without data are predicted too,

@@ -16,6 +16,7 @@ from typing import Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import numeric
+from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .gaussian_process import GaussianProcess
@@ -39,9 +40,9 @@ class _Generic(Regression):
         y: Any,
         sample_weight: Any = None,
         *,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
+        event: ArrayLike | None = None,
     ) -> Self:
         """Fit, and learn the kernel or the variance of the coefficients, and the likelihood's own parameters.
 
@@ -71,7 +72,9 @@ class _Generic(Regression):
             self.classes_ = target.classes
         return self._fit(X, target, weights)
 
-    def predict(self, X: Any, return_std: bool = False, exposure: Any = None, trials: Any = None) -> Any:
+    def predict(
+        self, X: Any, return_std: bool = False, exposure: ArrayLike | None = None, trials: ArrayLike | None = None
+    ) -> Any:
         """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
 
         Parameters

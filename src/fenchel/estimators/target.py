@@ -17,6 +17,7 @@ import numpy as np
 from ..checks import vector
 from ..likelihoods.base import Likelihood
 from ..likelihoods.prediction import mean_quantiles
+from ..linalg.arrays import ArrayLike
 from .labels import encoded, levels_of_words
 
 
@@ -99,7 +100,7 @@ class Target:
         """Draws of y (M, size), each row on its own."""
         return self._decoded(new.likelihood.predictive_draws(new.h, new.rho, size, rng))
 
-    def log_density(self, new: Predictive, y: Any) -> np.ndarray:
+    def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         """log p(y) of given y (M,), NaN where it is."""
         y = y if self.words is None else levels_of_words(self.where, self.words, y)
         y = vector(self.where, "y", y, new.h.shape[0], missing=True)

@@ -22,6 +22,7 @@ from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
 from ..likelihoods.stochastic_volatility import return_quantile
+from ..linalg.arrays import ArrayLike
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from .base import LatentGaussianEstimator, generator, levels_of
@@ -139,7 +140,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     random_state: Any = None
 
     # -- fitting -----------------------------------------------------------------------------------
-    def fit(self, X: Any, y: Any = None) -> StochasticVolatilityModel:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> StochasticVolatilityModel:
         """Fit, and learn the parameters.
 
         ``fit(times, returns)``, ``fit(None, returns)``, or ``fit(returns)``; a pandas Series brings its index along.
@@ -227,7 +228,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         score = np.asarray(StochasticVolatility().predictive_log_density(y, ahead, spread))
         return FilteredPath(*_volatility(h, rho), h, np.sqrt(rho), score)
 
-    def forecast(self, steps: int = 1, quantiles: Any = (0.025, 0.5, 0.975)) -> Any:
+    def forecast(self, steps: int = 1, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> Any:
         """The next steps as a pandas frame: mean volatility, sd of the return, and quantiles of both.
 
         Under the approximation at the learned parameters; the uncertainty of mu and of the last state is in.
@@ -268,7 +269,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         """The expected volatility exp(eta/2) at times X (M,); None: those of the fit. Beyond the data, a forecast."""
         return _volatility(*self._predictive(X)[1:])[0]
 
-    def predict_quantiles(self, X: Any = None, quantiles: Any = (0.025, 0.5, 0.975)) -> np.ndarray:
+    def predict_quantiles(self, X: Any = None, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Quantiles of the return at times X: (M, Q)."""
         return self._quantiles(X, quantiles)
 
@@ -276,7 +277,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         """Returns drawn at times X, each time on its own: (M, n_samples). Joint paths ahead: ``sample_paths``."""
         return self._draws(X, n_samples, random_state)
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: Any, y: ArrayLike | None = None) -> float:
         """The mean log predictive density of returns y at times X; ``score(y)`` is at the times of the fit.
 
         At the times of the fit the returns have been seen already; for an honest score use later times, or the log
@@ -290,7 +291,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         return tags
 
 
-def _returns(where: str, y: Any) -> np.ndarray:
+def _returns(where: str, y: ArrayLike) -> np.ndarray:
     if y is not None and not str(getattr(y, "dtype", "")).startswith("complex"):  # which scikit-learn refuses
         y = numeric(where, "y", y, missing=True)
     values = check_array(y, dtype=np.float64, ensure_2d=False, ensure_all_finite=False, input_name="y")
