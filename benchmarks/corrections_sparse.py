@@ -26,7 +26,7 @@ PHI, VARIANCE = 0.98, 1.0
 
 
 def filtered(y: np.ndarray, phi: float, variance: float, nodes: int = 400, reach: float = 8.0) -> float:
-    """log p(y) of y_t ~ N(0, e^{z_t}), z an AR(1) of this variance: sums over an even grid, a step of time at a time."""
+    """log p(y) of y_t ~ N(0, e^{z_t}), z an AR(1) of this variance: sums over an even grid, a day at a time."""
     z = np.sqrt(variance) * np.linspace(-reach, reach, nodes)
     step, noise = z[1] - z[0], variance * (1 - phi**2)
     move = np.exp(-0.5 * (z[:, None] - phi * z[None, :]) ** 2 / noise) * step / np.sqrt(2 * np.pi * noise)
@@ -78,9 +78,8 @@ def main() -> None:
         print(f"  the filter {truth:.3f}: elbo {sol.elbo - truth:+.3f}, corrected {found.log_evidence - truth:+.4f}")
         if n <= 10_000:
             drawn = sol.importance(1024)
-            print(
-                f"  importance {drawn.log_evidence - truth:+.4f} +- {drawn.log_evidence_se:.2g}, k-hat {drawn.k_hat:.2f}"
-            )
+            off, se = drawn.log_evidence - truth, drawn.log_evidence_se
+            print(f"  importance {off:+.4f} +- {se:.2g}, k-hat {drawn.k_hat:.2f}")
     data = load_germany()
     field = gmrf.stack([(gmrf.bym(data.adjacency, 16.0, 250.0), np.arange(544))], fixed_variance=10.0)
     began = time.perf_counter()
