@@ -19,6 +19,7 @@ from .correlations import Correlations
 from .grids import Grid, GridAnswers, GridMarginals
 from .loo import CorrectedLeaveOneOut, leave_one_out
 from .merging import Groups, groups_of
+from .predictive import Predictive
 from .sites import Observed, Sites, sites_of
 from .triples import triples_of
 
@@ -179,6 +180,10 @@ class Corrected(GridAnswers):
         blocks = iter([self._correlations.with_new(new, spread)])
         x, log_p = log_densities(self._sites, blocks, centre.size)
         return GridMarginals(Grid(centre, np.sqrt(spread), x, log_p), self._like)
+
+    def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
+        """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
+        return Predictive(self._fit.likelihood if likelihood is None else likelihood, self)
 
     def predict(self, **where: Any) -> tuple[Array, Array]:
         """Mean and variance of eta at new rows, given as in ``at``."""

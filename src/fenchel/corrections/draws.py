@@ -23,8 +23,10 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from ..checks import problem
+from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..marginals import Levels, probabilities
+from .predictive import Nodes, Predictive
 from .states import MIXTURE, Space, States, Unknowns
 
 COPIES = 16  # random shifts of one set of points
@@ -172,6 +174,14 @@ class WeightedMarginals:
 
     def _shaped(self, flat: np.ndarray) -> np.ndarray:
         return flat.reshape(self._unknowns.mean.shape + flat.shape[1:])
+
+    def predictive(self, likelihood: Likelihood) -> Predictive:
+        """y at these rows under ``likelihood``, whose exposures or trials are theirs."""
+        return Predictive(likelihood, self)
+
+    def _nodes(self) -> Iterator[Nodes]:
+        for rows, some, t in self._blocks():
+            yield rows, some.mean[:, None] + t, self.weights.ravel()[None, :]
 
     @property
     def mean(self) -> np.ndarray:

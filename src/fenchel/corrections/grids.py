@@ -6,16 +6,20 @@ of x. Sums over the grid give the moments; a cubic through the log density, five
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 
+from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike, asarray
 from ..marginals import Levels, probabilities
+from .predictive import Nodes, Predictive
 
 _FINER = 5
+_AT_ONCE = 1 << 20  # numbers held at a time
 _LEAST = -100.0  # of a log density below its largest value
 
 
@@ -94,6 +98,17 @@ class GridAnswers:
     @property
     def _like(self) -> Array:
         raise NotImplementedError
+
+    def predictive(self, likelihood: Likelihood) -> Predictive:
+        """y at these rows under ``likelihood``, whose exposures or trials are theirs."""
+        return Predictive(likelihood, self)
+
+    def _nodes(self) -> Iterator[Nodes]:
+        grid = self._grid
+        step = max(1, _AT_ONCE // grid.x.size)
+        for i in range(0, grid.centre.size, step):
+            some = grid.take(np.arange(i, min(i + step, grid.centre.size)))
+            yield slice(i, i + step), some.centre[:, None] + some.scale[:, None] * some.x, some._p
 
     @property
     def mean(self) -> Array:

@@ -30,6 +30,7 @@ from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
 from .draws import COPIES, Draws, WeightedMarginals
 from .pareto import TRUSTED, smoothed
+from .predictive import Predictive
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
@@ -74,7 +75,7 @@ class ImportanceSample(WeightedMarginals):
     method = "importance"
 
     def __init__(self, fit: Fit, draws: int = 4096, rng: Seed = 0) -> None:
-        self._because = ""
+        self._because, self._likelihood = "", fit.likelihood
         n = count("importance", "draws", draws, 1)
         post = fit.posterior
         self._space = space_of(post)
@@ -107,6 +108,10 @@ class ImportanceSample(WeightedMarginals):
         if self.trusted:
             return f"reliable: {told}"
         return f"not reliable: {told}, and a few draws decide; q is too far from the posterior for its draws to tell"
+
+    def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
+        """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
+        return Predictive(self._likelihood if likelihood is None else likelihood, self)
 
     def latents(self) -> WeightedMarginals:
         """The marginals of z."""

@@ -82,10 +82,10 @@ class Predicted(Parametrised):
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """One y for each eta (N, M); here by inverting the distribution function."""
         if self.support == "levels":
-            return _levels(np.cumsum(self.probabilities_at(eta), axis=-1), rng.random(eta.shape)[..., None])[..., 0]
+            return levels_at(np.cumsum(self.probabilities_at(eta), axis=-1), rng.random(eta.shape)[..., None])[..., 0]
         own = self.take(np.repeat(np.arange(eta.shape[0]), eta.shape[1]))
         u = rng.random(eta.size)
-        return _quantile(own, eta.ravel(), np.zeros(eta.size), u).reshape(eta.shape)
+        return quantile_of(own, eta.ravel(), np.zeros(eta.size), u).reshape(eta.shape)
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         """Where in eta P(y <= x | eta) falls or rises, and over how much, of each row (N,): for quadratures."""
@@ -147,15 +147,15 @@ class Predicted(Parametrised):
         """Quantiles of y at the levels q (Q,): (N, Q); whole numbers of counts, places of levels."""
         h, rho, q = to_numpy(flat(h)), to_numpy(flat(rho)), np.atleast_1d(np.asarray(q, dtype=np.float64))
         if self.support == "levels":
-            return _levels(np.cumsum(np.asarray(self.predictive_probabilities(h, rho)), axis=1), q)
-        return np.stack([_quantile(self, h, rho, level) for level in q], axis=1)
+            return levels_at(np.cumsum(np.asarray(self.predictive_probabilities(h, rho)), axis=1), q)
+        return np.stack([quantile_of(self, h, rho, level) for level in q], axis=1)
 
     def predictive_draws(self, h: Array, rho: Array, size: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of y (N, size), each row on its own."""
         h, rho = to_numpy(flat(h)), to_numpy(flat(rho))
         if self.support == "levels":
             total = np.cumsum(np.asarray(self.predictive_probabilities(h, rho)), axis=1)
-            return _levels(total, rng.random((h.shape[0], size)))
+            return levels_at(total, rng.random((h.shape[0], size)))
         eta = h[:, None] + np.sqrt(rho)[:, None] * rng.standard_normal((h.shape[0], size))
         return np.asarray(self.draw(eta, rng), dtype=np.float64)
 
@@ -206,15 +206,21 @@ def _average(likelihood: Predicted, h: Array, rho: Array, ask: Callable[[Any, np
     return expect(lambda eta, rows: ask(likelihood.take(rows), to_numpy(eta)), to_numpy(flat(h)), to_numpy(flat(rho)))
 
 
-def _quantile(likelihood: Any, h: np.ndarray, rho: np.ndarray, level: ArrayLike) -> np.ndarray:
-    """One quantile of each row (N,)."""
+def quantile_of(
+    likelihood: Any,
+    h: np.ndarray,
+    rho: np.ndarray,
+    level: ArrayLike,
+    below: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> np.ndarray:
+    """One quantile of each row (N,); ``below`` is P(y <= x) where eta is not normal."""
     from . import quantiles
 
     search = quantiles.count_quantile if likelihood.support == "count" else quantiles.real_quantile
-    return search(likelihood, h, rho, level)
+    return search(likelihood, h, rho, level, below)
 
 
-def _levels(total: np.ndarray, u: np.ndarray) -> np.ndarray:
+def levels_at(total: np.ndarray, u: np.ndarray) -> np.ndarray:
     """The level at which the cumulative probabilities (..., K) pass u (..., Q)."""
     return np.asarray((total[..., None, :-1] < u[..., :, None]).sum(axis=-1), dtype=np.float64)
 

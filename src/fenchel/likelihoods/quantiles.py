@@ -4,12 +4,13 @@
 
 F as a function of eta falls or rises about one place over some width, the likelihood's ``kink(x)``: the panels of the
 quadrature are laid there, in units of the width. A quantile is sought by secants on the scale of ndtri P, on which P is
-nearly straight, within a bracket that shrinks.
+nearly straight, within a bracket that shrinks. Where eta is not normal, ``below`` is P and (h, rho) its moments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from .by_density import LINKS, MOST, SCALES
 if TYPE_CHECKING:
     from .base import Likelihood
 
+Below = Callable[[np.ndarray], np.ndarray]  # x (N,) -> P(y <= x), where eta has other marginals than normal ones
 _FAR = (float(ndtri(1e-300)), float(ndtri(1.0 - 1e-16)))
 
 
@@ -40,15 +42,17 @@ def probability(likelihood: Likelihood, x: np.ndarray, h: np.ndarray, rho: np.nd
         return np.asarray(expect(g, h / w, rho / w**2, [place / w]))
 
 
-def count_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike) -> np.ndarray:
+def count_quantile(
+    likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike, below: Below | None = None
+) -> np.ndarray:
     """The smallest k with P(y <= k) >= level (N,), sought in log(k + 1)."""
-    target = ndtri(level)
+    target, below = ndtri(level), below or partial(_normal, likelihood, h, rho)
     reach = np.sqrt(rho) * np.maximum(target, 0.0)
     with np.errstate(over="ignore"):
         mean = np.maximum(likelihood.mean_at(h + reach), likelihood.mean_at(h - reach))
     low, high = np.full_like(h, -1.0), np.minimum(np.ceil(2.0 * np.nan_to_num(mean, posinf=MOST) + 20.0), MOST)
     for _ in range(60):
-        short = (probability(likelihood, high, h, rho) < level) & (high < MOST)
+        short = (below(high) < level) & (high < MOST)
         if not short.any():
             break
         low, high = np.where(short, high, low), np.where(short, np.minimum(2.0 * high, MOST), high)
@@ -58,28 +62,31 @@ def count_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level
         return np.maximum(np.clip(np.round(np.exp(a + share * (b - a)) - 1.5), low + 1.0, high - 1.0), 0.0)
 
     def off(x: np.ndarray) -> np.ndarray:
-        return np.where(x < 0.0, _FAR[0], _probit(probability(likelihood, np.maximum(x, 0.0), h, rho)))
+        return np.where(x < 0.0, _FAR[0], _probit(below(np.maximum(x, 0.0))))
 
     return _bracketed(off, target, (low, high), between, lambda low, high: high - low <= 1.0)[1]
 
 
-def real_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike) -> np.ndarray:
+def real_quantile(
+    likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level: ArrayLike, below: Below | None = None
+) -> np.ndarray:
     """x with P(y <= x) = level (N,), sought in x, log x or logit x."""
     of, target, space = SCALES[likelihood.support], ndtri(level), likelihood.support
+    probability_of = below or partial(_normal, likelihood, h, rho)
 
     def off(u: np.ndarray) -> np.ndarray:
-        return _probit(probability(likelihood, of(u), h, rho))
+        return _probit(probability_of(of(u)))
 
     middle = LINKS[space](likelihood.mean_at(h))
     middle = np.where(np.isfinite(middle), middle, 0.0)
     step = np.sqrt(rho) + np.broadcast_to(likelihood.kink(of(middle))[1], h.shape)
     low, high = middle - step, middle + step
     for _ in range(60):
-        below, above = off(low) > target, off(high) < target
-        if not (below | above).any():
+        over, under = off(low) > target, off(high) < target
+        if not (over | under).any():
             break
         width = high - low
-        low, high = np.where(below, low - width, low), np.where(above, high + width, high)
+        low, high = np.where(over, low - width, low), np.where(under, high + width, high)
 
     def between(low: np.ndarray, high: np.ndarray, share: np.ndarray) -> np.ndarray:
         return low + np.clip(share, 1e-3, 1.0 - 1e-3) * (high - low)
@@ -92,6 +99,10 @@ def real_quantile(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, level:
 
     low, high = _bracketed(off, target, (low, high), between, done)
     return np.asarray(of((low + high) / 2))
+
+
+def _normal(likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return probability(likelihood, x, h, rho)
 
 
 def _probit(p: np.ndarray) -> np.ndarray:
