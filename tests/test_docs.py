@@ -68,6 +68,15 @@ def test_the_examples_with_learned_precisions(load, printed, tmp_path, capsys):
     assert printed in capsys.readouterr().out
 
 
+def test_the_skewed_example(tmp_path, capsys):
+    sol, found, errors = load("skewed_marginals").main(tmp_path / "picture.png", sweeps=15_000)
+    assert sol.converged
+    assert found.trusted
+    assert errors["corrected"] < 0.08 < errors["q"]
+    assert drawn(tmp_path / "picture.png")
+    assert "corrected" in capsys.readouterr().out
+
+
 def drawn(path):
     return path.stat().st_size > 10_000
 
