@@ -49,6 +49,11 @@ _HOME = {
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
     "StochasticVolatilityModel": "estimators",
+    "FittedModel": "models",
+    "Model": "models",
+    "PC": "models",
+    "fit": "models",
+    "load": "models",
 }
 _ROOMS = (
     "datasets",
@@ -57,12 +62,14 @@ _ROOMS = (
     "hyperparameters",
     "likelihoods",
     "linalg",
+    "models",
     "priors",
     "solvers",
     "terms",
 )
 
 __all__ = [
+    "PC",
     "BayesianLinearRegression",
     "BayesianLogisticRegression",
     "BayesianPoissonRegression",
@@ -75,6 +82,7 @@ __all__ = [
     "Exponential",
     "FeasibleLBFGS",
     "Features",
+    "FittedModel",
     "GMRFRegressor",
     "Gamma",
     "Gaussian",
@@ -85,6 +93,7 @@ __all__ = [
     "LogisticNoise",
     "MirrorNewton",
     "Mixed",
+    "Model",
     "MultinomialLogit",
     "NegativeBinomial",
     "Ordinal",
@@ -103,18 +112,21 @@ __all__ = [
     "__version__",
     "datasets",
     "estimators",
+    "fit",
     "gmrf",
     "hyperparameters",
     "infer",
     "likelihoods",
     "linalg",
+    "load",
+    "models",
     "priors",
     "solvers",
     "terms",
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers, terms
+    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, models, priors, solvers, terms
     from .estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,
@@ -148,6 +160,7 @@ if TYPE_CHECKING:
         Weibull,
         ZeroInflatedPoisson,
     )
+    from .models import PC, FittedModel, Model, fit, load
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

@@ -1,0 +1,208 @@
+"""The fixed part of a formula, by formulaic: interactions, factors, C(), poly, bs, scale, np.log, -1.
+
+    X = model matrix of the text,    an "Intercept" among its columns is the model's own
+
+``Expression`` is a text with what is needed to evaluate it again on new rows: the levels of factors, the means and
+knots of transformations, the user's own functions. A level that fit has not seen is refused, never the reference.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import re
+import warnings
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import Refusal, problem
+from ..terms.base import Rows, Term
+from ..terms.tables import DataTable, shown
+from .frames import is_date
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Refuse = Callable[[str, str, str, str], Refusal]  # the text it is about, got, expected, advice
+INTERCEPT = "Intercept"  # formulaic's word
+
+
+class Expression:
+    """A text that formulaic evaluates.
+
+    Parameters
+    ----------
+    text : str
+    scope : callable
+        name -> the user's variable of that name, or KeyError.
+    columns : collection of str
+        Of the data; they come before variables.
+    refuse : callable
+        Makes a message that points at a text in the formula.
+
+    Attributes
+    ----------
+    names : list of str
+        The columns that it reads.
+    """
+
+    def __init__(self, text: str, columns: Any, scope: Callable[[str], Any], refuse: Refuse) -> None:
+        from formulaic import Formula
+        from formulaic.errors import FormulaicError
+
+        self.text, self._refuse = text, refuse
+        try:
+            self.formula = Formula(text)
+            wanted = _names(self.formula)
+        except (FormulaicError, AttributeError, SyntaxError) as error:
+            raise refuse(text, f"{text!r} cannot be read: {_plain(error)}", "a formula", "") from None
+        self.names = [name for name in wanted if name in columns]
+        self.context: dict[str, Any] = {}
+        for name in wanted:
+            if name not in columns:
+                self.context[name] = scope(name)
+        self.spec: Any = None
+
+    def evaluate(self, frame: pd.DataFrame) -> np.ndarray:
+        """Its columns (N, p) at the rows of a frame; the first call fixes levels, means and knots."""
+        from formulaic.errors import DataMismatchWarning, FormulaicError
+
+        new = self.spec is not None
+        if new:
+            self._check_levels(frame)
+        else:
+            frame = _without_empty_levels(frame, self.names)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", DataMismatchWarning)
+                with np.errstate(all="ignore"):
+                    made = (self.spec if new else self.formula).get_model_matrix(
+                        frame, context=self.context, na_action="ignore"
+                    )
+        except (FormulaicError, DataMismatchWarning, TypeError, ValueError, AttributeError, KeyError) as error:
+            raise self._explain(error, frame) from None
+        if not hasattr(made, "columns"):
+            raise self._refuse(self.text, f"{self.text!r} has several sides", "one", "")
+        self.spec = made.model_spec
+        out = np.asarray(made, dtype=np.float64).reshape(len(frame), -1)
+        return out
+
+    @property
+    def columns(self) -> list[str]:
+        """What the columns are called, once it has been evaluated."""
+        return [str(name) for name in self.spec.column_names]
+
+    @property
+    def factors(self) -> dict[str, list[Hashable]]:
+        """The levels of each column that is a factor as it stands, or in C()."""
+        out: dict[str, list[Hashable]] = {}
+        for factor, state in self.spec.factor_contrasts.items():
+            reads = [str(v) for v in self.spec.factor_variables[factor] if str(v) in self.names]
+            if len(reads) == 1 and (str(factor) == reads[0] or str(factor).startswith("C(")):
+                out[reads[0]] = list(state.levels)
+        return out
+
+    def _check_levels(self, frame: pd.DataFrame) -> None:
+        for name, levels in self.factors.items():
+            known = set(levels)
+            for i, value in enumerate(frame[name].tolist()):
+                if value not in known and value == value:
+                    got = f"row {i} has {name} = {value!r}, which fit has not seen"
+                    raise self._refuse(name, got, f"one of {shown(levels)}", "")
+
+    def _explain(self, error: Exception, frame: pd.DataFrame) -> Refusal:
+        """formulaic's complaint in our words."""
+        dates = [name for name in self.names if is_date(frame[name])]
+        if dates:
+            name = dates[0]
+            advice = (
+                f'A term in time takes them, such as rw1({name}); or make a number of them: data["{name}"].dt.year, or '
+                f"days since the first, as a column."
+            )
+            return self._refuse(name, f"the column {name!r} holds dates", "numbers or levels", advice)
+        about = re.search(r"factor `([^`]+)`", str(error))
+        text = about[1] if about else self.text
+        return self._refuse(
+            text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", ""
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_refuse": _placeless}
+
+
+def _names(formula: Any) -> list[str]:
+    """Every name that a formula reads, formulaic's own functions aside."""
+    from formulaic.transforms import TRANSFORMS
+
+    out: list[str] = []
+    for factor in (factor for term in formula for factor in term.factors):
+        text, quoted = str(factor), {}
+        if factor.eval_method.value == "lookup":
+            out.append(text)
+        elif factor.eval_method.value == "python":
+            for k, name in enumerate(re.findall(r"`([^`]+)`", text)):
+                text, quoted[f"__{k}"] = text.replace(f"`{name}`", f"__{k}"), name
+            nodes = list(ast.walk(ast.parse(text, mode="eval")))
+            own = {n.arg for n in nodes if isinstance(n, ast.arg)}
+            own |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            read = [n.id for n in nodes if isinstance(n, ast.Name) and n.id not in own and n.id not in TRANSFORMS]
+            out += [quoted.get(name, name) for name in read if not hasattr(builtins, name)]
+    return list(dict.fromkeys(out))
+
+
+def _placeless(text: str, got: str, expected: str, advice: str) -> Refusal:
+    """A message of an expression that has been saved and loaded."""
+    return problem("Model", got, expected, advice)
+
+
+def _plain(error: Exception) -> str:
+    """What formulaic said, without its colours, in one line."""
+    text = re.sub(r"\x1b\[[0-9;]*m|[\u29da\u29db]", "", str(error))
+    inner = re.search(r"\[\w+: (.*)\]\s*$", text, re.DOTALL)
+    return (inner[1] if inner else text.split("\n")[0]).strip().rstrip(".")
+
+
+def _without_empty_levels(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Categories that no row has are no levels of a factor."""
+    full = [n for n in names if hasattr(frame[n].dtype, "categories") and not is_date(frame[n])]
+    return frame.assign(**{n: frame[n].cat.remove_unused_categories() for n in full}) if full else frame
+
+
+class FixedPart(Term):
+    """The columns of an expression as fixed effects, the intercept aside. It has no latents.
+
+    Parameters
+    ----------
+    expression : Expression
+    """
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression, self.name = expression, "fixed part"
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return tuple(self.expression.names)
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out = copy.copy(self)
+        out.expression = copy.copy(self.expression)
+        out.expression.evaluate(table.source)
+        out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
+        return out
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        X = self.expression.evaluate(table.source)
+        keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
+        for j in keep:
+            bad = ~np.isfinite(X[:, j])
+            if bad.any():
+                name, i = self.expression.columns[j], int(np.argmax(bad))
+                got = f"{name!r} is {X[i, j]:g} in row {i}"
+                raise self.expression._refuse(
+                    name, got, "finite numbers", "Only what is missing in the data is left out."
+                )
+        return Rows(sp.csr_array((len(table), 0)), X[:, keep])
