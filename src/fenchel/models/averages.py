@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from ..checks import problem
 from ..marginals import probabilities
 from ..terms import DataColumn, Kind
-from .frames import read_frame, unknown, used
+from .frames import read_frame, used
 from .predictions import Where, eta_draws, latent_draws, mean_given, moments, rows_at
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int
     frame = fit.model.frame if new is None else read_frame("average_effect", new, "new").reset_index(drop=True)
     if name not in fit.model.covariates:
         known = ", ".join(repr(str(column)) for column in fit.model.covariates)
-        got = f"{name!r} is no covariate of the model" if name in frame.columns else unknown(frame, name)[0]
-        raise problem("average_effect", got, f"one of {known}")
+        raise problem("average_effect", f"{name!r} is no covariate of the model", f"one of {known}")
     column = used("average_effect", frame, [name])[name]
     latents = latent_draws(fit, size, np.random.default_rng(0))
     kinds = DataColumn("average_effect", name, column)

@@ -33,9 +33,9 @@ _GRAPHS: dict[str, type[LevelTerm]] = {
     "bym2": terms.BYM2,
     "leroux": terms.Leroux,
 }
-_LATER = {  # word: the file and class that will have it
+_LATER = {  # word: the file of terms and the class that has it
     "s": ("smooths", "Smooth"),
-    "te": ("smooths", "te"),
+    "te": ("smooths", "Tensor"),
     "mm": ("membership", "MultipleMembership"),
     "ar": ("time", "AR"),
     "interact": ("interaction", "Interaction"),
@@ -68,8 +68,10 @@ class Scope:
 
     def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Exception:
         """A message that points at a text in the formula, or at a place."""
-        at = about if isinstance(about, int) else self.parsed.formula.find(about)
-        return self.parsed.refuse(max(at, 0), got, expected, advice)
+        formula = self.parsed.formula
+        right = formula.index("~") + 2
+        at = about if isinstance(about, int) else max(formula.find(about, right), formula.find(about))
+        return self.parsed.refuse(at if at >= 0 else min(right, len(formula)), got, expected, advice)
 
     def expression(self, text: str) -> Expression:
         """A text for formulaic."""
@@ -205,11 +207,10 @@ class Compiler:
     def _later(self, call: Call) -> Term:
         """Terms of files that a build may not have yet."""
         file, name = _LATER[call.word]
-        try:
-            kind = getattr(import_module(f"fenchel.terms.{file}"), name)
-        except (ImportError, AttributeError):
+        kind = _found(file, name)
+        if kind is None:
             known = ", ".join([*_SERIES, *_GRAPHS, "seasonal", "generic"])
-            raise self.scope.refuse(call.at, f"{call.word}() is not built yet", f"one of {known}") from None
+            raise self.scope.refuse(call.at, f"{call.word}() is not built yet", f"one of {known}")
         args = [self._value(argument) for argument in call.args]
         return self._made(call, kind, *args, **{key: self._value(v) for key, v in call.options.items()})
 
@@ -276,12 +277,11 @@ class Compiler:
 
     def _several(self, part: Grouping, column: str, intercept: bool, slopes: list[str]) -> Term:
         """Intercept and slopes together, or slopes of a factor's levels."""
-        try:
-            kind = import_module("fenchel.terms.slopes").Grouped
-        except ImportError:
+        kind = _found("slopes", "Grouped")
+        if kind is None:
             advice = f"({part.slopes}||{column}) fits slopes of numbers without correlations."
             got = f"{part.text}: correlated slopes, and those of factors, are not built yet"
-            raise self.scope.refuse(part.at, got, "one slope of a number, or several by ||", advice) from None
+            raise self.scope.refuse(part.at, got, "one slope of a number, or several by ||", advice)
         made: Term = kind(column, slopes, intercept=intercept, correlated=part.correlated, name=part.text)
         return made
 
@@ -292,6 +292,10 @@ class Compiler:
         if not isinstance(given, Name):
             raise self.scope.refuse(given.at, "cov is no variable", "gr(group, cov=A) with a matrix A")
         A = self.scope.variable(given.name, given.at, "a covariance matrix")
+        own = _found("membership", "KnownCovariance")
+        if own is not None and slopes == [None]:
+            known: Term = own(column, cov=A, name=part.text)
+            return known
         labels = list(A.index) if hasattr(A, "index") and hasattr(A, "columns") else None
         dense = np.asarray(A.toarray() if hasattr(A, "toarray") else A, dtype=np.float64)
         if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not np.allclose(dense, dense.T):
@@ -306,3 +310,11 @@ class Compiler:
         inverse = (inverse + inverse.T) / 2
         inverse[np.abs(inverse) < 1e-12 * np.abs(inverse).max()] = 0.0
         return terms.Generic(column, sp.csc_array(inverse), by=slopes[0], levels=labels, name=part.text)
+
+
+def _found(file: str, name: str) -> Any:
+    """A class of ``fenchel.terms``, or None where the file is not there."""
+    try:
+        return getattr(import_module(f"fenchel.terms.{file}"), name, None)
+    except ModuleNotFoundError:
+        return None

@@ -53,8 +53,7 @@ class FittedModel:
         self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
         self.likelihood, self.shift = found.likelihood.reported()
         if model.ordered and model.sum.fixed_names:  # learned where columns are at their means, stated at x = 0
-            beta = tables.fixed_moments(self)[0]
-            self.shift = float(model.sum.columns.centre @ beta)
+            self.shift = tables.level_of_ordered(self)
             own = found.likelihood.theta
             self.likelihood = found.likelihood.with_theta(np.r_[own[0] + self.shift, own[1:]])
         self._warn()

@@ -74,8 +74,7 @@ class Expression:
         new = self.spec is not None
         if new:
             self._check_levels(frame)
-        else:
-            frame = _without_empty_levels(frame, self.names)
+        frame = _without_empty_levels(frame, self.names, self.factors if new else {})
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", DataMismatchWarning)
@@ -106,6 +105,15 @@ class Expression:
                 out[reads[0]] = list(state.levels)
         return out
 
+    def multiplied(self) -> list[str]:
+        """The numbers that stand as they are and are multiplied with others, or have no intercept beside them."""
+        terms = [[f for f in term.factors if f.eval_method.value != "literal"] for term in self.formula]
+        inside = set(_names(self.formula, lookups=False))
+        bare = {str(f) for factors in terms for f in factors if f.eval_method.value == "lookup"} - inside
+        alone = INTERCEPT in self.columns and all(len(factors) < 2 for factors in terms)
+        held = {str(name) for factor in self.spec.factor_contrasts for name in self.spec.factor_variables[factor]}
+        return [] if alone else [name for name in self.names if name in bare - held]
+
     def _check_levels(self, frame: pd.DataFrame) -> None:
         for name, levels in self.factors.items():
             known = set(levels)
@@ -134,15 +142,15 @@ class Expression:
         return {**self.__dict__, "_refuse": _placeless}
 
 
-def _names(formula: Any) -> list[str]:
-    """Every name that a formula reads, formulaic's own functions aside."""
+def _names(formula: Any, lookups: bool = True) -> list[str]:
+    """Every name that a formula reads, formulaic's own functions aside; or those inside expressions alone."""
     from formulaic.transforms import TRANSFORMS
 
     out: list[str] = []
     for factor in (factor for term in formula for factor in term.factors):
         text, quoted = str(factor), {}
         if factor.eval_method.value == "lookup":
-            out.append(text)
+            out += [text] if lookups else []
         elif factor.eval_method.value == "python":
             for k, name in enumerate(re.findall(r"`([^`]+)`", text)):
                 text, quoted[f"__{k}"] = text.replace(f"`{name}`", f"__{k}"), name
@@ -166,19 +174,43 @@ def _plain(error: Exception) -> str:
     return (inner[1] if inner else text.split("\n")[0]).strip().rstrip(".")
 
 
-def _without_empty_levels(frame: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Categories that no row has are no levels of a factor."""
+def _without_empty_levels(frame: pd.DataFrame, names: list[str], levels: dict[str, list[Hashable]]) -> pd.DataFrame:
+    """Categories that no row has are no levels of a factor; those of new rows are the fit's."""
     full = [n for n in names if hasattr(frame[n].dtype, "categories") and not is_date(frame[n])]
-    return frame.assign(**{n: frame[n].cat.remove_unused_categories() for n in full}) if full else frame
+    made = {
+        n: frame[n].cat.set_categories(levels[n]) if n in levels else frame[n].cat.remove_unused_categories()
+        for n in full
+    }
+    return frame.assign(**made) if full else frame
+
+
+def _moved(frame: pd.DataFrame, origin: dict[str, float]) -> pd.DataFrame:
+    """The frame with some columns about another origin."""
+    return frame.assign(**{name: frame[name] - mean for name, mean in origin.items()}) if origin else frame
 
 
 class FixedPart(Term):
     """The columns of an expression as fixed effects, the intercept aside. It has no latents.
 
+    Interactions are of columns about their means, and so are columns beside a factor that stands in for an intercept
+    (``0 + f + x``), where that spans the same space: a prior then means the same from whatever origin x is measured.
+
+        X = X' C,    X' beta' = X beta    with    beta = C^-1 beta'
+
     Parameters
     ----------
     expression : Expression
+
+    Attributes
+    ----------
+    origin : dict
+        What is taken off columns of numbers before anything is multiplied; empty where nothing is.
+    back : array (p, p) or None
+        C^-1, over all columns, the intercept included.
     """
+
+    origin: dict[str, float]
+    back: np.ndarray | None = None
 
     def __init__(self, expression: Expression) -> None:
         self.expression, self.name = expression, "fixed part"
@@ -190,12 +222,32 @@ class FixedPart(Term):
     def read(self, table: DataTable, scale: float) -> Self:
         out = copy.copy(self)
         out.expression = copy.copy(self.expression)
-        out.expression.evaluate(table.source)
+        X = out.expression.evaluate(table.source)
         out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
+        out.origin = {}
+        means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
+        if means:
+            near = out.expression.evaluate(_moved(table.source, means))
+            C = np.linalg.lstsq(near, X, rcond=None)[0]
+            size = np.abs(X).max(axis=0, initial=1e-300)
+            if np.linalg.matrix_rank(near) == X.shape[1] and (np.abs(near @ C - X) <= 1e-9 * size).all():
+                out.origin, out.back = means, np.linalg.inv(C)
         return out
 
+    def to_user(self, intercept: bool, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """From coefficients as fitted (intercept, p) to those of the columns as they come: a matrix, and what it adds
+        to the level where there is no intercept. p counts the columns of other terms, too.
+        """
+        A, level, own = np.eye(p + intercept), np.zeros(p + intercept), len(self.fixed_names)
+        if self.back is not None:
+            first = int(INTERCEPT in self.expression.columns)
+            part = self.back if intercept or not first else self.back[1:, 1:]
+            A[: part.shape[0], : part.shape[0]] = part
+            level[:own] = self.back[0, 1:] if first and not intercept else 0.0
+        return A, level
+
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        X = self.expression.evaluate(table.source)
+        X = self.expression.evaluate(_moved(table.source, self.origin))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
         for j in keep:
             bad = ~np.isfinite(X[:, j])

@@ -77,7 +77,11 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
     if isinstance(column, pd.DataFrame):
         raise problem(where, f"the data have the column {name!r} twice", "each name once")
     kind = getattr(column.dtype, "kind", "O")
-    if not isinstance(column.dtype, np.dtype) and kind in "biuf" and not hasattr(column.dtype, "categories"):
+    if hasattr(column.dtype, "categories"):
+        return column
+    if str(column.dtype).startswith("string"):  # which formulaic does not take for text
+        column = column.astype(object).where(column.notna(), None)
+    if not isinstance(column.dtype, np.dtype) and kind in "biuf":
         whole = kind == "b" and not column.isna().any()
         return column.astype("bool") if whole else pd.Series(column.to_numpy(np.float64, na_value=np.nan), column.index)
     if kind == "O":

@@ -186,6 +186,7 @@ class Model:
             weights=seen,
             priors=effect_priors(self.compiled.terms, priors),
         )
+        self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))  # as read
         self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms])
         if "Intercept" in self.coefficient_priors.stated:
             self.level = self.coefficient_priors.stated["Intercept"].mean

@@ -89,9 +89,12 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
     out, model = [], fit.model
     for term, theta in model.sum.thetas(fit.theta):
         rows = term.rows(data, new=True)
-        if rows.codes is None or rows.unseen is None or not (rows.codes < 0).any():
+        if rows.unseen is None:
             continue
-        strange = np.flatnonzero(rows.codes < 0)
+        codes = np.where(rows.unseen.any(axis=1), -1, 0) if rows.codes is None else rows.codes
+        strange = np.flatnonzero(codes < 0)
+        if not strange.size:
+            continue
         columns = [data.column(name).values for name in _group_of(term)]
         keys = [tuple(column[i] for column in columns) for i in strange]
         if new_groups == "error":
@@ -107,7 +110,7 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
 
 def _group_of(term: Any) -> tuple[Any, ...]:
     """The columns that say which group a row has."""
-    group = getattr(term, "group", None)
+    group = getattr(term, "group", None) or getattr(term, "members", None)
     return tuple(group) if isinstance(group, tuple) else (term.column,)
 
 

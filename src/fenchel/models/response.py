@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import first_value, numeric, problem
+from ..checks import choice, first_value, holds, numeric, problem
 from ..estimators.labels import read_labels
 from ..estimators.markov import target_of
 from ..estimators.observations import at_rows, read_observations
-from ..likelihoods import Poisson
+from ..likelihoods import WORDS, Poisson
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
 from .fixed import Expression
@@ -88,6 +88,8 @@ class Response:
 
     def __init__(self, scope: Scope, family: str | Likelihood, given: Mapping[str, Any]) -> None:
         self.family, parsed = family, scope.parsed
+        if isinstance(family, str):
+            choice("Model", "family", family, tuple(WORDS), "Or a Likelihood, such as fenchel.Poisson().")
         text = parsed.response.text
         bare = re.fullmatch(r"[^\W\d]\w*|`[^`]+`", text)
         self.name = text.strip("`")
@@ -101,6 +103,9 @@ class Response:
             if key in self.given:
                 raise scope.refuse(argument.at, f"{key} stands in the formula and in {key}=", "one of them")
             self.given[key] = _argument(scope, argument)
+        if family == "binomial" and not {"trials", "failures"} & set(self.given):
+            advice = f'Write "{self.name} | trials(n) ~ ...", or trials= a column or a number.'
+            raise problem("Model", 'family="binomial" without trials', "how many of whom y are the successes", advice)
         for key, value in self.given.items():
             if isinstance(value, str) and value not in scope.columns:
                 got, expected, advice = unknown(scope.frame, value)
@@ -143,6 +148,9 @@ class Response:
     def read(self, frame: pd.DataFrame, keep: np.ndarray, bound: str, centred: bool) -> Target:
         """The likelihood of the rows of a fit."""
         y, words = read_labels("Model", self.family, _as_labels(self.family, self.values(frame)))
+        if words is None and holds(y) is not None:
+            advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
+            raise problem("Model", f"the response {self.name!r} holds {holds(y)}", "numbers", advice)
         y, rows = target_of("Model", len(frame), y), self.rows(frame, keep)
         weights = _weights(rows.pop("weights", None))
         if "failures" in rows:

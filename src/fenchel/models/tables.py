@@ -32,7 +32,16 @@ def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     if model.sum.intercept:
         given, columns = model.coefficient_priors.mean[1:], model.sum.columns
         mean[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
-    return mean, covariance
+    A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
+    return A @ mean, A @ covariance @ A.T
+
+
+def level_of_ordered(fit: FittedModel) -> float:
+    """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept."""
+    sum_, priors = fit.model.sum, fit.model.coefficient_priors
+    fitted = sum_.fixed_effects(fit.solution)[0]
+    total = fitted + priors.mean
+    return float(sum_.columns.centre @ total - fit.model.fixed.to_user(False, total.size)[1] @ total)
 
 
 def names_of(model: Model) -> list[str]:
@@ -105,8 +114,13 @@ def _described(fit: FittedModel, theta: np.ndarray) -> list[tuple[str, str, floa
     reported, _ = likelihood.reported()
     if fit.model.ordered and own.size:
         reported = reported.with_theta(np.r_[reported.theta[0] + fit.shift, reported.theta[1:]])
-    for owner, word, value in reported.readable():
-        rows.append((owner, "sd", float(np.sqrt(value))) if word == "variance" else (owner, word, value))
+    own_rows = reported.readable()
+    has_sd = {owner for owner, word, _ in own_rows if word == "sd"}
+    for owner, word, value in own_rows:
+        if word != "variance":
+            rows.append((owner, word, value))
+        elif owner not in has_sd:
+            rows.append((owner, "sd", float(np.sqrt(value))))
     return rows
 
 
