@@ -1,9 +1,12 @@
 """Special terms of a formula as terms of the house.
 
-(1|g), iid(g)                     IID              rw1(t), rw2(t), ar1(t), seasonal(t, 12)    RW1, RW2, AR1, Seasonal
-(0 + x|g), (x||g)                 IID by x         icar(r), bym(r), bym2(r), leroux(r)        ICAR, BYM, BYM2, Leroux
-(x|g)                             Grouped          generic(g, R)                              Generic
-(1|a/b), (1|a:b)                  a column of combinations
+(1|g), iid(g)                 IID                    rw1(t), rw2(t), ar1(t)       RW1, RW2, AR1; at irregular times
+(0 + x|g), (x||g)             IID by x                                             their forms in continuous time
+(x|g), (f|g)                  Grouped                ar(t, p), seasonal(t, 12)    AR, Seasonal
+(1|a/b), (1|a:b)              a made column          ... by=g                     Replicated: a series for each group
+(1|gr(g, cov=A))              KnownCovariance        icar(r), bym2(r), leroux(r)  ICAR, BYM2, Leroux
+mm(a, b)                      MultipleMembership     generic(g, R)                Generic
+s(x), te(x, z)                Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
 
 Graphs and other matrices are variables: those of ``graphs`` and ``env``, then the caller's.
 """
@@ -18,7 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import terms
+from ..checks import Refusal
 from ..terms import IID, DataColumn, Kind, LevelTerm, Term
+from ..terms.levels import inferred
 from .fixed import INTERCEPT, Expression
 from .frames import unknown, used
 from .grammar import Argument, Call, Constant, Crossed, Grouping, Name, Parsed
@@ -27,6 +32,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SERIES: dict[str, type[LevelTerm]] = {"rw1": terms.RW1, "rw2": terms.RW2, "ar1": terms.AR1, "iid": IID}
+_TIME = ("rw1", "rw2", "ar1", "seasonal", "ar")  # words of series, of which by= makes one for each group
+_IRREGULAR = {"rw1": "Wiener", "rw2": "IntegratedWiener", "ar1": "OrnsteinUhlenbeck"}
 _GRAPHS: dict[str, type[LevelTerm]] = {
     "icar": terms.ICAR,
     "bym": terms.BYM,
@@ -148,6 +155,8 @@ class Compiler:
     def term(self, call: Call) -> Term:
         """The term of word(...)."""
         word, options = call.word, dict(call.options)
+        if word in _TIME and "by" in options:
+            return self._replicated(call, options.pop("by"), options)
         if word in _LATER:
             return self._later(call)
         if not call.args:
@@ -163,14 +172,36 @@ class Compiler:
             kind = terms.Seasonal
             more = [self._value(given.pop(0) if given else options.pop("period", Constant(12, call.at)))]
         else:
-            kind = _SERIES[word]
+            kind = self._irregular(word, column) or _SERIES[word]
         if given:
             raise self.scope.refuse(given[0].at, f"{call.text} has one argument too many", f"{word}({column})")
         return self._made(call, kind, column, *more, **{key: self._value(v) for key, v in options.items()})
 
-    def _made(self, call: Call, kind: Callable[..., Term], *args: Any, **options: Any) -> Term:
-        from ..checks import Refusal
+    def _replicated(self, call: Call, by: Argument, options: Mapping[str, Argument]) -> Term:
+        """A series for each group."""
+        kind = _found("interaction", "Replicated")
+        if kind is None:
+            raise self.scope.refuse(by.at, f"{call.text}: series by groups are not built yet", f"{call.word}(column)")
+        series = self.term(Call(call.word, call.args, options, call.at, call.text))
+        made: Term = kind(series, self._group(by, "by"), name=call.text)
+        return made
 
+    def _irregular(self, word: str, column: str) -> Any:
+        """The form in continuous time, where the times of a column are no regular steps and no levels say otherwise."""
+        name = _IRREGULAR.get(word)
+        kind = None if name is None else _found("time", name)
+        if kind is None or column in self.levels or column not in self.scope.frame:
+            return None
+        data = DataColumn("Model", column, self.scope.frame[column].dropna())
+        if data.kind not in (Kind.NUMBERS, Kind.DATES):
+            return None
+        try:
+            inferred(column, data, True)
+        except Refusal:
+            return kind
+        return None
+
+    def _made(self, call: Call, kind: Callable[..., Term], *args: Any, **options: Any) -> Term:
         try:
             return kind(*args, **options, name=call.text)
         except Refusal as error:
@@ -209,8 +240,8 @@ class Compiler:
         file, name = _LATER[call.word]
         kind = _found(file, name)
         if kind is None:
-            known = ", ".join([*_SERIES, *_GRAPHS, "seasonal", "generic"])
-            raise self.scope.refuse(call.at, f"{call.word}() is not built yet", f"one of {known}")
+            known = [*_SERIES, *_GRAPHS, "seasonal", "generic", *(w for w, there in _LATER.items() if _found(*there))]
+            raise self.scope.refuse(call.at, f"{call.word}() is not built yet", f"one of {', '.join(known)}")
         args = [self._value(argument) for argument in call.args]
         return self._made(call, kind, *args, **{key: self._value(v) for key, v in call.options.items()})
 

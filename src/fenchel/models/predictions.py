@@ -91,13 +91,12 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
         rows = term.rows(data, new=True)
         if rows.unseen is None:
             continue
-        codes = np.where(rows.unseen.any(axis=1), -1, 0) if rows.codes is None else rows.codes
-        strange = np.flatnonzero(codes < 0)
+        strange = np.flatnonzero(rows.unseen.any(axis=1) if rows.codes is None else rows.codes < 0)
         if not strange.size:
             continue
         columns = [data.column(name).values for name in _group_of(term)]
         keys = [tuple(column[i] for column in columns) for i in strange]
-        if new_groups == "error":
+        if new_groups == "error" and _of_groups(term, data):
             named = ", ".join(repr(part) for part in keys[0])
             got = f"row {strange[0]} has a group of {term.name} that fit has not seen: {named}"
             raise problem("predict", got, "known groups", 'new_groups="population" predicts it as one more of them.')
@@ -110,8 +109,17 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
 
 def _group_of(term: Any) -> tuple[Any, ...]:
     """The columns that say which group a row has."""
-    group = getattr(term, "group", None) or getattr(term, "members", None)
-    return tuple(group) if isinstance(group, tuple) else (term.column,)
+    for attribute in ("group", "members", "column"):
+        found = getattr(term, attribute, None)
+        if found is not None:
+            return found if isinstance(found, tuple) else (found,)
+    return tuple(term.columns)
+
+
+def _of_groups(term: Any, data: Any) -> bool:
+    """Whether what fit has not seen are groups, and not times between those of a series."""
+    codes = getattr(term, "first", term).rows(data, new=True).codes
+    return hasattr(term, "members") or (codes is not None and bool((codes < 0).any()))
 
 
 # -- moments ------------------------------------------------------------------------------------------------
@@ -177,7 +185,8 @@ def eta_draws(where: Where, latents: np.ndarray, rng: np.random.Generator) -> np
     """Of eta (M, size), from draws of the latents; rows of one new group share its draw."""
     eta = np.asarray(where.new.design @ latents.T) + np.asarray(where.new.offset)[:, None]
     for groups, weights, covariance in where.unseen:
-        root, n = np.linalg.cholesky(covariance), int(groups.max()) + 1
+        values, vectors = np.linalg.eigh(covariance)  # a series held by constraints has a singular one
+        root, n = vectors * np.sqrt(np.maximum(values, 0.0)), int(groups.max()) + 1
         strange = groups >= 0
         z = np.einsum("de,nes->nds", root, rng.standard_normal((n, root.shape[0], latents.shape[0])))
         eta[strange] += np.einsum("md,mds->ms", weights[strange], z[groups[strange]])

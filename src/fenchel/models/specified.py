@@ -98,4 +98,5 @@ def in_words(prior: Any) -> str:
     u, a = getattr(prior, "u", None), getattr(prior, "probability", None)
     if u is not None and a is not None:
         return f"exponential sd, P(sd > {u:.3g}) = {a:g}"
-    return repr(prior)
+    power = getattr(prior, "power", None)
+    return repr(prior) if power is None else f"p(z) ~ (1 - z^2)^{power - 1:g} of the correlation, tanh of half"

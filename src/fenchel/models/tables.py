@@ -75,6 +75,8 @@ class Effects(Mapping[Any, Any]):
         term = term_named(self._terms, key)
         if term is None:
             raise KeyError(str(problem("effects", f"there is no term {key!r}", f"one of {list(self)}")))
+        import pandas as pd
+
         fit, model = self._fit, self._fit.model
         where = model.sum.shown(term.name)
         if where is None:
@@ -82,7 +84,10 @@ class Effects(Mapping[Any, Any]):
         labels, design, codes = where
         n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
         moments = fit.solution.posterior.predict(design=design)
-        return table((getattr(term, "column", term.name), labels), moments, fit.likelihood.ratio, 0.95, n)
+        out = table((getattr(term, "column", term.name), labels), moments, fit.likelihood.ratio, 0.95, n)
+        if labels and all(isinstance(label, tuple) for label in labels):
+            out.index = pd.MultiIndex.from_tuples(labels)
+        return out
 
     def __iter__(self) -> Iterator[Any]:
         return iter([term.name for term in self._terms])
