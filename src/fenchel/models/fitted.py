@@ -195,6 +195,31 @@ class FittedModel:
         """Leave-one-out predictive densities, without a refit."""
         return self.solution.loo()
 
+    # -- pictures ----------------------------------------------------------------------------------
+    def plot(self, name: Any = None, ax: Any = None) -> Any:
+        """The coefficients, or the effect of a term: along time or a number with a band, of groups as a forest."""
+        from .pictures import plot
+
+        return plot(self, name, ax)
+
+    def plot_map(self, name: Any, geodata: Any, ax: Any = None, column: str | None = None) -> Any:
+        """An effect of regions on a map: a GeoDataFrame or GeoSeries, or GeoJSON, whose labels are the regions'.
+
+        ``column`` of the effect's frame; default: the ratio (relative risk, odds ratio), or the mean.
+        """
+        from .pictures import draw_map
+
+        return draw_map(self, name, geodata, ax, column)
+
+    def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:
+        """Write one html page: the certificate, the model, tables, pictures and a predictive check.
+
+        ``geometry`` maps a column of regions to their outlines, for maps.
+        """
+        from .page import report
+
+        return report(self, path, geometry or {})
+
     # -- keeping -----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
         """Keep the fitted model in a file; ``fenchel.load`` brings it back."""
