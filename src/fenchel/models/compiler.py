@@ -74,16 +74,13 @@ class Scope:
             name if at is None else at, got, expected, advice or f"It may be {what} given by env={{...}}."
         )
 
-    def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Exception:
+    def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Refusal:
         """A message that points at a text in the formula, or at a place."""
-        formula = self.parsed.formula
-        right = formula.index("~") + 2
-        at = about if isinstance(about, int) else max(formula.find(about, right), formula.find(about))
-        return self.parsed.refuse(at if at >= 0 else min(right, len(formula)), got, expected, advice)
+        return self.parsed.refuse(about, got, expected, advice)
 
     def expression(self, text: str) -> Expression:
         """A text for formulaic."""
-        return Expression(text, self.columns, self.variable, self.refuse)  # type: ignore[arg-type]
+        return Expression(text, self.columns, self.variable, self.parsed.refuse)
 
     def column(self, argument: Argument, word: str) -> str:
         """The column that an argument names."""

@@ -177,7 +177,8 @@ class FittedModel:
     def contrast(self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95) -> pd.DataFrame:
         """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
 
-        ``kind`` "link" compares eta, "mean" E[y]. A frame of one row is compared with every row of the other.
+        ``kind`` "link" compares eta, "mean" E[y] at exposure 1 and one trial. A frame of one row is compared with every
+        row of the other.
         """
         choice("contrast", "kind", kind, ("link", "mean"))
         return averages.contrast(self, first, second, kind, interval)
@@ -186,7 +187,7 @@ class FittedModel:
         self, name: str, new: Table = None, *, kind: str = "mean", size: int = 1000, interval: float = 0.95
     ) -> pd.DataFrame:
         """What one more unit of a column does to E[y] (or eta), averaged over rows; of a factor, each level against
-        its first. Draws of a fixed seed give the interval.
+        its first. At exposure 1 and one trial; draws of a fixed seed give the interval.
         """
         choice("average_effect", "kind", kind, ("link", "mean"))
         return averages.average_effect(self, name, new, kind, count("average_effect", "size", size, 2), interval)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import Refusal, problem
+from ..checks import Refusal
 from ..terms.base import Rows, Term
 from ..terms.tables import DataTable, shown
 from .frames import is_date
@@ -27,7 +27,7 @@ from .frames import is_date
 if TYPE_CHECKING:
     import pandas as pd
 
-Refuse = Callable[[str, str, str, str], Refusal]  # the text it is about, got, expected, advice
+Refuse = Callable[[str | int, str, str, str], Refusal]  # what it is about, got, expected, advice
 INTERCEPT = "Intercept"  # formulaic's word
 
 
@@ -57,7 +57,7 @@ class Expression:
         self.text, self._refuse = text, refuse
         try:
             self.formula = Formula(text)
-            wanted = _names(self.formula)
+            wanted = _names(self.formula, columns)
         except (FormulaicError, AttributeError, SyntaxError) as error:
             raise refuse(text, f"{text!r} cannot be read: {_plain(error)}", "a formula", "") from None
         self.names = [name for name in wanted if name in columns]
@@ -108,7 +108,7 @@ class Expression:
     def multiplied(self) -> list[str]:
         """The numbers that stand as they are and are multiplied with others, or have no intercept beside them."""
         terms = [[f for f in term.factors if f.eval_method.value != "literal"] for term in self.formula]
-        inside = set(_names(self.formula, lookups=False))
+        inside = set(_names(self.formula, self.names, lookups=False))
         bare = {str(f) for factors in terms for f in factors if f.eval_method.value == "lookup"} - inside
         alone = INTERCEPT in self.columns and all(len(factors) < 2 for factors in terms)
         held = {str(name) for factor in self.spec.factor_contrasts for name in self.spec.factor_variables[factor]}
@@ -138,11 +138,8 @@ class Expression:
             text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", ""
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_refuse": _placeless}
 
-
-def _names(formula: Any, lookups: bool = True) -> list[str]:
+def _names(formula: Any, columns: Any, lookups: bool = True) -> list[str]:
     """Every name that a formula reads, formulaic's own functions aside; or those inside expressions alone."""
     from formulaic.transforms import TRANSFORMS
 
@@ -157,14 +154,10 @@ def _names(formula: Any, lookups: bool = True) -> list[str]:
             nodes = list(ast.walk(ast.parse(text, mode="eval")))
             own = {n.arg for n in nodes if isinstance(n, ast.arg)}
             own |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-            read = [n.id for n in nodes if isinstance(n, ast.Name) and n.id not in own and n.id not in TRANSFORMS]
-            out += [quoted.get(name, name) for name in read if not hasattr(builtins, name)]
+            read = [n.id for n in nodes if isinstance(n, ast.Name) and n.id not in own]
+            theirs = [n for n in read if n in columns or not (n in TRANSFORMS or hasattr(builtins, n))]
+            out += [quoted.get(name, name) for name in theirs]
     return list(dict.fromkeys(out))
-
-
-def _placeless(text: str, got: str, expected: str, advice: str) -> Refusal:
-    """A message of an expression that has been saved and loaded."""
-    return problem("Model", got, expected, advice)
 
 
 def _plain(error: Exception) -> str:

@@ -103,9 +103,11 @@ class Parsed:
     offsets: tuple[Piece, ...] = ()
     terms: tuple[Call | Grouping, ...] = ()
 
-    def refuse(self, at: int, got: str, expected: str, advice: str = "") -> Refusal:
-        """The sentence, and under the formula a mark at the place that it is about."""
-        return refusal(self.formula, at, got, expected, advice)
+    def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Refusal:
+        """The sentence, and under the formula a mark at what it is about: a text of the right side, or a place."""
+        right = self.formula.index("~") + 2
+        at = about if isinstance(about, int) else max(self.formula.find(about, right), self.formula.find(about))
+        return refusal(self.formula, at if at >= 0 else min(right, len(self.formula)), got, expected, advice)
 
 
 @dataclass(frozen=True)
