@@ -395,3 +395,16 @@ def test_nothing_is_warned_of(mixed):
         fit = fenchel.fit("y ~ x + f + (1|g) + offset(z)", mixed)
         fit.summary()
         fit.predict(mixed, interval=0.9)
+
+
+def test_models_compared(mixed):
+    fits = {f: fenchel.fit(f"y ~ {f}", mixed) for f in ("1", "x", "x + (1|g)")}
+    table = fenchel.compare(fits)
+    assert list(table.index) == ["x + (1|g)", "x", "1"]
+    assert table["elpd"].iloc[0] == pytest.approx(fits["x + (1|g)"].loo().elpd)
+    assert table["difference"].iloc[0] == table["difference_se"].iloc[0] == 0.0
+    assert (table["difference_se"].iloc[1:] > 0.0).all()
+    with pytest.raises(Refusal, match="are not of the same rows of y"):
+        fenchel.compare({"a": fits["1"], "b": fenchel.fit("z ~ 1", mixed)})
+    with pytest.raises(Refusal, match="are not of the same rows of y"):
+        fenchel.compare({"a": fits["1"], "b": fenchel.fit("y ~ 1", mixed.head(9))})

@@ -1,6 +1,10 @@
 """Formulas taken apart, and sentences that point at the place."""
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fenchel.checks import Refusal
 from fenchel.models.grammar import Call, Constant, Crossed, Grouping, Name, parse
@@ -101,3 +105,10 @@ def test_a_formula_is_text():
 
 def test_a_formula_may_have_several_lines():
     assert texts(parse("y ~ x +\n    z").fixed) == ["+x", "+z"]
+
+
+@given(st.text(alphabet="xyg~+-|()[]'`\"1 .,:=*/s{}é", max_size=20))
+def test_any_text_is_a_formula_or_a_sentence(text):
+    for formula in (text, f"y ~ {text}"):
+        with contextlib.suppress(Refusal):
+            parse(formula)

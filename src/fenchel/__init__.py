@@ -52,6 +52,7 @@ _HOME = {
     "FittedModel": "models",
     "Model": "models",
     "PC": "models",
+    "compare": "models",
     "fit": "models",
     "load": "models",
 }
@@ -110,6 +111,7 @@ __all__ = [
     "Weibull",
     "ZeroInflatedPoisson",
     "__version__",
+    "compare",
     "datasets",
     "estimators",
     "fit",
@@ -160,7 +162,7 @@ if TYPE_CHECKING:
         Weibull,
         ZeroInflatedPoisson,
     )
-    from .models import PC, FittedModel, Model, fit, load
+    from .models import PC, FittedModel, Model, compare, fit, load
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

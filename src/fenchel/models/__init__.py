@@ -8,8 +8,9 @@
 """
 
 from ..hyperparameters.priors import Normal
+from .comparing import compare
 from .fitted import FittedModel, load
 from .model import Model, fit
 from .specified import PC
 
-__all__ = ["PC", "FittedModel", "Model", "Normal", "fit", "load"]
+__all__ = ["PC", "FittedModel", "Model", "Normal", "compare", "fit", "load"]

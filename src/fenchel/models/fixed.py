@@ -54,7 +54,7 @@ class Expression:
         from formulaic import Formula
         from formulaic.errors import FormulaicError
 
-        self.text, self._refuse = text, refuse
+        self.text, self.refuse = text, refuse
         try:
             self.formula = Formula(text)
             wanted = _names(self.formula, columns)
@@ -85,7 +85,7 @@ class Expression:
         except (FormulaicError, DataMismatchWarning, TypeError, ValueError, AttributeError, KeyError) as error:
             raise self._explain(error, frame) from None
         if not hasattr(made, "columns"):
-            raise self._refuse(self.text, f"{self.text!r} has several sides", "one", "")
+            raise self.refuse(self.text, f"{self.text!r} has several sides", "one", "")
         self.spec = made.model_spec
         out = np.asarray(made, dtype=np.float64).reshape(len(frame), -1)
         return out
@@ -120,7 +120,7 @@ class Expression:
             for i, value in enumerate(frame[name].tolist()):
                 if value not in known and value == value:
                     got = f"row {i} has {name} = {value!r}, which fit has not seen"
-                    raise self._refuse(name, got, f"one of {shown(levels)}", "")
+                    raise self.refuse(name, got, f"one of {shown(levels)}", "")
 
     def _explain(self, error: Exception, frame: pd.DataFrame) -> Refusal:
         """formulaic's complaint in our words."""
@@ -131,12 +131,10 @@ class Expression:
                 f'A term in time takes them, such as rw1({name}); or make a number of them: data["{name}"].dt.year, or '
                 f"days since the first, as a column."
             )
-            return self._refuse(name, f"the column {name!r} holds dates", "numbers or levels", advice)
+            return self.refuse(name, f"the column {name!r} holds dates", "numbers or levels", advice)
         about = re.search(r"factor `([^`]+)`", str(error))
         text = about[1] if about else self.text
-        return self._refuse(
-            text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", ""
-        )
+        return self.refuse(text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", "")
 
 
 def _names(formula: Any, columns: Any, lookups: bool = True) -> list[str]:
@@ -217,6 +215,7 @@ class FixedPart(Term):
         out.expression = copy.copy(self.expression)
         X = out.expression.evaluate(table.source)
         out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
+        out._check_finite(X)
         out.origin = {}
         means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
         if means:
@@ -242,12 +241,14 @@ class FixedPart(Term):
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         X = self.expression.evaluate(_moved(table.source, self.origin))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
-        for j in keep:
-            bad = ~np.isfinite(X[:, j])
-            if bad.any():
-                name, i = self.expression.columns[j], int(np.argmax(bad))
-                got = f"{name!r} is {X[i, j]:g} in row {i}"
-                raise self.expression._refuse(
-                    name, got, "finite numbers", "Only what is missing in the data is left out."
-                )
+        self._check_finite(X)
         return Rows(sp.csr_array((len(table), 0)), X[:, keep])
+
+    def _check_finite(self, X: np.ndarray) -> None:
+        for name, column in zip(self.expression.columns, X.T, strict=True):
+            bad = ~np.isfinite(column)
+            if bad.any():
+                i = int(np.argmax(bad))
+                advice = "Only what is missing in the data is left out."
+                got = f"{name!r} is {column[i]:g} in row {i}"
+                raise self.expression.refuse(name, got, "finite numbers", advice)
