@@ -213,6 +213,18 @@ def test_collinear_and_constant_columns(data):
         fenchel.fit("y ~ x + one", twice)
 
 
+def test_columns_of_odd_things(data):
+    for formula, values, sentence in (
+        ("y ~ x", [1j] * 90, "the column 'x' holds complex numbers"),
+        ("y ~ (1|x)", [[1]] * 90, "the column 'x' holds a list"),
+        ("y ~ x", pd.to_timedelta(range(90), unit="D"), "the column 'x' holds dates"),
+    ):
+        with pytest.raises(Refusal, match=sentence):
+            fenchel.Model(formula, data.assign(x=values))
+    with pytest.warns(UserWarning, match="the factor 'f' has one level, so it has no coefficient"):
+        fenchel.Model("y ~ x + f", data.assign(f="a"))
+
+
 def test_booleans_are_zero_and_one(data):
     one = fenchel.fit("y ~ flag", data)
     two = fenchel.fit("y ~ flag", data.assign(flag=data.flag.astype(int)))

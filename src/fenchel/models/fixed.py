@@ -82,13 +82,13 @@ class Expression:
                     made = (self.spec if new else self.formula).get_model_matrix(
                         frame, context=self.context, na_action="ignore"
                     )
+            out = np.asarray(made, dtype=np.float64) if hasattr(made, "columns") else None
         except (FormulaicError, DataMismatchWarning, TypeError, ValueError, AttributeError, KeyError) as error:
             raise self._explain(error, frame) from None
-        if not hasattr(made, "columns"):
+        if out is None:
             raise self.refuse(self.text, f"{self.text!r} has several sides", "one", "")
         self.spec = made.model_spec
-        out = np.asarray(made, dtype=np.float64).reshape(len(frame), -1)
-        return out
+        return out.reshape(len(frame), -1)
 
     @property
     def columns(self) -> list[str]:

@@ -84,7 +84,12 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
     if not isinstance(column.dtype, np.dtype) and kind in "biuf":
         whole = kind == "b" and not column.isna().any()
         return column.astype("bool") if whole else pd.Series(column.to_numpy(np.float64, na_value=np.nan), column.index)
+    if kind == "c":
+        raise problem(where, f"the column {name!r} holds complex numbers", "numbers, text, dates or booleans")
     if kind == "O":
+        odd = next((type(value).__name__ for value in column if type(value).__hash__ is None), None)
+        if odd is not None:
+            raise problem(where, f"the column {name!r} holds a {odd}", "one number, text or date in each row")
         found = {type(value) for value in column if present(value)}
         if found and found <= {int, float, np.float64, np.int64}:
             return column.astype(np.float64)

@@ -192,7 +192,9 @@ class Model:
             self.level = self.coefficient_priors.stated["Intercept"].mean
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
-        for sentence in self.sum.complaints():
+        single = [name for name, levels in self.fixed.expression.factors.items() if len(levels) < 2]
+        alone = [f"the factor {name!r} has one level, so it has no coefficient" for name in single]
+        for sentence in [*alone, *self.sum.complaints()]:
             warnings.warn(f"Model: {sentence}.", UserWarning, stacklevel=4)
 
     def table(self, frame: pd.DataFrame) -> DataTable:

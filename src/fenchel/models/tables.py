@@ -32,6 +32,8 @@ def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     if model.sum.intercept:
         given, columns = model.coefficient_priors.mean[1:], model.sum.columns
         mean[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
+    if model.fixed.back is None:
+        return mean, covariance
     A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
     return A @ mean, A @ covariance @ A.T
 
