@@ -59,7 +59,6 @@ class FittedModel:
         self._warn()
 
     def _warn(self) -> None:
-        names = [*self.model.sum.family().names, *self.found.likelihood.theta_names]
         if not self.converged:
             warnings.warn(
                 f"Model did not converge: {self.found.status}. What it says is of the best point reached, and gap says "
@@ -67,6 +66,8 @@ class FittedModel:
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        names = [f"{t.name}: {h.label}" for t in self.model.sum.effects for h in t.hyperparameters]
+        names += self.found.likelihood.theta_names
         held = [f"{names[i]!r} at its {self.found.at_bounds[i]} bound" for i in self.found.held]
         if held:
             warnings.warn(

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
     from .frames import Table
 
-_CELLS = 20_000_000  # numbers of a block of draws
-
 
 @dataclass(frozen=True)
 class Where:
@@ -79,8 +77,10 @@ def rows_at(fit: FittedModel, table: Table = None, new_groups: str = "population
             raise problem("predict", "no row of new has all covariates", "at least one")
     data = model.table(frame)
     new = model.sum.new_rows(fit.theta, data)
-    X = model.sum._fixed([term.rows(data, new=True) for term in model.sum.terms], len(frame))
-    known = model.level + model.offset_at(frame) + model.coefficient_priors.offset(X)
+    known = model.level + model.offset_at(frame)
+    if model.coefficient_priors.stated:
+        X = model.sum._fixed([term.rows(data, new=True) for term in model.sum.terms], len(frame))
+        known = known + model.coefficient_priors.offset(X)
     return Where(frame, index, there, replace(new, offset=known), _unseen(fit, data, new_groups))
 
 
