@@ -110,7 +110,7 @@ def test_the_command_line(data, tmp_path):
     ran = CliRunner().invoke(main, named)
     assert ran.exit_code == 0, ran.output
     assert ran.stdout.strip() == str(tmp_path / "out" / "report.html")
-    wrong = CliRunner().invoke(main, ["fit", "k ~ xx", *arguments[2:5]])
+    wrong = CliRunner().invoke(main, ["fit", "k ~ xx", *arguments[2:]])
     assert wrong.exit_code == 1
     assert "there is no column 'xx'" in wrong.output
     wrong = CliRunner().invoke(main, [*named[:-3], "--id", "nope"])
