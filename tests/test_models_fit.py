@@ -408,3 +408,14 @@ def test_models_compared(mixed):
         fenchel.compare({"a": fits["1"], "b": fenchel.fit("z ~ 1", mixed)})
     with pytest.raises(Refusal, match="are not of the same rows of y"):
         fenchel.compare({"a": fits["1"], "b": fenchel.fit("y ~ 1", mixed.head(9))})
+
+
+def test_terms_beside_a_formula(mixed):
+    one = fenchel.fit("y ~ x", mixed, terms=[fenchel.terms.IID("g")])
+    two = fenchel.fit("y ~ x + (1|g)", mixed)
+    assert one.elbo == pytest.approx(two.elbo, abs=1e-10)
+    np.testing.assert_allclose(one.effects["g"], two.effects["g"], rtol=1e-8)
+    with pytest.raises(Refusal, match="there is no column 'gg'"):
+        fenchel.Model("y ~ x", mixed, terms=[fenchel.terms.IID("gg")])
+    with pytest.raises(Refusal, match="an entry of terms is a str; expected a Term"):
+        fenchel.Model("y ~ x", mixed, terms=["g"])

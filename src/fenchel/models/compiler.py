@@ -13,7 +13,7 @@ Graphs and other matrices are variables: those of ``graphs`` and ``env``, then t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import terms
-from ..checks import Refusal
+from ..checks import Refusal, instance, problem
 from ..terms import IID, DataColumn, Kind, LevelTerm, Term
 from ..terms.levels import inferred
 from .borders import holds_outlines, neighbours
@@ -133,14 +133,22 @@ class Compiler:
     def __init__(self, scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> None:
         self.scope, self.levels, self.out = scope, levels, Compiled()
 
-    def run(self) -> Compiled:
-        """All of them."""
+    def run(self, more: Sequence[Term] = ()) -> Compiled:
+        """All of them, and ``more`` that were given as they are."""
         for part in self.scope.parsed.terms:
             made = self.grouping(part) if isinstance(part, Grouping) else [self.term(part)]
             for term in made:
                 if any(other.name == term.name for other in self.out.terms):
                     raise self.scope.refuse(part.at, f"{term.name} stands twice", "each term once")
                 self.out.terms.append(self._with_levels(term))
+        for term in more:
+            instance("Model", "an entry of terms", term, Term, 'fenchel.terms.IID("group")')
+            for name in term.columns:
+                if name not in self.scope.columns:
+                    got, expected, advice = unknown(self.scope.frame, name)
+                    raise problem("Model", f"{term!r}: {got}", expected, advice)
+                self._reads(name)
+            self.out.terms.append(self._with_levels(term))
         return self.out
 
     def _with_levels(self, term: Term) -> Term:
@@ -244,7 +252,7 @@ class Compiler:
         return self._made(call, kind, *args, **{key: self._value(v) for key, v in call.options.items()})
 
     # -- groups ------------------------------------------------------------------------------------
-    def _reads(self, *names: str) -> None:
+    def _reads(self, *names: Hashable) -> None:
         self.out.sources += names
 
     def _group(self, argument: Argument, word: str) -> str:

@@ -172,7 +172,9 @@ class FittedModel:
         return predictions.draws(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
 
     def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
-        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the fit."""
+        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data, NaN where a row
+        was left out.
+        """
         return self.sample(None, size, rng, kind="outcome")
 
     def contrast(self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from ..checks import problem
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
-from ..terms import DataTable, SumOfTerms
+from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
@@ -63,6 +63,8 @@ class Model:
         "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...
     weights, exposure, trials, event : name of a column, number or array, optional
         ``weights`` multiply the log-likelihood of each row.
+    terms : sequence of Term, optional
+        Terms of ``fenchel.terms`` or of one's own, beside those of the formula.
     graphs : dict, optional
         Column of regions -> its graph; or a name that the formula uses -> a graph.
     env : dict, optional
@@ -100,6 +102,7 @@ class Model:
         exposure: Any = None,
         trials: Any = None,
         event: Any = None,
+        terms: Sequence[Term] = (),
         graphs: Mapping[str, Any] | None = None,
         env: Mapping[str, Any] | None = None,
         levels: Mapping[Hashable, Iterable[Hashable]] | None = None,
@@ -123,7 +126,7 @@ class Model:
         )
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
         self.response = Response(scope, family, given)
-        self.compiled = Compiler(scope, _levels(scope, levels or {})).run()
+        self.compiled = Compiler(scope, _levels(scope, levels or {})).run(terms)
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
