@@ -95,6 +95,8 @@ def in_words(prior: Any) -> str:
     """A prior as a person would write it."""
     if prior is None:
         return "flat"
+    if isinstance(prior, Normal):
+        return f"N({prior.mean:.4g}, {prior.sd:.4g}^2)"
     u, a = getattr(prior, "u", None), getattr(prior, "probability", None)
     if u is not None and a is not None:
         return f"exponential sd, P(sd > {u:.3g}) = {a:g}"

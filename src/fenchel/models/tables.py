@@ -159,7 +159,7 @@ def prior_table(model: Model) -> pd.DataFrame:
         if name in stated:
             text = f"N({stated[name].mean:.4g}, {stated[name].sd:.4g}^2)"
         elif j < own:
-            text = f"N({model.level + fit_shift(model):.4g}, {sd:.4g}^2)"
+            text = f"N({round(model.level + fit_shift(model), 10):.4g}, {sd:.4g}^2)"
         else:
             text = f"N(0, {sd / float(model.sum.columns.scale[j - own]):.4g}^2), {sd:.4g} for one sd of it"
         rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
