@@ -214,6 +214,16 @@ def test_the_laws_of_the_bounds_page():
     np.testing.assert_allclose(excess(noise, 0.0, 3.0, sd[:1]), sd[:1] ** 2 / 6, rtol=1e-2)
 
 
+def test_the_mixed_models_are_what_is_known(tmp_path):
+    fits, rows = load("mixed_models").main(tmp_path / "picture.png")
+    assert all(fit.converged for fit in fits.values())
+    assert len(fits) >= 10
+    for name, mean, lower, upper, known in rows[:5]:  # balanced designs: the analysis of variance
+        assert mean == pytest.approx(known, rel=2e-3), (name, lower, upper)
+    assert np.mean([lower <= known <= upper for _, _, lower, upper, known in rows]) > 0.8
+    assert drawn(tmp_path / "picture.png")
+
+
 def test_every_example_has_a_test():
     tested = set(re.findall(r'load\("(\w+)"\)', Path(__file__).read_text()))
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested

@@ -49,6 +49,12 @@ _HOME = {
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
     "StochasticVolatilityModel": "estimators",
+    "FittedModel": "models",
+    "Model": "models",
+    "PC": "models",
+    "compare": "models",
+    "fit": "models",
+    "load": "models",
 }
 _ROOMS = (
     "datasets",
@@ -57,12 +63,14 @@ _ROOMS = (
     "hyperparameters",
     "likelihoods",
     "linalg",
+    "models",
     "priors",
     "solvers",
     "terms",
 )
 
 __all__ = [
+    "PC",
     "BayesianLinearRegression",
     "BayesianLogisticRegression",
     "BayesianPoissonRegression",
@@ -75,6 +83,7 @@ __all__ = [
     "Exponential",
     "FeasibleLBFGS",
     "Features",
+    "FittedModel",
     "GMRFRegressor",
     "Gamma",
     "Gaussian",
@@ -85,6 +94,7 @@ __all__ = [
     "LogisticNoise",
     "MirrorNewton",
     "Mixed",
+    "Model",
     "MultinomialLogit",
     "NegativeBinomial",
     "Ordinal",
@@ -101,20 +111,24 @@ __all__ = [
     "Weibull",
     "ZeroInflatedPoisson",
     "__version__",
+    "compare",
     "datasets",
     "estimators",
+    "fit",
     "gmrf",
     "hyperparameters",
     "infer",
     "likelihoods",
     "linalg",
+    "load",
+    "models",
     "priors",
     "solvers",
     "terms",
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, priors, solvers, terms
+    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, models, priors, solvers, terms
     from .estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,
@@ -148,6 +162,7 @@ if TYPE_CHECKING:
         Weibull,
         ZeroInflatedPoisson,
     )
+    from .models import PC, FittedModel, Model, compare, fit, load
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

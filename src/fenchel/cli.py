@@ -1,4 +1,4 @@
-"""The command line: ``fenchel demo``, ``fenchel reproduce``.
+"""The command line: ``fenchel fit``, ``fenchel demo``, ``fenchel reproduce``.
 
 Commands import what they need when they run, so that ``--help`` is quick.
 """
@@ -52,6 +52,41 @@ def demo(out: Path, quiet: bool) -> None:
         from .demo import run
 
         run(out, progress=not quiet, quiet=quiet)
+
+
+@main.command()
+@click.argument("formula")
+@click.argument("data", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--family", default="gaussian", show_default=True, help="Such as poisson, binomial, bernoulli, ordinal.")
+@click.option("--exposure", help="A column.")
+@click.option("--trials", help="A column or a number.")
+@click.option("--weights", help="A column.")
+@click.option(
+    "--geometry",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="GeoJSON whose features have the regions as ids: their neighbours and maps.",
+)
+@click.option("--id", "key", help="The property of its features that names a region, in place of their id.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("report"),
+    show_default=True,
+    help="Folder for report.html and the fitted model, fit.model.",
+)
+@click.option("--quiet", is_flag=True, help="No progress display and no summary; print the path of the report only.")
+def fit(formula: str, data: Path, geometry: Path | None, key: str | None, out: Path, quiet: bool, **given: str) -> None:
+    """Fit a model by its FORMULA to DATA, a csv file, and write a report.
+
+    fenchel fit "deaths ~ smoking + bym2(district)" deaths.csv --family poisson --geometry map.geojson
+    """
+    with _writing_to(out):
+        from .models.command import run
+
+        try:
+            run(formula, data, given, geometry, key, out, quiet)
+        except ValueError as error:  # what the user gave cannot be used: the sentence says why
+            raise click.ClickException(str(error)) from error
 
 
 @main.command()

@@ -32,7 +32,7 @@ class BlockPrecision:
     fields: tuple[MarkovField, ...]
     widths: tuple[int, ...]
     n_fixed: int
-    fixed_variance: float
+    fixed_variance: float | np.ndarray  # one for all, or of each
 
     def split(self, theta: np.ndarray) -> list[tuple[MarkovField, np.ndarray]]:
         """Each field with its own part of theta."""
@@ -41,7 +41,7 @@ class BlockPrecision:
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         made, p = [field.build(t) for field, t in self.split(theta)], self.n_fixed
-        tail = [sp.eye_array(p) / self.fixed_variance] if p else []
+        tail = [sp.diags_array(1.0 / np.broadcast_to(self.fixed_variance, (p,)))] if p else []
         Q = sp.block_diag([*(q for q, _ in made), *tail], format="csc")
         derivatives = []
         for i, (_, slopes) in enumerate(made):
@@ -90,7 +90,7 @@ class StackedField(MarkovField):
         X: np.ndarray,
         columns: Columns,
         intercept: bool,
-        fixed_variance: float,
+        fixed_variance: float | np.ndarray,
         names: Sequence[str] | None = None,
         offset: ArrayLike = 0.0,
     ) -> None:

@@ -68,7 +68,8 @@ class SumOfTerms:
         weights: np.ndarray | None = None,
         priors: Any = "pc",
     ) -> None:
-        self.where, self.intercept, self.offset = table.where, intercept, offset
+        self.where, self.intercept = table.where, intercept
+        self.offset: float | np.ndarray = offset
         read = [term.read(table, scale) for term in terms]
         self.training = [term.rows(table) for term in read]
         self.terms = _with_priors(self.where, read, priors)
@@ -82,7 +83,7 @@ class SumOfTerms:
         )
         advice = "A flat prior is improper: use 100 or 1e4."
         positive(self.where, "fixed_variance", numeric(self.where, "fixed_variance", fixed_variance), advice)
-        self.fixed_variance = float(fixed_variance) * scale**2
+        self.fixed_variance: float | np.ndarray = float(fixed_variance) * scale**2
         if not (self.effects or intercept or self.X.shape[1]):
             raise problem(self.where, "nothing is left to fit", "an effect, a covariate or an intercept")
 

@@ -1,0 +1,16 @@
+"""Models from data frames: one formula, from linear regression to mixed models and maps.
+
+    Model(formula, data, family)      compiled and checked;  .fit() -> FittedModel
+    fit(formula, data, family)        both in one call
+
+``grammar`` takes a formula apart, ``fixed`` hands its fixed part to formulaic, ``compiler`` makes terms of the rest,
+``response`` reads y. ``PC`` and ``Normal`` state priors.
+"""
+
+from ..hyperparameters.priors import Normal
+from .comparing import compare
+from .fitted import FittedModel, load
+from .model import Model, fit
+from .specified import PC
+
+__all__ = ["PC", "FittedModel", "Model", "Normal", "compare", "fit", "load"]

@@ -1,0 +1,123 @@
+"""Contrasts between rows, and effects of a column averaged over rows.
+
+d/dx E[y]      (E[y | x + h] - E[y | x - h]) / 2h, averaged over the rows, of each joint draw of the latents
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from ..checks import problem
+from ..marginals import probabilities
+from ..terms import DataColumn, Kind
+from .frames import read_frame, used
+from .predictions import Where, eta_draws, latent_draws, mean_given, moments, rows_at
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+    from .frames import Table
+
+_STEP = 1e-3  # of a standard deviation of the column
+_SIZE = 2000  # draws of a contrast of means
+_CELLS = 20_000_000  # numbers of a block of draws
+
+
+def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval: float) -> pd.DataFrame:
+    """``first`` minus ``second``."""
+    one, two = rows_at(fit, first), rows_at(fit, second)
+    if not (one.there.all() and two.there.all()):
+        raise problem("contrast", "a covariate is missing in a row", "all of them in every row")
+    sizes = {len(one.index), len(two.index)} - {1}
+    if len(sizes) > 1:
+        raise problem("contrast", f"{len(one.index)} rows meet {len(two.index)}", "as many, or one")
+    n = sizes.pop() if sizes else 1
+    index = one.index if len(one.index) == n else two.index
+    if kind == "link" and not (one.unseen or two.unseen):
+        a, b = (_repeated(where, n) for where in (one, two))
+        new = replace(a.new, design=a.new.design - b.new.design, offset=a.new.offset - b.new.offset, extra_variance=0.0)
+        mean, variance = moments(fit, new)
+        sd = np.sqrt(variance)
+        reach = float(ndtri(0.5 + float(probabilities("contrast", interval)) / 2)) * sd
+        with np.errstate(divide="ignore", invalid="ignore"):
+            above = ndtr(np.where(mean == 0.0, 0.0, mean / sd))
+        return _frame(index, mean, sd, mean - reach, mean + reach, above)
+    rng = np.random.default_rng(0)
+    latents = latent_draws(fit, _SIZE, rng)
+    sides = [_drawn(fit, where, latents, np.random.default_rng(1), kind) for where in (one, two)]
+    return _of_draws(index, np.broadcast_to(sides[0] - sides[1], (n, _SIZE)), interval)
+
+
+def _repeated(where: Where, n: int) -> Where:
+    if len(where.index) == n:
+        return where
+    at = np.zeros(n, dtype=int)
+    return replace(where, new=replace(where.new, design=where.new.design[at], offset=where.new.offset[at]))
+
+
+def _drawn(fit: FittedModel, where: Where, latents: np.ndarray, rng: np.random.Generator, kind: str) -> np.ndarray:
+    """Draws (M, size) of eta or of E[y], at exposure 1 and one trial."""
+    eta = eta_draws(where, latents, rng)
+    if kind == "link":
+        return eta
+    unit = fit.model.response.at(fit.found.likelihood, where.frame, dict.fromkeys(("exposure", "trials"), 1.0))
+    return mean_given(fit, unit, eta)
+
+
+def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int, interval: float) -> pd.DataFrame:
+    """Of a number its slope, of a factor each level against the first."""
+    frame = fit.model.frame if new is None else read_frame("average_effect", new, "new").reset_index(drop=True)
+    if name not in fit.model.covariates:
+        known = ", ".join(repr(str(column)) for column in fit.model.covariates)
+        raise problem("average_effect", f"{name!r} is no covariate of the model", f"one of {known}")
+    column = used("average_effect", frame, [name])[name]
+    latents = latent_draws(fit, size, np.random.default_rng(0))
+    kinds = DataColumn("average_effect", name, column)
+    rows: dict[Any, np.ndarray] = {}
+    if kinds.kind is Kind.NUMBERS and name not in fit.model.fixed.expression.factors:
+        step = _STEP * (float(np.nanstd(column)) or 1.0)
+        up, down = (_average(fit, frame, name, column + sign * step, latents, kind) for sign in (1.0, -1.0))
+        rows[name] = (up - down) / (2.0 * step)
+    else:
+        levels = _levels(fit, name, kinds)
+        base, *others = (_average(fit, frame, name, level, latents, kind) for level in levels)
+        rows = {f"{name}[{level} - {levels[0]}]": other - base for level, other in zip(levels[1:], others, strict=True)}
+    return _of_draws(list(rows), np.array(list(rows.values())), interval)
+
+
+def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:
+    if column.kind is Kind.BOOLEANS:
+        return [False, True]
+    if name in fit.model.fixed.expression.factors:
+        return list(fit.model.fixed.expression.factors[name])
+    advice = "A term over levels is in fit.effects, and fit.contrast compares any two rows."
+    raise problem("average_effect", f"{name!r} is neither a number nor a factor of the fixed part", "one", advice)
+
+
+def _average(fit: FittedModel, frame: Any, name: str, value: Any, latents: np.ndarray, kind: str) -> np.ndarray:
+    """The average over the rows (size,) where a column has other values."""
+    changed, block = frame.assign(**{name: value}), max(1, _CELLS // latents.shape[0])
+    total, n = np.zeros(latents.shape[0]), 0
+    for start in range(0, len(frame), block):
+        where = rows_at(fit, changed.iloc[start : start + block])
+        total += _drawn(fit, where, latents, np.random.default_rng(1), kind).sum(axis=0)
+        n += int(where.there.sum())
+    return total / n
+
+
+def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:
+    inside = float(probabilities("interval", interval))
+    lower, upper = np.quantile(values, [0.5 - inside / 2, 0.5 + inside / 2], axis=1)
+    return _frame(index, values.mean(axis=1), values.std(axis=1, ddof=1), lower, upper, (values > 0.0).mean(axis=1))
+
+
+def _frame(index: Any, mean: Any, sd: Any, lower: Any, upper: Any, above: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = {"mean": mean, "sd": sd, "lower": lower, "upper": upper, "p_above_0": above}
+    return pd.DataFrame(columns, index=pd.Index(index))

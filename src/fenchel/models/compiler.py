@@ -1,0 +1,362 @@
+"""Special terms of a formula as terms of the house.
+
+(1|g), iid(g)                 IID                    rw1(t), rw2(t), ar1(t)       RW1, RW2, AR1; at irregular times
+(0 + x|g), (x||g)             IID by x                                             their forms in continuous time
+(x|g), (f|g)                  Grouped                ar(t, p), seasonal(t, 12)    AR, Seasonal
+(1|a/b), (1|a:b)              a made column          ... by=g                     Replicated: a series for each group
+(1|gr(g, cov=A))              KnownCovariance        icar(r), bym2(r), leroux(r)  ICAR, BYM2, Leroux
+mm(a, b)                      MultipleMembership     generic(g, R)                Generic
+s(x), te(x, z)                Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
+
+Graphs and other matrices are variables: those of ``graphs`` and ``env``, then the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import terms
+from ..checks import Refusal, instance, problem
+from ..terms import IID, DataColumn, Kind, LevelTerm, Term
+from ..terms.levels import inferred
+from .borders import holds_outlines, neighbours
+from .fixed import INTERCEPT, Expression
+from .frames import unknown, used
+from .grammar import Argument, Call, Constant, Crossed, Grouping, Name, Parsed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SERIES: dict[str, type[LevelTerm]] = {"rw1": terms.RW1, "rw2": terms.RW2, "ar1": terms.AR1, "iid": IID}
+_TIME = ("rw1", "rw2", "ar1", "seasonal", "ar")  # words of series, of which by= makes one for each group
+_IRREGULAR = {"rw1": "Wiener", "rw2": "IntegratedWiener", "ar1": "OrnsteinUhlenbeck"}
+_GRAPHS: dict[str, type[LevelTerm]] = {
+    "icar": terms.ICAR,
+    "bym": terms.BYM,
+    "bym2": terms.BYM2,
+    "leroux": terms.Leroux,
+}
+_LATER = {  # word: the file of terms and the class that has it
+    "s": ("smooths", "Smooth"),
+    "te": ("smooths", "Tensor"),
+    "mm": ("membership", "MultipleMembership"),
+    "ar": ("time", "AR"),
+    "interact": ("interaction", "Interaction"),
+    "gp": ("process", "GP"),
+    "matern": ("process", "Matern"),
+    "mo": ("monotone", "Monotone"),
+}
+
+
+@dataclass
+class Scope:
+    """Where names that are no columns are looked up, in this order."""
+
+    parsed: Parsed
+    columns: list[Hashable]
+    graphs: Mapping[str, Any]
+    env: Mapping[str, Any]
+    caller: Mapping[str, Any]
+    frame: pd.DataFrame
+
+    def variable(self, name: str, at: int | None = None, what: str = "a column, or a variable") -> Any:
+        """The user's variable of that name."""
+        for place in (self.env, self.graphs, self.caller):
+            if name in place:
+                return place[name]
+        got, expected, advice = unknown(self.frame, name)
+        raise self.refuse(
+            name if at is None else at, got, expected, advice or f"It may be {what} given by env={{...}}."
+        )
+
+    def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Refusal:
+        """A message that points at a text in the formula, or at a place."""
+        return self.parsed.refuse(about, got, expected, advice)
+
+    def expression(self, text: str) -> Expression:
+        """A text for formulaic."""
+        return Expression(text, self.columns, self.variable, self.parsed.refuse)
+
+    def column(self, argument: Argument, word: str) -> str:
+        """The column that an argument names."""
+        if not isinstance(argument, Name):
+            raise self.refuse(argument.at, f"{word} stands over no column", f"{word}(column)")
+        if argument.name not in self.columns:
+            raise self.refuse(argument.at, *unknown(self.frame, argument.name))
+        return argument.name
+
+
+@dataclass
+class Derived:
+    """A column made of others: combinations of groups, or a column of an expression."""
+
+    name: str
+    sources: tuple[str, ...]
+    expression: Expression | None = None
+    place: int = 0
+
+    def of(self, frame: pd.DataFrame) -> Any:
+        if self.expression is not None:
+            return self.expression.evaluate(frame)[:, self.place]
+        out = np.empty(len(frame), dtype=object)
+        out[:] = list(zip(*(frame[name].tolist() for name in self.sources), strict=True))
+        return out
+
+
+@dataclass
+class Compiled:
+    """The terms of a formula, the columns they read of the data, and those made for them."""
+
+    terms: list[Term] = field(default_factory=list)
+    sources: list[Hashable] = field(default_factory=list)
+    derived: dict[str, Derived] = field(default_factory=dict)
+
+    def extended(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The frame with the columns made for the terms."""
+        return frame.assign(**{name: made.of(frame) for name, made in self.derived.items()}) if self.derived else frame
+
+
+class Compiler:
+    """Makes the terms of a parsed formula.
+
+    Parameters
+    ----------
+    scope : Scope
+    levels : mapping of column or term to its levels, in order
+    """
+
+    def __init__(self, scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> None:
+        self.scope, self.levels, self.out = scope, levels, Compiled()
+
+    def run(self, more: Sequence[Term] = ()) -> Compiled:
+        """All of them, and ``more`` that were given as they are."""
+        for part in self.scope.parsed.terms:
+            made = self.grouping(part) if isinstance(part, Grouping) else [self.term(part)]
+            for term in made:
+                if any(other.name == term.name for other in self.out.terms):
+                    raise self.scope.refuse(part.at, f"{term.name} stands twice", "each term once")
+                self.out.terms.append(self._with_levels(term))
+        for term in more:
+            instance("Model", "an entry of terms", term, Term, 'fenchel.terms.IID("group")')
+            for name in term.columns:
+                if name not in self.scope.columns:
+                    got, expected, advice = unknown(self.scope.frame, name)
+                    raise problem("Model", f"{term!r}: {got}", expected, advice)
+                self._reads(name)
+            self.out.terms.append(self._with_levels(term))
+        return self.out
+
+    def _with_levels(self, term: Term) -> Term:
+        for key in (term.name, getattr(term, "column", None)):
+            if key is not None and key in self.levels:
+                return term.with_levels(self.levels[key])
+        return term
+
+    # -- calls -------------------------------------------------------------------------------------
+    def term(self, call: Call) -> Term:
+        """The term of word(...)."""
+        word, options = call.word, dict(call.options)
+        if word in _TIME and "by" in options:
+            return self._replicated(call, options.pop("by"), options)
+        if word in _LATER:
+            return self._later(call)
+        if not call.args:
+            raise self.scope.refuse(call.at, f"{call.text} names no column", f"{word}(column)")
+        column, given = self._group(call.args[0], word), list(call.args[1:])
+        kind: Callable[..., Term]
+        more: list[Any] = []
+        if word in _GRAPHS:
+            kind, more = _GRAPHS[word], [self._matrix(call, column, given, options, ("graph", "W"))]
+        elif word == "generic":
+            kind, more = terms.Generic, [self._matrix(call, column, given, options, ("structure", "R"))]
+        elif word == "seasonal":
+            kind = terms.Seasonal
+            more = [self._value(given.pop(0) if given else options.pop("period", Constant(12, call.at)))]
+        else:
+            kind = self._irregular(word, column) or _SERIES[word]
+        if given:
+            raise self.scope.refuse(given[0].at, f"{call.text} has one argument too many", f"{word}({column})")
+        return self._made(call, kind, column, *more, **{key: self._value(v) for key, v in options.items()})
+
+    def _replicated(self, call: Call, by: Argument, options: Mapping[str, Argument]) -> Term:
+        """A series for each group."""
+        kind = _found("interaction", "Replicated")
+        if kind is None:
+            raise self.scope.refuse(by.at, f"{call.text}: series by groups are not built yet", f"{call.word}(column)")
+        series = self.term(Call(call.word, call.args, options, call.at, call.text))
+        made: Term = kind(series, self._group(by, "by"), name=call.text)
+        return made
+
+    def _irregular(self, word: str, column: str) -> Any:
+        """The form in continuous time, where the times of a column are no regular steps and no levels say otherwise."""
+        name = _IRREGULAR.get(word)
+        kind = None if name is None else _found("time", name)
+        if kind is None or column in self.levels or column not in self.scope.frame:
+            return None
+        data = DataColumn("Model", column, self.scope.frame[column].dropna())
+        if data.kind not in (Kind.NUMBERS, Kind.DATES):
+            return None
+        try:
+            inferred(column, data, True)
+        except Refusal:
+            return kind
+        return None
+
+    def _made(self, call: Call, kind: Callable[..., Term], *args: Any, **options: Any) -> Term:
+        try:
+            return kind(*args, **options, name=call.text)
+        except Refusal as error:
+            said, _, expected = str(error).partition("; expected ")
+            raise self.scope.refuse(call.at, f"{call.text}: {said}", expected.rstrip(".")) from None
+
+    def _matrix(self, call: Call, column: str, given: list[Argument], options: dict[str, Any], words: Any) -> Any:
+        """The graph or matrix of a term: its second argument, an option, or what ``graphs`` has for the column."""
+        named = [options.pop(word) for word in words if word in options] + given[:1]
+        del given[:1]
+        if named:
+            argument = named[0]
+            if not isinstance(argument, Name):
+                raise self.scope.refuse(argument.at, "a graph is no number", "the name of a variable")
+            return _graph(self.scope.variable(argument.name, argument.at, f"the {words[0]} of {call.word}"))
+        if column in self.scope.graphs:
+            return _graph(self.scope.graphs[column])
+        advice = f"Model(..., graphs={{{column!r}: ...}}), or {call.word}({column}, W) with a variable W."
+        raise self.scope.refuse(call.at, f"{call.text} has no {words[0]}", f"one for {column!r}", advice)
+
+    def _value(self, argument: Any) -> Any:
+        if isinstance(argument, Constant):
+            value = argument.value
+            return [self._value(each) for each in value] if isinstance(value, list) else value
+        if isinstance(argument, Name):
+            if argument.name in self.scope.columns:
+                self._reads(argument.name)
+                return argument.name
+            return self.scope.variable(argument.name, argument.at)
+        if isinstance(argument, Call):
+            return self.term(argument)
+        return self._group(argument, "the option")
+
+    def _later(self, call: Call) -> Term:
+        """Terms of files that a build may not have yet."""
+        file, name = _LATER[call.word]
+        kind = _found(file, name)
+        if kind is None:
+            known = [*_SERIES, *_GRAPHS, "seasonal", "generic", *(w for w, there in _LATER.items() if _found(*there))]
+            raise self.scope.refuse(call.at, f"{call.word}() is not built yet", f"one of {', '.join(known)}")
+        args = [self._value(argument) for argument in call.args]
+        return self._made(call, kind, *args, **{key: self._value(v) for key, v in call.options.items()})
+
+    # -- groups ------------------------------------------------------------------------------------
+    def _reads(self, *names: Hashable) -> None:
+        self.out.sources += names
+
+    def _group(self, argument: Argument, word: str) -> str:
+        """The column of a group; of a:b, one that is made."""
+        if not isinstance(argument, Crossed):
+            name = self.scope.column(argument, word)
+            self._reads(name)
+            return name
+        names = tuple(self.scope.column(part, word) for part in argument.names)
+        self._reads(*names)
+        made = ":".join(names)
+        self.out.derived[made] = Derived(made, names)
+        return made
+
+    def grouping(self, part: Grouping) -> list[Term]:
+        """The terms of (slopes | group)."""
+        group, covariance = part.group, None
+        if isinstance(group, Call) and group.word == "gr" and group.args:
+            covariance = group.options.get("cov") or (group.args[1] if len(group.args) > 1 else None)
+            group = group.args[0]
+        if isinstance(group, Call) and group.word == "mm":
+            return [self._later(Call("mm", group.args, group.options, group.at, part.text))]
+        column = self._group(group, "(...|group)")
+        intercept, slopes = self._slopes(part)
+        each: list[str | None] = [*([None] if intercept else []), *slopes]
+        if covariance is not None:
+            return [self._known_covariance(part, column, each, covariance)]
+        plain = all(self._is_number(name) for name in slopes)
+        if len(each) == 1 and plain:
+            return [IID(column, by=each[0], name=part.text)]
+        if plain and not part.correlated:
+            return [IID(column, by=by, name=f"({'1' if by is None else f'0+{by}'}|{column})") for by in each]
+        return [self._several(part, column, intercept, slopes)]
+
+    def _is_number(self, name: str) -> bool:
+        """Whether a slope is a number, and not a factor whose levels have a slope each."""
+        if name in self.out.derived:
+            return True
+        return DataColumn("Model", name, self.scope.frame[name]).kind in (Kind.NUMBERS, Kind.BOOLEANS)
+
+    def _slopes(self, part: Grouping) -> tuple[bool, list[str]]:
+        """Whether there is an intercept, and the columns of the slopes: of the data, or made by formulaic."""
+        words = [word.strip() for word in part.slopes.split("+")]
+        if all(word in ("0", "1") or word.strip("`") in self.scope.columns for word in words):
+            intercept, names = "0" not in words, [word.strip("`") for word in words if word not in ("0", "1")]
+            self._reads(*names)
+        else:
+            expression = self.scope.expression(part.slopes)
+            self._reads(*expression.names)
+            frame = used("Model", self.scope.frame, expression.names).dropna().reset_index(drop=True)
+            expression.evaluate(frame)
+            intercept, names = INTERCEPT in expression.columns, [n for n in expression.columns if n != INTERCEPT]
+            for j, name in enumerate(expression.columns):
+                if name != INTERCEPT and name not in self.scope.columns:
+                    self.out.derived[name] = Derived(name, tuple(expression.names), expression, j)
+        if not (intercept or names):
+            raise self.scope.refuse(part.at, f"{part.text} has no slope and no intercept", "(1|group) or (x|group)")
+        return intercept, names
+
+    def _several(self, part: Grouping, column: str, intercept: bool, slopes: list[str]) -> Term:
+        """Intercept and slopes together, or slopes of a factor's levels."""
+        kind = _found("slopes", "Grouped")
+        if kind is None:
+            advice = f"({part.slopes}||{column}) fits slopes of numbers without correlations."
+            got = f"{part.text}: correlated slopes, and those of factors, are not built yet"
+            raise self.scope.refuse(part.at, got, "one slope of a number, or several by ||", advice)
+        made: Term = kind(column, slopes, intercept=intercept, correlated=part.correlated, name=part.text)
+        return made
+
+    def _known_covariance(self, part: Grouping, column: str, slopes: list[str | None], given: Argument) -> Term:
+        """A group of known covariance, as the structure that is its inverse."""
+        import scipy.sparse as sp
+
+        if not isinstance(given, Name):
+            raise self.scope.refuse(given.at, "cov is no variable", "gr(group, cov=A) with a matrix A")
+        A = self.scope.variable(given.name, given.at, "a covariance matrix")
+        own = _found("membership", "KnownCovariance")
+        if own is not None and slopes == [None]:
+            known: Term = own(column, cov=A, name=part.text)
+            return known
+        labels = list(A.index) if hasattr(A, "index") and hasattr(A, "columns") else None
+        dense = np.asarray(A.toarray() if hasattr(A, "toarray") else A, dtype=np.float64)
+        if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not np.allclose(dense, dense.T):
+            raise self.scope.refuse(given.at, f"{given.name} has shape {dense.shape}", "a symmetric matrix")
+        try:
+            np.linalg.cholesky(dense)
+        except np.linalg.LinAlgError:
+            raise self.scope.refuse(given.at, f"{given.name} is not positive definite", "a covariance") from None
+        if len(slopes) > 1:
+            raise self.scope.refuse(part.at, f"{part.text} has several slopes", "one, with a known covariance")
+        inverse = np.linalg.inv(dense)
+        inverse = (inverse + inverse.T) / 2
+        inverse[np.abs(inverse) < 1e-12 * np.abs(inverse).max()] = 0.0
+        return terms.Generic(column, sp.csc_array(inverse), by=slopes[0], levels=labels, name=part.text)
+
+
+def _graph(given: Any) -> Any:
+    """A graph as it is; of outlines, who borders whom."""
+    return neighbours(given) if holds_outlines(given) else given
+
+
+def _found(file: str, name: str) -> Any:
+    """A class of ``fenchel.terms``, or None where the file is not there."""
+    try:
+        return getattr(import_module(f"fenchel.terms.{file}"), name, None)
+    except ModuleNotFoundError:
+        return None

@@ -1,0 +1,254 @@
+"""The fixed part of a formula, by formulaic: interactions, factors, C(), poly, bs, scale, np.log, -1.
+
+    X = model matrix of the text,    an "Intercept" among its columns is the model's own
+
+``Expression`` is a text with what is needed to evaluate it again on new rows: the levels of factors, the means and
+knots of transformations, the user's own functions. A level that fit has not seen is refused, never the reference.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import re
+import warnings
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import Refusal
+from ..terms.base import Rows, Term
+from ..terms.tables import DataTable, shown
+from .frames import is_date
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Refuse = Callable[[str | int, str, str, str], Refusal]  # what it is about, got, expected, advice
+INTERCEPT = "Intercept"  # formulaic's word
+
+
+class Expression:
+    """A text that formulaic evaluates.
+
+    Parameters
+    ----------
+    text : str
+    scope : callable
+        name -> the user's variable of that name, or KeyError.
+    columns : collection of str
+        Of the data; they come before variables.
+    refuse : callable
+        Makes a message that points at a text in the formula.
+
+    Attributes
+    ----------
+    names : list of str
+        The columns that it reads.
+    """
+
+    def __init__(self, text: str, columns: Any, scope: Callable[[str], Any], refuse: Refuse) -> None:
+        from formulaic import Formula
+        from formulaic.errors import FormulaicError
+
+        self.text, self.refuse = text, refuse
+        try:
+            self.formula = Formula(text)
+            wanted = _names(self.formula, columns)
+        except (FormulaicError, AttributeError, SyntaxError) as error:
+            raise refuse(text, f"{text!r} cannot be read: {_plain(error)}", "a formula", "") from None
+        self.names = [name for name in wanted if name in columns]
+        self.context: dict[str, Any] = {}
+        for name in wanted:
+            if name not in columns:
+                self.context[name] = scope(name)
+        self.spec: Any = None
+
+    def evaluate(self, frame: pd.DataFrame) -> np.ndarray:
+        """Its columns (N, p) at the rows of a frame; the first call fixes levels, means and knots."""
+        from formulaic.errors import DataMismatchWarning, FormulaicError
+
+        new = self.spec is not None
+        if new:
+            self._check_levels(frame)
+        frame = _without_empty_levels(frame, self.names, self.factors if new else {})
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", DataMismatchWarning)
+                with np.errstate(all="ignore"):
+                    made = (self.spec if new else self.formula).get_model_matrix(
+                        frame, context=self.context, na_action="ignore"
+                    )
+            out = np.asarray(made, dtype=np.float64) if hasattr(made, "columns") else None
+        except (FormulaicError, DataMismatchWarning, TypeError, ValueError, AttributeError, KeyError) as error:
+            raise self._explain(error, frame) from None
+        if out is None:
+            raise self.refuse(self.text, f"{self.text!r} has several sides", "one", "")
+        self.spec = made.model_spec
+        return out.reshape(len(frame), -1)
+
+    @property
+    def columns(self) -> list[str]:
+        """What the columns are called, once it has been evaluated."""
+        return [str(name) for name in self.spec.column_names]
+
+    @property
+    def factors(self) -> dict[str, list[Hashable]]:
+        """The levels of each column that is a factor as it stands, or in C()."""
+        out: dict[str, list[Hashable]] = {}
+        for factor, state in self.spec.factor_contrasts.items():
+            reads = [str(v) for v in self.spec.factor_variables[factor] if str(v) in self.names]
+            if len(reads) == 1 and (str(factor) == reads[0] or str(factor).startswith("C(")):
+                out[reads[0]] = list(state.levels)
+        return out
+
+    def multiplied(self) -> list[str]:
+        """The numbers that stand as they are and are multiplied with others, or have no intercept beside them."""
+        terms = [[f for f in term.factors if f.eval_method.value != "literal"] for term in self.formula]
+        inside = set(_names(self.formula, self.names, lookups=False))
+        bare = {str(f) for factors in terms for f in factors if f.eval_method.value == "lookup"} - inside
+        alone = INTERCEPT in self.columns and all(len(factors) < 2 for factors in terms)
+        held = {str(name) for factor in self.spec.factor_contrasts for name in self.spec.factor_variables[factor]}
+        return [] if alone else [name for name in self.names if name in bare - held]
+
+    def _check_levels(self, frame: pd.DataFrame) -> None:
+        for name, levels in self.factors.items():
+            known = set(levels)
+            for i, value in enumerate(frame[name].tolist()):
+                if value not in known and value == value:
+                    got = f"row {i} has {name} = {value!r}, which fit has not seen"
+                    raise self.refuse(name, got, f"one of {shown(levels)}", "")
+
+    def _explain(self, error: Exception, frame: pd.DataFrame) -> Refusal:
+        """formulaic's complaint in our words."""
+        dates = [name for name in self.names if is_date(frame[name])]
+        if dates:
+            name = dates[0]
+            advice = (
+                f'A term in time takes them, such as rw1({name}); or make a number of them: data["{name}"].dt.year, or '
+                f"days since the first, as a column."
+            )
+            return self.refuse(name, f"the column {name!r} holds dates", "numbers or levels", advice)
+        about = re.search(r"factor `([^`]+)`", str(error))
+        text = about[1] if about else self.text
+        return self.refuse(text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", "")
+
+
+def _names(formula: Any, columns: Any, lookups: bool = True) -> list[str]:
+    """Every name that a formula reads, formulaic's own functions aside; or those inside expressions alone."""
+    from formulaic.transforms import TRANSFORMS
+
+    out: list[str] = []
+    for factor in (factor for term in formula for factor in term.factors):
+        text, quoted = str(factor), {}
+        if factor.eval_method.value == "lookup":
+            out += [text] if lookups else []
+        elif factor.eval_method.value == "python":
+            for k, name in enumerate(re.findall(r"`([^`]+)`", text)):
+                text, quoted[f"__{k}"] = text.replace(f"`{name}`", f"__{k}"), name
+            nodes = list(ast.walk(ast.parse(text, mode="eval")))
+            own = {n.arg for n in nodes if isinstance(n, ast.arg)}
+            own |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            read = [n.id for n in nodes if isinstance(n, ast.Name) and n.id not in own]
+            theirs = [n for n in read if n in columns or not (n in TRANSFORMS or hasattr(builtins, n))]
+            out += [quoted.get(name, name) for name in theirs]
+    return list(dict.fromkeys(out))
+
+
+def _plain(error: Exception) -> str:
+    """What formulaic said, without its colours, in one line."""
+    text = re.sub(r"\x1b\[[0-9;]*m|[\u29da\u29db]", "", str(error))
+    inner = re.search(r"\[\w+: (.*)\]\s*$", text, re.DOTALL)
+    return (inner[1] if inner else text.split("\n")[0]).strip().rstrip(".")
+
+
+def _without_empty_levels(frame: pd.DataFrame, names: list[str], levels: dict[str, list[Hashable]]) -> pd.DataFrame:
+    """Categories that no row has are no levels of a factor; those of new rows are the fit's."""
+    full = [n for n in names if hasattr(frame[n].dtype, "categories") and not is_date(frame[n])]
+    made = {
+        n: frame[n].cat.set_categories(levels[n]) if n in levels else frame[n].cat.remove_unused_categories()
+        for n in full
+    }
+    return frame.assign(**made) if full else frame
+
+
+def _moved(frame: pd.DataFrame, origin: dict[str, float]) -> pd.DataFrame:
+    """The frame with some columns about another origin."""
+    return frame.assign(**{name: frame[name] - mean for name, mean in origin.items()}) if origin else frame
+
+
+class FixedPart(Term):
+    """The columns of an expression as fixed effects, the intercept aside. It has no latents.
+
+    Interactions are of columns about their means, and so are columns beside a factor that stands in for an intercept
+    (``0 + f + x``), where that spans the same space: a prior then means the same from whatever origin x is measured.
+
+        X = X' C,    X' beta' = X beta    with    beta = C^-1 beta'
+
+    Parameters
+    ----------
+    expression : Expression
+
+    Attributes
+    ----------
+    origin : dict
+        What is taken off columns of numbers before anything is multiplied; empty where nothing is.
+    back : array (p, p) or None
+        C^-1, over all columns, the intercept included.
+    """
+
+    origin: dict[str, float]
+    back: np.ndarray | None = None
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression, self.name = expression, "fixed part"
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return tuple(self.expression.names)
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out = copy.copy(self)
+        out.expression = copy.copy(self.expression)
+        X = out.expression.evaluate(table.source)
+        out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
+        out._check_finite(X)
+        out.origin = {}
+        means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
+        if means:
+            near = out.expression.evaluate(_moved(table.source, means))
+            C = np.linalg.lstsq(near, X, rcond=None)[0]
+            size = np.abs(X).max(axis=0, initial=1e-300)
+            if np.linalg.matrix_rank(near) == X.shape[1] and (np.abs(near @ C - X) <= 1e-9 * size).all():
+                out.origin, out.back = means, np.linalg.inv(C)
+        return out
+
+    def to_user(self, intercept: bool, p: int) -> tuple[np.ndarray, np.ndarray]:
+        """From coefficients as fitted (intercept, p) to those of the columns as they come: a matrix, and what it adds
+        to the level where there is no intercept. p counts the columns of other terms, too.
+        """
+        A, level, own = np.eye(p + intercept), np.zeros(p + intercept), len(self.fixed_names)
+        if self.back is not None:
+            first = int(INTERCEPT in self.expression.columns)
+            part = self.back if intercept or not first else self.back[1:, 1:]
+            A[: part.shape[0], : part.shape[0]] = part
+            level[:own] = self.back[0, 1:] if first and not intercept else 0.0
+        return A, level
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        X = self.expression.evaluate(_moved(table.source, self.origin))
+        keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
+        self._check_finite(X)
+        return Rows(sp.csr_array((len(table), 0)), X[:, keep])
+
+    def _check_finite(self, X: np.ndarray) -> None:
+        for name, column in zip(self.expression.columns, X.T, strict=True):
+            bad = ~np.isfinite(column)
+            if bad.any():
+                i = int(np.argmax(bad))
+                advice = "Only what is missing in the data is left out."
+                got = f"{name!r} is {column[i]:g} in row {i}"
+                raise self.expression.refuse(name, got, "finite numbers", advice)

@@ -1,0 +1,348 @@
+"""The grammar of a formula: text split into a response, a fixed part and special terms; nothing is evaluated here.
+
+    formula   :=  response ~ piece + piece - piece ...
+    response  :=  expression  |  expression "|" trials(n)  |  cbind(successes, failures)  |  cens(time, event)
+    piece     :=  "(" slopes "|" group ")"  |  "(" slopes "||" group ")"  |  word "(" arguments ")"
+                  |  offset(expression)  |  anything else, which belongs to the fixed part
+    group     :=  column  |  a:b  |  a/b  |  gr(column, cov=A)  |  mm(a, b)
+    argument  :=  column  |  a:b  |  number  |  "text"  |  True, False, None  |  [argument, ...]
+                  |  word "(" arguments ")"
+
+Every part remembers its place, so that a message can point at it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..checks import Refusal, problem
+
+TERMS = (  # words of special terms
+    *("iid", "mm", "s", "te", "mo", "gp", "matern", "interact", "generic"),
+    *("rw1", "rw2", "ar1", "ar", "seasonal", "icar", "bym", "bym2", "leroux"),
+)
+_OPEN, _SHUT = "([{", ")]}"
+_NAME = re.compile(r"[^\W\d]\w*|`[^`]+`")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_CALL = re.compile(r"([^\W\d]\w*)\s*\(")
+_CONSTANTS = {"True": True, "False": False, "None": None}
+
+
+# -- what a formula is made of -----------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Name:
+    """A column, or a variable of the user's."""
+
+    name: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number, a text, True, False or None, or a list of arguments."""
+
+    value: object
+    at: int
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """a:b, one level for each combination."""
+
+    names: tuple[Name, ...]
+    at: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """word(arguments, option=argument)."""
+
+    word: str
+    args: tuple[Argument, ...]
+    options: Mapping[str, Argument]
+    at: int
+    text: str
+
+
+Argument = Name | Constant | Crossed | Call
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """(slopes | group), of which ``slopes`` is a formula of its own; a/b is two of them."""
+
+    slopes: str
+    correlated: bool
+    group: Argument
+    at: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A formula taken apart.
+
+    Attributes
+    ----------
+    formula : str
+    response : Piece
+    about : mapping of str to Argument
+        What else the left side says: trials, event, failures.
+    fixed : tuple of Piece
+        With their signs: "+ x", "- 1".
+    offsets : tuple of Piece
+    terms : tuple of Call and Grouping
+    """
+
+    formula: str
+    response: Piece
+    about: Mapping[str, Argument] = field(default_factory=dict)
+    fixed: tuple[Piece, ...] = ()
+    offsets: tuple[Piece, ...] = ()
+    terms: tuple[Call | Grouping, ...] = ()
+
+    def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Refusal:
+        """The sentence, and under the formula a mark at what it is about: a text of the right side, or a place."""
+        right = self.formula.index("~") + 2
+        at = about if isinstance(about, int) else max(self.formula.find(about, right), self.formula.find(about))
+        return refusal(self.formula, at if at >= 0 else min(right, len(self.formula)), got, expected, advice)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the formula, stripped of blanks, with its place."""
+
+    text: str
+    at: int
+    sign: str = "+"
+
+
+def refusal(formula: str, at: int, got: str, expected: str, advice: str = "") -> Refusal:
+    """A problem with a place in a formula."""
+    return Refusal(f"{problem('Model', got, expected, advice)}\n    {formula}\n    {' ' * at}^")
+
+
+# -- splitting -----------------------------------------------------------------------------------------------
+def _outside(formula: str, start: int, stop: int) -> Iterator[int]:
+    """The places outside brackets, quotes and backticks; refuses what is not closed."""
+    inside: list[tuple[str, int]] = []
+    i = start
+    while i < stop:
+        c = formula[i]
+        if c in "\"'`":
+            end = formula.find(c, i + 1, stop)
+            if end < 0:
+                raise refusal(formula, i, f"{c} is not closed", "one more of it")
+            i = end
+        elif c in _OPEN:
+            inside.append((c, i))
+        elif c in _SHUT:
+            if not inside or _OPEN.index(inside[-1][0]) != _SHUT.index(c):
+                raise refusal(formula, i, f"{c!r} closes nothing", "brackets in pairs")
+            inside.pop()
+        elif not inside:
+            yield i
+        i += 1
+    if inside:
+        raise refusal(formula, inside[-1][1], f"{inside[-1][0]!r} is not closed", "brackets in pairs")
+
+
+def _cut(formula: str, start: int, stop: int, marks: str) -> list[Piece]:
+    """The stretches between marks, each with the mark before it as its sign."""
+    out, begin, sign = [], start, "+"
+    for i in _outside(formula, start, stop):
+        if formula[i] in marks and not (marks == "+-" and _within_number(formula, start, i)):
+            out.append(_piece(formula, begin, i, sign))
+            begin, sign = i + 1, formula[i]
+    return [*out, _piece(formula, begin, stop, sign)]
+
+
+def _within_number(formula: str, start: int, i: int) -> bool:
+    """Whether a sign belongs to a number such as 1e-3."""
+    return bool(re.search(r"(?<![\w.])(\d+\.?\d*|\.\d+)[eE]$", formula[start:i]))
+
+
+def _piece(formula: str, start: int, stop: int, sign: str = "+") -> Piece:
+    text = formula[start:stop]
+    return Piece(text.strip(), start + len(text) - len(text.lstrip()), sign)
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+def _argument(formula: str, piece: Piece) -> Argument:
+    text, at = piece.text, piece.at
+    if not text:
+        raise refusal(formula, at, "an argument is missing", "a column, a number or a text")
+    if text in _CONSTANTS:
+        return Constant(_CONSTANTS[text], at)
+    if text[0] in "\"'" and text.find(text[0], 1) == len(text) - 1:
+        return Constant(text[1:-1], at)
+    if _NUMBER.fullmatch(text):
+        return Constant(float(text) if re.search(r"[.eE]", text) else int(text), at)
+    if _NAME.fullmatch(text):
+        return Name(text.strip("`"), at)
+    if text[0] == "[" and text[-1] == "]":
+        inner = [p for p in _cut(formula, at + 1, at + len(text) - 1, ",") if p.text]
+        return Constant([_argument(formula, p) for p in inner], at)
+    found = _CALL.match(text)
+    if found and text[-1] == ")" and _closes(formula, at + found.end() - 1) == at + len(text) - 1:
+        return _call(formula, piece)
+    parts = _cut(formula, at, at + len(text), ":")
+    if len(parts) > 1 and all(_NAME.fullmatch(p.text) for p in parts):
+        return Crossed(tuple(Name(p.text.strip("`"), p.at) for p in parts), at)
+    advice = "Make it a column of the data first, and name that."
+    raise refusal(
+        formula, at, f"{text!r} is no argument of a term", 'a column, a:b, a number, "text" or a list', advice
+    )
+
+
+def _closes(formula: str, at: int) -> int:
+    """Where the bracket opened at a place is closed."""
+    depth, i = 0, at
+    while True:
+        c = formula[i]
+        if c in "\"'`":
+            i = formula.find(c, i + 1)
+        depth += (c in _OPEN) - (c in _SHUT)
+        if depth == 0:
+            return i
+        i += 1
+
+
+def _call(formula: str, piece: Piece) -> Call:
+    text, at = piece.text, piece.at
+    open_at = text.index("(")
+    args: list[Argument] = []
+    options: dict[str, Argument] = {}
+    inside = _cut(formula, at + open_at + 1, at + len(text) - 1, ",")
+    for p in inside if len(inside) > 1 or inside[0].text else ():
+        named = re.match(r"([^\W\d]\w*)\s*=(?!=)\s*", p.text)
+        if named:
+            options[named[1]] = _argument(formula, Piece(p.text[named.end() :], p.at + named.end()))
+        elif options:
+            raise refusal(formula, p.at, f"{p.text!r} comes behind an option", "columns first, then option=value")
+        else:
+            args.append(_argument(formula, p))
+    return Call(text[:open_at].strip(), tuple(args), options, at, text)
+
+
+# -- pieces --------------------------------------------------------------------------------------------------
+def _groupings(formula: str, piece: Piece, bar: int) -> list[Grouping]:
+    """(slopes | group); a/b gives one for a and one for a:b."""
+    double = formula[bar : bar + 2] == "||"
+    stop = piece.at + len(piece.text) - 1
+    slopes, group = _piece(formula, piece.at + 1, bar), _piece(formula, bar + 1 + double, stop)
+    if not slopes.text or not group.text:
+        at = (group if slopes.text else slopes).at
+        raise refusal(formula, at, "one side of | is empty", "(1|group), (x|group) or (x||group)")
+    nested = _cut(formula, group.at, group.at + len(group.text), "/")
+    groups: list[Argument] = [_argument(formula, p) for p in nested]
+    if len(nested) > 1:
+        names = [g for g in groups if isinstance(g, Name)]
+        if len(names) < len(groups):
+            raise refusal(formula, group.at, f"{group.text!r} nests what is no column", "a/b of columns")
+        groups = [names[0], *(Crossed(tuple(names[: k + 1]), group.at) for k in range(1, len(names)))]
+    bars = "||" if double else "|"
+    return [Grouping(slopes.text, not double, g, piece.at, f"({_bare(slopes.text)}{bars}{_shown(g)})") for g in groups]
+
+
+def _shown(group: Argument) -> str:
+    if isinstance(group, Crossed):
+        return ":".join(name.name for name in group.names)
+    return group.name if isinstance(group, Name) else _bare(group.text) if isinstance(group, Call) else "?"
+
+
+def _bare(text: str) -> str:
+    """Without blanks outside quotes."""
+    return "".join(
+        p if i % 2 else re.sub(r"\s+", "", p) for i, p in enumerate(re.split(r"([\"'`][^\"'`]*[\"'`])", text))
+    )
+
+
+def _special(formula: str, piece: Piece) -> list[Call | Grouping] | None:
+    """A special term, or None for a piece of the fixed part."""
+    text, at = piece.text, piece.at
+    if text.startswith("(") and text[-1] == ")" and _closes(formula, at) == at + len(text) - 1:
+        bar = next((i for i in _outside(formula, at + 1, at + len(text) - 1) if formula[i] == "|"), None)
+        if bar is not None:
+            return list(_groupings(formula, piece, bar))
+    found = _CALL.match(text)
+    if found and found[1] in TERMS and _closes(formula, at + found.end() - 1) == at + len(text) - 1:
+        call = _call(formula, piece)
+        return [Call(call.word, call.args, call.options, call.at, _bare(call.text))]
+    for inner in _CALL.finditer(text):
+        if inner[1] in TERMS and (inner.start() == 0 or text[inner.start() - 1] not in ".\"'`"):
+            where, word = at + inner.start(), inner[1]
+            got, advice = (
+                f"{word}(...) stands inside {text!r}",
+                "by= varies a term with a column, interact(...) crosses two.",
+            )
+            raise refusal(formula, where, got, "a special term on its own, added by +", advice)
+    bar = next((i for i, c in enumerate(text) if c == "|"), None)
+    if bar is not None and not re.search(r"[\"'`{]", text[:bar]):
+        raise refusal(formula, at + bar, f"| inside {text!r}", "(slopes|group) on its own, added by +")
+    return None
+
+
+def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument]]:
+    """The left side: an expression, and what is said of it."""
+    left = _piece(formula, 0, stop)
+    if not left.text:
+        raise refusal(formula, 0, "there is no response before ~", "y ~ ...")
+    first, *about = _cut(formula, left.at, left.at + len(left.text), "|")
+    out: dict[str, Argument] = {}
+    for p in about:
+        found = _argument(formula, p)
+        words = ("trials", "event", "exposure", "weights")
+        if not (isinstance(found, Call) and found.word in words and len(found.args) == 1 and not found.options):
+            raise refusal(formula, p.at, f"{p.text!r} behind |", "y | trials(n), event(e), exposure(e) or weights(w)")
+        out[found.word] = found.args[0]
+    word = _CALL.match(first.text)
+    if word and word[1] in ("cens", "cbind") and first.text[-1] == ")":
+        call = _call(formula, first)
+        if len(call.args) != 2 or call.options or not all(isinstance(a, Name) for a in call.args):
+            raise refusal(formula, first.at, f"{first.text!r}", "cens(time, event) or cbind(successes, failures)")
+        out["event" if word[1] == "cens" else "failures"] = call.args[1]
+        name = call.args[0]
+        assert isinstance(name, Name)
+        return Piece(f"`{name.name}`", name.at), out
+    return first, out
+
+
+def parse(formula: str) -> Parsed:
+    """Take a formula apart.
+
+    Examples
+    --------
+    >>> from fenchel.models.grammar import parse
+    >>> parsed = parse("y ~ x * z + (x|g) + rw1(year)")
+    >>> [piece.text for piece in parsed.fixed], [term.text for term in parsed.terms]
+    (['x * z'], ['(x|g)', 'rw1(year)'])
+    """
+    if not isinstance(formula, str):
+        raise problem("Model", f"formula is a {type(formula).__name__}", 'a text such as "y ~ x + (1|group)"')
+    formula = " ".join(formula.split("\n")).rstrip()
+    tildes = [i for i in _outside(formula, 0, len(formula)) if formula[i] == "~"]
+    if len(tildes) != 1:
+        at = tildes[1] if tildes else max(len(formula) - 1, 0)
+        raise refusal(formula, at, f"the formula has {len(tildes)} ~", "one, as in y ~ x + (1|group)")
+    response, about = _response(formula, tildes[0])
+    pieces = _cut(formula, tildes[0] + 1, len(formula), "+-")
+    if not pieces[0].text and len(pieces) > 1:
+        pieces = pieces[1:]  # y ~ -1 + x
+    fixed, offsets, terms = [], [], []
+    for piece in pieces:
+        if not piece.text:
+            raise refusal(formula, max(piece.at - 1, 0), "a term is missing", "a term on both sides of + and -")
+        found = _special(formula, piece)
+        offset = re.match(r"offset\s*\(", piece.text)
+        if (found or offset) and piece.sign == "-":
+            raise refusal(formula, piece.at, f"- {piece.text}", "special terms and offsets added, not taken away")
+        if found is not None:
+            terms += found
+        elif offset and _closes(formula, piece.at + offset.end() - 1) == piece.at + len(piece.text) - 1:
+            offsets.append(_piece(formula, piece.at + offset.end(), piece.at + len(piece.text) - 1))
+        else:
+            fixed.append(piece)
+    return Parsed(formula, response, about, tuple(fixed), tuple(offsets), tuple(terms))

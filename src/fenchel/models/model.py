@@ -1,0 +1,266 @@
+"""A model: a formula and a data frame, compiled into a likelihood and a sum of terms.
+
+eta = intercept + X beta + sum of special terms + offset,    y ~ family(eta)
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+from ..hyperparameters.learning import learn
+from ..likelihoods.base import Likelihood
+from ..terms import DataTable, SumOfTerms, Term
+from .compiler import Compiler, Scope
+from .fixed import INTERCEPT, FixedPart
+from .frames import Table, missing, read_frame, unknown, used
+from .grammar import parse
+from .response import Response, Target
+from .specified import FixedPriors, effect_priors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """The rows that a fit left out.
+
+    Attributes
+    ----------
+    n : int
+    columns : dict
+        How many rows each column is missing in, of those that the model uses.
+    """
+
+    n: int
+    columns: Mapping[Hashable, int]
+
+
+class Model:
+    """A latent Gaussian model of a data frame, by a formula.
+
+    Parameters
+    ----------
+    formula : str
+        ``"y ~ x + z:w + C(f) + (1|group) + (x|group) + rw1(year) + bym2(district)"``. The fixed part is formulaic's:
+        interactions, ``C()``, ``poly``, ``bs``, ``scale``, ``np.log``, ``offset()``, ``-1``, ``.`` for every other
+        column. Special terms are added to it: ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a/b)``, ``(1|a:b)``,
+        ``(1|gr(g, cov=A))``, ``rw1(t)``, ``rw2(t)``, ``ar1(t)``, ``seasonal(t, 12)``, ``icar(r)``, ``bym2(r)``,
+        ``leroux(r)`` and others of ``models.grammar``. On the left: ``y``, ``np.log(y)``, ``y | trials(n)``,
+        ``cbind(successes, failures)``, ``cens(time, event)``.
+    data : data frame of pandas, polars or whatever narwhals reads, or a dict of columns
+        Rows in which a covariate is missing are left out and counted; where y is missing, y is predicted.
+    family : str or Likelihood
+        "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...
+    weights, exposure, trials, event : name of a column, number or array, optional
+        ``weights`` multiply the log-likelihood of each row.
+    terms : sequence of Term, optional
+        Terms of ``fenchel.terms`` or of one's own, beside those of the formula.
+    graphs : dict, optional
+        Column of regions -> its graph; or a name that the formula uses -> a graph.
+    env : dict, optional
+        Other variables of the formula, before those of the caller.
+    levels : dict, optional
+        Column or term -> its levels in order, where they are more than the data have.
+    priors : dict, optional
+        Coefficient -> ``Normal(mean, sd)`` per unit of its column; term -> ``PC(sd=1, alpha=0.01)`` or {hyperparameter:
+        prior}. What is not named keeps its default; ``model.priors`` prints all.
+    fixed_sd : float
+        Prior sd of what one sd of a fixed column does, and of the intercept at the mean of the columns about the
+        overall level of y; for noise about eta in units of the sd of y.
+    bound : str
+        "best", or one of the likelihood's bounds.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import fenchel
+    >>> rng = np.random.default_rng(0)
+    >>> data = pd.DataFrame({"x": rng.normal(size=200), "g": rng.integers(0, 10, 200)})
+    >>> data["y"] = rng.poisson(np.exp(1 + 0.5 * data.x + rng.normal(size=10)[data.g]))
+    >>> fit = fenchel.Model("y ~ x + (1|g)", data, family="poisson").fit()
+    >>> bool(abs(fit.coefficients.loc["x", "mean"] - 0.5) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        formula: str,
+        data: Table,
+        family: str | Likelihood = "gaussian",
+        *,
+        weights: Any = None,
+        exposure: Any = None,
+        trials: Any = None,
+        event: Any = None,
+        terms: Sequence[Term] = (),
+        graphs: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | None = None,
+        levels: Mapping[Hashable, Iterable[Hashable]] | None = None,
+        priors: Mapping[str, Any] | None = None,
+        fixed_sd: float = 10.0,
+        bound: str = "best",
+        _depth: int = 1,
+    ) -> None:
+        self.parsed, frame = parse(formula), read_frame("Model", data)
+        self.formula, self.data_index = self.parsed.formula, frame.index
+        if not len(frame):
+            raise problem("Model", "the data have no rows", "at least one")
+        caller = sys._getframe(_depth)
+        scope = Scope(
+            self.parsed,
+            list(frame.columns),
+            graphs or {},
+            env or {},
+            {**caller.f_globals, **caller.f_locals},
+            frame,
+        )
+        given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
+        self.response = Response(scope, family, given)
+        self.compiled = Compiler(scope, _levels(scope, levels or {})).run(terms)
+        self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
+        self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
+        self.frame, self.kept, self.dropped = self._kept(frame)
+        self._assemble(bound, fixed_sd, priors or {})
+
+    # -- reading -----------------------------------------------------------------------------------
+    def _fixed_text(self, scope: Scope) -> str:
+        """The fixed part as one text for formulaic; a lone dot is every column that is nothing else."""
+        pieces = self.parsed.fixed
+        if any(piece.text == "." for piece in pieces):
+            mine = {*self.response.names, *self.response.row_names, *self.compiled.sources}
+            rest = [f"`{name}`" for name in scope.columns if name not in mine]
+            return " ".join(f"{p.sign} {'+'.join(rest) or '1' if p.text == '.' else p.text}" for p in pieces)
+        return " ".join(f"{p.sign} {p.text}" for p in pieces).lstrip("+ ") or "1"
+
+    @property
+    def covariates(self) -> list[Hashable]:
+        """The columns that a row needs to be predicted, y's own and exposures aside."""
+        names = [*self.fixed.expression.names, *(n for o in self.offsets for n in o.names), *self.compiled.sources]
+        return list(dict.fromkeys(names))
+
+    def _kept(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, Dropped]:
+        """The rows in which every covariate is there, and what was left out."""
+        rows = [name for name in self.response.row_names if name not in self.response.names]
+        needed = [*self.covariates, *rows]
+        plain = used("Model", frame, [*needed, *self.response.names])
+        bad = missing("Model", plain, needed)
+        lost = np.zeros(len(frame), dtype=bool)
+        for where in bad.values():
+            lost |= where
+        if lost.all():
+            worst = max(bad, key=lambda name: bad[name].sum())
+            raise problem("Model", f"no row has all covariates: {worst!r} is missing in {bad[worst].sum()}", "one row")
+        counts = {name: int(where.sum()) for name, where in bad.items()}
+        kept = np.flatnonzero(~lost)
+        return plain[~lost].reset_index(drop=True), kept, Dropped(int(lost.sum()), counts)
+
+    # -- the parts of the model --------------------------------------------------------------------
+    def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any]) -> None:
+        self.fixed.expression.evaluate(self.frame)
+        wanted = INTERCEPT in self.fixed.expression.columns
+        keep = np.zeros(len(self.data_index), dtype=bool)
+        keep[self.kept] = True
+        self.target: Target = self.response.read(self.frame, keep, bound, wanted)
+        ordered, seen = self.target.likelihood.ordered, self.target.seen
+        if not seen.any():
+            raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
+        self.ordered, intercept = ordered, wanted and not ordered
+        offset = self.offset_at(self.frame)
+        about = float(np.average(offset, weights=seen)) if intercept else 0.0
+        self.level = self.target.level - about if intercept else 0.0  # of the intercept's prior
+        table = self.table(self.frame)
+        self.sum = SumOfTerms(
+            [self.fixed, *self.compiled.terms],
+            table,
+            scale=self.target.scale,
+            intercept=intercept,
+            centred=wanted or ordered,
+            fixed_variance=fixed_sd**2,
+            weights=seen,
+            priors=effect_priors(self.compiled.terms, priors),
+        )
+        self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))  # as read
+        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms])
+        if "Intercept" in self.coefficient_priors.stated:
+            self.level = self.coefficient_priors.stated["Intercept"].mean
+        self.sum.fixed_variance = self.coefficient_priors.variance
+        self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
+        single = [name for name, levels in self.fixed.expression.factors.items() if len(levels) < 2]
+        alone = [f"the factor {name!r} has one level, so it has no coefficient" for name in single]
+        for sentence in [*alone, *self.sum.complaints()]:
+            warnings.warn(f"Model: {sentence}.", UserWarning, stacklevel=4)
+
+    def table(self, frame: pd.DataFrame) -> DataTable:
+        """Plain rows as terms read them."""
+        return DataTable("Model", self.compiled.extended(frame))
+
+    def offset_at(self, frame: pd.DataFrame) -> np.ndarray:
+        """The sum of the formula's offsets (N,)."""
+        total = np.zeros(len(frame))
+        for expression in self.offsets:
+            part = expression.evaluate(frame)
+            if part.shape[1] != 1 or not np.isfinite(part).all():
+                raise problem(
+                    "Model", f"offset({expression.text[5:-1]}) is no finite number in every row", "one number"
+                )
+            total += part[:, 0]
+        return total
+
+    @property
+    def priors(self) -> pd.DataFrame:
+        """Every prior of the model, in words."""
+        from .tables import prior_table
+
+        return prior_table(self)
+
+    def fit(self, *, n_restarts: int = 0, tol: float = 1e-10, progress: bool = False, seed: Any = 0) -> FittedModel:
+        """Learn the hyperparameters and fit the rest.
+
+        Parameters
+        ----------
+        n_restarts : int
+            Further starts of the search, drawn with ``seed``.
+        tol : float
+            Relative gap of every fit.
+        progress : bool
+        """
+        from .fitted import FittedModel
+
+        found = learn(
+            self.target.likelihood,
+            self.sum.family(),
+            self.target.y,
+            weights=self.target.weights,
+            n_restarts=n_restarts,
+            rng=seed,
+            tol=tol,
+            progress=progress,
+        )
+        return FittedModel(self, found)
+
+    def __repr__(self) -> str:
+        return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
+
+
+def fit(formula: str, data: Table, family: str | Likelihood = "gaussian", **options: Any) -> FittedModel:
+    """``Model(formula, data, family, ...).fit()`` in one call."""
+    ours = {key: options.pop(key) for key in ("n_restarts", "tol", "progress", "seed") if key in options}
+    return Model(formula, data, family, **options, _depth=2).fit(**ours)
+
+
+def _levels(scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> Mapping[Hashable, Iterable[Hashable]]:
+    known = {part.text for part in scope.parsed.terms}
+    for key in levels:
+        if key not in known and key not in scope.columns and ":" not in str(key):
+            raise problem("Model", f"levels: {unknown(scope.frame, key)[0]}", "columns or terms of the formula")
+    return levels

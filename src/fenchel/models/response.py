@@ -1,0 +1,209 @@
+"""The response of a model: y by its formula, and what each row has beside it, as a likelihood with its data.
+
+    y, np.log(y)                     one number a row, or the labels of a column
+    y | trials(n), cbind(s, f)       successes of trials
+    cens(time, event)                durations, observed where event is 1
+    exposure, weights                of the rows: a column by name, a number or an array
+
+y may be missing: such a row is predicted like any other. The likelihood is found as estimators find it.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import choice, first_value, holds, numeric, problem
+from ..estimators.labels import read_labels
+from ..estimators.markov import target_of
+from ..estimators.observations import at_rows, read_observations
+from ..likelihoods import WORDS, Poisson
+from ..likelihoods.base import Likelihood
+from .compiler import Scope
+from .fixed import Expression
+from .frames import column_of, unknown
+from .grammar import Argument, Constant, Name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROWS = ("exposure", "trials", "event", "failures", "weights")  # what a row may have beside its y
+
+
+@dataclass(frozen=True)
+class Target:
+    """A likelihood with its data.
+
+    Attributes
+    ----------
+    likelihood : Likelihood
+        Where learning starts, with the rows' exposure, trials and events.
+    y : array (N,)
+        As the likelihood takes it, NaN where it is missing.
+    level, scale : float
+        The link of the overall mean, and the scale of eta.
+    values : array (K,) or None
+        What labels stand for, in order; ``words`` what they are called, where these are no numbers.
+    weights : array (N,) or None
+    """
+
+    likelihood: Likelihood
+    y: np.ndarray
+    level: float
+    scale: float
+    values: np.ndarray | None
+    words: np.ndarray | None
+    weights: np.ndarray | None
+
+    @property
+    def seen(self) -> np.ndarray:
+        """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+        out = np.where(np.isnan(self.y), 0.0, 1.0 if self.weights is None else self.weights)
+        for key in ("exposure", "trials"):
+            given = getattr(self.likelihood, key, None)
+            out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
+        return out
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The labels in order, as users know them."""
+        return self.values if self.words is None else self.words
+
+
+class Response:
+    """How y and what belongs to it are read off a frame.
+
+    Parameters
+    ----------
+    scope : Scope
+    family : str or Likelihood
+    given : mapping
+        exposure, trials, weights, event as the caller gave them: names of columns, numbers or arrays.
+    """
+
+    def __init__(self, scope: Scope, family: str | Likelihood, given: Mapping[str, Any]) -> None:
+        self.family, parsed = family, scope.parsed
+        if isinstance(family, str):
+            choice("Model", "family", family, tuple(WORDS), "Or a Likelihood, such as fenchel.Poisson().")
+        text = parsed.response.text
+        bare = re.fullmatch(r"[^\W\d]\w*|`[^`]+`", text)
+        self.name = text.strip("`")
+        self.expression: Expression | None = None
+        if bare and self.name not in scope.columns:
+            raise scope.refuse(parsed.response.at, *unknown(scope.frame, self.name))
+        if not bare:
+            self.expression = scope.expression("0 + {" + text + "}")
+        self.given: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+        for key, argument in parsed.about.items():
+            if key in self.given:
+                raise scope.refuse(argument.at, f"{key} stands in the formula and in {key}=", "one of them")
+            self.given[key] = _argument(scope, argument)
+        if family == "binomial" and not {"trials", "failures"} & set(self.given):
+            advice = f'Write "{self.name} | trials(n) ~ ...", or trials= a column or a number.'
+            raise problem("Model", 'family="binomial" without trials', "how many of whom y are the successes", advice)
+        for key, value in self.given.items():
+            if isinstance(value, str) and value not in scope.columns:
+                got, expected, advice = unknown(scope.frame, value)
+                raise problem("Model", f"{key}: {got}", expected, advice)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that y is made of."""
+        return [self.name] if self.expression is None else self.expression.names
+
+    @property
+    def row_names(self) -> list[str]:
+        """The columns that a row needs beside y."""
+        return [value for value in self.given.values() if isinstance(value, str)]
+
+    def rows(self, frame: pd.DataFrame, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Exposure, trials, event and weights of the rows of a fit; ``keep`` are those of the data that are left."""
+        out: dict[str, np.ndarray] = {}
+        for key, value in self.given.items():
+            if isinstance(value, str):
+                out[key] = numeric("Model", f"{key} (the column {value!r})", column_of("Model", frame, value))
+                continue
+            array = numeric("Model", key, value)
+            n = len(frame) if keep is None else keep.size
+            if array.ndim > 1 or (array.ndim == 1 and array.shape[0] != n):
+                raise problem("Model", f"{key} has shape {array.shape}", f"a number, a column or ({n},)")
+            array = np.broadcast_to(array, (n,))
+            out[key] = array if keep is None else array[keep]
+        return out
+
+    def values(self, frame: pd.DataFrame) -> Any:
+        """y of a frame, as it is."""
+        if self.expression is None:
+            return column_of("Model", frame, self.name)
+        out = self.expression.evaluate(frame)
+        if out.shape[1] != 1:
+            raise problem("Model", f"the response {self.name} has {out.shape[1]} columns", "one")
+        return out[:, 0]
+
+    def read(self, frame: pd.DataFrame, keep: np.ndarray, bound: str, centred: bool) -> Target:
+        """The likelihood of the rows of a fit."""
+        y, words = read_labels("Model", self.family, _as_labels(self.family, self.values(frame)))
+        if words is None and holds(y) is not None:
+            advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
+            raise problem("Model", f"the response {self.name!r} holds {holds(y)}", "numbers", advice)
+        y, rows = target_of("Model", len(frame), y), self.rows(frame, keep)
+        weights = _weights(rows.pop("weights", None))
+        if "failures" in rows:
+            rows["trials"] = y + rows.pop("failures")
+            rows["trials"] = np.where(np.isnan(y), 0.0, rows["trials"])
+        family, real = self.family, ~np.isnan(y) & (y != np.floor(y))
+        if family == "poisson" and real.any() and "trials" not in rows:
+            warnings.warn(
+                f"Model: {self.name}{first_value(real, y)} is not a whole number; it is taken as a quasi-Poisson "
+                "target, and elbo is then no log probability of the data.",
+                UserWarning,
+                stacklevel=4,
+            )
+            family = Poisson(integer=False)
+        bound = bound if isinstance(family, str) else "best"
+        found = read_observations("Model", family, bound, y, rows, weights, centred, True)
+        return Target(found.likelihood, found.y, found.level, found.scale, found.classes, words, weights)
+
+    def at(self, likelihood: Likelihood, frame: pd.DataFrame, given: Mapping[str, Any]) -> Likelihood:
+        """The likelihood at new rows: by what is given, by the columns that fit read, or exposure 1 and one trial."""
+        rows = {}
+        for key in likelihood.row_parameters:
+            asked, value = given.get(key), self.given.get(key)
+            value = value if asked is None else asked
+            if isinstance(value, str):
+                if value not in frame.columns:
+                    advice = f"{key}=1 gives a {'probability' if key == 'trials' else 'rate'}."
+                    raise problem("predict", f"the new data have no column {value!r}", f"it, or {key}=...", advice)
+                rows[key] = numeric("predict", key, column_of("predict", frame, value))
+            elif value is not None and (asked is not None or np.ndim(value) == 0):
+                rows[key] = numeric("predict", key, value)
+        return at_rows("predict", likelihood, len(frame), rows)
+
+
+def _argument(scope: Scope, argument: Argument) -> Any:
+    if isinstance(argument, Name):
+        return argument.name if argument.name in scope.columns else scope.variable(argument.name, argument.at)
+    if isinstance(argument, Constant) and isinstance(argument.value, (int, float)):
+        return argument.value
+    raise scope.refuse(argument.at, "it is neither a column nor a number", "trials(n) with a column n")
+
+
+def _as_labels(family: str | Likelihood, y: Any) -> Any:
+    """Booleans as 0 and 1."""
+    return y.astype(float) if getattr(getattr(y, "dtype", None), "kind", "") == "b" else y
+
+
+def _weights(given: np.ndarray | None) -> np.ndarray | None:
+    if given is None:
+        return None
+    bad = ~(np.isfinite(given) & (given >= 0.0))
+    if bad.any():
+        raise problem("Model", f"weights{first_value(bad, given)} is not a weight", "finite numbers >= 0")
+    if not (given > 0.0).any():
+        raise problem("Model", "every weight is 0", "at least one above 0")
+    return given
