@@ -21,7 +21,8 @@ import numpy as np
 from ..checks import choice, first_value, holds, numeric, problem
 from ..estimators.labels import read_labels
 from ..estimators.markov import target_of
-from ..estimators.observations import at_rows, read_observations
+from ..estimators import target
+from ..estimators.observations import read_observations
 from ..likelihoods import WORDS, Poisson
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
@@ -85,6 +86,8 @@ class Response:
     given : mapping
         exposure, trials, weights, event as the caller gave them: names of columns, numbers or arrays.
     """
+
+    found: target.Target
 
     def __init__(self, scope: Scope, family: str | Likelihood, given: Mapping[str, Any]) -> None:
         self.family, parsed = family, scope.parsed
@@ -166,8 +169,9 @@ class Response:
             )
             family = Poisson(integer=False)
         bound = bound if isinstance(family, str) else "best"
-        found = read_observations("Model", family, bound, y, rows, weights, centred, True)
-        return Target(found.likelihood, found.y, found.level, found.scale, found.classes, words, weights)
+        self.found = read_observations("Model", family, bound, y, rows, weights, centred, True, words)
+        found = self.found
+        return Target(found.likelihood, found.y, found.level, found.scale, found.values, words, weights)
 
     def at(self, likelihood: Likelihood, frame: pd.DataFrame, given: Mapping[str, Any]) -> Likelihood:
         """The likelihood at new rows: by what is given, by the columns that fit read, or exposure 1 and one trial."""
@@ -182,7 +186,9 @@ class Response:
                 rows[key] = numeric("predict", key, column_of("predict", frame, value))
             elif value is not None and (asked is not None or np.ndim(value) == 0):
                 rows[key] = numeric("predict", key, value)
-        return at_rows("predict", likelihood, len(frame), rows)
+        none = np.zeros(len(frame))
+        made: Likelihood = self.found.at(likelihood, none, none, rows).likelihood
+        return made
 
 
 def _argument(scope: Scope, argument: Argument) -> Any:
