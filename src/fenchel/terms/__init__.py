@@ -2,6 +2,7 @@
 
     Covariate                               a number or a factor, as fixed effects
     IID                                     groups, and with ``by`` slopes of groups
+    Grouped                                 intercepts and slopes of groups, correlated or not
     RW1, RW2, AR1, Seasonal                 in time
     ICAR, BYM, BYM2, Leroux                 on graphs
     Generic                                 any structure matrix
@@ -15,6 +16,7 @@ from .fixed import Covariate
 from .grouped import IID, LevelTerm
 from .model import SumOfTerms
 from .series import AR1, RW1, RW2, Seasonal
+from .slopes import Grouped
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .tables import DataColumn, DataTable, Kind
 
@@ -30,6 +32,7 @@ __all__ = [
     "DataColumn",
     "DataTable",
     "Generic",
+    "Grouped",
     "Hyperparameter",
     "Kind",
     "Leroux",
