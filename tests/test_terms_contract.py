@@ -20,8 +20,11 @@ ROWS = {
     "f": np.array(["low", "high"])[np.arange(N) % 2],
 }
 TABLE = DataTable("here", ROWS)
+KIN = 0.5 ** np.abs(np.arange(6)[:, None] - np.arange(6)) * 4.0
 MORE = {
     "Grouped": lambda: terms.Grouped("g", ["x", "f"]),
+    "MultipleMembership": lambda: terms.MultipleMembership("g", "h"),
+    "KnownCovariance": lambda: terms.KnownCovariance("g", KIN),
 }
 every_term = pytest.mark.parametrize("name", MORE)
 

@@ -77,3 +77,14 @@ class RepeatedCovariance:
             return sp.csc_array((np.tile(np.diag(P), n), np.arange(n * d), np.arange(n * d + 1)), shape=(n * d, n * d))
         rows = (d * np.arange(n)[:, None, None] + np.arange(d) + np.zeros((d, 1), dtype=int)).ravel()
         return sp.csc_array((np.tile(P.T.ravel(), n), rows, d * np.arange(n * d + 1)), shape=(n * d, n * d))
+
+
+@dataclass(frozen=True)
+class ScaledByDeviation:
+    """Q = R / sd^2 for a fixed structure R; theta = log sd."""
+
+    structure: sp.csc_array
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        Q = np.exp(-2.0 * theta[0]) * self.structure
+        return Q, [-2.0 * Q]

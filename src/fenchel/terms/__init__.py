@@ -3,6 +3,7 @@
     Covariate                               a number or a factor, as fixed effects
     IID                                     groups, and with ``by`` slopes of groups
     Grouped                                 intercepts and slopes of groups, correlated or not
+    MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
     RW1, RW2, AR1, Seasonal                 in time
     ICAR, BYM, BYM2, Leroux                 on graphs
     Generic                                 any structure matrix
@@ -14,6 +15,7 @@
 from .base import Hyperparameter, Rows, Term, correlation, precision, share, variance
 from .fixed import Covariate
 from .grouped import IID, LevelTerm
+from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
@@ -35,8 +37,10 @@ __all__ = [
     "Grouped",
     "Hyperparameter",
     "Kind",
+    "KnownCovariance",
     "Leroux",
     "LevelTerm",
+    "MultipleMembership",
     "Rows",
     "Seasonal",
     "SumOfTerms",
