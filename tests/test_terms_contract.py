@@ -25,6 +25,8 @@ MORE = {
     "Grouped": lambda: terms.Grouped("g", ["x", "f"]),
     "MultipleMembership": lambda: terms.MultipleMembership("g", "h"),
     "KnownCovariance": lambda: terms.KnownCovariance("g", KIN),
+    "Smooth": lambda: terms.Smooth("x", k=8, by="f"),
+    "Tensor": lambda: terms.Tensor("x", "z", k=(5, 4)),
 }
 every_term = pytest.mark.parametrize("name", MORE)
 

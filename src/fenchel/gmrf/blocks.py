@@ -88,3 +88,18 @@ class ScaledByDeviation:
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         Q = np.exp(-2.0 * theta[0]) * self.structure
         return Q, [-2.0 * Q]
+
+
+@dataclass(frozen=True)
+class DiagonalSum:
+    """Q = diag(sum_j rates_j / sd_j^2), rates (J, n) known; theta_j = log sd_j."""
+
+    rates: np.ndarray
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        parts = np.exp(-2.0 * np.asarray(theta))[:, None] * self.rates
+        return self._diagonal(parts.sum(axis=0)), [self._diagonal(-2.0 * part) for part in parts]
+
+    def _diagonal(self, values: np.ndarray) -> sp.csc_array:
+        n = values.size
+        return sp.csc_array((values, np.arange(n), np.arange(n + 1)), shape=(n, n))

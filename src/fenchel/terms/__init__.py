@@ -4,6 +4,7 @@
     IID                                     groups, and with ``by`` slopes of groups
     Grouped                                 intercepts and slopes of groups, correlated or not
     MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
+    Smooth, Tensor                          penalised splines and surfaces
     RW1, RW2, AR1, Seasonal                 in time
     ICAR, BYM, BYM2, Leroux                 on graphs
     Generic                                 any structure matrix
@@ -19,6 +20,7 @@ from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
+from .smooths import Smooth, Tensor
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .tables import DataColumn, DataTable, Kind
 
@@ -43,7 +45,9 @@ __all__ = [
     "MultipleMembership",
     "Rows",
     "Seasonal",
+    "Smooth",
     "SumOfTerms",
+    "Tensor",
     "Term",
     "correlation",
     "precision",
