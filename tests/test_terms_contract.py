@@ -20,6 +20,7 @@ ROWS = {
     "f": np.array(["low", "high"])[np.arange(N) % 2],
 }
 TABLE = DataTable("here", ROWS)
+RING = np.roll(np.eye(6), 1, axis=0) + np.roll(np.eye(6), -1, axis=0)
 KIN = 0.5 ** np.abs(np.arange(6)[:, None] - np.arange(6)) * 4.0
 MORE = {
     "Grouped": lambda: terms.Grouped("g", ["x", "f"]),
@@ -27,6 +28,12 @@ MORE = {
     "KnownCovariance": lambda: terms.KnownCovariance("g", KIN),
     "Smooth": lambda: terms.Smooth("x", k=8, by="f"),
     "Tensor": lambda: terms.Tensor("x", "z", k=(5, 4)),
+    "Wiener": lambda: terms.Wiener("t"),
+    "IntegratedWiener": lambda: terms.IntegratedWiener("t"),
+    "OrnsteinUhlenbeck": lambda: terms.OrnsteinUhlenbeck("t"),
+    "AR": lambda: terms.AR("t", 3),
+    "Interaction": lambda: terms.Interaction(terms.Leroux("g", RING), terms.RW1("t")),
+    "Replicated": lambda: terms.Replicated(terms.RW2("t"), "g"),
 }
 every_term = pytest.mark.parametrize("name", MORE)
 

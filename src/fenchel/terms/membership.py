@@ -170,6 +170,7 @@ class KnownCovariance(LevelTerm):
     word, options = "known covariance", ()
 
     structure: sp.csc_array  # the inverse of A
+    size: float  # a typical entry of the diagonal of A
 
     def __init__(
         self,
@@ -191,8 +192,8 @@ class KnownCovariance(LevelTerm):
         out.levels = self._labels(where, matrix)
         out.place = {level: i for i, level in enumerate(out.levels)}
         out.structure, variance = self._sparse(where, matrix)
-        out.spread, out.n_latents = typical(variance), len(out.levels)
-        out.hyperparameters = (deviation("sd", scale, unit=float(np.sqrt(out.spread))),)
+        out.size, out.n_latents = typical(variance), len(out.levels)
+        out.hyperparameters = (deviation("sd", scale, unit=float(np.sqrt(out.size))),)
         return out
 
     def _labels(self, where: str, matrix: Any) -> list[Hashable]:
@@ -241,11 +242,11 @@ class KnownCovariance(LevelTerm):
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         """Of theta = log of the typical sd of an effect, the sd times the root of a typical entry of the diagonal."""
-        return ScaledByDeviation(self.spread * self.structure)(theta)
+        return ScaledByDeviation(self.size * self.structure)(theta)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         typical_sd = float(np.exp(theta[0]))
-        return [("sd", typical_sd / float(np.sqrt(self.spread))), ("typical sd", typical_sd)]
+        return [("sd", typical_sd / float(np.sqrt(self.size))), ("typical sd", typical_sd)]
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         column = table.column(self.column)
