@@ -30,6 +30,7 @@ from .sizes import PartialCorrelation, deviation
 from .tables import DataColumn, DataTable, present
 
 _CLOSE = 1e-7  # of the span: times nearer than this to one another are a slip of rounding
+_NEAR = 0.02  # of the mean gap: nearer times of a smooth walk are one knot, as the rates of its steps go by gap^-3
 
 
 def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
@@ -173,7 +174,8 @@ class Wiener(TimeTerm):
 class IntegratedWiener(Wiener):
     """A smooth walk in continuous time: an integrated Wiener process, its trend a fixed effect.
 
-    Its posterior mean is the cubic smoothing spline. Latents are its value and its slope at every time.
+    Its posterior mean is the cubic smoothing spline. Latents are its value and its slope at every time; of times within
+    a fiftieth of the mean gap one has them, and the others follow from its neighbours.
 
     Parameters
     ----------
@@ -187,15 +189,15 @@ class IntegratedWiener(Wiener):
         super().__init__(column, **options)
         self.trend = bool(trend)
 
+    knots: np.ndarray  # the times that have latents, in mean gaps
+
     def setup(self, scale: float) -> None:
-        n = len(self.levels)
         self.step, self.middle = float(np.diff(self.times).mean()), float(self.times.mean())
-        steps = self._steps(self.times)
-        C = np.zeros((2, 2 * n))
-        C[0, ::2], C[1, ::2] = 1.0, steps - steps.mean()
-        self.constraints, self.n_latents = C, 2 * n
-        value = sp.csr_array((np.ones(n), (np.arange(n), 2 * np.arange(n))), shape=(n, 2 * n))
-        self._scaled(smooth_walk(steps), value, scale)
+        self.knots = _apart(self._steps(self.times), _NEAR)
+        steps, seen = self._steps(self.times), self.weights(self.times)[0]
+        line = np.stack([np.ones(steps.size), steps - steps.mean()])
+        self.constraints, self.n_latents = np.asarray(line @ seen), 2 * self.knots.size
+        self._scaled(smooth_walk(self.knots), seen, scale)
         self.fixed_names = [f"{self.name} (slope)"] if self.trend else []
 
     def _steps(self, t: np.ndarray) -> np.ndarray:
@@ -203,7 +205,7 @@ class IntegratedWiener(Wiener):
         return np.asarray((t - self.middle) / self.step)
 
     def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        return smoothly_between(self._steps(self.times), self._steps(t))
+        return smoothly_between(self.knots, self._steps(t))
 
     def lines(self, t: np.ndarray) -> np.ndarray:
         return (t - self.middle)[:, None] if self.trend else super().lines(t)
@@ -274,3 +276,14 @@ class AR(TimeTerm):
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         phi = self.series.coefficients(theta)[0][self.p]
         return [("sd", float(np.exp(theta[0]))), *((f"phi {j + 1}", float(phi[j])) for j in range(self.p))]
+
+
+def _apart(times: np.ndarray, gap: float) -> np.ndarray:
+    """Those of increasing times that are at least ``gap`` after the last one kept, and the last."""
+    kept = [times[0]]
+    for t in times[1:]:
+        if t - kept[-1] >= gap:
+            kept.append(t)
+    if kept[-1] != times[-1]:
+        kept[-1] = times[-1]
+    return np.array(kept)
