@@ -91,8 +91,8 @@ class Curve(Term):
         Z = Z - free @ out.project
         out.rates = out._normalised(Z)
         out.n_latents = Z.shape[1] * out.copies
-        out.fixed_names = out._fixed_names()
-        out.hyperparameters = tuple(deviation(name, scale) for name in out._sd_names())
+        sds, out.fixed_names = out._names()
+        out.hyperparameters = tuple(deviation(name, scale) for name in sds)
         return out
 
     def range_of(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -112,19 +112,16 @@ class Curve(Term):
         """How many curves there are."""
         return 1 if self.factor is None or self.factor.levels is None else len(self.factor.levels)
 
-    def _labels(self) -> list[str]:
-        return [""] if self.factor is None else [f"[{level}]" for level in self.factor.levels or ()]
-
-    def _sd_names(self) -> list[str]:
+    def _names(self) -> tuple[list[str], list[str]]:
+        """Of the sds, and of the fixed effects, each curve's in turn."""
+        labels = [""] if self.factor is None else [f"[{level}]" for level in self.factor.levels or ()]
         sds = [" ".join(["sd", word]).strip() for word in self.words()]
-        return sds if self.shared else [f"{sd}{label}" for label in self._labels() for sd in sds]
-
-    def _fixed_names(self) -> list[str]:
         single = len(self.inputs) == 1
         each = ["slope" if single else " times ".join(str(self.inputs[j]) for j in line) for line in self.lines]
         if self.by is not None and self.factor is None:
             each = ["level", *each]
-        return [f"{self.name} ({word}){label}" for label in self._labels() for word in each]
+        fixed = [f"{self.name} ({word}){label}" for label in labels for word in each]
+        return sds if self.shared else [f"{sd}{label}" for label in labels for sd in sds], fixed
 
     # -- the contract ------------------------------------------------------------------------------
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
@@ -141,12 +138,9 @@ class Curve(Term):
     def _units(self, X: np.ndarray) -> np.ndarray:
         return np.asarray((X - self.low) / (self.high - self.low))
 
-    def _standard(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray((X - self.moments.mean - self.moments.rest) / self.moments.sd)
-
     def _free(self, X: np.ndarray) -> np.ndarray:
         """The level and the lines (N, 1 + lines), standardised."""
-        Z = self._standard(X)
+        Z = (X - self.moments.mean - self.moments.rest) / self.moments.sd
         return np.stack([np.ones(len(X)), *(Z[:, list(line)].prod(axis=1) for line in self.lines)], axis=1)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
