@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import block_diag
 
 from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, product, row_products
@@ -27,6 +28,7 @@ from .sizes import deviation
 from .slopes import Grouped
 from .space import BYM, BYM2
 from .tables import DataTable
+from .time import Wiener
 
 
 class Interaction(Term):
@@ -84,11 +86,34 @@ class Interaction(Term):
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         a, b = (term.rows(table, new and not term.grows) for term in (self.first, self.second))
-        return self._at(a.design, b.design)
+        out = self._at(a.design, b.design)
+        return Rows(out.design, out.fixed, None, self._left(a, b) if new and self._walks() else None)
 
     def _at(self, a: Any, b: Any) -> Rows:
         design = row_products(self.made.first.seen_by(a), self.made.second.seen_by(b))
         return Rows(design, np.zeros((design.shape[0], 0)))
+
+    def _walks(self) -> list[tuple[Wiener, Factor]]:
+        """The factors that say what they do between their times, each with the other one."""
+        pairs = (self.first, self.made.second), (self.second, self.made.first)
+        return [(term, other) for term, other in pairs if isinstance(term, Wiener)]
+
+    def _left(self, a: Rows, b: Rows) -> np.ndarray:
+        """The weights of what such a factor leaves: the other one's latents at each row, times its own."""
+        parts = []
+        for term, other in self._walks():
+            mine, theirs = (a, b) if term is self.first else (b, a)
+            assert mine.unseen is not None
+            parts.append(other.seen_by(theirs.design).toarray() * mine.unseen)
+        return np.hstack(parts)
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        own = np.split(theta[1:], [self.made.first.n_theta])
+        rest = {id(self.made.first): own[0], id(self.made.second): own[1]}
+        size = np.exp(2.0 * theta[0])
+        return block_diag(
+            np.zeros((0, 0)), *(size * other.covariance(rest[id(other)]) / other.spread for _, other in self._walks())
+        )
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         (ours, a), (theirs, b) = self.first.shown(), self.second.shown()
@@ -163,13 +188,7 @@ class Replicated(Interaction):
         """Of the latents of a series, and of what it does between the times of the fit."""
         size, own = np.exp(2.0 * theta[0]) / self.second.spread, theta[1:]
         inner = self.made.second.covariance(own) * size
-        between = self.second.population(np.concatenate([[theta[0]], own]))
-        return np.block(
-            [
-                [inner, np.zeros((len(inner), len(between)))],
-                [np.zeros((len(between), len(inner))), between],
-            ]
-        )
+        return block_diag(inner, self.second.population(np.concatenate([[theta[0]], own])))
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         (groups, a), (times, b) = self.first.shown(), self.second.shown()
