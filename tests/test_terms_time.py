@@ -99,18 +99,20 @@ def test_a_smooth_walk_is_the_smoothing_spline():
     np.testing.assert_allclose(predict({"t": inside})[0], witness(inside), atol=1e-5)
 
 
-@pytest.mark.parametrize("gap", [1e-1, 1e-3, 1e-5])
-def test_times_next_to_one_another(gap):
-    """Value and slope of two such times are one knot's: rates of gap^-3 leave no digits."""
+@pytest.mark.parametrize("gap", [1e-1, 1e-3, 1e-5, 1e-9])
+@pytest.mark.parametrize("kind", [Wiener, IntegratedWiener])
+def test_times_next_to_one_another(kind, gap):
+    """Two such times are one knot: steps of rate 1 / gap, or gap^-3, leave no digits."""
     times = np.sort(np.r_[0.8 * np.arange(25.0), 8.0 + gap])
-    term = IntegratedWiener("t").read(DataTable("here", {"t": times}), 1.0)
+    term = kind("t").read(DataTable("here", {"t": times}), 1.0)
     s, t = np.minimum.outer(times + 10, times + 10), np.maximum.outer(times + 10, times + 10)
-    K = without(s**2 * (3 * t - s) / 6, np.stack([np.ones(26), times], axis=1), 26)
+    line = np.stack([np.ones(26), times], axis=1)
+    K = without(s, line[:, :1], 26) if kind is Wiener else without(s**2 * (3 * t - s) / 6, line, 26)
     prior = fenchel.SparsePrecision(
         term.precision(np.zeros(1))[0], design=term.shown()[1].design, constraints=term.constraints
     )
     found = np.ravel(prior.bind(26, 1, False).variance)
-    np.testing.assert_allclose(found, np.diag(K) / np.exp(np.log(np.diag(K)).mean()), rtol=1e-6)
+    np.testing.assert_allclose(found, np.diag(K) / np.exp(np.log(np.diag(K)).mean()), rtol=1e-5)
 
 
 def test_an_ornstein_uhlenbeck_process():
@@ -151,7 +153,7 @@ def test_dates_and_sentences():
     dates = pd.to_datetime(["2020-01-01", "2020-01-05", "2020-03-01", "2020-03-02"])
     days = (dates - dates[0]).days.to_numpy().astype(float)
     one, other = (Wiener("t").read(DataTable("here", {"t": t}), 1.0) for t in (dates, days))
-    np.testing.assert_allclose(one.structure.toarray(), other.structure.toarray(), rtol=1e-9)
+    np.testing.assert_allclose(one.structure.toarray(), other.structure.toarray(), atol=1e-9)
     later = one.rows(DataTable("here", {"t": pd.to_datetime(["2020-02-01"])}), new=True)
     np.testing.assert_allclose(
         later.design.toarray(), other.rows(DataTable("here", {"t": [31.0]}), True).design.toarray()
@@ -165,9 +167,9 @@ def test_dates_and_sentences():
             "here: the column 't' holds 'a', which has no place in time; expected numbers or dates",
         ),
         (
-            Wiener("t"),
-            [0.0, 1e-9, 1.0],
-            "here: the times 0.0 and 1e-09 of 't' are next to the same; expected times apart",
+            OrnsteinUhlenbeck("t"),
+            [0.0, 1e-12, 1.0],
+            "OrnsteinUhlenbeck: the times 0.0 and 1e-12 of 't' are next to the same; expected times apart",
         ),
         (AR("t", 3), [1, 2, 3], "here: the effect 't' has 3 times; expected at least 4"),
     ]

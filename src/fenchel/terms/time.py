@@ -29,8 +29,7 @@ from .levels import inferred, listed
 from .sizes import PartialCorrelation, deviation
 from .tables import DataColumn, DataTable, present
 
-_CLOSE = 1e-7  # of the span: times nearer than this to one another are a slip of rounding
-_NEAR = 0.02  # of the mean gap: nearer times of a smooth walk are one knot, as the rates of its steps go by gap^-3
+_CLOSE = 1e-10  # of the span: times nearer than this to one another are a slip of rounding
 
 
 def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
@@ -86,11 +85,6 @@ class TimeTerm(LevelTerm):
             got = f"the effect {self.name!r} has {n} {'time' if n == 1 else 'times'}"
             raise problem(table.where, got, f"at least {out.least}")
         out.place, out.times = {level: i for i, level in enumerate(out.levels)}, times_of(column, out.levels)
-        near = np.diff(out.times) <= _CLOSE * np.ptp(out.times)
-        if near.any():
-            i = int(np.argmax(near))
-            got = f"the times {out.levels[i]!r} and {out.levels[i + 1]!r} of {self.name!r} are next to the same"
-            raise problem(table.where, got, "times apart", "Round them.")
         out.setup(scale)
         return out
 
@@ -125,19 +119,36 @@ class Wiener(TimeTerm):
     array([[0.    , 0.6667, 0.3333]])
     """
 
+    step: float  # the mean gap
+    middle: float  # the mean time
+    knots: np.ndarray  # the times that have latents, in steps from the middle
     structure: sp.csc_array  # with typical variance 1
-    unit: float  # the typical variance of the walk in the units of time
+    unit: float  # the typical variance of a walk in steps
 
     def setup(self, scale: float) -> None:
-        n = len(self.levels)
-        self.constraints, self.n_latents = np.ones((1, n)), n
-        self._scaled(walk(self.times), sp.eye_array(n, format="csr"), scale)
-
-    def _scaled(self, R: sp.csc_array, seen: sp.csr_array, scale: float) -> None:
+        self.step, self.middle = float(np.diff(self.times).mean()), float(self.times.mean())
+        self.knots = _apart(self._steps(self.times), self.near(self.times.size))
+        R, seen = self.walk(), self.weights(self.times)[0]
+        self.constraints, self.n_latents = np.asarray(self.held(self._steps(self.times)) @ seen), seen.shape[1]
         prior = SparsePrecision(R, design=seen, constraints=self.constraints)
         self.unit = typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance))
         self.structure = self.unit * R
         self.hyperparameters = (deviation("sd", scale),)
+
+    def _steps(self, t: np.ndarray) -> np.ndarray:
+        return np.asarray((t - self.middle) / self.step)
+
+    def near(self, n: int) -> float:
+        """In mean gaps: of times nearer than this one has a latent, and the others follow from its neighbours."""
+        return 1e-4
+
+    def walk(self) -> sp.csc_array:
+        """The structure over the knots."""
+        return walk(self.knots)
+
+    def held(self, steps: np.ndarray) -> np.ndarray:
+        """What the effect at the times of the fit sums to zero with."""
+        return np.ones((1, steps.size))
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return ScaledByDeviation(self.structure)(theta)
@@ -161,7 +172,7 @@ class Wiener(TimeTerm):
 
     def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         """Of the latents at times t, and the variance that they leave."""
-        return between(self.times, t)
+        return between(self.knots, self._steps(t))
 
     def lines(self, t: np.ndarray) -> np.ndarray:
         """Fixed effects at times t."""
@@ -174,8 +185,7 @@ class Wiener(TimeTerm):
 class IntegratedWiener(Wiener):
     """A smooth walk in continuous time: an integrated Wiener process, its trend a fixed effect.
 
-    Its posterior mean is the cubic smoothing spline. Latents are its value and its slope at every time; of times within
-    a fiftieth of the mean gap one has them, and the others follow from its neighbours.
+    Its posterior mean is the cubic smoothing spline. Latents are its value and its slope at every time, at most 2000.
 
     Parameters
     ----------
@@ -189,20 +199,22 @@ class IntegratedWiener(Wiener):
         super().__init__(column, **options)
         self.trend = bool(trend)
 
-    knots: np.ndarray  # the times that have latents, in mean gaps
-
     def setup(self, scale: float) -> None:
-        self.step, self.middle = float(np.diff(self.times).mean()), float(self.times.mean())
-        self.knots = _apart(self._steps(self.times), _NEAR)
-        steps, seen = self._steps(self.times), self.weights(self.times)[0]
-        line = np.stack([np.ones(steps.size), steps - steps.mean()])
-        self.constraints, self.n_latents = np.asarray(line @ seen), 2 * self.knots.size
-        self._scaled(smooth_walk(self.knots), seen, scale)
+        super().setup(scale)
         self.fixed_names = [f"{self.name} (slope)"] if self.trend else []
 
-    def _steps(self, t: np.ndarray) -> np.ndarray:
-        """Time in mean gaps from the middle, so that value and slope are of one size."""
-        return np.asarray((t - self.middle) / self.step)
+    def near(self, n: int) -> float:
+        """The structure's condition number, 12 gap^-3 (n / pi)^4, is held near 1e12, and the knots to 2000.
+
+        What is lost between two knots is a variance of 5 (gap / span)^3 of the typical one, 1e-8 and less.
+        """
+        return float(max(np.cbrt(1.2e-11 * (min(n, 1000) / np.pi) ** 4), n / 2000))
+
+    def walk(self) -> sp.csc_array:
+        return smooth_walk(self.knots)
+
+    def held(self, steps: np.ndarray) -> np.ndarray:
+        return np.stack([np.ones(steps.size), steps - steps.mean()])
 
     def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         return smoothly_between(self.knots, self._steps(t))
@@ -219,6 +231,11 @@ class OrnsteinUhlenbeck(TimeTerm):
 
     def setup(self, scale: float) -> None:
         gap, span = float(np.diff(self.times).mean()), float(np.ptp(self.times))
+        near = np.diff(self.times) <= _CLOSE * span
+        if near.any():
+            i = int(np.argmax(near))
+            got = f"the times {self.levels[i]!r} and {self.levels[i + 1]!r} of {self.name!r} are next to the same"
+            raise problem(type(self).__name__, got, "times apart", "Round them.")
         self.n_latents = len(self.levels)
         start = float(np.log(max(span / 5.0, 2.0 * gap)))
         bounds = float(np.log(gap / 20.0)), float(np.log(20.0 * span))
