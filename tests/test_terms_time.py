@@ -261,3 +261,14 @@ def test_replicates_of_walks_with_levels_of_groups_and_units_of_time():
         model = SumOfTerms([IID("g"), Replicated(Wiener("t"), "g", name="w")], table)
         elbos.append(learn(fenchel.Poisson(), model.family(), y, gtol=1e-5).solution.elbo)
     assert elbos[1] == pytest.approx(elbos[0], abs=1e-6)
+
+
+def test_thousands_of_irregular_times():
+    rng = np.random.default_rng(5)
+    t = np.sort(rng.uniform(0.0, 30.0, 3000))
+    y = np.sin(t) + 0.5 * rng.normal(size=3000)
+    model, sol, _ = fitted(IntegratedWiener("t"), y, DataTable("here", {"t": t}), noise=0.25, theta=[np.log(5.0)])
+    term = model.effects[0]
+    assert term.knots.size <= 2000
+    lam = 0.25 * term.unit / 25.0 * term.step**3
+    np.testing.assert_allclose(sol.posterior.mean, make_smoothing_spline(t, y, lam=lam)(t), atol=2e-4)
