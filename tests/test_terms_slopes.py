@@ -159,6 +159,8 @@ def test_intercepts_alone_are_independent_effects():
     )  # the same model; the density of another theta was maximised
     assert one.hyperparameters_["value"]["1 | g", "sd"] < 0.2
     assert list(one.effects_["1 | g"].index) == list(range(12))
+    by_column = GMRFRegressor({"g": Grouped()}, fixed=["x"]).fit(frame, y)
+    assert by_column.elbo_ == pytest.approx(one.elbo_, abs=1e-8)
 
 
 def simulated(seed, groups, each, likelihood):
@@ -210,6 +212,18 @@ def test_a_new_group_is_of_the_population():
         w = np.array([1.0, x])
         assert rho[row] > w @ S @ w
     assert tail > 0.0
+
+
+def test_groups_without_rows_and_rows_alone():
+    """A category without data has its prior; a row a group leaves the rest to the prior, too."""
+    frame = pd.DataFrame({"g": pd.Categorical(["a", "b", "b"], categories=["a", "b", "c"]), "x": [1.0, 2.0, 4.0]})
+    frame.index = [0, 0, 1]
+    model = GMRFRegressor([Grouped("g", "x")], learn=False, fixed=["x"]).fit(frame, [1, 3, 2])
+    table = model.effects_["1 + x | g"]
+    S = model._sum.effects[0].user_covariance(model.theta_)
+    assert table["mean"][[("c", "intercept")]].item() == pytest.approx(0.0, abs=1e-9)
+    np.testing.assert_allclose(table["sd"].to_numpy()[4:], np.sqrt(np.diag(S)), rtol=1e-6)
+    assert table["n"].tolist() == [1, 1, 2, 2, 0, 0]
 
 
 def test_sentences():
