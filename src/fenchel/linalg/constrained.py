@@ -20,6 +20,8 @@ import scipy.linalg
 from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation
 
+_ENTRIES = 2048  # of the pattern, corrected at a time
+
 
 class ConstrainedCholesky:
     """A ``Factorisation`` under constraints.
@@ -97,7 +99,10 @@ class ConstrainedCholesky:
         """V on the pattern, in the order of ``SparseCholesky.inverse_data``."""
         S = self.base.symbolic
         columns = np.repeat(np.arange(S.n), np.diff(S.indptr))
-        out = self.base.inverse_data() - np.sum((self.G @ self.H)[S.indices] * self.G[columns], axis=1)
+        out, GH = np.array(self.base.inverse_data()), self.G @ self.H
+        for a in range(0, out.size, _ENTRIES):  # what stays in cache
+            here = slice(a, a + _ENTRIES)
+            out[here] -= np.einsum("ij,ij->i", GH[S.indices[here]], self.G[columns[here]])
         if self._pinned.size:
             held = np.isin(np.arange(S.n), self._pinned)
             out[held[S.indices] | held[columns]] = 0.0

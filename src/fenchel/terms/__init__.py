@@ -2,9 +2,14 @@
 
     Covariate                               a number or a factor, as fixed effects
     IID                                     groups, and with ``by`` slopes of groups
+    Grouped                                 intercepts and slopes of groups, correlated or not
+    MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
+    Smooth, Tensor                          penalised splines and surfaces
     RW1, RW2, AR1, Seasonal                 in time
+    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck      of any order, at any times
     ICAR, BYM, BYM2, Leroux                 on graphs
     Generic                                 any structure matrix
+    Interaction, Replicated                 space by time; a series for each group
     SumOfTerms                                   their sum, as one family
 
 ``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share.
@@ -13,12 +18,18 @@
 from .base import Hyperparameter, Rows, Term, correlation, precision, share, variance
 from .fixed import Covariate
 from .grouped import IID, LevelTerm
+from .interaction import Interaction, Replicated
+from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .series import AR1, RW1, RW2, Seasonal
+from .slopes import Grouped
+from .smooths import Smooth, Tensor
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .tables import DataColumn, DataTable, Kind
+from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
 
 __all__ = [
+    "AR",
     "AR1",
     "BYM",
     "BYM2",
@@ -30,14 +41,24 @@ __all__ = [
     "DataColumn",
     "DataTable",
     "Generic",
+    "Grouped",
     "Hyperparameter",
+    "IntegratedWiener",
+    "Interaction",
     "Kind",
+    "KnownCovariance",
     "Leroux",
     "LevelTerm",
+    "MultipleMembership",
+    "OrnsteinUhlenbeck",
+    "Replicated",
     "Rows",
     "Seasonal",
+    "Smooth",
     "SumOfTerms",
+    "Tensor",
     "Term",
+    "Wiener",
     "correlation",
     "precision",
     "share",

@@ -1,0 +1,208 @@
+"""Products of two terms, one latent for each pair of their latents: space by time, and replicates of a series.
+
+    type I     Interaction(IID(r), IID(t))          nothing in common
+    type II    Interaction(IID(r), RW1(t))          each region its own walk
+    type III   Interaction(ICAR(r), IID(t))         each time its own map
+    type IV    Interaction(ICAR(r), RW1(t))         walks of neighbours are alike
+
+(Knorr-Held 2000.) The product is held free of the main effects of an intrinsic factor (``gmrf/kronecker.py``): add them
+to the model as terms of their own. ``Replicated`` are independent copies of a series, one for each level of a group.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.linalg import block_diag
+
+from ..checks import instance, problem
+from ..gmrf.kronecker import Factor, Product, product, row_products
+from ..priors.sparsity import checked_constraints
+from .base import Rows, Term
+from .grouped import IID, LevelTerm
+from .sizes import deviation
+from .slopes import Grouped
+from .space import BYM, BYM2
+from .tables import DataTable
+from .time import Wiener
+
+
+class Interaction(Term):
+    """The product of two terms over levels.
+
+    Parameters
+    ----------
+    first, second : LevelTerm
+        ``IID``, ``ICAR``, ``Leroux``, ``Generic``, ``KnownCovariance``, ``RW1``, ``RW2``, ``AR1``, ``Seasonal`` or a
+        term of continuous time. The product has one sd; what else they have (phi, rho) stays.
+    name : hashable, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import ICAR, RW1, DataTable, Interaction
+    >>> ring = np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)
+    >>> table = DataTable("here", {"r": np.repeat(np.arange(5), 4), "t": np.tile(np.arange(4), 5)})
+    >>> term = Interaction(ICAR("r", ring), RW1("t")).read(table, 1.0)
+    >>> term.name, term.n_latents, len(term.constraints)
+    ('r x t', 15, 3)
+    """
+
+    made: Product
+
+    def __init__(self, first: LevelTerm, second: LevelTerm, *, name: Hashable = None) -> None:
+        for word, term in (("first", first), ("second", second)):
+            instance("Interaction", word, term, LevelTerm, 'IID("region")')
+        self.first, self.second = first, second
+        self.name = f"{first.name} x {second.name}" if name is None else name
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return (*self.first.columns, *(c for c in self.second.columns if c not in self.first.columns))
+
+    @property
+    def claims(self) -> tuple[Hashable, ...]:
+        return (*self.first.claims, *(c for c in self.second.claims if c not in self.first.claims))
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out = copy.copy(self)
+        out.first, out.second = self.first.read(table, 1.0), self.second.read(table, 1.0)
+        out.made = product(*(_factor(table.where, self.name, term) for term in (out.first, out.second)))
+        out.constraints = out.made.constraints()
+        out.n_latents = out.made.first.width * out.made.second.width
+        rest = (*out.first.hyperparameters[1:], *out.second.hyperparameters[1:])
+        out.hyperparameters = (deviation("sd", scale), *rest)
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.made(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        a, b = (term.rows(table, new and not term.grows) for term in (self.first, self.second))
+        out = self._at(a.design, b.design)
+        return Rows(out.design, out.fixed, None, self._left(a, b) if new and self._walks() else None)
+
+    def _at(self, a: Any, b: Any) -> Rows:
+        design = row_products(self.made.first.seen_by(a), self.made.second.seen_by(b))
+        return Rows(design, np.zeros((design.shape[0], 0)))
+
+    def _walks(self) -> list[tuple[Wiener, Factor]]:
+        """The factors that say what they do between their times, each with the other one."""
+        pairs = (self.first, self.made.second), (self.second, self.made.first)
+        return [(term, other) for term, other in pairs if isinstance(term, Wiener)]
+
+    def _left(self, a: Rows, b: Rows) -> np.ndarray:
+        """The weights of what such a factor leaves: the other one's latents at each row, times its own."""
+        parts = []
+        for term, other in self._walks():
+            mine, theirs = (a, b) if term is self.first else (b, a)
+            assert mine.unseen is not None
+            parts.append(other.seen_by(theirs.design).toarray() * mine.unseen)
+        return np.hstack(parts)
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        own = np.split(theta[1:], [self.made.first.n_theta])
+        rest = {id(self.made.first): own[0], id(self.made.second): own[1]}
+        size = np.exp(2.0 * theta[0])
+        return block_diag(
+            np.zeros((0, 0)), *(size * other.covariance(rest[id(other)]) / other.spread for _, other in self._walks())
+        )
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        (ours, a), (theirs, b) = self.first.shown(), self.second.shown()
+        i, j = np.divmod(np.arange(len(ours) * len(theirs)), len(theirs))
+        return [(one, other) for one in ours for other in theirs], self._at(a.design[i], b.design[j])
+
+
+def _factor(where: str, name: Hashable, term: LevelTerm) -> Factor:
+    """A term as a factor of a product."""
+    typed = term.hyperparameters
+    several = isinstance(term, (BYM, BYM2)) or (isinstance(term, Grouped) and len(term.coefficients) > 1)
+    if several or term.by is not None:
+        got = f"{name!r} has the factor {term!r}, which is more than one effect a level"
+        raise problem(
+            where, got, "one effect a level", "Use ICAR or Leroux for maps, Grouped without slopes for groups."
+        )
+    C = term.constraints
+    if C is not None:
+        C = checked_constraints(term.precision(np.zeros(len(typed)))[0], C)
+        if len(typed) > 1:
+            raise problem(where, f"{name!r} has the factor {term!r}, held by constraints", "one hyperparameter in it")
+    return Factor(term.precision, len(typed) - 1, term.n_latents, C, term.spread)
+
+
+class Replicated(Interaction):
+    """Independent copies of a series, one for each level of a group, with the same hyperparameters.
+
+    Parameters
+    ----------
+    term : LevelTerm
+        ``RW1("t")``, ``AR1("t")``, ... What it brings along as fixed effects (a slope) each copy has for itself. The
+        level of each, which an intrinsic series leaves out, is for a term of the group to say.
+    group : name of a column
+    name : hashable, optional
+
+    A group that fit has not seen has a series of the population.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import RW2, DataTable, Replicated
+    >>> table = DataTable("here", {"g": np.repeat(["a", "b"], 9), "t": np.tile(np.arange(9), 2)})
+    >>> term = Replicated(RW2("t"), "g").read(table, 1.0)
+    >>> term.name, term.fixed_names
+    ('t by g', ['t (slope)[a]', 't (slope)[b]'])
+    """
+
+    def __init__(self, term: LevelTerm, group: Hashable, *, name: Hashable = None) -> None:
+        several = isinstance(group, (list, tuple))
+        super().__init__(Grouped(group) if several else IID(group), term)
+        self.group = self.first.column
+        self.name = f"{term.name} by {self.group}" if name is None else name
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out = super().read(table, scale)
+        free, levels = out.second.fixed_names, out.first.shown()[0]
+        out.fixed_names = [f"{word}[{level}]" for level in levels for word in free]
+        return out
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        a, b = self.first.rows(table, new), self.second.rows(table, new and not self.second.grows)
+        out, n = self._at(a.design, b.design), len(table)
+        fixed = _copies(a.codes, b.fixed, len(self.first.levels))
+        if not new:
+            return Rows(out.design, fixed)
+        alone = np.zeros(n) if a.unseen is None else a.unseen[:, 0]  # 1 where the group is not known
+        series = self.made.second.seen_by(sp.csr_array(alone[:, None] * b.design)).toarray()
+        between = np.zeros((n, 0)) if b.unseen is None else b.unseen
+        return Rows(out.design, fixed, None, np.hstack([series, between]))
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        """Of the latents of a series, and of what it does between the times of the fit."""
+        size, own = np.exp(2.0 * theta[0]) / self.second.spread, theta[1:]
+        inner = self.made.second.covariance(own) * size
+        return block_diag(inner, self.second.population(np.concatenate([[theta[0]], own])))
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        (groups, a), (times, b) = self.first.shown(), self.second.shown()
+        i, j = np.divmod(np.arange(len(groups) * len(times)), len(times))
+        out = self._at(a.design[i], b.design[j])
+        fixed = _copies(i, b.fixed[j], len(groups))
+        return [(group, time) for group in groups for time in times], Rows(out.design, fixed)
+
+
+def _copies(codes: np.ndarray | None, fixed: np.ndarray, n: int) -> np.ndarray:
+    """The columns (N, r) of each of n copies, (N, n r): 0 outside of the one that a row belongs to."""
+    assert codes is not None
+    if not fixed.shape[1]:
+        return fixed
+    out, known = np.zeros((len(fixed), n, fixed.shape[1])), np.flatnonzero(codes >= 0)
+    out[known, codes[known]] = fixed[known]
+    return out.reshape(len(fixed), -1)

@@ -1,0 +1,266 @@
+"""Groups of which a row has several, and groups whose covariance is known.
+
+MultipleMembership   eta_i = sum_j w_ij z[g_ij],   z ~ N(0, sd^2 I),   sum_j w_ij = 1
+KnownCovariance      eta_i = z[g_i],               z ~ N(0, sd^2 A)        a pedigree, a phylogeny
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from ..checks import Refusal, finite, numeric, problem
+from ..gmrf.blocks import ScaledByDeviation
+from ..linalg.sparse import symmetric_csc
+from ..priors.sparse import SparsePrecision
+from .base import Rows, typical
+from .grouped import LevelTerm
+from .levels import inferred, listed
+from .sizes import deviation
+from .tables import DataColumn, DataTable, present, shown
+
+_NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
+
+
+class MultipleMembership(LevelTerm):
+    """Effects of groups, of which every row belongs to several: ``mm(a, b)``.
+
+    Parameters
+    ----------
+    *columns : names of columns
+        Over the same groups: the first teacher, the second.
+    weights : names of columns of numbers, optional
+        One for each; they count by their share in a row. Default: equal shares. One of weight 0 may be missing.
+    levels, name : as in ``LevelTerm``
+
+    A group that fit has not seen is one more of the population.
+
+    Examples
+    --------
+    >>> from fenchel.terms import DataTable, MultipleMembership
+    >>> table = DataTable("here", {"first": ["a", "b"], "second": ["b", "c"]})
+    >>> MultipleMembership("first", "second").read(table, 1.0).rows(table).design.toarray()
+    array([[0.5, 0.5, 0. ],
+           [0. , 0.5, 0.5]])
+    """
+
+    word, grows, standard, options = "mm", True, True, ()
+
+    def __init__(
+        self,
+        *columns: Hashable,
+        weights: Sequence[Hashable] | None = None,
+        levels: Iterable[Hashable] | None = None,
+        name: Hashable = None,
+    ) -> None:
+        self.members, self.weights = tuple(columns), None if weights is None else tuple(weights)
+        if len(self.members) < 2:
+            got = f"{len(self.members)} columns"
+            raise problem("MultipleMembership", got, "two or more", "For one group a row use Grouped or IID.")
+        if self.weights is not None and len(self.weights) != len(self.members):
+            got = f"{len(self.members)} columns and {len(self.weights)} weights"
+            raise problem("MultipleMembership", got, "a column of weights for each")
+        joined = ", ".join(map(str, self.members))
+        super().__init__(self.members[0], levels=levels, name=f"mm({joined})" if name is None else name)
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return (*self.members, *(self.weights or ()))
+
+    @property
+    def claims(self) -> tuple[Hashable, ...]:
+        return self.columns
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, columns = copy.copy(self), [table.column(name) for name in self.members]
+        kinds = [None if column.categories is None else list(column.categories) for column in columns]
+        if self.chosen is not None:
+            out.levels = listed(table.where, self.name, self.chosen)
+        elif kinds[0] is not None and all(kind == kinds[0] for kind in kinds):
+            out.levels = kinds[0]
+        else:
+            every = [value for column in columns for value in column.values]
+            out.levels = inferred(self.name, DataColumn(table.where, self.name, every), False)
+        out.place = {level: i for i, level in enumerate(out.levels)}
+        out.n_latents = len(out.levels)
+        out.hyperparameters = (deviation("sd", scale),)
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return ScaledByDeviation(sp.eye_array(self.n_latents, format="csc"))(theta)
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.exp(2.0 * theta[0]) * np.eye(len(self.members))
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [("sd", float(np.exp(theta[0])))]
+
+    def shares(self, table: DataTable) -> np.ndarray:
+        """The weight (N, memberships) of each, rows summing to 1."""
+        m = len(self.members)
+        if self.weights is None:
+            return np.full((len(table), m), 1.0 / m)
+        W = np.stack([table.column(name).numbers() for name in self.weights], axis=1)
+        total = W.sum(axis=1)
+        bad = (W < 0.0).any(axis=1) | ~(total > 0.0)
+        if bad.any():
+            i = int(np.argmax(bad))
+            got = f"the weights of {self.name!r} in row {i} are {W[i].tolist()}"
+            raise problem(table.where, got, "numbers >= 0, one of them above 0")
+        return np.asarray(W / total[:, None])
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        W, m = self.shares(table), len(self.members)
+        values, codes = [], np.empty(W.shape, dtype=np.int64)
+        for j, name in enumerate(self.members):
+            column = table.column(name)
+            pairs = zip(column.values, W[:, j], strict=True)  # who counts nothing may be missing
+            here = [value if share > 0.0 or present(value) else self.levels[0] for value, share in pairs]
+            values.append(here)
+            codes[:, j] = self.codes(DataColumn(column.where, name, here), new)
+        known = codes >= 0
+        at = np.nonzero(known)[0], codes[known]
+        design = sp.csr_array((W[known], at), shape=(len(table), self.n_latents))
+        return Rows(design, np.zeros((len(table), 0)), None, self._unseen(values, known, W, m))
+
+    def _unseen(self, values: list[list[Any]], known: np.ndarray, W: np.ndarray, m: int) -> np.ndarray:
+        """The weights of groups that fit has not seen, those of one group in a row together."""
+        out = np.where(known, 0.0, W)
+        for i in np.flatnonzero((~known).sum(axis=1) > 1):
+            for j in range(1, m):
+                first = next(k for k in range(m) if values[k][i] == values[j][i])
+                if first < j:
+                    out[i, first], out[i, j] = out[i, first] + out[i, j], 0.0
+        return out
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        return self.levels, Rows(sp.eye_array(self.n_latents, format="csr"), np.zeros((self.n_latents, 0)))
+
+
+class KnownCovariance(LevelTerm):
+    """Effects of groups with covariance sd^2 A, A known: relatives, species.
+
+    Parameters
+    ----------
+    group : name of a column
+    cov : array, pandas frame or scipy sparse (n, n)
+        A, positive definite.
+    precision : the same, in place of ``cov``
+        The inverse of A, which is sparse for pedigrees and trees.
+    labels : sequence, optional
+        What the rows of the matrix are called; default: the index of a frame, or 0, 1, ...
+
+    Groups of the matrix without data are predicted from their relatives; others are refused.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, KnownCovariance
+    >>> sibs = np.array([[1.0, 0.5], [0.5, 1.0]])
+    >>> term = KnownCovariance("who", cov=sibs, labels=["ann", "bob"])
+    >>> term.read(DataTable("here", {"who": ["bob"]}), 1.0).levels
+    ['ann', 'bob']
+    """
+
+    word, options = "known covariance", ()
+
+    structure: sp.csc_array  # the inverse of A
+    size: float  # a typical entry of the diagonal of A
+
+    def __init__(
+        self,
+        group: Hashable = None,
+        cov: Any = None,
+        *,
+        precision: Any = None,
+        labels: Iterable[Hashable] | None = None,
+        name: Hashable = None,
+    ) -> None:
+        super().__init__(group, levels=labels, name=name)
+        if (cov is None) == (precision is None):
+            raise problem("KnownCovariance", f"cov and precision of {group!r}", "one of the two")
+        self.cov, self.given = cov, precision
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, where = copy.copy(self), table.where
+        matrix = self.given if self.cov is None else self.cov
+        out.levels = self._labels(where, matrix)
+        out.place = {level: i for i, level in enumerate(out.levels)}
+        out.structure, variance = self._sparse(where, matrix)
+        out.size, out.n_latents = typical(variance), len(out.levels)
+        out.hyperparameters = (deviation("sd", scale, unit=float(np.sqrt(out.size))),)
+        return out
+
+    def _labels(self, where: str, matrix: Any) -> list[Hashable]:
+        if len(np.shape(matrix)) != 2 or len(set(np.shape(matrix))) != 1:
+            raise problem(where, f"the matrix of {self.name!r} has shape {np.shape(matrix)}", "(n, n)")
+        n = np.shape(matrix)[0]
+        if self.chosen is not None:
+            out = listed(where, self.name, self.chosen)
+        elif hasattr(matrix, "index") and hasattr(matrix, "columns"):
+            out = listed(where, self.name, matrix.index)
+            if list(matrix.columns) != out and list(matrix.columns) != list(range(n)):
+                got = f"the rows and columns of the matrix of {self.name!r} have different names"
+                raise problem(where, got, "the same in the same order", "A.loc[ids, ids] puts them in order.")
+        else:
+            out = list(range(n))
+        if len(out) != n:
+            raise problem(where, f"{len(out)} labels for the {n} rows of the matrix of {self.name!r}", "one a row")
+        return out
+
+    def _sparse(self, where: str, matrix: Any) -> tuple[sp.csc_array, np.ndarray]:
+        """A^-1, and the diagonal of A."""
+        word = f"the {'precision' if self.cov is None else 'covariance'} of {self.name!r}"
+        if self.cov is None:
+            given = matrix if hasattr(matrix, "tocsc") else sp.csc_array(numeric(where, word, matrix))
+            try:
+                structure = symmetric_csc(given)
+                return structure, SparsePrecision(structure).factor.inverse_diagonal()
+            except Refusal as error:
+                raise problem(where, f"{word} cannot be used ({error})", "a symmetric positive definite one") from None
+        dense = matrix.toarray() if hasattr(matrix, "toarray") else numeric(where, word, matrix)
+        A = finite(where, word, np.asarray(dense, dtype=np.float64))
+        if not np.allclose(A, A.T, rtol=1e-8, atol=1e-10 * np.abs(A).max()):
+            raise problem(where, f"{word} is not symmetric", "a symmetric matrix")
+        try:
+            L = scipy.linalg.cholesky((A + A.T) / 2, lower=True)
+            worst = float((np.diag(L) ** 2 / np.diag(A)).min())
+        except (np.linalg.LinAlgError, ValueError):
+            worst = 0.0
+        if not worst > 1e-10:
+            advice = "Two that are the same, twins or tips of no length, want one label, or a little on the diagonal."
+            raise problem(where, f"{word} is not positive definite", "a proper covariance", advice)
+        P = scipy.linalg.cho_solve((L, True), np.eye(A.shape[0]))
+        size = np.sqrt(np.diag(P))
+        P = np.where(np.abs(P) > _NOTHING * np.outer(size, size), (P + P.T) / 2, 0.0)
+        return sp.csc_array(P), np.diag(A)
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        """Of theta = log of the typical sd of an effect, the sd times the root of a typical entry of the diagonal."""
+        return ScaledByDeviation(self.size * self.structure)(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        typical_sd = float(np.exp(theta[0]))
+        return [("sd", typical_sd / float(np.sqrt(self.size))), ("typical sd", typical_sd)]
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        column = table.column(self.column)
+        for i, value in enumerate(column.values):
+            if present(value) and value not in self.place:
+                got = f"X[{i}, {self.column!r}] = {value!r} is not in the matrix of {self.name!r}"
+                raise problem(table.where, got, f"one of {len(self.levels)} labels {shown(self.levels)}")
+        codes = self.codes(column, new)
+        return self._rows(codes)
+
+    def _rows(self, codes: np.ndarray) -> Rows:
+        at = np.arange(codes.size), codes
+        design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
+        return Rows(design, np.zeros((codes.size, 0)), codes)
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        return self.levels, self._rows(np.arange(self.n_latents))

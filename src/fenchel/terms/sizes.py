@@ -1,0 +1,100 @@
+"""Standard deviations and correlations as hyperparameters, with their default priors.
+
+    deviation        theta = log(sd * unit),                    P(sd * unit > scale) = 0.01, exponential
+    partial          theta = 2 atanh z,                         p(z) ~ (1 - z^2)^(power - 1)
+
+A correlation matrix of d rows by its partial correlations z_ij given rows before j (j < i), each with the power
+eta + (d - 2 - j) / 2, has the LKJ density |C|^(eta - 1); eta = 1 is uniform over all correlation matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial as bound_to
+from typing import Any
+
+import numpy as np
+from scipy.special import betaln
+
+from ..checks import problem
+from ..hyperparameters.priors import ScalarPrior
+from ..transforms import CORRELATION, Transform
+from .base import START_SD, Hyperparameter
+
+_REACH = 6.0  # bounds of a log sd, in e-folds either way
+
+
+@dataclass(frozen=True)
+class LogInUnits(Transform):
+    """theta = log(x unit): an sd in the user's units, learned in those of a scaled column."""
+
+    unit: float = 1.0
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.log(np.atleast_1d(np.asarray(x, dtype=np.float64) * self.unit))
+
+    def inverse(self, theta: np.ndarray) -> float:
+        return float(np.exp(theta[0])) / self.unit
+
+    def slope(self, x: Any) -> float:
+        return float(x)
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"log {name}"]
+
+
+@dataclass(frozen=True)
+class PCDeviation(ScalarPrior):
+    """P(sd > u) = probability, sd exponential, for theta = log sd.
+
+    Examples
+    --------
+    >>> from fenchel.terms.sizes import PCDeviation
+    >>> round(PCDeviation(1.0, 0.01)(0.0)[0], 6)
+    -3.077991
+    """
+
+    u: float
+    probability: float = 0.01
+
+    def __post_init__(self) -> None:
+        if not (self.u > 0.0 and 0.0 < self.probability < 1.0):
+            raise problem("PCDeviation", f"u = {self.u}, probability = {self.probability}", "u > 0, 0 < p < 1")
+
+    def __call__(self, theta: float) -> tuple[float, float]:
+        rate = -np.log(self.probability) / self.u
+        pull = rate * np.exp(theta)
+        return float(np.log(rate) + theta - pull), float(1.0 - pull)
+
+
+@dataclass(frozen=True)
+class PartialCorrelation(ScalarPrior):
+    """p(z) ~ (1 - z^2)^(power - 1) on (-1, 1), for theta = 2 atanh z; power 1 is uniform in z."""
+
+    power: float = 1.0
+
+    def __call__(self, theta: float) -> tuple[float, float]:
+        z = np.tanh(theta / 2)
+        log_free = -2.0 * np.logaddexp(theta / 2, -theta / 2) + np.log(4.0)  # log(1 - z^2)
+        b = self.power
+        return float(b * (log_free - np.log(4.0)) - betaln(b, b)), float(-b * z)
+
+
+def _pc(unit: float, u: float, a: float) -> ScalarPrior:
+    return PCDeviation(u * unit, a)
+
+
+def deviation(name: str, scale: float, start: float | None = None, unit: float = 1.0) -> Hyperparameter:
+    """An sd whose value times ``unit`` is an effect's typical sd; it starts at half of ``scale``.
+
+    The prior is P(sd unit > scale) = 0.01. ``start`` is the sd in the user's units.
+    """
+    begin = float(np.log(START_SD * scale if start is None else start * unit))
+    centre = float(np.log(scale))
+    bounds = min(centre - _REACH, begin), max(centre + _REACH, begin)
+    return Hyperparameter(name, LogInUnits(unit), begin, bounds, PCDeviation(scale, 0.01), bound_to(_pc, unit))
+
+
+def partial(name: str, power: float = 1.0) -> Hyperparameter:
+    """A partial correlation, starting at 0."""
+    return Hyperparameter(name, CORRELATION, 0.0, (-9.0, 9.0), PartialCorrelation(power))

@@ -1,0 +1,324 @@
+"""Penalised smooths: f(x) = slope (x - mean) + Z(x) b,    b ~ N(0, sd^2 I), the line a fixed effect.
+
+Z spans what the penalty of a basis (``bases.py``) is about, reparametrised so that the penalty is b' b, and is made
+orthogonal, over the rows of the fit, to the level and the line. Its size is such that sd is the root mean square of the
+prior standard deviation of Z b over those rows: what a smooth departs from its line by, typically, in any unit of x.
+
+A tensor product has a basis U_i(x) V_j(z) of eigenfunctions of both penalties, and the precision
+a_i / sd_x^2 + b_j / sd_z^2, diagonal; what neither penalises, (1, x) times (1, z), are fixed effects.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import choice, count, numeric, problem
+from ..gmrf.blocks import DiagonalSum
+from ..linalg.moments import Moments, column_moments
+from .base import Rows, Term
+from .bases import BASES, Basis
+from .fixed import Covariate, is_factor
+from .sizes import deviation
+from .tables import DataTable
+
+_GRID, _SIDE = 50, 15  # points of a curve and of a side of a surface where they are shown
+_LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 4}
+
+
+class Curve(Term):
+    """What smooths share: a penalised part, a free part, and ``by``.
+
+    A subclass gives ``inputs`` (its columns of x), ``penalised`` (basis functions at u), ``rates`` of their precision
+    for each sd, and ``lines`` (products of standardised columns that are free).
+    """
+
+    inputs: tuple[Hashable, ...]
+    by: Hashable
+    shared: bool
+    low: np.ndarray  # of the columns, with ``high`` the range that the fit has seen
+    high: np.ndarray
+    moments: Moments
+    rates: np.ndarray  # (J, r): of each sd
+    lines: list[tuple[int, ...]]  # which columns each free function is the product of, the level aside
+    project: np.ndarray  # (1 + lines, r): what of the penalised part is level and lines over the rows of the fit
+    factor: Covariate | None = None  # ``by``, where it is a factor
+
+    @abstractmethod
+    def prepare(self, where: str, u: np.ndarray) -> None:
+        """Set up the basis from the rows of the fit."""
+
+    @abstractmethod
+    def penalised(self, u: np.ndarray) -> np.ndarray:
+        """The functions (N, r) that are penalised, before level and lines are taken out."""
+
+    @abstractmethod
+    def words(self) -> list[str]:
+        """What each sd is of; "" where there is one."""
+
+    def __init__(self, inputs: Sequence[Hashable], by: Hashable, shared: bool, name: Hashable) -> None:
+        self.inputs, self.by, self.shared, self.name = tuple(inputs), by, bool(shared), name
+
+    # -- reading -----------------------------------------------------------------------------------
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return self.inputs if self.by is None else (*self.inputs, self.by)
+
+    @property
+    def claims(self) -> tuple[Hashable, ...]:
+        return self.inputs
+
+    def _inputs(self, table: DataTable) -> np.ndarray:
+        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, X = copy.copy(self), self._inputs(table)
+        out.low, out.high, out.moments = *self.range_of(X), column_moments(X)
+        if out.moments.constant.any():
+            j = int(np.argmax(out.moments.constant))
+            raise problem(table.where, f"{self.inputs[j]!r} is {X[0, j]:.10g} in every row", "a column that varies")
+        out.factor = None
+        if self.by is not None and is_factor(table.column(self.by)):
+            out.factor = Covariate(self.by).read(table, 1.0)
+        out.prepare(table.where, out._units(X))
+        Z, free = out.penalised(out._units(X)), out._free(X)
+        out.project = np.linalg.lstsq(free, Z, rcond=None)[0]
+        Z = Z - free @ out.project
+        out.rates = out._normalised(Z)
+        out.n_latents = Z.shape[1] * out.copies
+        sds, out.fixed_names = out._names()
+        out.hyperparameters = tuple(deviation(name, scale) for name in sds)
+        return out
+
+    def range_of(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lowest and highest of each column."""
+        return X.min(axis=0), X.max(axis=0)
+
+    def _normalised(self, Z: np.ndarray) -> np.ndarray:
+        """The rates with which each sd is the root mean square of what it alone moves, over the rows of the fit."""
+        out = np.zeros_like(self.rates)
+        for j, rate in enumerate(self.rates):
+            alone = (rate > 0.0) & (np.delete(self.rates, j, axis=0) == 0.0).all(axis=0)
+            out[j] = rate * float(np.mean(np.sum(Z[:, alone] ** 2 / rate[alone], axis=1)))
+        return out
+
+    @property
+    def copies(self) -> int:
+        """How many curves there are."""
+        return 1 if self.factor is None or self.factor.levels is None else len(self.factor.levels)
+
+    def _names(self) -> tuple[list[str], list[str]]:
+        """Of the sds, and of the fixed effects, each curve's in turn."""
+        labels = [""] if self.factor is None else [f"[{level}]" for level in self.factor.levels or ()]
+        sds = [" ".join(["sd", word]).strip() for word in self.words()]
+        single = len(self.inputs) == 1
+        each = ["slope" if single else " times ".join(str(self.inputs[j]) for j in line) for line in self.lines]
+        if self.by is not None and self.factor is None:
+            each = ["level", *each]
+        fixed = [f"{self.name} ({word}){label}" for label in labels for word in each]
+        return sds if self.shared else [f"{sd}{label}" for label in labels for sd in sds], fixed
+
+    # -- the contract ------------------------------------------------------------------------------
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        J, copies = self.rates.shape[0], self.copies
+        if self.shared or copies == 1:
+            return DiagonalSum(np.tile(self.rates, (1, copies)))(theta)
+        each = np.zeros((copies, J, copies, self.rates.shape[1]))
+        each[np.arange(copies), :, np.arange(copies)] = self.rates
+        return DiagonalSum(each.reshape(copies * J, -1))(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+    def _units(self, X: np.ndarray) -> np.ndarray:
+        return np.asarray((X - self.low) / (self.high - self.low))
+
+    def _free(self, X: np.ndarray) -> np.ndarray:
+        """The level and the lines (N, 1 + lines), standardised."""
+        Z = (X - self.moments.mean - self.moments.rest) / self.moments.sd
+        return np.stack([np.ones(len(X)), *(Z[:, list(line)].prod(axis=1) for line in self.lines)], axis=1)
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        X, n = self._inputs(table), len(table)
+        if self.factor is not None:
+            rest = self.factor.rows(table, new).fixed
+            weights = np.hstack([1.0 - rest.sum(axis=1, keepdims=True), rest])
+        else:
+            weights = np.ones((n, 1)) if self.by is None else table.column(self.by).numbers()[:, None]
+        return self._at(X, weights)
+
+    def _at(self, X: np.ndarray, weights: np.ndarray) -> Rows:
+        """Rows at x, each curve with its weight (N, copies)."""
+        free = self._free(X)
+        Z = self.penalised(self._units(X)) - free @ self.project
+        row, copy_ = np.nonzero(weights) if weights.shape[1] > 1 else (np.arange(len(X)), np.zeros(len(X), dtype=int))
+        r, w = Z.shape[1], weights[row, copy_][:, None]
+        at = np.repeat(row, r), (r * copy_[:, None] + np.arange(r)).ravel()
+        design = sp.csr_array(((w * Z[row]).ravel(), at), shape=(len(X), self.n_latents))
+        units = [float(np.prod(self.moments.sd[list(line)])) for line in self.lines]
+        level = self.by is not None and self.factor is None
+        lines = free[:, int(not level) :] * np.array([1.0] * int(level) + units)  # in units of x, about its mean
+        fixed = (weights[:, :, None] * lines[:, None, :]).reshape(len(X), -1)
+        return Rows(design, fixed)
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        """On a grid over the range that fit has seen; each level of ``by`` in turn."""
+        side = _GRID if len(self.inputs) == 1 else _SIDE
+        axes = [np.linspace(a, b, side) for a, b in zip(self.low, self.high, strict=True)]
+        X = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+        points: list[Hashable] = X[:, 0].tolist() if X.shape[1] == 1 else [tuple(x) for x in X.tolist()]
+        if self.factor is None:
+            return points, self._at(X, np.ones((len(X), 1)))
+        labels: list[Hashable] = [(level, point) for level in self.factor.levels or () for point in points]
+        every = np.tile(X, (self.copies, 1))
+        return labels, self._at(every, np.repeat(np.eye(self.copies), len(X), axis=0))
+
+
+def _checked(where: str, name: Hashable, u: np.ndarray, bs: str, k: int) -> None:
+    """Enough different values for a basis of k functions."""
+    distinct = len(np.unique(u, axis=0))
+    least = k if bs in ("cr", "tp") else k - 1
+    if bs != "ps" and distinct < least:
+        got = f"{name} has {distinct} different values"
+        raise problem(where, got, f"at least k = {k}", f"k={max(distinct, _LEAST[bs])} would do.")
+
+
+class Smooth(Curve):
+    """A penalised smooth of a column, or of two: ``s(x)``.
+
+    Parameters
+    ----------
+    *x : name of a column of numbers; two for "tp"
+    bs : "cr", "ps", "cc" or "tp"
+        Cubic regression spline with knots at quantiles; P-spline; cyclic; thin plate.
+    k : int
+        How many basis functions, level and line among them.
+    by : name of a column, optional
+        A factor: a curve for each level, to which its levels themselves are to be added as a covariate. Numbers: they
+        multiply f(x), which then has a level of its own.
+    shared : bool
+        One sd for all curves of a factor.
+    period : pair of float, optional
+        Of "cc": where it begins and ends; default: the range of x.
+    name : hashable, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, Smooth
+    >>> term = Smooth("x", k=6).read(DataTable("here", {"x": np.linspace(0.0, 9.0, 30)}), 1.0)
+    >>> term.name, term.n_latents, term.fixed_names
+    ('s(x)', 4, ['s(x) (slope)'])
+    """
+
+    basis: Basis
+    root: np.ndarray
+
+    def __init__(
+        self,
+        *x: Hashable,
+        bs: str = "cr",
+        k: int = 10,
+        by: Hashable = None,
+        shared: bool = False,
+        period: tuple[float, float] | None = None,
+        name: Hashable = None,
+    ) -> None:
+        choice("Smooth", "bs", bs, tuple(BASES))
+        if len(x) != 1 and not (len(x) == 2 and bs == "tp"):
+            raise problem("Smooth", f"{len(x)} columns with bs={bs!r}", "one, or two with bs='tp'", "Or use Tensor.")
+        self.bs, self.k = bs, count("Smooth", "k", k, _LEAST[bs] + len(x) - 1)
+        self.period = None if period is None else numeric("Smooth", "period", period)
+        if self.period is not None and (bs != "cc" or self.period.shape != (2,) or not np.diff(self.period) > 0):
+            raise problem("Smooth", f"period = {period!r} with bs={bs!r}", "(begin, end) with bs='cc'")
+        joined = f"s({', '.join(map(str, x))})" + ("" if by is None else f" by {by}")
+        super().__init__(x, by, shared, joined if name is None else name)
+
+    def range_of(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return super().range_of(X) if self.period is None else (self.period[:1], self.period[1:])
+
+    def prepare(self, where: str, u: np.ndarray) -> None:
+        _checked(where, self.name, u % 1.0 if self.bs == "cc" else u, self.bs, self.k)
+        self.basis = BASES[self.bs](u, self.k)
+        self.root = self.basis.root()
+        self.rates = np.ones((1, self.root.shape[1]))
+        self.lines = [(j,) for j in range(u.shape[1])] if self.basis.straight else []
+
+    def penalised(self, u: np.ndarray) -> np.ndarray:
+        return self.basis(u) @ self.root
+
+    def words(self) -> list[str]:
+        return [""]
+
+
+class Tensor(Curve):
+    """A smooth surface, a tensor product with a penalty along each column: ``te(x, z)``.
+
+    Parameters
+    ----------
+    x, z : names of columns of numbers
+    bs : "cr", "ps" or "cc", or one for each
+    k : int, or one for each
+        Basis functions along a column.
+    by, shared, name : as in ``Smooth``
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, Tensor
+    >>> rng = np.random.default_rng(0)
+    >>> term = Tensor("x", "z", k=4).read(DataTable("here", {"x": rng.random(40), "z": rng.random(40)}), 1.0)
+    >>> term.n_latents, [h.name for h in term.hyperparameters]
+    (12, ['sd along x', 'sd along z'])
+    """
+
+    bases: list[Basis]
+    vectors: list[np.ndarray]
+    keep: np.ndarray  # which products are penalised
+
+    def __init__(
+        self,
+        x: Hashable,
+        z: Hashable,
+        *,
+        bs: str | Sequence[str] = "cr",
+        k: int | Sequence[int] = 5,
+        by: Hashable = None,
+        shared: bool = False,
+        name: Hashable = None,
+    ) -> None:
+        self.bs = (bs, bs) if isinstance(bs, str) else tuple(bs)
+        for word in self.bs:
+            choice("Tensor", "bs", word, ("cr", "ps", "cc"))
+        sizes = (k, k) if isinstance(k, int) else tuple(k)
+        if len(self.bs) != 2 or len(sizes) != 2:
+            raise problem("Tensor", f"bs = {bs!r}, k = {k!r}", "one of each, or one a column")
+        self.k = tuple(count("Tensor", "k", n, _LEAST[word]) for n, word in zip(sizes, self.bs, strict=True))
+        joined = f"te({x}, {z})" + ("" if by is None else f" by {by}")
+        super().__init__((x, z), by, shared, joined if name is None else name)
+
+    def prepare(self, where: str, u: np.ndarray) -> None:
+        self.bases, self.vectors, values = [], [], []
+        for j, (bs, k) in enumerate(zip(self.bs, self.k, strict=True)):
+            _checked(where, self.inputs[j], u[:, j : j + 1], bs, k)
+            self.bases.append(BASES[bs](u[:, j : j + 1], k))
+            a, V = self.bases[j].eigen()
+            values.append(a)
+            self.vectors.append(V)
+        both = np.stack([axis.ravel() for axis in np.meshgrid(*values, indexing="ij")])
+        self.keep = np.asarray(both.any(axis=0))
+        self.rates = both[:, self.keep]
+        straight = [j for j, basis in enumerate(self.bases) if basis.straight]
+        self.lines = [*((j,) for j in straight), *([(0, 1)] if len(straight) == 2 else [])]
+
+    def penalised(self, u: np.ndarray) -> np.ndarray:
+        A, B = (basis(u[:, [j]]) @ self.vectors[j] for j, basis in enumerate(self.bases))
+        return np.asarray((A[:, :, None] * B[:, None, :]).reshape(len(u), -1)[:, self.keep])
+
+    def words(self) -> list[str]:
+        return [f"along {name}" for name in self.inputs]

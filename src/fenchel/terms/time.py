@@ -1,0 +1,306 @@
+"""Series at times of any spacing, and autoregressions of any order.
+
+    Wiener            a random walk with real gaps: RW1 where they are equal
+    IntegratedWiener  a smooth walk with its trend as a fixed effect: a cubic smoothing spline, RW2's limit
+    OrnsteinUhlenbeck correlation exp(-2 gap / range): AR1 where gaps are equal
+    AR                of order p, equal steps, by partial autocorrelations
+
+The first two know what happens between the times of the fit and beyond them; each may be ``Replicated`` over groups.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import count, problem
+from ..gmrf.blocks import ScaledByDeviation
+from ..gmrf.times import Autoregression, Decaying, between, smooth_walk, smoothly_between, walk
+from ..hyperparameters.priors import Normal, PCRange
+from ..priors.sparse import SparsePrecision
+from ..transforms import LOG
+from .base import Hyperparameter, Rows, correlation, typical
+from .grouped import LevelTerm
+from .levels import inferred, listed
+from .sizes import PartialCorrelation, deviation
+from .tables import DataColumn, DataTable, present
+
+_CLOSE = 1e-10  # of the span: times nearer than this to one another are a slip of rounding
+
+
+def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
+    """Numbers as they are, dates as days, pandas Periods by their count."""
+    out = []
+    for i, value in enumerate(values):
+        if not present(value):
+            raise problem(column.where, f"X[{i}, {column.name!r}] is missing", "a time in every row", "Drop the row.")
+        if hasattr(value, "ordinal") and hasattr(value, "freq"):
+            out.append(float(value.ordinal))
+        elif hasattr(value, "timestamp"):
+            out.append(value.timestamp() / 86400.0)
+        elif isinstance(value, (bool, int, float)):
+            out.append(float(value))
+        else:
+            got = f"the column {column.name!r} holds {value!r}, which has no place in time"
+            raise problem(column.where, got, "numbers or dates")
+    return np.array(out)
+
+
+class TimeTerm(LevelTerm):
+    """A series at the times of a column, in any spacing.
+
+    Parameters
+    ----------
+    column : name of a column of numbers or dates
+    levels : sequence, optional
+        Times beside those of the data.
+    name : hashable, optional
+    """
+
+    options, in_time, least = (), True, 2
+    word: ClassVar[str] = "series"
+
+    times: np.ndarray  # of the levels, in days for dates
+
+    def __init__(
+        self, column: Hashable = None, *, levels: Iterable[Hashable] | None = None, name: Hashable = None
+    ) -> None:
+        super().__init__(column, levels=levels, name=name)
+
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
+        found = [value for value in dict.fromkeys(column.values) if present(value)] if chosen is None else chosen
+        if not found:
+            raise problem(column.where, f"the column {column.name!r} is empty", "at least two times")
+        return [found[i] for i in np.argsort(times_of(column, found), kind="stable")]
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, column = copy.copy(self), table.column(self.column)
+        out.levels = out.settle(column, None if self.chosen is None else listed(table.where, self.name, self.chosen))
+        n = len(out.levels)
+        if n < out.least:
+            got = f"the effect {self.name!r} has {n} {'time' if n == 1 else 'times'}"
+            raise problem(table.where, got, f"at least {out.least}")
+        out.place, out.times = {level: i for i, level in enumerate(out.levels)}, times_of(column, out.levels)
+        out.setup(scale)
+        return out
+
+    def setup(self, scale: float) -> None:
+        """Hyperparameters, latents and constraints, from ``times``."""
+        raise NotImplementedError(f"{type(self).__name__} has no structure")
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        return self._at(self.codes(table.column(self.column), new), np.ones(len(table)))
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        every = np.arange(len(self.levels))
+        return self.levels, self._at(every, np.ones(every.size))
+
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
+        at = np.arange(codes.size), codes
+        design = sp.csr_array((weight, at), shape=(codes.size, self.n_latents))
+        return Rows(design, np.zeros((codes.size, 0)), codes)
+
+
+class Wiener(TimeTerm):
+    """A random walk with real gaps, z(t + h) - z(t) ~ N(0, h s), summing to zero over the times of the fit.
+
+    The sd is the typical one of the effect over those times. Between them, and beyond them, it is predicted with the
+    variance that a walk has there.
+
+    Examples
+    --------
+    >>> from fenchel.terms import DataTable, Wiener
+    >>> term = Wiener("t").read(DataTable("here", {"t": [0.0, 1.0, 4.0]}), 1.0)
+    >>> term.rows(DataTable("here", {"t": [2.0]}), new=True).design.toarray().round(4)
+    array([[0.    , 0.6667, 0.3333]])
+    """
+
+    step: float  # the mean gap
+    middle: float  # the mean time
+    knots: np.ndarray  # the times that have latents, in steps from the middle
+    structure: sp.csc_array  # with typical variance 1
+    unit: float  # the typical variance of a walk in steps
+
+    def setup(self, scale: float) -> None:
+        self.step, self.middle = float(np.diff(self.times).mean()), float(self.times.mean())
+        self.knots = _apart(self._steps(self.times), self.near(self.times.size))
+        R, seen = self.walk(), self.weights(self.times)[0]
+        self.constraints, self.n_latents = np.asarray(self.held(self._steps(self.times)) @ seen), seen.shape[1]
+        prior = SparsePrecision(R, design=seen, constraints=self.constraints)
+        self.unit = typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance))
+        self.structure = self.unit * R
+        self.hyperparameters = (deviation("sd", scale),)
+
+    def _steps(self, t: np.ndarray) -> np.ndarray:
+        return np.asarray((t - self.middle) / self.step)
+
+    def near(self, n: int) -> float:
+        """In mean gaps: of times nearer than this one has a latent, and the others follow from its neighbours."""
+        return 1e-4
+
+    def walk(self) -> sp.csc_array:
+        """The structure over the knots."""
+        return walk(self.knots)
+
+    def held(self, steps: np.ndarray) -> np.ndarray:
+        """What the effect at the times of the fit sums to zero with."""
+        return np.ones((1, steps.size))
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return ScaledByDeviation(self.structure)(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [("sd", float(np.exp(theta[0])))]
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        column = table.column(self.column)
+        if not new:
+            return self.at_times(self.times[self.codes(column)])
+        return self.at_times(times_of(column, column.values))
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        return self.levels, self.at_times(self.times)
+
+    def at_times(self, t: np.ndarray) -> Rows:
+        """Rows at any times, with what they vary beside the times of the fit."""
+        W, left = self.weights(t)
+        return Rows(W, self.lines(t), None, np.sqrt(left / self.unit)[:, None])
+
+    def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+        """Of the latents at times t, and the variance that they leave."""
+        return between(self.knots, self._steps(t))
+
+    def lines(self, t: np.ndarray) -> np.ndarray:
+        """Fixed effects at times t."""
+        return np.zeros((t.size, 0))
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.array([[np.exp(2.0 * theta[0])]])
+
+
+class IntegratedWiener(Wiener):
+    """A smooth walk in continuous time: an integrated Wiener process, its trend a fixed effect.
+
+    Its posterior mean is the cubic smoothing spline. Latents are its value and its slope at every time, at most 2000.
+
+    Parameters
+    ----------
+    trend : bool
+        Whether the straight line that it is held free of comes back as a fixed effect.
+    """
+
+    least = 3
+
+    def __init__(self, column: Hashable = None, *, trend: bool = True, **options: Any) -> None:
+        super().__init__(column, **options)
+        self.trend = bool(trend)
+
+    def setup(self, scale: float) -> None:
+        super().setup(scale)
+        self.fixed_names = [f"{self.name} (slope)"] if self.trend else []
+
+    def near(self, n: int) -> float:
+        """The structure's condition number, 12 gap^-3 (n / pi)^4, is held near 1e12, and the knots to 2000.
+
+        What is lost between two knots is a variance of 5 (gap / span)^3 of the typical one, 1e-8 and less.
+        """
+        return float(max(np.cbrt(1.2e-11 * (min(n, 1000) / np.pi) ** 4), n / 2000))
+
+    def walk(self) -> sp.csc_array:
+        return smooth_walk(self.knots)
+
+    def held(self, steps: np.ndarray) -> np.ndarray:
+        return np.stack([np.ones(steps.size), steps - steps.mean()])
+
+    def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+        return smoothly_between(self.knots, self._steps(t))
+
+    def lines(self, t: np.ndarray) -> np.ndarray:
+        return (t - self.middle)[:, None] if self.trend else super().lines(t)
+
+
+class OrnsteinUhlenbeck(TimeTerm):
+    """A stationary series with correlation exp(-2 gap / range), 0.14 at the range.
+
+    To predict at other times name them in ``levels``.
+    """
+
+    def setup(self, scale: float) -> None:
+        gap, span = float(np.diff(self.times).mean()), float(np.ptp(self.times))
+        near = np.diff(self.times) <= _CLOSE * span
+        if near.any():
+            i = int(np.argmax(near))
+            got = f"the times {self.levels[i]!r} and {self.levels[i + 1]!r} of {self.name!r} are next to the same"
+            raise problem(type(self).__name__, got, "times apart", "Round them.")
+        self.n_latents = len(self.levels)
+        start = float(np.log(max(span / 5.0, 2.0 * gap)))
+        bounds = float(np.log(gap / 20.0)), float(np.log(20.0 * span))
+        reach = Hyperparameter("range", LOG, start, bounds, PCRange(gap, 0.05, 1))
+        self.hyperparameters = deviation("sd", scale), reach
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return Decaying(self.times)(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+class AR(TimeTerm):
+    """A stationary autoregression of order p at equal steps.
+
+    Parameters
+    ----------
+    column : name of a column
+    p : int
+    levels, name : as in ``LevelTerm``
+
+    Examples
+    --------
+    >>> from fenchel.terms import AR, DataTable
+    >>> term = AR("t", 2).read(DataTable("here", {"t": [1, 2, 3, 5]}), 1.0)
+    >>> term.levels, [h.name for h in term.hyperparameters]
+    ([1, 2, 3, 4, 5], ['sd', 'partial autocorrelation 1', 'partial autocorrelation 2'])
+    """
+
+    def __init__(self, column: Hashable = None, p: int = 1, **options: Any) -> None:
+        super().__init__(column, **options)
+        self.p = count("AR", "p", p, 1)
+        self.least = self.p + 1
+
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
+        return inferred(self.name, column, True) if chosen is None else chosen
+
+    def setup(self, scale: float) -> None:
+        self.n_latents = len(self.levels)
+        later = [
+            correlation(f"partial autocorrelation {j}", 0.0, PartialCorrelation(2.0)) for j in range(2, self.p + 1)
+        ]
+        first = correlation("partial autocorrelation 1", 1.0, Normal(2.0, 1.5))
+        self.hyperparameters = deviation("sd", scale), first, *later
+
+    @property
+    def series(self) -> Autoregression:
+        """The precision as a function of theta."""
+        return Autoregression(self.n_latents, self.p)
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.series(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        phi = self.series.coefficients(theta)[0][self.p]
+        return [("sd", float(np.exp(theta[0]))), *((f"phi {j + 1}", float(phi[j])) for j in range(self.p))]
+
+
+def _apart(times: np.ndarray, gap: float) -> np.ndarray:
+    """Those of increasing times that are at least ``gap`` after the last one kept, and the last."""
+    kept = [times[0]]
+    for t in times[1:]:
+        if t - kept[-1] >= gap:
+            kept.append(t)
+    if kept[-1] != times[-1]:
+        kept[-1] = times[-1]
+    return np.array(kept)
