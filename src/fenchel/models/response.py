@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, first_value, holds, numeric, problem
+from ..estimators import target
 from ..estimators.labels import read_labels
 from ..estimators.markov import target_of
-from ..estimators import target
 from ..estimators.observations import read_observations
 from ..likelihoods import WORDS, Poisson
 from ..likelihoods.base import Likelihood
