@@ -57,7 +57,7 @@ def main(picture=None, sweeps=60_000):
             ax.hist(draws[:, n], bins=80, density=True, color="0.85", label="MCMC")
             normal = norm.pdf(at, sol.posterior.mean[n], sol.posterior.sd[n])
             ax.plot(at, normal, color="#D55E00", linestyle="--", label="q, the best Gaussian")
-            ax.plot(at, [found.density(t)[n] for t in at], color="#0072B2", label="corrected")
+            ax.plot(at, found.density(at[None, :])[n], color="#0072B2", label="corrected")
             ax.set(xlabel=f"eta at x = {x[n]:.1f}, where y = {y[n]:.0f}", yticks=[], xlim=(at[0], at[-1]))
         ax.legend(frameon=False)
         figure.savefig(picture, dpi=150)

@@ -8,7 +8,7 @@ from scipy.stats import nbinom, poisson
 
 import fenchel
 from fenchel.likelihoods import BernoulliLogit, Gamma, Gaussian, NegativeBinomial, Ordinal, Poisson
-from fenchel.priors import DenseCovariance
+from fenchel.priors import DenseCovariance, Features
 
 K = np.array([[2.0, 1.2], [1.2, 2.5]])
 
@@ -86,6 +86,18 @@ def test_conjugate_predictions_are_the_gaussian_ones():
     np.testing.assert_allclose(found.mean, h, atol=1e-9)
     np.testing.assert_allclose(found.variance, rho + 0.5, rtol=1e-9)
     np.testing.assert_allclose(found.log_density(y), Gaussian(0.5).predictive_log_density(y, h, rho), atol=1e-9)
+
+
+def test_marginals_that_pairs_do_not_carry_are_not_said_to_be_trusted():
+    x = np.linspace(-1, 1, 40)
+    zeros = fenchel.infer(Poisson(), Features(np.c_[np.ones(40), x], 100.0), np.zeros(40)).corrected()
+    assert zeros.trusted  # the evidence is right to a quarter of a nat, the sds are not
+    assert not zeros.marginals_trusted
+    assert "importance()" in zeros.status
+    counts = np.random.default_rng(0).poisson(np.exp(0.5 * x)).astype(float)
+    plain = fenchel.infer(Poisson(), Features(np.c_[np.ones(40), x], 10.0), counts).corrected()
+    assert plain.marginals_trusted
+    assert "marginals" not in plain.status
 
 
 def test_softmax_is_refused_with_a_sentence():

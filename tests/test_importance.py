@@ -512,7 +512,7 @@ def test_a_generator_that_is_none(fit, rng):
 
 def test_other_refusals(fit):
     found = fit.importance(64)
-    with pytest.raises(ValueError, match=r"importance: x has shape \(2,\); expected a number or shape \(3,\)"):
+    with pytest.raises(ValueError, match=r"x has shape \(2,\); expected a number, shape \(3,\)"):
         found.cdf([0.0, 1.0])
     with pytest.raises(ValueError, match="probabilities strictly between 0 and 1"):
         found.quantile(1.0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import fenchel
-from fenchel.likelihoods import MultinomialLogit, Poisson
+from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.marginals import Answers, Marginals, NormalMarginals
 from fenchel.priors import DenseCovariance, Features
 
@@ -46,6 +46,19 @@ def test_of_eta_of_the_latents_and_of_new_rows():
     same_as_scipy(post, post.mean, post.variance)
     same_as_scipy(post.latents(), post.latent_mean, post.latent_variance)
     same_as_scipy(post.at(design=X[:3] + 1.0), *post.predict(design=X[:3] + 1.0))
+
+
+def test_many_places_of_every_unknown():
+    rng = np.random.default_rng(0)
+    sol = fenchel.infer(BernoulliLogit("exact"), DenseCovariance(np.eye(4) + 1.0), (rng.random(4) < 0.5).astype(float))
+    places = np.linspace(-2.0, 2.0, 5)
+    for marginals in (sol.posterior, sol.corrected(), sol.importance(512)):
+        each = marginals.density(places[None, :])
+        assert each.shape == (4, 5)
+        np.testing.assert_allclose(each[:, 2], marginals.density(0.0))
+        np.testing.assert_allclose(marginals.cdf(np.tile(places, (4, 1)))[:, 4], marginals.cdf(2.0))
+        with pytest.raises(ValueError, match=r"x\[None, :\]"):
+            marginals.cdf(places)
 
 
 def test_of_several_predictors():

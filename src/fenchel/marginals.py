@@ -9,7 +9,7 @@ posterior through these two (criteria, tables, plots) reads any of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -36,7 +36,7 @@ class Marginals(Protocol):
     def skewness(self) -> Array: ...
     def quantile(self, q: Levels) -> Array: ...
     def interval(self, level: float = 0.95) -> Array: ...
-    def cdf(self, x: ArrayLike) -> Array: ...
+    def cdf(self, x: ArrayLike) -> Array: ...  # x: a number, one for each unknown, or (1, G) or (N, G) for G of each
     def density(self, x: ArrayLike) -> Array: ...
 
 
@@ -86,11 +86,14 @@ class NormalAnswers:
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
     def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number or one for each unknown."""
-        return asarray(ndtr(to_numpy(self._standardised(x))), self.mean)
+        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
+        return at_each(x, self.mean, lambda at: asarray(ndtr(to_numpy(self._standardised(at))), self.mean))
 
     def density(self, x: ArrayLike) -> Array:
-        """The density at x, a number or one for each unknown."""
+        """The density at x, given as in ``cdf``."""
+        return at_each(x, self.mean, self._density)
+
+    def _density(self, x: ArrayLike) -> Array:
         xp, t, sd = namespace(self.mean), self._standardised(x), self.sd
         none = xp.zeros_like(t)  # an unknown without variance has no density but at its mean
         spike = xp.where(asarray(np.asarray(x, dtype=np.float64), self.mean) == self.mean, xp.inf + none, none)
@@ -119,6 +122,18 @@ class NormalMarginals(NormalAnswers):
 
     mean: Array
     variance: Array
+
+
+def at_each(x: ArrayLike, like: Array, ask: Callable[[np.ndarray], Array]) -> Array:
+    """What is asked at x, a number or one for each of the unknowns ``like``; with one more axis, G of them for each."""
+    at, shape = np.asarray(x, dtype=np.float64), tuple(like.shape)
+    if at.ndim == len(shape) + 1 and at.shape[:-1] in (shape, (1,) * len(shape)):
+        each = np.broadcast_to(at, (*shape, at.shape[-1]))
+        return namespace(like).stack([ask(each[..., g]) for g in range(at.shape[-1])], axis=-1)
+    if at.ndim and at.shape != shape:
+        many = "x[None, :] asks for all of them of every unknown." if at.ndim == 1 else ""
+        raise problem("marginals", f"x has shape {at.shape}", f"a number, shape {shape} or one more axis", many)
+    return ask(at)
 
 
 def probabilities(where: str, q: Levels) -> np.ndarray:

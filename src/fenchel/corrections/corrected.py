@@ -30,6 +30,11 @@ _FEW = 3  # sites up to which the expectation is integrated as it stands
 _SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
 _TALL = 10_000  # sites of few features above which pairs are averages over draws
 _DRAWN = 3000  # sites up to which draws are tried where the expansion does not hold
+_COUPLED, _NEAR = 0.03, 0.1  # nats of triples; sds of q by which means, and logs by which sds, may move beside more
+_MOVED = (
+    "marginals move far from q's where observations hang together, and may be off: "
+    'compare importance(), and start from bound="exact" if q is of another'
+)
 _LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
 
 
@@ -62,6 +67,7 @@ class Corrected(GridAnswers):
     n_sites : int
         Observations after those along one line of the latents have been merged.
     trusted : bool
+        Of the evidence; ``marginals_trusted`` is that of means, sds and quantiles.
     status : str
         Why it is trusted, or why not, as a sentence.
 
@@ -122,7 +128,25 @@ class Corrected(GridAnswers):
 
     @property
     def status(self) -> str:
-        return self._doubt or "the terms of the expansion die out"
+        if self._doubt is not None:
+            return self._doubt
+        return "the terms of the expansion die out" + ("" if self.marginals_trusted else f"; {_MOVED}")
+
+    @cached_property
+    def marginals_trusted(self) -> bool:
+        """Whether the marginals may be believed as the evidence is.
+
+        They leave out how the other observations hang together given one unknown. Where three observations together
+        count for little, or no eta moves far from q's, that is small; elsewhere standard deviations have been off by a
+        quarter with an evidence right to a tenth of a nat.
+        """
+        if not self.trusted:
+            return False
+        if self.n_sites <= _FEW or self.log_evidence_se <= _COUPLED:
+            return True
+        grid = self._grid
+        moved = np.maximum(np.abs(grid.first), np.abs(0.5 * np.log(np.maximum(grid.central(2), 1e-300))))
+        return bool(np.max(moved[grid.scale > 0.0], initial=0.0) <= _NEAR)
 
     @cached_property
     def _doubt(self) -> str | None:

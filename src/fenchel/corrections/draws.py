@@ -22,10 +22,9 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from ..checks import problem
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import ArrayLike
-from ..marginals import Levels, probabilities
+from ..linalg.arrays import Array, ArrayLike
+from ..marginals import Levels, at_each, probabilities
 from .predictive import Nodes, Predictive
 from .states import MIXTURE, Space, States, Unknowns
 
@@ -246,8 +245,15 @@ class WeightedMarginals:
         inside = float(probabilities("interval", level))
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
-    def cdf(self, x: ArrayLike) -> np.ndarray:
-        """P(unknown <= x), x a number or one for each unknown."""
+    def cdf(self, x: ArrayLike) -> Array:
+        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
+        return at_each(x, self._unknowns.mean, self._cdf)
+
+    def density(self, x: ArrayLike) -> Array:
+        """The density at x, given as in ``cdf``."""
+        return at_each(x, self._unknowns.mean, self._density)
+
+    def _cdf(self, x: np.ndarray) -> np.ndarray:
         at, out = self._each(x), np.empty(self._unknowns.mean.size)
         more = (self.weights - self._base).ravel()
         for rows, some, t in self._blocks():
@@ -256,8 +262,7 @@ class WeightedMarginals:
             out[rows] = np.where(sd > 0.0, np.clip(below, 0.0, 1.0), np.where(e >= 0.0, 1.0, 0.0))
         return self._shaped(out)
 
-    def density(self, x: ArrayLike) -> np.ndarray:
-        """The density at x, a number or one for each unknown."""
+    def _density(self, x: np.ndarray) -> np.ndarray:
         at, out = self._each(x), np.empty(self._unknowns.mean.size)
         w, v = self.weights.ravel(), np.tile(self._base, 2)
         for rows, some, t in self._blocks():
@@ -269,14 +274,9 @@ class WeightedMarginals:
             out[rows] = np.where(sd > 0.0, normal * (near @ w) / (near @ v), np.where(e == 0.0, np.inf, 0.0))
         return self._shaped(out)
 
-    def _each(self, x: ArrayLike) -> np.ndarray:
+    def _each(self, x: np.ndarray) -> np.ndarray:
         """x for each unknown, flat."""
-        shape = self._unknowns.mean.shape
-        x = np.asarray(x, dtype=np.float64)
-        try:
-            return np.broadcast_to(x, shape).ravel()
-        except ValueError:
-            raise problem("importance", f"x has shape {x.shape}", f"a number or shape {shape}") from None
+        return np.broadcast_to(x, self._unknowns.mean.shape).ravel()
 
 
 def _crossing(t: np.ndarray, below: np.ndarray, level: float, normal: np.ndarray) -> np.ndarray:

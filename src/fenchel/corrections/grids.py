@@ -15,7 +15,7 @@ from scipy.interpolate import CubicSpline
 
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike, asarray
-from ..marginals import Levels, probabilities
+from ..marginals import Levels, at_each, probabilities
 from .predictive import Nodes, Predictive
 
 _FINER = 5
@@ -147,21 +147,31 @@ class GridAnswers:
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
 
     def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number or one for each unknown."""
+        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (N, G): G of them for each."""
+        return at_each(x, self._like_all, self._cdf)
+
+    def density(self, x: ArrayLike) -> Array:
+        """The density at x, given as in ``cdf``."""
+        return at_each(x, self._like_all, self._density)
+
+    @property
+    def _like_all(self) -> Array:
+        return asarray(self._grid.centre, self._like)
+
+    def _cdf(self, x: np.ndarray) -> Array:
         at = self._standardised(x)
         sharp = np.where(at >= 0.0, 1.0, 0.0)  # a step at its mean belongs to the upper side
         return asarray(np.where(self._grid.scale > 0.0, self._grid.below(at)[0], sharp), self._like)
 
-    def density(self, x: ArrayLike) -> Array:
-        """The density at x, a number or one for each unknown."""
+    def _density(self, x: np.ndarray) -> Array:
         g, at = self._grid, self._standardised(x)
         with np.errstate(divide="ignore", invalid="ignore"):
             smooth = g.below(at)[1] / g.scale
         return asarray(np.where(g.scale > 0.0, smooth, np.where(at == 0.0, np.inf, 0.0)), self._like)
 
-    def _standardised(self, x: ArrayLike) -> np.ndarray:
-        g, given = self._grid, np.asarray(x, dtype=np.float64)
-        off = given - g.centre
+    def _standardised(self, x: np.ndarray) -> np.ndarray:
+        g = self._grid
+        off = x - g.centre
         with np.errstate(divide="ignore", invalid="ignore"):
             sharp = np.where(off == 0.0, 0.0, np.sign(off) * np.inf)
             return np.where(g.scale > 0.0, off / g.scale, sharp)
@@ -177,6 +187,9 @@ class GridMarginals(GridAnswers):
     @property
     def _grid(self) -> Grid:
         return self.grid
+
+    def __repr__(self) -> str:
+        return f"GridMarginals of {self.grid.centre.size} unknowns"
 
     @property
     def _like(self) -> Array:

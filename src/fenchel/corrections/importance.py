@@ -17,7 +17,7 @@ Observations whose log-likelihood is a line (no curvature) add a constant.
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -39,6 +39,8 @@ _CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
 
 class Fit(Protocol):
     """What is read of a solution."""
+
+    elbo: float
 
     @property
     def likelihood(self) -> Likelihood: ...
@@ -75,7 +77,7 @@ class ImportanceSample(WeightedMarginals):
     method = "importance"
 
     def __init__(self, fit: Fit, draws: int = 4096, rng: Seed = 0) -> None:
-        self._because, self._likelihood = "", fit.likelihood
+        self._because, self._likelihood, self.elbo = "", fit.likelihood, fit.elbo
         n = count("importance", "draws", draws, 1)
         post = fit.posterior
         self._space = space_of(post)
@@ -91,6 +93,15 @@ class ImportanceSample(WeightedMarginals):
         weights = each / each.sum()
         super().__init__(made, self._space.eta(), weights, 0.5 * base / base.sum(), scale)
         self.effective_draws, self.n_draws = float(1.0 / np.sum(weights**2)), made.n
+
+    @property
+    def marginals_trusted(self) -> bool:
+        """The same as ``trusted``: the weights are those of the evidence."""
+        return self.trusted
+
+    def loo(self) -> NoReturn:
+        """Not from draws: each observation left out has weights, and a tail, of its own."""
+        raise problem("importance", "loo() was asked of draws", "Solution.loo(), by q, or corrected marginals' loo()")
 
     def instead_of(self, reason: str) -> Self:
         """The same, saying why it stands where an expansion was asked for."""

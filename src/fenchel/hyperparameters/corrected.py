@@ -4,7 +4,7 @@
 
 The first part is the envelope's, as in ``evidence.py``. The second has no envelope: it is taken by central differences
 of the correction alone, two fits from warm starts for each entry of theta. The correction is smooth and small beside
-the elbo, so that a step of some hundredths of an e-fold leaves four digits of its slope, and more than the search asks.
+the elbo, so that a step of some thousandths of an e-fold leaves five digits of its slope, more than the search asks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from ..solvers.solution import Solution
 from .evidence import Evidence
 
-_STEP = 0.02  # in e-folds: the rounding of two fits over it, and its square as the error of the difference
+_STEP = 0.005  # in e-folds: the rounding of two fits over it, and its square as the error of the difference
 
 
 class CorrectedEvidence(Evidence):
