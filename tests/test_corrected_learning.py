@@ -78,3 +78,17 @@ def test_evidence_is_named():
     W, _, y = grouped(2, 1.0, 5)
     with pytest.raises(ValueError, match="laplace"):
         learn(BernoulliLogit(), WeightVariances(W), y, evidence="laplace")
+
+
+def test_models_and_maps_learn_by_it_when_asked():
+    import pandas as pd
+
+    import fenchel
+
+    _, of, y = grouped(2, 3.0, 60)
+    data = pd.DataFrame({"g": of, "y": y})
+    plain, better = (fenchel.fit("y ~ (1|g)", data, family="bernoulli", evidence=e) for e in ("elbo", "corrected"))
+    sds = [fit.hyperparameters["value"].iloc[0] for fit in (plain, better)]
+    assert sds[1] > 1.02 * sds[0]
+    model = fenchel.GMRFRegressor({"g": "iid"}, likelihood="bernoulli", evidence="corrected").fit(data[["g"]], y)
+    assert model.hyperparameters_["value"].iloc[-1] == pytest.approx(sds[1], rel=1e-3)

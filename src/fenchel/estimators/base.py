@@ -89,6 +89,7 @@ class LatentGaussianEstimator(BaseEstimator):
         options["progress"] = bool(getattr(self, "progress", False))
         if learned:
             rng = generator(random_state) if n_restarts else None
+            options |= {"evidence": self.evidence} if hasattr(self, "evidence") else {}
             found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
             evidence = Evidence(target.likelihood, family, target.y, own=False, **options)

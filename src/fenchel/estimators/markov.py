@@ -90,6 +90,9 @@ class GMRFRegressor(EffectTables, Regression):
         and it is the root mean square of a covariate that counts.
     learn : bool
         Learn the hyperparameters by the evidence, or keep the starting values.
+    evidence : "elbo" or "corrected"
+        What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups that
+        quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes longer.
     priors : "pc", None or dict
         Priors of the hyperparameters. "pc": penalised complexity, exponential with P(sd > 1) = 0.01, for the typical
         standard deviation of an effect over its levels ("leroux": 1/sqrt(precision); noise about eta: sd of y for 1);
@@ -148,6 +151,7 @@ class GMRFRegressor(EffectTables, Regression):
     intercept: bool = True
     fixed_variance: float = 100.0
     learn: bool = True
+    evidence: str = "elbo"
     priors: Any = "pc"
     noise_variance: float | None = None
     bound: str = "best"

@@ -16,6 +16,7 @@ import numpy as np
 from ..checks import problem
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
+from ..linalg.arrays import Seed
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .fixed import INTERCEPT, FixedPart
@@ -223,7 +224,15 @@ class Model:
 
         return prior_table(self)
 
-    def fit(self, *, n_restarts: int = 0, tol: float = 1e-10, progress: bool = False, seed: Any = 0) -> FittedModel:
+    def fit(
+        self,
+        *,
+        n_restarts: int = 0,
+        tol: float = 1e-10,
+        progress: bool = False,
+        seed: Seed = 0,
+        evidence: str = "elbo",
+    ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
 
         Parameters
@@ -233,6 +242,10 @@ class Model:
         tol : float
             Relative gap of every fit.
         progress : bool
+        evidence : "elbo" or "corrected"
+            What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups
+            that quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes
+            longer.
         """
         from .fitted import FittedModel
 
@@ -245,6 +258,7 @@ class Model:
             rng=seed,
             tol=tol,
             progress=progress,
+            evidence=evidence,
         )
         return FittedModel(self, found)
 
@@ -254,7 +268,7 @@ class Model:
 
 def fit(formula: str, data: Table, family: str | Likelihood = "gaussian", **options: Any) -> FittedModel:
     """``Model(formula, data, family, ...).fit()`` in one call."""
-    ours = {key: options.pop(key) for key in ("n_restarts", "tol", "progress", "seed") if key in options}
+    ours = {key: options.pop(key) for key in ("n_restarts", "tol", "progress", "seed", "evidence") if key in options}
     return Model(formula, data, family, **options, _depth=2).fit(**ours)
 
 
