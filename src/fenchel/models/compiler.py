@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,23 +33,25 @@ if TYPE_CHECKING:
 
 _SERIES: dict[str, type[LevelTerm]] = {"rw1": terms.RW1, "rw2": terms.RW2, "ar1": terms.AR1, "iid": IID}
 _TIME = ("rw1", "rw2", "ar1", "seasonal", "ar")  # words of series, of which by= makes one for each group
-_IRREGULAR = {"rw1": "Wiener", "rw2": "IntegratedWiener", "ar1": "OrnsteinUhlenbeck"}
+_IRREGULAR: dict[str, type[Term]] = {
+    "rw1": terms.Wiener,
+    "rw2": terms.IntegratedWiener,
+    "ar1": terms.OrnsteinUhlenbeck,
+}
 _GRAPHS: dict[str, type[LevelTerm]] = {
     "icar": terms.ICAR,
     "bym": terms.BYM,
     "bym2": terms.BYM2,
     "leroux": terms.Leroux,
 }
-_LATER = {  # word: the file of terms and the class that has it
-    "s": ("smooths", "Smooth"),
-    "te": ("smooths", "Tensor"),
-    "mm": ("membership", "MultipleMembership"),
-    "ar": ("time", "AR"),
-    "interact": ("interaction", "Interaction"),
-    "gp": ("process", "GP"),
-    "matern": ("process", "Matern"),
-    "mo": ("monotone", "Monotone"),
+_AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of the formula
+    "s": terms.Smooth,
+    "te": terms.Tensor,
+    "mm": terms.MultipleMembership,
+    "ar": terms.AR,
+    "interact": terms.Interaction,
 }
+_NOT_YET = ("gp", "matern", "mo")
 
 
 @dataclass
@@ -163,8 +164,12 @@ class Compiler:
         word, options = call.word, dict(call.options)
         if word in _TIME and "by" in options:
             return self._replicated(call, options.pop("by"), options)
-        if word in _LATER:
-            return self._later(call)
+        if word in _NOT_YET:
+            known = [*_SERIES, *_GRAPHS, "seasonal", "generic", *_AS_WRITTEN]
+            raise self.scope.refuse(call.at, f"{word}() is not built yet", f"one of {', '.join(known)}")
+        if word in _AS_WRITTEN:
+            args = [self._value(argument) for argument in call.args]
+            return self._made(call, _AS_WRITTEN[word], *args, **{k: self._value(v) for k, v in options.items()})
         if not call.args:
             raise self.scope.refuse(call.at, f"{call.text} names no column", f"{word}(column)")
         column, given = self._group(call.args[0], word), list(call.args[1:])
@@ -185,17 +190,13 @@ class Compiler:
 
     def _replicated(self, call: Call, by: Argument, options: Mapping[str, Argument]) -> Term:
         """A series for each group."""
-        kind = _found("interaction", "Replicated")
-        if kind is None:
-            raise self.scope.refuse(by.at, f"{call.text}: series by groups are not built yet", f"{call.word}(column)")
         series = self.term(Call(call.word, call.args, options, call.at, call.text))
-        made: Term = kind(series, self._group(by, "by"), name=call.text)
-        return made
+        assert isinstance(series, LevelTerm)
+        return terms.Replicated(series, self._group(by, "by"), name=call.text)
 
-    def _irregular(self, word: str, column: str) -> Any:
+    def _irregular(self, word: str, column: str) -> type[Term] | None:
         """The form in continuous time, where the times of a column are no regular steps and no levels say otherwise."""
-        name = _IRREGULAR.get(word)
-        kind = None if name is None else _found("time", name)
+        kind = _IRREGULAR.get(word)
         if kind is None or column in self.levels or column not in self.scope.frame:
             return None
         data = DataColumn("Model", column, self.scope.frame[column].dropna())
@@ -241,16 +242,6 @@ class Compiler:
             return self.term(argument)
         return self._group(argument, "the option")
 
-    def _later(self, call: Call) -> Term:
-        """Terms of files that a build may not have yet."""
-        file, name = _LATER[call.word]
-        kind = _found(file, name)
-        if kind is None:
-            known = [*_SERIES, *_GRAPHS, "seasonal", "generic", *(w for w, there in _LATER.items() if _found(*there))]
-            raise self.scope.refuse(call.at, f"{call.word}() is not built yet", f"one of {', '.join(known)}")
-        args = [self._value(argument) for argument in call.args]
-        return self._made(call, kind, *args, **{key: self._value(v) for key, v in call.options.items()})
-
     # -- groups ------------------------------------------------------------------------------------
     def _reads(self, *names: Hashable) -> None:
         self.out.sources += names
@@ -274,7 +265,9 @@ class Compiler:
             covariance = group.options.get("cov") or (group.args[1] if len(group.args) > 1 else None)
             group = group.args[0]
         if isinstance(group, Call) and group.word == "mm":
-            return [self._later(Call("mm", group.args, group.options, group.at, part.text))]
+            if part.slopes.strip() != "1":
+                raise self.scope.refuse(part.at, f"{part.text} has slopes", "(1|mm(a, b)): levels of several groups")
+            return [self.term(Call("mm", group.args, group.options, group.at, part.text))]
         column = self._group(group, "(...|group)")
         intercept, slopes = self._slopes(part)
         each: list[str | None] = [*([None] if intercept else []), *slopes]
@@ -314,13 +307,7 @@ class Compiler:
 
     def _several(self, part: Grouping, column: str, intercept: bool, slopes: list[str]) -> Term:
         """Intercept and slopes together, or slopes of a factor's levels."""
-        kind = _found("slopes", "Grouped")
-        if kind is None:
-            advice = f"({part.slopes}||{column}) fits slopes of numbers without correlations."
-            got = f"{part.text}: correlated slopes, and those of factors, are not built yet"
-            raise self.scope.refuse(part.at, got, "one slope of a number, or several by ||", advice)
-        made: Term = kind(column, slopes, intercept=intercept, correlated=part.correlated, name=part.text)
-        return made
+        return terms.Grouped(column, slopes, intercept=intercept, correlated=part.correlated, name=part.text)
 
     def _known_covariance(self, part: Grouping, column: str, slopes: list[str | None], given: Argument) -> Term:
         """A group of known covariance, as the structure that is its inverse."""
@@ -329,10 +316,8 @@ class Compiler:
         if not isinstance(given, Name):
             raise self.scope.refuse(given.at, "cov is no variable", "gr(group, cov=A) with a matrix A")
         A = self.scope.variable(given.name, given.at, "a covariance matrix")
-        own = _found("membership", "KnownCovariance")
-        if own is not None and slopes == [None]:
-            known: Term = own(column, cov=A, name=part.text)
-            return known
+        if slopes == [None]:
+            return terms.KnownCovariance(column, cov=A, name=part.text)
         labels = list(A.index) if hasattr(A, "index") and hasattr(A, "columns") else None
         dense = np.asarray(A.toarray() if hasattr(A, "toarray") else A, dtype=np.float64)
         if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not np.allclose(dense, dense.T):
@@ -352,11 +337,3 @@ class Compiler:
 def _graph(given: Any) -> Any:
     """A graph as it is; of outlines, who borders whom."""
     return neighbours(given) if holds_outlines(given) else given
-
-
-def _found(file: str, name: str) -> Any:
-    """A class of ``fenchel.terms``, or None where the file is not there."""
-    try:
-        return getattr(import_module(f"fenchel.terms.{file}"), name, None)
-    except ModuleNotFoundError:
-        return None
