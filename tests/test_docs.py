@@ -238,11 +238,14 @@ def test_the_gallery_shows_every_example_and_every_picture():
 
 def test_the_readme_runs(capsys):
     text = (ROOT / "README.md").read_text()
-    code = re.search(r"```python\n(.*?)```", text, re.S).group(1)
-    exec(compile(code, "README.md", "exec"), {})
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", text, re.S):
+        exec(compile(code, "README.md", "exec"), names)
     printed = capsys.readouterr().out
     shown, got = (float(re.search(r"at least (\S+) \(elbo\)", page).group(1)) for page in (text, printed))
     assert got == pytest.approx(shown, abs=1e-5)
+    assert names["sol"].elbo < names["better"].log_evidence
+    assert names["fit"].converged
     assert "make demo" in text
     assert "make test" in text
 
