@@ -30,7 +30,11 @@ _FEW = 3  # sites up to which the expectation is integrated as it stands
 _SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
 _TALL = 10_000  # sites of few features above which pairs are averages over draws
 _DRAWN = 3000  # sites up to which draws are tried where the expansion does not hold
-_COUPLED, _NEAR = 0.03, 0.1  # nats of triples; sds of q by which means, and logs by which sds, may move beside more
+_COUPLED, _MANY, _NEAR = (
+    0.03,
+    1000,
+    0.1,
+)  # nats of triples, of up to so many sites; sds of q by which means, and logs by which sds, may move beside more
 _MOVED = (
     "marginals move far from q's where observations hang together, and may be off: "
     'compare importance(), and start from bound="exact" if q is of another'
@@ -142,8 +146,8 @@ class Corrected(GridAnswers):
         """
         if not self.trusted:
             return False
-        if self.n_sites <= _FEW or self.log_evidence_se <= _COUPLED:
-            return True
+        if self.n_sites <= _FEW or self.log_evidence_se <= _COUPLED * max(1.0, self.n_sites / _MANY):
+            return True  # triples add up over sites, a marginal sees those near it
         grid = self._grid
         moved = np.maximum(np.abs(grid.first), np.abs(0.5 * np.log(np.maximum(grid.central(2), 1e-300))))
         return bool(np.max(moved[grid.scale > 0.0], initial=0.0) <= _NEAR)
