@@ -47,10 +47,13 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
         with np.errstate(divide="ignore", invalid="ignore"):
             above = ndtr(np.where(mean == 0.0, 0.0, mean / sd))
         return _frame(index, mean, sd, mean - reach, mean + reach, above)
+    import pandas as pd
+
     rng = np.random.default_rng(0)
     latents = latent_draws(fit, _SIZE, rng)
-    sides = [_drawn(fit, where, latents, np.random.default_rng(1), kind) for where in (one, two)]
-    return _of_draws(index, np.broadcast_to(sides[0] - sides[1], (n, _SIZE)), interval)
+    both = rows_at(fit, pd.concat([one.frame, two.frame], ignore_index=True))  # a group unseen in both is one group
+    drawn, m = _drawn(fit, both, latents, np.random.default_rng(1), kind), len(one.index)
+    return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, _SIZE)), interval)
 
 
 def _repeated(where: Where, n: int) -> Where:

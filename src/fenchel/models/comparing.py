@@ -57,9 +57,7 @@ def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
 
 def _density(fit: FittedModel) -> np.ndarray:
     """log p(y_n | the others) of every row of the data, NaN where it was left out or is unobserved."""
-    out = np.full(len(fit.model.data_index), np.nan)
-    out[fit.model.kept] = np.asarray(fit.loo().log_density)
-    return out
+    return np.asarray(fit.loo().log_density)
 
 
 def _same_response(one: FittedModel, other: FittedModel) -> bool:

@@ -196,8 +196,14 @@ class FittedModel:
         return averages.average_effect(self, name, new, kind, count("average_effect", "size", size, 2), interval)
 
     def loo(self) -> LeaveOneOut:
-        """Leave-one-out predictive densities, without a refit."""
-        return self.solution.loo()
+        """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out."""
+        found, n = self.solution.loo(), len(self.model.data_index)
+        out = {}
+        for name in ("log_density", "mean", "variance"):
+            values = np.asarray(getattr(found, name))
+            out[name] = np.full((n, *values.shape[1:]), np.nan)
+            out[name][self.model.kept] = values
+        return LeaveOneOut(**out)
 
     # -- pictures ----------------------------------------------------------------------------------
     def plot(self, name: Any = None, ax: Any = None) -> Any:

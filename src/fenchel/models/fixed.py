@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Refuse = Callable[[str | int, str, str, str], Refusal]  # what it is about, got, expected, advice
 INTERCEPT = "Intercept"  # formulaic's word
+_SAME, _NEARLY = 1e-16, 0.1  # of a column's variance, what others leave of one that they are, or nearly are
 
 
 class Expression:
@@ -180,11 +181,27 @@ def _moved(frame: pd.DataFrame, origin: dict[str, float]) -> pd.DataFrame:
     return frame.assign(**{name: frame[name] - mean for name, mean in origin.items()}) if origin else frame
 
 
+def _left_over(X: np.ndarray) -> np.ndarray | None:
+    """B, unit upper triangular, with X B the columns and of those that the ones before nearly are what these leave."""
+    p, size = X.shape[1], np.abs(X).max(axis=0, initial=1e-300)
+    B, unit = np.eye(p), X / size
+    for j in range(1, p):
+        about = unit[:, j] - unit[:, j].mean()
+        by = np.linalg.lstsq(unit[:, :j], unit[:, j], rcond=None)[0]
+        rest = unit[:, j] - unit[:, :j] @ by
+        share = float(rest @ rest) / max(float(about @ about), 1e-300)
+        if _SAME < share < _NEARLY:  # below, it is one of them, which is said elsewhere
+            B[:j, j] = -by * size[j] / size[:j]
+    return B if np.any(np.triu(B, 1)) else None
+
+
 class FixedPart(Term):
     """The columns of an expression as fixed effects, the intercept aside. It has no latents.
 
     Interactions are of columns about their means, and so are columns beside a factor that stands in for an intercept
     (``0 + f + x``), where that spans the same space: a prior then means the same from whatever origin x is measured.
+    A column that others before it nearly are (``year + I(year**2)``) is fitted as what they leave of it, which its
+    prior is then about: a prior of it as it comes would be one of their difference, and strong.
 
         X = X' C,    X' beta' = X beta    with    beta = C^-1 beta'
 
@@ -196,11 +213,14 @@ class FixedPart(Term):
     ----------
     origin : dict
         What is taken off columns of numbers before anything is multiplied; empty where nothing is.
+    left : array (p, p) or None
+        Columns about that origin times it are the columns as fitted.
     back : array (p, p) or None
         C^-1, over all columns, the intercept included.
     """
 
     origin: dict[str, float]
+    left: np.ndarray | None = None
     back: np.ndarray | None = None
 
     def __init__(self, expression: Expression) -> None:
@@ -224,6 +244,10 @@ class FixedPart(Term):
             size = np.abs(X).max(axis=0, initial=1e-300)
             if np.linalg.matrix_rank(near) == X.shape[1] and (np.abs(near @ C - X) <= 1e-9 * size).all():
                 out.origin, out.back = means, np.linalg.inv(C)
+        X = near if out.origin else X
+        out.left = _left_over(X)
+        if out.left is not None:
+            out.back = out.left if out.back is None else out.back @ out.left
         return out
 
     def to_user(self, intercept: bool, p: int) -> tuple[np.ndarray, np.ndarray]:
@@ -242,6 +266,7 @@ class FixedPart(Term):
         X = self.expression.evaluate(_moved(table.source, self.origin))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
         self._check_finite(X)
+        X = X if self.left is None else X @ self.left
         return Rows(sp.csr_array((len(table), 0)), X[:, keep])
 
     def _check_finite(self, X: np.ndarray) -> None:

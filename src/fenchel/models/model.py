@@ -63,7 +63,7 @@ class Model:
     family : str or Likelihood
         "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...
     weights, exposure, trials, event : name of a column, number or array, optional
-        ``weights`` multiply the log-likelihood of each row.
+        ``weights`` multiply the log-likelihood of each row: how often it was seen, not lme4's precision of its mean.
     terms : sequence of Term, optional
         Terms of ``fenchel.terms`` or of one's own, beside those of the formula.
     graphs : dict, optional
@@ -267,7 +267,19 @@ class Model:
 
 
 def fit(formula: str, data: Table, family: str | Likelihood = "gaussian", **options: Any) -> FittedModel:
-    """``Model(formula, data, family, ...).fit()`` in one call."""
+    """``Model(formula, data, family, ...).fit(...)`` in one call.
+
+    Parameters
+    ----------
+    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound
+        Of ``Model``.
+    n_restarts, tol, progress, seed, evidence
+        Of ``Model.fit``.
+
+    Returns
+    -------
+    FittedModel
+    """
     ours = {key: options.pop(key) for key in ("n_restarts", "tol", "progress", "seed", "evidence") if key in options}
     return Model(formula, data, family, **options, _depth=2).fit(**ours)
 
