@@ -115,6 +115,8 @@ def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
     at, rows = own.argmax(axis=1), np.arange(own.shape[0])
     decay = own[rows, at][:, None] - own
     lost = (others - others[rows, at][:, None] > 0.5 * decay) & (decay > _SURE)
+    if not lost.any():
+        return own + others
     place = np.arange(x.size)
     right = np.where(lost & (place > at[:, None]), place, x.size).min(axis=1) - 1
     left = np.where(lost & (place < at[:, None]), place, -1).max(axis=1) + 1

@@ -37,6 +37,7 @@ _DRAWN = 128  # sites seen with all others
 _AMONG = 400  # sites whose triples are looked at
 _FAR = 4.5  # standard deviations beyond which the sums stay as they are
 _BLOCK = 1 << 22
+_CACHEFUL = 2048  # rows of a grid
 
 
 class LargeCorrected(Corrected):
@@ -71,9 +72,14 @@ class LargeCorrected(Corrected):
         return out
 
     def _summed(self, A: np.ndarray, own: np.ndarray | float = 0.0) -> np.ndarray:
-        """own - x^2/2 + sum_k A_k he_k(x) (T, M)."""
-        others = np.asarray(A[:, 1:] @ hermite(np.clip(self._x, -_FAR, _FAR), TERMS - 1)[1:])
-        return held(self._x, own - 0.5 * self._x**2 + 0.0 * others, others)
+        """own - x^2/2 + sum_k A_k he_k(x) (T, M), a cacheful of rows at a time."""
+        he, out = hermite(np.clip(self._x, -_FAR, _FAR), TERMS - 1)[1:], np.empty((A.shape[0], self._x.size))
+        for i in range(0, A.shape[0], _CACHEFUL):
+            rows = slice(i, i + _CACHEFUL)
+            others = A[rows, 1:] @ he
+            mine = own[rows] if isinstance(own, np.ndarray) else own
+            out[rows] = held(self._x, mine - 0.5 * self._x**2 + 0.0 * others, others)
+        return out
 
     def _of_sites(self) -> np.ndarray:
         """A (n, TERMS) of the sites."""
