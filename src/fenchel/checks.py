@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
+from difflib import get_close_matches
 from importlib import import_module
 from numbers import Real
 from typing import Any
@@ -253,7 +254,9 @@ def choice(where: str, name: str, value: object, allowed: tuple[object, ...], ad
     """``value`` is one of the allowed words."""
     if not isinstance(value, str | int | float | None) or value not in allowed:
         words = " or ".join(repr(a) for a in allowed)
-        raise problem(where, f"{name} = {_short(value)} is not known", words, advice)
+        near = get_close_matches(value, [a for a in allowed if isinstance(a, str)], 1) if isinstance(value, str) else []
+        meant = " ".join([*(f"Did you mean {a!r}?" for a in near), *([advice] if advice else [])])
+        raise problem(where, f"{name} = {_short(value)} is not known", words, meant)
 
 
 def instance(where: str, name: str, value: object, kind: type, such_as: str) -> None:

@@ -136,9 +136,9 @@ def at_each(x: ArrayLike, like: Array, ask: Callable[[np.ndarray], Array]) -> Ar
     return ask(at)
 
 
-def probabilities(where: str, q: Levels) -> np.ndarray:
+def probabilities(where: str, q: Levels, name: str = "q") -> np.ndarray:
     """Levels strictly between 0 and 1: a number () or several (Q,)."""
-    levels = numeric(where, "q", q)
+    levels = numeric(where, name, q)
     if levels.ndim > 1 or not ((levels > 0.0) & (levels < 1.0)).all():
-        raise problem(where, f"q = {levels.tolist()}", "probabilities strictly between 0 and 1")
+        raise problem(where, f"{name} = {levels.tolist()}", "probabilities strictly between 0 and 1")
     return levels

@@ -43,7 +43,7 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
         new = replace(a.new, design=a.new.design - b.new.design, offset=a.new.offset - b.new.offset, extra_variance=0.0)
         mean, variance = moments(fit, new)
         sd = np.sqrt(variance)
-        reach = float(ndtri(0.5 + float(probabilities("contrast", interval)) / 2)) * sd
+        reach = float(ndtri(0.5 + float(probabilities("FittedModel", interval, "interval")) / 2)) * sd
         with np.errstate(divide="ignore", invalid="ignore"):
             above = ndtr(np.where(mean == 0.0, 0.0, mean / sd))
         return _frame(index, mean, sd, mean - reach, mean + reach, above)
@@ -114,7 +114,7 @@ def _average(fit: FittedModel, frame: Any, name: str, value: Any, latents: np.nd
 
 
 def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:
-    inside = float(probabilities("interval", interval))
+    inside = float(probabilities("FittedModel", interval, "interval"))
     lower, upper = np.quantile(values, [0.5 - inside / 2, 0.5 + inside / 2], axis=1)
     return _frame(index, values.mean(axis=1), values.std(axis=1, ddof=1), lower, upper, (values > 0.0).mean(axis=1))
 

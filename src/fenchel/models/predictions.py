@@ -149,7 +149,7 @@ def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, g
         mean = np.asarray(likelihood.predictive_mean(h, rho))
     if interval is None:
         return pd.Series(where.full(mean), index=where.index, name=kind)
-    inside = float(probabilities("predict", interval))
+    inside = float(probabilities("predict", interval, "interval"))
     ends = np.array([0.5 - inside / 2, 0.5 + inside / 2])
     if kind == "link":
         from scipy.special import ndtri

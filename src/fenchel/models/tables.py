@@ -193,9 +193,11 @@ def summary(fit: FittedModel) -> str:
     word = "converged" if fit.converged else "NOT CONVERGED"
     family = model.target.likelihood.word or repr(model.target.likelihood)
     relative = sol.gap / max(1.0, abs(sol.elbo))
+    proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"
+    if np.isinf(sol.gap) and sol.certificate == "stationarity":
+        proof = "a stationary point, of a family that is not log-concave: another may be better"
     lines = [
-        f"{word}: gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate}), "
-        f"log evidence at least {sol.elbo:.3f}",
+        f"{word}: {proof}, log evidence at least {sol.elbo:.3f}",
         *([] if fit.converged else [f"  {fit.found.status}"]),
         "",
         f"{model.formula}",
