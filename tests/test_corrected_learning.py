@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, gammaln
 
+from fenchel.estimators import GMRFRegressor
 from fenchel.hyperparameters import WeightVariances, learn
 from fenchel.hyperparameters.corrected import CorrectedEvidence
 from fenchel.likelihoods import BernoulliLogit, Poisson
@@ -76,6 +77,8 @@ def test_at_a_bound_the_difference_has_one_side():
 
 def test_evidence_is_named():
     W, _, y = grouped(2, 1.0, 5)
+    with pytest.raises(ValueError, match="laplace"):
+        GMRFRegressor({"g": "iid"}, likelihood="bernoulli", evidence="laplace", learn=False).fit({"g": [0, 1]}, [0, 1])
     with pytest.raises(ValueError, match="laplace"):
         learn(BernoulliLogit(), WeightVariances(W), y, evidence="laplace")
 

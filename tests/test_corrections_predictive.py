@@ -7,6 +7,7 @@ import pytest
 from scipy.stats import nbinom, poisson
 
 import fenchel
+from fenchel.hyperparameters import WeightVariances
 from fenchel.likelihoods import BernoulliLogit, Gamma, Gaussian, NegativeBinomial, Ordinal, Poisson
 from fenchel.priors import DenseCovariance, Features
 
@@ -77,6 +78,20 @@ def test_new_rows_and_real_quantiles(likelihood):
     for level, place in zip((0.025, 0.5, 0.975), x[0], strict=True):
         assert there.cdf(place)[0] == pytest.approx(level, abs=1e-6)
     assert x[0, 0] < there.mean[0] < x[0, 2]
+
+
+def test_new_rows_of_a_family_and_their_extra_variance():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))
+    family, y = WeightVariances(X, variance=4.0), (rng.random(12) < 0.5).astype(float)
+    found = fenchel.infer(BernoulliLogit("exact"), family.at(family.theta), y).corrected()
+    there = found.at(**family.new_rows(family.theta, X))
+    np.testing.assert_allclose(there.mean, found.at(design=X).mean)
+    more = found.at(design=X, extra_variance=2.0)
+    np.testing.assert_allclose(
+        more.variance, there.variance + 2.0, rtol=0.02
+    )  # pairs alone: not the convolution itself
+    np.testing.assert_allclose(more.mean, there.mean, atol=0.03)
 
 
 def test_conjugate_predictions_are_the_gaussian_ones():

@@ -8,10 +8,6 @@ import fenchel
 from fenchel import terms
 from fenchel.checks import Refusal
 
-pytest.importorskip("fenchel.terms.slopes")
-pytest.importorskip("fenchel.terms.smooths")
-pytest.importorskip("fenchel.terms.interaction")
-
 
 @pytest.fixture(scope="module")
 def data():

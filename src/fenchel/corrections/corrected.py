@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..criteria import leave_one_out as gaussian
-from ..likelihoods.base import Likelihood, Rows
+from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, to_numpy
-from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
 from ..priors.weightspace import WeightsFactor
@@ -20,7 +19,7 @@ from .grids import Grid, GridAnswers, GridMarginals
 from .loo import CorrectedLeaveOneOut, leave_one_out
 from .merging import Groups, groups_of
 from .predictive import Predictive
-from .sites import Observed, Sites, sites_of
+from .sites import Fit, Observed, Sites, sites_of
 from .triples import triples_of
 
 if TYPE_CHECKING:
@@ -40,18 +39,6 @@ _MOVED = (
     'compare importance(), and start from bound="exact" if q is of another'
 )
 _LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
-
-
-class Fit(Protocol):
-    """What is read of a ``Solution``."""
-
-    elbo: float
-    posterior: Posterior
-    likelihood: Likelihood
-    y: np.ndarray
-
-    @property
-    def _rows(self) -> Rows: ...
 
 
 class Corrected(GridAnswers):
@@ -141,8 +128,8 @@ class Corrected(GridAnswers):
         """Whether the marginals may be believed as the evidence is.
 
         They leave out how the other observations hang together given one unknown. Where three observations together
-        count for little, or no eta moves far from q's, that is small; elsewhere standard deviations have been off by a
-        quarter with an evidence right to a tenth of a nat.
+        count for little, or no eta moves far from q's, that is small; elsewhere standard deviations can be far off
+        with an evidence that is nearly right.
         """
         if not self.trusted:
             return False
@@ -201,13 +188,17 @@ class Corrected(GridAnswers):
         variance: ArrayLike | None = None,
         mean: ArrayLike | None = None,
         offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
     ) -> GridMarginals:
         """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
-        new = NewRows(design, cross, variance, mean, offset)
+        new = NewRows(design, cross, variance, mean, offset, extra_variance)
         centre, spread = (to_numpy(v)[:, 0] for v in self._posterior._predict(new))
-        blocks = iter([self._correlations.with_new(new, spread)])
-        x, log_p = log_densities(self._sites, blocks, centre.size)
+        x, log_p = self._densities_at(new, spread)
         return GridMarginals(Grid(centre, np.sqrt(spread), x, log_p), self._like)
+
+    def _densities_at(self, new: NewRows, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """x, and the log densities of new rows there (M, x.size)."""
+        return log_densities(self._sites, iter([self._correlations.with_new(new, spread)]), spread.size)
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""

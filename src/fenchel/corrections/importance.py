@@ -17,39 +17,24 @@ Observations whose log-likelihood is a line (no curvature) add a constant.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from scipy.special import logsumexp
 
 from ..checks import count, problem
-from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..likelihoods.base import Likelihood, slice_rows
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
-from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
 from .draws import COPIES, Draws, WeightedMarginals
 from .pareto import TRUSTED, smoothed
 from .predictive import Predictive
+from .sites import Fit
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
 _CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
-
-
-class Fit(Protocol):
-    """What is read of a solution."""
-
-    elbo: float
-
-    @property
-    def likelihood(self) -> Likelihood: ...
-    @property
-    def posterior(self) -> Posterior: ...
-    @property
-    def y(self) -> np.ndarray: ...
-    @property
-    def _rows(self) -> Rows: ...
 
 
 class ImportanceSample(WeightedMarginals):

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import ArrayLike, to_numpy
+from ..linalg.arrays import to_numpy
 from ..linalg.design import Design
 from ..linalg.matrices import as_design
 from ..priors.base import NewRows
@@ -24,7 +23,7 @@ from ..priors.weightspace import WeightsFactor
 from .clusters import Pairs, held
 from .corrected import Corrected
 from .correlations import Correlations
-from .grids import Grid, GridMarginals
+from .grids import Grid
 from .local import TERMS, neighbours, patch_triples
 from .merging import Groups
 from .sites import Observed, hermite, sites_of
@@ -115,24 +114,13 @@ class LargeCorrected(Corrected):
                 out[which, k] = p @ self._c[:, k]
         return out
 
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-    ) -> GridMarginals:
-        """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
-        new = NewRows(design, cross, variance, mean, offset)
-        centre, spread = (to_numpy(v)[:, 0] for v in self._posterior._predict(new))
+    def _densities_at(self, new: NewRows, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         _, _, R = self._correlations.with_new(new, spread)
-        A, p = np.zeros((centre.size, TERMS)), np.ones_like(R)
+        A, p = np.zeros((spread.size, TERMS)), np.ones_like(R)
         for k in range(1, TERMS):
             p *= R
             A[:, k] = p @ self._c[:, k]
-        return GridMarginals(Grid(centre, np.sqrt(spread), self._x, self._summed(A)), self._like)
+        return self._x, self._summed(A)
 
 
 class LocalCorrected(LargeCorrected):

@@ -13,11 +13,12 @@ moves; gt grows like lam rho x^2/2 where a likelihood is flat, and lam rho < 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..posterior import Posterior
 from .merging import Groups
 
 K = 32  # Hermite coefficients kept
@@ -27,6 +28,21 @@ _DEAD = 45.0  # nats below the largest value of phi exp gt at which its tail no 
 _SETTLED = 1e-9  # of log z between a grid and every other point of it
 _NEARLY = 1e-3  # the same for a likelihood with a kink: the whole grid is then four times closer
 _BLOCK = 1 << 21  # numbers held at a time
+
+
+class Fit(Protocol):
+    """What is read of a solution."""
+
+    elbo: float
+
+    @property
+    def likelihood(self) -> Likelihood: ...
+    @property
+    def posterior(self) -> Posterior: ...
+    @property
+    def y(self) -> np.ndarray: ...
+    @property
+    def _rows(self) -> Rows: ...
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import count, numeric, problem, scalar, table, unmasked, vector
+from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
 from ..hyperparameters import Evidence, Family, Learned
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
@@ -84,6 +84,8 @@ class LatentGaussianEstimator(BaseEstimator):
     ) -> None:
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._target, self._latent, self._weights = target, latent, weights
+        if hasattr(self, "evidence"):
+            choice(target.where, "evidence", self.evidence, ("elbo", "corrected"))
         n_restarts, family = count(target.where, "n_restarts_optimizer", n_restarts), latent.family()
         options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
         options["progress"] = bool(getattr(self, "progress", False))
