@@ -109,7 +109,7 @@ class Draws:
 
         sizes = self.space.sizes
         width = 1 + sum(sizes) + self.n_extra
-        engine = qmc.Sobol(width, scramble=True, seed=np.random.default_rng([self.seed, 0]))
+        engine = qmc.Sobol(width, scramble=True, rng=np.random.default_rng([self.seed, 0]))
         points = engine.random_base2(int(np.ceil(np.log2(self.n_points))))[: self.n_points]
         rank = np.concatenate([[-1], *(np.arange(size) for size in sizes), _MOST + np.arange(self.n_extra)])
         place = np.argsort(np.argsort(rank, kind="stable"))
