@@ -1,0 +1,94 @@
+"""Information criteria of a fit: how well it predicts, from the rows that it has seen, less what it owes to them.
+
+    WAIC   log E[p(y_n | eta_n)] - p_n,     p_n = Var[log p(y_n | eta_n)]
+    DIC    log p(y_n | E eta_n) - p_n,      p_n = 2 (log p(y_n | E eta_n) - E[log p(y_n | eta_n)])
+
+Expectations are over the marginals of eta under the posterior, Gaussian or not, by sums over an even grid. Both are
+approximations of what leave-one-out computes; they are here because papers report them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..checks import problem
+from ..likelihoods.base import Likelihood
+from ..likelihoods.prediction import slice_rows
+from ..linalg.arrays import to_numpy
+from ..marginals import Marginals, NormalMarginals
+from .rows import RowScores
+
+_POINTS, _REACH = 241, 10.0  # of the grid, and how many sds of eta it covers to either side
+_AT_ONCE = 4096
+_LARGE = 0.4  # a variance of log p above which WAIC is known to be off (Vehtari, Gelman and Gabry 2017)
+
+
+@dataclass(frozen=True, repr=False)
+class InformationCriterion(RowScores):
+    """WAIC or DIC.
+
+    log_density : what each row adds to elpd (N,), NaN where y is unobserved
+    penalty : what was taken off it (N,)
+    flagged : bool (N,), rows whose penalty is too large for the criterion to be believed
+    """
+
+    log_density: np.ndarray
+    penalty: np.ndarray
+    flagged: np.ndarray
+
+    @property
+    def n_parameters(self) -> float:
+        """The effective number of parameters."""
+        return float(np.nansum(self.penalty))
+
+    @property
+    def value(self) -> float:
+        """-2 elpd, as WAIC and DIC are printed elsewhere: less is better."""
+        return -2.0 * self.elpd
+
+
+def waic(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> InformationCriterion:
+    """Of y (N,), NaN where it does not count, under the marginals of eta."""
+    log_mean, _, variance, _ = _moments("waic", likelihood, marginals, y)
+    return InformationCriterion(log_mean - variance, variance, variance > _LARGE)
+
+
+def dic(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> InformationCriterion:
+    """Of y (N,), NaN where it does not count, under the marginals of eta."""
+    _, mean, _, at_mean = _moments("dic", likelihood, marginals, y)
+    penalty = 2.0 * (at_mean - mean)
+    return InformationCriterion(at_mean - penalty, penalty, penalty < 0.0)
+
+
+def _moments(where: str, likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.ndarray:
+    """log E[p], E[log p], Var[log p] and log p at the mean of eta (4, N), NaN where y is."""
+    mean, sd = to_numpy(marginals.mean), to_numpy(marginals.sd)
+    if mean.ndim > 1:
+        raise problem(where, f"{likelihood.name} has several predictors an observation", "loo() instead")
+    steps = np.linspace(-_REACH, _REACH, _POINTS)
+    rows = likelihood.prepare(y)
+    eta = mean[:, None] + sd[:, None] * steps
+    share = _shares(marginals, eta, steps)
+    out = np.empty((4, mean.size))
+    for i in range(0, mean.size, _AT_ONCE):
+        some = slice(i, min(mean.size, i + _AT_ONCE))
+        here, own, p = likelihood.take(np.arange(some.start, some.stop)), slice_rows(rows, some), share[some]
+        with np.errstate(all="ignore"):
+            log_p = np.nan_to_num(np.asarray(here.log_density(eta[some], own)), nan=-np.inf, neginf=-1e300)
+            out[3, some] = np.asarray(here.log_density(mean[some, None], own))[:, 0]
+        top = log_p.max(axis=1, keepdims=True)
+        first = np.sum(p * log_p, axis=1)
+        out[0, some] = top[:, 0] + np.log(np.sum(p * np.exp(log_p - top), axis=1))
+        out[1, some], out[2, some] = first, np.sum(p * np.where(p > 0.0, log_p - first[:, None], 0.0) ** 2, axis=1)
+    return np.where(rows["weight"] > 0.0, out, np.nan)
+
+
+def _shares(marginals: Marginals, eta: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """The probability of each point of the grids (N, G)."""
+    if isinstance(marginals, NormalMarginals) or not np.ptp(eta, axis=1).all():
+        p = np.broadcast_to(np.exp(-0.5 * steps**2), eta.shape)
+    else:
+        p = to_numpy(marginals.density(eta))
+    return np.asarray(p / p.sum(axis=1, keepdims=True))

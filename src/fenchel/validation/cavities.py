@@ -1,0 +1,89 @@
+"""q without the sites of several observations at once.
+
+    V_I = Cov[eta_I],    C = (V_I^-1 - Lam_I)^-1 = V_I (1 - Lam_I V_I)^-1,    mean = h_I + C alpha_I
+
+C is the covariance of eta_I that all the other sites leave: the prior of a small model of the rows I alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..linalg.arrays import to_numpy
+from ..posterior import Posterior
+from ..priors.sparse import SparseFactor
+from ..priors.weightspace import WeightsFactor
+
+
+@dataclass(frozen=True)
+class Cavity:
+    """What the others know of eta at some rows: mean (m, C) and the covariance of each block."""
+
+    mean: np.ndarray
+    blocks: list[np.ndarray]
+
+
+class Cavities:
+    """Of a posterior. Rows are numbers of active observations, ``place`` maps all observations to them (-1: none)."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        self.active, self.correlated = posterior._active, posterior._all.correlated
+        self.n_predictors = posterior._all.n_predictors
+        self.place = np.full(posterior._all.n_observations, -1)
+        self.place[self.active] = np.arange(self.active.size)
+        self.h, rho = (to_numpy(v) for v in posterior._active_marginals)
+        self.alpha, self.lam = (to_numpy(v)[self.active] for v in (posterior._alpha, posterior._lam))
+        extra = posterior._all.extra_variance
+        self.extra = np.zeros_like(rho) if isinstance(extra, float) else to_numpy(posterior._extra)[self.active]
+        self.sd = np.sqrt(np.maximum(rho - self.extra, 0.0))
+        self.factor = posterior._factor
+        self.whole: list[np.ndarray] = []
+        self.halves: list[np.ndarray] = []
+        if isinstance(self.factor, WeightsFactor):
+            self.halves = [to_numpy(part.X.times(part.U)) for part in self.factor.parts]
+        elif not isinstance(self.factor, SparseFactor):
+            self.whole = [to_numpy(V) for V in self.factor.covariance()]
+
+    def columns(self, at: np.ndarray) -> list[np.ndarray]:
+        """Vt of all active rows with some of them (N, m) of each block; (N C, m C) of correlated predictors."""
+        factor, n = self.factor, self.n_predictors
+        if self.correlated:
+            at = (at[:, None] * n + np.arange(n)).ravel()
+        if isinstance(factor, SparseFactor):
+            return [np.asarray(factor.W @ part.solve(factor.W[at].T.toarray())) for part in factor.parts]
+        if self.halves:
+            return [half @ half[at].T for half in self.halves]
+        return [V[:, at] for V in self.whole]
+
+    def without(self, at: np.ndarray, columns: list[np.ndarray] | None = None) -> Cavity:
+        """The cavity of some rows together."""
+        n, joint = self.n_predictors, self.correlated
+        rows = (at[:, None] * n + np.arange(n)).ravel() if joint else at
+        blocks = [V[rows] for V in (self.columns(at) if columns is None else columns)]
+        alphas, lams = ([v.ravel()] if joint else list(v.T) for v in (self.alpha[at], self.lam[at]))
+        left, shift = [], []
+        for V, a, lam in zip(blocks, alphas, lams, strict=True):
+            C = np.linalg.solve(np.eye(V.shape[0]) - V * lam, V)  # (1 - V Lam)^-1 V
+            left.append((C + C.T) / 2)
+            shift.append(left[-1] @ a)
+        return Cavity(self.h[at] + (shift[0].reshape(-1, n) if joint else np.stack(shift, axis=1)), left)
+
+    def moved(self, at: np.ndarray, columns: list[np.ndarray], cavity: Cavity) -> np.ndarray:
+        """How far the means of all active rows would go without some of them, in their sds (N,): sites kept."""
+        n, joint = self.n_predictors, self.correlated
+        alphas, lams = ([v.ravel()] if joint else list(v.T) for v in (self.alpha[at], self.lam[at]))
+        out = []
+        for V, C, a, lam in zip(columns, cavity.blocks, alphas, lams, strict=True):
+            out.append(V @ (a + lam * (C @ a)))  # V_oI (1 - Lam V_I)^-1 alpha_I
+        shift = out[0].reshape(-1, n) if joint else np.stack(out, axis=1)
+        return np.asarray((np.abs(shift) / np.where(self.sd > 0.0, self.sd, np.inf)).max(axis=1))
+
+    def marginal(self, cavity: Cavity, at: np.ndarray) -> np.ndarray:
+        """Variances (m, C), or covariances (m, C, C) of correlated predictors, extra variance included."""
+        m, n = at.size, self.n_predictors
+        if not self.correlated:
+            return np.asarray(np.stack([np.diagonal(C) for C in cavity.blocks], axis=1) + self.extra[at])
+        whole = cavity.blocks[0].reshape(m, n, m, n)
+        return np.stack([whole[i, :, i, :] for i in range(m)]) + np.eye(n) * self.extra[at][:, :, None]

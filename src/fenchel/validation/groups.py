@@ -1,0 +1,284 @@
+"""Leave-group-out prediction: each row, or each group as a whole, from the rows outside its group.
+
+    I the rows left out, J the rows whose eta moves most without them, B = I + J
+    p(eta_B | y outside B)                the cavity of B: q without all of its sites, a Gaussian
+    p(eta_I | y outside I)                a small fit of the rows J alone, with that cavity as the prior of eta_B
+    log p(y_I | y outside I)              the difference of the evidence of two such fits, y_I seen and not
+
+Only the sites of rows far from the group stay as they were. Where rows outside B would still move, the group is
+flagged, and fitted again where a prior is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, count, problem
+from ..corrections.corrected import counted
+from ..criteria import RowScores
+from ..inference import infer
+from ..linalg.arrays import ArrayLike, Seed, to_numpy
+from ..linalg.dense import NotPositiveDefinite
+from ..priors.base import Prior
+from ..priors.dense import DenseCovariance
+from ..solvers.solution import Solution
+from .cavities import Cavities
+
+_STILL = 0.4  # sds: a group is flagged whose absence moves the mean of a row beyond its neighbours by more
+_LEAST = 1e-3  # sds: rows that move less are no neighbours
+
+
+@dataclass(frozen=True, repr=False)
+class LeaveGroupOut(RowScores):
+    """Predictions of rows without their groups.
+
+    log_density : log p(y_n | y outside the group of n) (N,), NaN where y is unobserved
+    mean, variance : of eta_n, (N,) or (N, C); variance is (N, C, C) for correlated predictors
+    groups : tuple of arrays
+        The rows of each group, observed ones.
+    labels : list
+        What the groups are called.
+    joint : array (G,)
+        log p(y_I | y outside I); NaN with several predictors an observation, or where it was not asked for.
+    moved : array (G,)
+        How far the mean of a row that was not fitted again would move without the group, in its sds, at most.
+    flagged : bool (G,)
+        Groups for which that is above 0.4, and that were not fitted again.
+    refitted : bool (G,)
+    """
+
+    log_density: np.ndarray
+    mean: np.ndarray
+    variance: np.ndarray
+    groups: tuple[np.ndarray, ...]
+    labels: list[Hashable]
+    joint: np.ndarray
+    moved: np.ndarray
+    flagged: np.ndarray
+    refitted: np.ndarray
+
+
+def leave_group_out(
+    solution: Solution,
+    groups: ArrayLike | Sequence[Iterable[int]],
+    *,
+    prior: Prior | None = None,
+    weights: ArrayLike | None = None,
+    neighbours: int = 20,
+    refit: str = "flagged",
+    joint: bool = False,
+    rng: Seed = None,
+) -> LeaveGroupOut:
+    """Predict each group of rows from the others.
+
+    Parameters
+    ----------
+    solution : Solution
+        A fit by ``infer``, or ``Learned.solution``.
+    groups : array (N,) of labels, or N lists of rows
+        Rows with one label are left out together. Or, for each row, the numbers of the rows that are left out when it
+        is predicted, itself among them or not (it always is): ``correlated_rows`` makes such lists.
+    prior : Prior, optional
+        The prior of the fit, ``Learned.prior``: what refits need.
+    weights : array (N,), optional
+        Those of the fit.
+    neighbours : int
+        How many rows beside the group are fitted again without it; 0 keeps every site as it is.
+    refit : "flagged", "all" or "none"
+        Which groups are fitted again with all rows; "flagged" without a prior only flags them.
+    joint : bool
+        Whether to compute the joint density of each group too.
+    rng : seed, for likelihoods of several predictors
+
+    Returns
+    -------
+    LeaveGroupOut
+
+    Examples
+    --------
+    >>> import numpy as np, fenchel
+    >>> from fenchel.likelihoods import Poisson
+    >>> from fenchel.priors import DenseCovariance
+    >>> from fenchel.validation import leave_group_out
+    >>> x = np.linspace(0, 3, 12)
+    >>> K = np.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
+    >>> sol = fenchel.infer(Poisson(), DenseCovariance(K), np.arange(12) % 4)
+    >>> out = leave_group_out(sol, np.repeat([0, 1, 2, 3], 3))
+    >>> len(out.groups), bool(out.elpd < sol.loo().elpd)
+    (4, True)
+    """
+    choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
+    if refit == "all" and prior is None:
+        raise problem("leave_group_out", 'refit="all" without a prior', "prior=, that of the fit")
+    read = _Groups(solution, groups)
+    out = _Local(solution, count("leave_group_out", "neighbours", neighbours), joint, rng).run(read)
+    again = np.ones(len(read.members), dtype=bool) if refit == "all" else out.flagged
+    if refit == "none" or prior is None or not again.any():
+        return out
+    return _refitted(solution, out, read, np.flatnonzero(again), prior, weights, joint, rng)
+
+
+class _Groups:
+    """Which rows are left out together, and which of them are predicted then."""
+
+    def __init__(self, solution: Solution, groups: Any) -> None:
+        n, seen = solution.y.shape[0], ~np.isnan(solution.y)
+        self.members: list[np.ndarray] = []
+        self.targets: list[np.ndarray] = []
+        self.labels: list[Hashable] = []
+        lists = isinstance(groups, (list, tuple)) and len(groups) and all(np.ndim(g) == 1 for g in groups)
+        if lists:
+            self._of_rows(groups, n, seen)
+        else:
+            labels = np.asarray(groups)
+            if labels.shape != (n,):
+                raise problem("leave_group_out", f"groups has shape {labels.shape}", f"({n},) labels or {n} lists")
+            found, code = np.unique(labels, return_inverse=True)
+            order = np.argsort(code, kind="stable")
+            for label, rows in zip(found, np.split(order, np.cumsum(np.bincount(code))[:-1]), strict=True):
+                rows = rows[seen[rows]]
+                if rows.size:
+                    self._add(label.item() if hasattr(label, "item") else label, rows, rows)
+        if not self.members:
+            raise problem("leave_group_out", "no group has an observed row", "at least one")
+
+    def _of_rows(self, groups: Sequence[Any], n: int, seen: np.ndarray) -> None:
+        if len(groups) != n:
+            raise problem("leave_group_out", f"{len(groups)} lists of rows", f"one for each of the {n} rows")
+        for i in np.flatnonzero(seen):
+            rows = np.unique(np.r_[i, np.asarray(list(groups[int(i)]), dtype=np.int64)])
+            if rows[0] < 0 or rows[-1] >= n:
+                raise problem("leave_group_out", f"groups[{i}] names row {rows[0]} or {rows[-1]}", f"0 to {n - 1}")
+            self._add(int(i), rows[seen[rows]], np.array([i]))
+
+    def _add(self, label: Hashable, members: np.ndarray, targets: np.ndarray) -> None:
+        self.labels.append(label)
+        self.members.append(members)
+        self.targets.append(targets)
+
+
+class _Local:
+    """Small fits about each group."""
+
+    def __init__(self, solution: Solution, neighbours: int, joint: bool, rng: Seed) -> None:
+        self.solution, self.neighbours, self.joint, self.rng = solution, neighbours, joint, rng
+        self.cavities, self.times = Cavities(solution.posterior), counted(solution)
+
+    def run(self, read: _Groups) -> LeaveGroupOut:
+        solution, own = self.solution, self.cavities
+        mean, variance = (to_numpy(v).copy() for v in solution.posterior.cavity())
+        together, moved = np.full((2, len(read.members)), np.nan)
+        for g, (members, targets) in enumerate(zip(read.members, read.targets, strict=True)):
+            at = own.place[members]
+            at = at[at >= 0]  # a row whose site is flat has nothing to forget
+            centre, spread, together[g], moved[g] = self.one(at)
+            mine = np.isin(own.active[at], targets)
+            mean[own.active[at[mine]]], variance[own.active[at[mine]]] = centre[mine], spread[mine]
+        y = np.full(solution.y.shape, np.nan)
+        targets = np.concatenate(read.targets)
+        y[targets] = solution.y[targets]
+        density = np.asarray(to_numpy(solution.likelihood.predictive_log_density(y, mean, variance, self.rng)))
+        one = mean.shape[1] == 1
+        return LeaveGroupOut(
+            density,
+            mean[:, 0] if one else mean,
+            variance[:, 0] if one else variance,
+            tuple(read.members),
+            read.labels,
+            together,
+            moved,
+            ~(moved <= _STILL),
+            np.zeros(moved.size, dtype=bool),
+        )
+
+    def one(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
+        """Mean and variance of eta at the rows of a group, its log density, and how far the others would move."""
+        own = self.cavities
+        columns = own.columns(at)
+        alone = own.without(at, columns)
+        moves = own.moved(at, columns, alone)
+        moves[at] = -1.0
+        near = np.argsort(-moves, kind="stable")[: self.neighbours]
+        near = near[moves[near] > _LEAST]
+        rest = np.delete(moves, near)
+        outside = float(rest.max(initial=0.0))
+        block = np.r_[at, near]
+        try:
+            prior = self._prior(block)
+            fit = self._fit(prior, block, at.size) if near.size else None
+            whole = self._fit(prior, block, 0) if self.joint and own.n_predictors == 1 and at.size else None
+        except NotPositiveDefinite:  # a likelihood that is not log-concave may leave no Gaussian without its sites
+            return alone.mean, own.marginal(alone, at), float("nan"), float("inf")
+        if fit is None:
+            density = float("nan") if whole is None else float(whole.corrected().log_evidence)
+            return alone.mean, own.marginal(alone, at), density, outside
+        h, rho = (_column(fit.posterior.mean)[: at.size], _spread(fit, at.size))
+        density = float("nan")
+        if whole is not None:
+            density = float(whole.corrected().log_evidence - fit.corrected().log_evidence)
+        return h, rho, density, outside
+
+    def _prior(self, block: np.ndarray) -> DenseCovariance:
+        own = self.cavities
+        cavity = own.without(block)
+        covariance = cavity.blocks[0] if len(cavity.blocks) == 1 else np.stack(cavity.blocks)
+        mean = cavity.mean.ravel() if own.correlated or own.n_predictors == 1 else cavity.mean
+        extra = own.extra[block]
+        return DenseCovariance(covariance, mean=mean, extra_variance=extra if extra.any() else 0.0)
+
+    def _fit(self, prior: DenseCovariance, block: np.ndarray, hidden: int) -> Solution:
+        rows = self.cavities.active[block]
+        y = self.solution.y[rows].copy()
+        y[:hidden] = np.nan
+        return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows])
+
+
+def _column(x: Any) -> np.ndarray:
+    x = to_numpy(x)
+    return x[:, None] if x.ndim == 1 else x
+
+
+def _spread(fit: Solution, m: int) -> np.ndarray:
+    """Variances (m, C) of the first rows, or covariances (m, C, C)."""
+    return np.asarray(to_numpy(fit.posterior.cavity()[1])[:m])  # an unobserved row has no site to forget
+
+
+def _refitted(
+    solution: Solution,
+    out: LeaveGroupOut,
+    read: _Groups,
+    again: np.ndarray,
+    prior: Prior,
+    weights: ArrayLike | None,
+    joint: bool,
+    rng: Seed,
+) -> LeaveGroupOut:
+    """The same with some groups fitted without their rows."""
+    fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint)]
+    density, mean, variance, together = fields
+    whole = float(solution.corrected().log_evidence) if joint and np.ndim(mean[0]) == 0 else np.nan
+    for g in again:
+        y = solution.y.copy()
+        y[read.members[g]] = np.nan
+        fit = infer(solution.likelihood, prior, y, start=solution, tol=solution.tol, weights=weights)
+        at = read.targets[g]
+        h, rho = (to_numpy(v)[at] for v in (fit.posterior.mean, fit.posterior.variance))
+        mean[at], variance[at] = h, rho
+        density[at] = to_numpy(solution.likelihood.take(at).predictive_log_density(solution.y[at], h, rho, rng))
+        if joint and np.isfinite(whole):
+            together[g] = whole - float(fit.corrected().log_evidence)
+    done = np.zeros(out.moved.size, dtype=bool)
+    done[again] = True
+    return replace(
+        out,
+        log_density=density,
+        mean=mean,
+        variance=variance,
+        joint=together,
+        flagged=out.flagged & ~done,
+        refitted=done,
+    )
