@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks import problem
+from ..criteria import stacking_weights
+from ..criteria.rows import standard_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
     """Fitted models side by side, the best first: leave-one-out, its difference to the best, and the evidence.
+
+    ``weight`` is that of each in the mixture of all of them that predicts best (stacking).
 
     Parameters
     ----------
@@ -45,13 +49,15 @@ def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
         if not same or not _same_response(fits[first[0]], fits[name]):
             raise problem("compare", f"{first[0]!r} and {name!r} are not of the same rows of y", "one response")
     best = max(densities, key=lambda name: float(np.nansum(densities[name])))
+    every = np.stack(list(densities.values()), axis=1)
+    weights = stacking_weights(every[~np.isnan(every).any(axis=1)])
     rows = []
-    for name, density in densities.items():
+    for k, (name, density) in enumerate(densities.items()):
         lost = (density - densities[best])[~np.isnan(density)]
-        se = float(np.sqrt(lost.size) * lost.std(ddof=1)) if name != best and lost.size > 1 else 0.0
+        se = standard_error(lost) if name != best and lost.size > 1 else 0.0
         fit = fits[name]
-        rows.append((float(np.nansum(density)), float(lost.sum()), se, fit.elbo, fit.gap, fit.converged))
-    columns = ["elpd", "difference", "difference_se", "log_evidence", "gap", "converged"]
+        rows.append((float(np.nansum(density)), float(lost.sum()), se, weights[k], fit.elbo, fit.gap, fit.converged))
+    columns = ["elpd", "difference", "difference_se", "weight", "log_evidence", "gap", "converged"]
     return pd.DataFrame(rows, index=list(densities), columns=columns).sort_values("elpd", ascending=False)
 
 

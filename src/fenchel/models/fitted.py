@@ -16,9 +16,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import choice, count, problem
-from ..criteria import LeaveOneOut
+from ..criteria import InformationCriterion, LeaveOneOut
 from ..hyperparameters.learned import Learned
-from . import averages, predictions, tables
+from ..validation import KFold, LeaveGroupOut
+from . import averages, criticism, predictions, tables
 from .frames import Table
 from .uncertainty import theta_covariance
 
@@ -197,13 +198,43 @@ class FittedModel:
 
     def loo(self) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out."""
-        found, n = self.solution.loo(), len(self.model.data_index)
-        out = {}
-        for name in ("log_density", "mean", "variance"):
-            values = np.asarray(getattr(found, name))
-            out[name] = np.full((n, *values.shape[1:]), np.nan)
-            out[name][self.model.kept] = values
-        return LeaveOneOut(**out)
+        return criticism.loo(self)
+
+    def leave_group_out(
+        self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False
+    ) -> LeaveGroupOut:
+        """Each row predicted without its group, by small fits about the group (``fenchel.validation``).
+
+        Parameters
+        ----------
+        by : str, array or int
+            A column of the model, one label for each row of the data, or a number of levels: each row is then predicted
+            without the rows whose eta is most correlated with its own.
+        neighbours : int
+            Rows beside the group that are fitted again without it.
+        refit : "flagged", "all" or "none"
+            Groups whose absence moves more than these are fitted again with all rows.
+        joint : bool
+            Whether to compute the joint density of each group, too.
+        """
+        return criticism.groups_left_out(self, by, neighbours, refit, joint)
+
+    def k_fold(
+        self, folds: Any = 10, *, by: Any = None, learn: bool = True, rng: Any = 0, n_jobs: int | None = None
+    ) -> KFold:
+        """Each fold predicted from the others by a refit, hyperparameters and all (``learn=False``: as they are).
+
+        ``folds`` is how many, or a column or array that says which; rows of one group ``by`` are in one fold.
+        """
+        return criticism.folds(self, folds, by, learn, rng, n_jobs)
+
+    def waic(self) -> InformationCriterion:
+        """The widely applicable information criterion, row by row; ``loo`` is the better one."""
+        return criticism.information(self, "waic")
+
+    def dic(self) -> InformationCriterion:
+        """The deviance information criterion, row by row; ``loo`` is the better one."""
+        return criticism.information(self, "dic")
 
     # -- pictures ----------------------------------------------------------------------------------
     def plot(self, name: Any = None, ax: Any = None) -> Any:
@@ -229,6 +260,16 @@ class FittedModel:
         from .page import report
 
         return report(self, path, geometry or {})
+
+    def to_arviz(self, draws: int = 1000, *, chains: int = 4, rng: Any = 0, predictive: bool = True) -> Any:
+        """Draws for ArviZ: an InferenceData of ArviZ 0.x, a DataTree for ArviZ 1.x.
+
+        Groups posterior (coefficients, effects over their levels), posterior_predictive, log_likelihood, observed_data
+        and constant_data; ``predictive=False`` leaves out all but the first. Draws are independent.
+        """
+        from .export import to_arviz
+
+        return to_arviz(self, draws, chains, rng, predictive)
 
     # -- keeping -----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:

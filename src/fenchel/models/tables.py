@@ -38,6 +38,17 @@ def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     return A @ mean, A @ covariance @ A.T
 
 
+def fixed_draws(fit: FittedModel, latents: np.ndarray) -> np.ndarray:
+    """Draws of the coefficients (S, p) in the user's units, from those of the latents (S, L)."""
+    model = fit.model
+    T = model.sum.columns.to_user(model.sum.intercept)
+    if model.fixed.back is not None:
+        T = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))[0] @ T
+    own = latents[:, latents.shape[1] - T.shape[0] :]
+    centre = np.asarray(fit.solution.posterior.latent_mean)[latents.shape[1] - T.shape[0] :]
+    return np.asarray(fixed_moments(fit)[0] + (own - centre) @ T.T)
+
+
 def level_of_ordered(fit: FittedModel) -> float:
     """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept."""
     sum_, priors = fit.model.sum, fit.model.coefficient_priors

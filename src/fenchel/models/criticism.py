@@ -1,0 +1,81 @@
+"""Criteria of a fitted model over the rows of its data: NaN for those that were left out or are unobserved."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..checks import problem
+from ..criteria import InformationCriterion, LeaveOneOut, dic, waic
+from ..linalg.arrays import Seed, to_numpy
+from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out
+
+if TYPE_CHECKING:
+    from .fitted import FittedModel
+
+R = TypeVar("R", LeaveOneOut, InformationCriterion, LeaveGroupOut, KFold)
+
+
+def over_rows(fit: FittedModel, found: R, *names: str) -> R:
+    """The same with some fields over all rows of the data."""
+    n, kept = len(fit.model.data_index), fit.model.kept
+    out: dict[str, Any] = {}
+    for name in names:
+        values: np.ndarray = np.asarray(to_numpy(getattr(found, name)))
+        blank = {"b": False, "i": -1}.get(values.dtype.kind, np.nan)
+        out[name] = np.full((n, *values.shape[1:]), blank, dtype=values.dtype)
+        out[name][kept] = values
+    return replace(found, **out)
+
+
+def loo(fit: FittedModel) -> LeaveOneOut:
+    return over_rows(fit, fit.solution.loo(), "log_density", "mean", "variance")
+
+
+def information(fit: FittedModel, which: str) -> InformationCriterion:
+    """WAIC or DIC."""
+    ask = {"waic": waic, "dic": dic}[which]
+    found = ask(fit.found.likelihood, fit.solution.posterior, fit.solution.y)
+    return over_rows(fit, found, "log_density", "penalty", "flagged")
+
+
+def groups_left_out(fit: FittedModel, by: Any, neighbours: int, refit: str, joint: bool) -> LeaveGroupOut:
+    """By a column, an array over the rows of the data, or a number of levels of correlation."""
+    model, groups = fit.model, by
+    if isinstance(by, (int, np.integer)) and not isinstance(by, bool):
+        groups = correlated_rows(fit.solution.posterior, int(by))
+    else:
+        groups = _column(fit, "leave_group_out", by)
+    options: dict[str, Any] = {"neighbours": neighbours, "refit": refit, "joint": joint}
+    out = leave_group_out(fit.solution, groups, prior=fit.found.prior, weights=model.target.weights, **options)
+    rows = replace(out, groups=tuple(model.kept[members] for members in out.groups))
+    return over_rows(fit, rows, "log_density", "mean", "variance")
+
+
+def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, n_jobs: int | None) -> KFold:
+    """By refits, with hyperparameters learned anew or as they are."""
+    model = fit.model
+    groups = None if by is None else _column(fit, "k_fold", by)
+    given = k if np.ndim(k) == 0 and not isinstance(k, str) else _column(fit, "k_fold", k)
+    prior = model.sum.family() if learn else fit.found.prior
+    likelihood = model.target.likelihood if learn else fit.found.likelihood
+    options: dict[str, Any] = {"weights": model.target.weights, "groups": groups, "rng": rng, "n_jobs": n_jobs}
+    return over_rows(
+        fit, k_fold(likelihood, prior, model.target.y, given, **options), "log_density", "mean", "variance", "folds"
+    )
+
+
+def _column(fit: FittedModel, where: str, by: Any) -> np.ndarray:
+    """One label a row of the fit, by the name of a column or from an array over the data."""
+    model = fit.model
+    if isinstance(by, str):
+        if by not in model.frame:
+            got = f"there is no column {by!r} among those that the model uses"
+            raise problem(where, got, "one of them, or an array over the rows of the data")
+        return np.unique(np.asarray(model.frame[by].astype(str)), return_inverse=True)[1]
+    labels = np.asarray(by)
+    if labels.shape != model.data_index.shape:
+        raise problem(where, f"labels of shape {labels.shape}", f"a column's name, or {model.data_index.shape}")
+    return np.unique(labels[model.kept].astype(str), return_inverse=True)[1]

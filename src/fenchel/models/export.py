@@ -1,0 +1,131 @@
+"""A fitted model as draws for ArviZ: xarray datasets with named dimensions, in the form that either generation reads.
+
+    posterior               coefficients one by one, effects over their levels
+    posterior_predictive    y at the observed rows, predictions: at those where y is missing
+    log_likelihood          log p(y_n | eta_n)
+    observed_data           y
+    constant_data           exposure, trials and the numbers among the covariates
+
+Draws are independent; they are dealt out to chains because diagnostics expect some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import count, optional, problem
+from ..likelihoods.base import slice_rows
+from ..linalg.arrays import Seed, to_numpy
+from ..linalg.memory import physical_memory
+from . import predictions, tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+
+_SHARE = 0.25  # of the machine's memory that the draws may take
+
+
+def to_arviz(fit: FittedModel, draws: int, chains: int, rng: Seed, predictive: bool) -> Any:
+    """An InferenceData of ArviZ 0.x, or a DataTree for ArviZ 1.x, whichever is installed."""
+    arviz = optional("to_arviz", "arviz")
+    groups = datasets(
+        fit, count("to_arviz", "draws", draws, 1), count("to_arviz", "chains", chains, 1), rng, predictive
+    )
+    if int(arviz.__version__.partition(".")[0]) < 1:
+        return arviz.InferenceData(**groups)
+    return optional("to_arviz", "xarray").DataTree.from_dict(groups)
+
+
+def datasets(fit: FittedModel, draws: int, chains: int, rng: Seed, predictive: bool = True) -> dict[str, Any]:
+    """The groups by name, each an xarray Dataset."""
+    size, n = draws * chains, len(fit.model.kept)
+    needed, there = 8.0 * size * n * 3 * predictive, _SHARE * physical_memory()
+    if needed > there:
+        got = f"{size} draws at {n} rows take {needed / 2**30:.1f} GiB"
+        raise problem("to_arviz", got, f"at most {there / 2**30:.1f}", "predictive=False leaves the rows out.")
+    return _Export(fit, draws, chains, np.random.default_rng(rng)).groups(predictive)
+
+
+class _Export:
+    def __init__(self, fit: FittedModel, draws: int, chains: int, rng: np.random.Generator) -> None:
+        self.fit, self.model, self.rng = fit, fit.model, rng
+        self.shape = chains, draws
+        self.latents = predictions.latent_draws(fit, chains * draws, rng)
+        self.seen = self.model.target.seen > 0.0
+        self.xarray = optional("to_arviz", "xarray")
+
+    def dataset(self, values: Mapping[str, tuple[tuple[str, ...], np.ndarray]], coords: Mapping[str, Any]) -> Any:
+        import fenchel
+
+        stated = {"inference_library": "fenchel", "formula": self.model.formula, "converged": int(self.fit.converged)}
+        stated["gap"] = float(self.fit.gap)
+        version = {"inference_library_version": getattr(fenchel, "__version__", "")}
+        return self.xarray.Dataset(dict(values), coords=dict(coords), attrs={**stated, **version})
+
+    def chained(self, values: np.ndarray) -> np.ndarray:
+        """(size, ...) as (chains, draws, ...)."""
+        return np.asarray(values).reshape(*self.shape, *values.shape[1:])
+
+    def groups(self, predictive: bool) -> dict[str, Any]:
+        out = {"posterior": self.posterior()}
+        if not predictive:
+            return out
+        where = predictions.rows_at(self.fit, None)
+        eta = predictions.eta_draws(where, self.latents, self.rng)
+        likelihood = self.fit.found.likelihood
+        drawn = np.asarray(likelihood.lenient().draw(eta, self.rng), dtype=np.float64).T
+        name, rows = str(self.model.response.name), _labels(self.model.data_index[self.model.kept])
+        dims, coords = ("chain", "draw", "row"), {"row": rows[self.seen]}
+        out["posterior_predictive"] = self.dataset({name: (dims, self.chained(drawn[:, self.seen]))}, coords)
+        if not self.seen.all():
+            hidden = {"row": rows[~self.seen]}
+            out["predictions"] = self.dataset({name: (dims, self.chained(drawn[:, ~self.seen]))}, hidden)
+        own = {key: to_numpy(value) for key, value in self.fit.solution._rows.items()}
+        keep = np.flatnonzero(self.seen)
+        density = np.asarray(likelihood.take(keep).log_density(eta[keep], slice_rows(own, keep))).T
+        out["log_likelihood"] = self.dataset({name: (dims, self.chained(density))}, coords)
+        out["observed_data"] = self.dataset({name: (("row",), self.model.target.y[self.seen])}, coords)
+        out["constant_data"] = self.dataset({k: (("row",), v[self.seen]) for k, v in self.constants().items()}, coords)
+        return out
+
+    def posterior(self) -> Any:
+        values: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
+        coords: dict[str, Any] = {"chain": np.arange(self.shape[0]), "draw": np.arange(self.shape[1])}
+        drawn = tables.fixed_draws(self.fit, self.latents)
+        for j, name in enumerate(tables.names_of(self.model)):
+            values[name] = ("chain", "draw"), self.chained(drawn[:, j])
+        for term in self.model.sum.effects:
+            where = self.model.sum.shown(term.name)
+            if where is None:
+                continue
+            labels, design, _ = where
+            dim = str(getattr(term, "column", term.name))
+            known = _labels(labels)
+            dim = dim if dim not in coords or np.array_equal(coords[dim], known) else f"{dim} of {term.name}"
+            coords[dim] = known
+            values[str(term.name)] = ("chain", "draw", dim), self.chained(np.asarray(design @ self.latents.T).T)
+        return self.dataset(values, coords)
+
+    def constants(self) -> dict[str, np.ndarray]:
+        out = {}
+        for key in ("exposure", "trials"):
+            given = getattr(self.fit.found.likelihood, key, None)
+            if given is not None:
+                out[key] = np.broadcast_to(np.asarray(given, dtype=np.float64), self.seen.shape)
+        frame: pd.DataFrame = self.model.frame
+        for name in self.model.covariates:
+            if name in frame and frame[name].dtype.kind in "biuf":
+                out[str(name)] = frame[name].to_numpy(dtype=np.float64)
+        return out
+
+
+def _labels(labels: Any) -> np.ndarray:
+    """Coordinates: numbers, or text; combinations of groups are joined."""
+    each = [":".join(map(str, label)) if isinstance(label, tuple) else label for label in labels]
+    numbers = all(isinstance(label, (int, float, np.number)) and not isinstance(label, bool) for label in each)
+    return np.asarray(each) if numbers else np.asarray([str(label) for label in each])
