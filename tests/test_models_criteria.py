@@ -61,6 +61,7 @@ def test_compare_has_stacking_weights(fit, data):
         fenchel.compare({"both": fit, "level": level})
 
 
+@pytest.mark.filterwarnings("ignore")
 def test_arviz_reads_the_draws(fit):
     az = pytest.importorskip("arviz")
     out = fit.to_arviz(250, chains=4)
