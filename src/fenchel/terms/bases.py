@@ -139,6 +139,20 @@ class PSpline(Basis):
         return _linear(x, whole(np.clip(x, 0.0, 1.0)), whole(ends), whole(ends, nu=1))
 
 
+class ByValues(Basis):
+    """A basis of one column named by its values at k equal steps from 0 to 1, which are then the coefficients.
+
+    In a product the penalty along one column is summed over the coefficients of the other: over values of the surface.
+    """
+
+    def __init__(self, basis: Basis, k: int) -> None:
+        self.basis, self.map = basis, np.linalg.inv(basis(np.linspace(0.0, 1.0, k)[:, None]))
+        self.S = self.map.T @ basis.S @ self.map
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return self.basis(u) @ self.map
+
+
 class ThinPlate(Basis):
     """Radial functions about the rows of u (N, d), d = 1 or 2, of which k are kept, lines among them."""
 

@@ -22,7 +22,7 @@ from ..checks import choice, count, numeric, problem
 from ..gmrf.blocks import DiagonalSum
 from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term
-from .bases import BASES, Basis
+from .bases import BASES, Basis, ByValues
 from .fixed import Covariate, is_factor
 from .sizes import deviation
 from .tables import DataTable
@@ -306,7 +306,8 @@ class Tensor(Curve):
         self.bases, self.vectors, values = [], [], []
         for j, (bs, k) in enumerate(zip(self.bs, self.k, strict=True)):
             _checked(where, self.inputs[j], u[:, j : j + 1], bs, k)
-            self.bases.append(BASES[bs](u[:, j : j + 1], k))
+            basis = BASES[bs](u[:, j : j + 1], k)
+            self.bases.append(ByValues(basis, k) if bs == "ps" else basis)
             a, V = self.bases[j].eigen()
             values.append(a)
             self.vectors.append(V)
