@@ -55,6 +55,7 @@ FORMULAS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*all about one level")  # s(z, by=f) without f
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_formula_is_its_terms(data, formula):
     model = fenchel.Model(formula, data, graphs={"r": RING}, env={"A": 0.5 + 0.5 * np.eye(20)})

@@ -174,6 +174,62 @@ def test_numbers_multiply_a_smooth():
     assert term.fixed_names == ["s(x) by z (level)", "s(x) by z (slope)"]
 
 
+def test_fewer_values_than_functions():
+    """The basis has as many functions as there are values; it is said where k was asked for."""
+    years = DataTable("here", {"t": np.repeat(np.arange(2000.0, 2006.0), 4), "z": np.tile([0.0, 1.0, 2.0, 5.0], 6)})
+    for bs, functions in (("cr", 6), ("tp", 6), ("cc", 6), ("ps", 9)):
+        model = SumOfTerms([Smooth("t", bs=bs, k=9)], years)
+        assert model.effects[0].n_latents == functions - 2  # the level and the line, or around a period its end
+        said = [] if bs == "ps" else [f"s(t) has 6 different values: k is {functions}, not 9"]
+        assert model.complaints() == said
+    assert SumOfTerms([Smooth("t")], years).complaints() == []
+    assert SumOfTerms([Tensor("t", "z", k=5)], years).complaints() == [
+        "z in te(t, z) has 4 different values: k is 4, not 5"
+    ]
+    y = np.sin(years.column("t").numbers())
+    _, sol, _ = fitted(Smooth("t"), y, years, noise=1e-6, theta=[3.0])
+    np.testing.assert_allclose(sol.posterior.mean, y, atol=1e-4)  # a function for each value
+
+
+def test_a_thin_plate_of_two_columns_in_one_unit():
+    """Against the kriging equations of a thin plate spline, a knot a row."""
+    X = np.stack([ROWS["x"], 4 * ROWS["z"]], axis=1)[:40]
+    table = DataTable("here", {"x": X[:, 0], "z": X[:, 1]})
+    model, sol, predict = fitted(Smooth("x", "z", k=40, isotropic=True), Y[:40], table, noise=0.1)
+    term = model.effects[0]
+    unit = np.ptp(X, axis=0).max()
+    u, new = X / unit, np.array([[15.0, 1.0], [30.0, -3.0]])
+    radial = lambda r: r**2 * np.log(np.where(r > 0, r, 1.0)) / (8 * np.pi)
+    E = radial(np.linalg.norm(u[:, None] - u[None], axis=2))
+    T = np.hstack([np.ones((40, 1)), u])
+    lam = 0.1 * term.rates[0, 0] / np.exp(2 * term.hyperparameters[0].start)
+    system = np.block([[E + lam * np.eye(40), T], [T.T, np.zeros((3, 3))]])
+    weights = np.linalg.solve(system, np.r_[Y[:40], np.zeros(3)])
+    v = new / unit
+    at = np.hstack([radial(np.linalg.norm(v[:, None] - u[None], axis=2)), np.ones((2, 1)), v])
+    np.testing.assert_allclose(predict({"x": new[:, 0], "z": new[:, 1]})[0], at @ weights, atol=1e-4)
+    np.testing.assert_allclose(sol.posterior.mean, np.hstack([E, T]) @ weights, atol=1e-4)
+    apart = Smooth("x", "z", k=40).read(table, 1.0)
+    assert apart.unit.tolist() == pytest.approx(np.ptp(X, axis=0))
+    assert [len(set(axis)) for axis in zip(*term.shown()[0], strict=True)] == [15, 15]
+    assert max(z for _, z in term.shown()[0]) == pytest.approx(X[:, 1].max())
+
+
+@pytest.mark.parametrize("bs", ["cr", "ps", "cc"])
+def test_an_interaction_has_no_curves_of_its_own(bs):
+    """Over a full grid of rows the surface sums to zero along each column."""
+    x, z = (a.ravel() for a in np.meshgrid(np.linspace(0.0, 3.0, 9), np.linspace(-1.0, 1.0, 8), indexing="ij"))
+    table = DataTable("here", {"x": x, "z": z})
+    term = Tensor("x", "z", bs=bs, k=5, main=False).read(table, 1.0)
+    rows = term.rows(table)
+    every = np.hstack([rows.design.toarray(), rows.fixed]).reshape(9, 8, -1)
+    np.testing.assert_allclose(every.sum(axis=0), 0.0, atol=1e-9 * np.abs(every).max())
+    np.testing.assert_allclose(every.sum(axis=1), 0.0, atol=1e-9 * np.abs(every).max())
+    assert term.name == "ti(x, z)"
+    assert term.fixed_names == ([] if bs == "cc" else ["ti(x, z) (x times z)"])
+    assert term.n_latents + len(term.fixed_names) == (3 if bs == "cc" else 4) ** 2
+
+
 @pytest.mark.parametrize("term", [Smooth("x"), Smooth("x", bs="ps"), Smooth("x", "z", bs="tp"), Tensor("x", "z")])
 def test_units_and_origins_do_not_matter(term):
     counts = np.random.default_rng(0).poisson(np.exp(Y))
@@ -204,12 +260,21 @@ def test_sentences():
     few = DataTable("here", {"x": [1.0, 2.0, 3.0, 3.0], "c": [1.0] * 4})
     cases = [
         (
-            lambda: Smooth("x").read(few, 1.0),
-            r"here: s\(x\) has 3 different values; expected at least k = 10. k=3 would",
+            lambda: Smooth("x", bs="cc").read(DataTable("here", {"x": [0.0, 1.0, 1.0]}), 1.0),
+            r"here: s\(x\) has 2 different values; expected at least 4 with bs='cc'. As a covariate",
+        ),
+        (
+            lambda: Smooth("x").read(DataTable("here", {"x": [0.0, 1.0, 1.0]}), 1.0),
+            r"here: s\(x\) has 2 different values; expected at least 3 with bs='cr'. As a covariate a column is a line",
         ),
         (lambda: Smooth("c", k=4).read(few, 1.0), "here: 'c' is 1 in every row; expected a column that varies"),
         (lambda: Smooth("x", bs="xx"), "Smooth: bs = 'xx' is not known; expected 'cr' or 'ps' or 'cc' or 'tp'"),
-        (lambda: Smooth("x", "z"), "Smooth: 2 columns with bs='cr'; expected one, or two with bs='tp'. Or use Tensor"),
+        (
+            lambda: Smooth("x", "z", bs="cr"),
+            r"Smooth: 2 columns with bs='cr'; expected one, or two with bs='tp'. te\(x, z\) is a surface",
+        ),
+        (lambda: Tensor("x"), "Tensor: 1 columns; expected two"),
+        (lambda: Smooth("g", bs="re"), r"Smooth: bs = 're' is not known; .*A level for each group is \(1\|g\)"),
         (lambda: Smooth("x", k=2), "Smooth: k = 2; expected an integer >= 3"),
         (lambda: Smooth("x", period=(0, 1)), "Smooth: period = .* with bs='cr'; expected .begin, end. with bs='cc'"),
         (lambda: Tensor("x", "z", bs="tp"), "Tensor: bs = 'tp' is not known; expected 'cr' or 'ps' or 'cc'"),

@@ -6,7 +6,7 @@
 (1|a/b), (1|a:b)              a made column          ... by=g                     Replicated: a series for each group
 (1|gr(g, cov=A))              KnownCovariance        icar(r), bym2(r), leroux(r)  ICAR, BYM2, Leroux
 mm(a, b)                      MultipleMembership     generic(g, R)                Generic
-s(x), te(x, z)                Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
+s(x), te(x, z), ti(x, z)      Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
 
 Graphs and other matrices are variables: those of ``graphs`` and ``env``, then the caller's.
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from ..terms.levels import inferred
 from .borders import holds_outlines, neighbours
 from .fixed import INTERCEPT, Expression
 from .frames import unknown, used
-from .grammar import Argument, Call, Constant, Crossed, Grouping, Name, Parsed
+from .grammar import ARGUMENTS, TERMS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,9 +49,16 @@ _GRAPHS: dict[str, type[LevelTerm]] = {
 _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of the formula
     "s": terms.Smooth,
     "te": terms.Tensor,
+    "ti": partial(terms.Tensor, main=False),
     "mm": terms.MultipleMembership,
     "ar": terms.AR,
     "interact": terms.Interaction,
+}
+_ELSEWHERE = {  # words of R that formulaic does not know
+    "ns": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
+    "rcs": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
+    "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
+    "lo": "s(x) is a smooth.",
 }
 _NOT_YET = ("gp", "matern", "mo")
 
@@ -71,6 +80,7 @@ class Scope:
             if name in place:
                 return place[name]
         got, expected, advice = unknown(self.frame, name)
+        advice = advice or _ELSEWHERE.get(name, "")
         raise self.refuse(
             name if at is None else at, got, expected, advice or f"It may be {what} given by env={{...}}."
         )
@@ -168,6 +178,10 @@ class Compiler:
             known = [*_SERIES, *_GRAPHS, "seasonal", "generic", *_AS_WRITTEN]
             raise self.scope.refuse(call.at, f"{word}() is not built yet", f"one of {', '.join(known)}")
         if word in _AS_WRITTEN:
+            text = next((a for a in call.args if isinstance(a, Constant) and isinstance(a.value, str)), None)
+            if text is not None:
+                advice = "Options have a name: option=value."
+                raise self.scope.refuse(text.at, f"{text.value!r} in quotes is no column", "columns first", advice)
             args = [self._value(argument) for argument in call.args]
             return self._made(call, _AS_WRITTEN[word], *args, **{k: self._value(v) for k, v in options.items()})
         if not call.args:
@@ -209,6 +223,14 @@ class Compiler:
         return None
 
     def _made(self, call: Call, kind: Callable[..., Term], *args: Any, **options: Any) -> Term:
+        known = signature(kind).parameters
+        strange = [key for key in options if key not in known]
+        if strange and not any(p.kind is Parameter.VAR_KEYWORD for p in known.values()):
+            words = [
+                key for key, p in known.items() if p.kind is Parameter.KEYWORD_ONLY and key not in ("name", "main")
+            ]
+            at = call.options[strange[0]].at if strange[0] in call.options else call.at
+            raise self.scope.refuse(at, f"{call.word}() has no option {strange[0]!r}", ", ".join(words))
         try:
             return kind(*args, **options, name=call.text)
         except Refusal as error:
@@ -239,6 +261,8 @@ class Compiler:
                 return argument.name
             return self.scope.variable(argument.name, argument.at)
         if isinstance(argument, Call):
+            if argument.word not in TERMS:
+                raise self.scope.refuse(argument.at, f"{argument.text!r} is no argument of a term", *ARGUMENTS)
             return self.term(argument)
         return self._group(argument, "the option")
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import Refusal
+from ..checks import Refusal, holds
 from ..terms.base import Rows, Term
 from ..terms.tables import DataTable, shown
 from .frames import is_date
@@ -134,7 +134,22 @@ class Expression:
             )
             return self.refuse(name, f"the column {name!r} holds dates", "numbers or levels", advice)
         about = re.search(r"factor `([^`]+)`", str(error))
-        text = about[1] if about else self.text
+        text, said = about[1] if about else self.text, str(error)
+        held = {} if self.spec is None else self.spec.transform_state.get(text, {})
+        if "beyond upper and/or lower bounds" in said and "lower_bound" in held:
+            seen = f"{held['lower_bound']:.6g} to {held['upper_bound']:.6g}"
+            got = f"{text!r} is asked for beyond the {seen} that fit has seen"
+            advice = "s(x) goes on as a line; bs(x, ..., extrapolation='extend') as its last polynomial."
+            return self.refuse(text, got, "values within", advice)
+        words = [name for name in self.names if name in text and holds(frame[name]) is not None]
+        if "could not convert" in said and words:
+            got = f"{text!r} is of {words[0]!r}, which holds {holds(frame[words[0]])}"
+            return self.refuse(text, got, "numbers", f"Levels stand as they are: {words[0]}, or C({words[0]}).")
+        option = re.search(r"unexpected keyword argument '(\w+)'", said)
+        if option and text.startswith(("bs(", "cr(", "cc(", "cs(", "poly(")):
+            got, word = f"{text!r} has an option {option[1]!r}", text.partition("(")[0]
+            advice = "s(x, k=10) is a spline whose smoothness is learned."
+            return self.refuse(text, got, f"those of formulaic's {word}(), such as df or degree", advice)
         return self.refuse(text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", "")
 
 

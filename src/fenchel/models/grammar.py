@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 from ..checks import Refusal, problem
 
 TERMS = (  # words of special terms
-    *("iid", "mm", "s", "te", "mo", "gp", "matern", "interact", "generic"),
+    *("iid", "mm", "s", "te", "ti", "mo", "gp", "matern", "interact", "generic"),
     *("rw1", "rw2", "ar1", "ar", "seasonal", "icar", "bym", "bym2", "leroux"),
 )
+ARGUMENTS = 'a column, a:b, a number, "text" or a list', "Make it a column of the data first, and name that."
 _OPEN, _SHUT = "([{", ")]}"
 _NAME = re.compile(r"[^\W\d]\w*|`[^`]+`")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -191,10 +192,7 @@ def _argument(formula: str, piece: Piece) -> Argument:
     parts = _cut(formula, at, at + len(text), ":")
     if len(parts) > 1 and all(_NAME.fullmatch(p.text) for p in parts):
         return Crossed(tuple(Name(p.text.strip("`"), p.at) for p in parts), at)
-    advice = "Make it a column of the data first, and name that."
-    raise refusal(
-        formula, at, f"{text!r} is no argument of a term", 'a column, a:b, a number, "text" or a list', advice
-    )
+    raise refusal(formula, at, f"{text!r} is no argument of a term", *ARGUMENTS)
 
 
 def _closes(formula: str, at: int) -> int:

@@ -45,7 +45,7 @@ def term_named(terms: Sequence[Term], key: Any) -> Term | None:
     for term in terms:
         if term.name == key or "".join(str(term.name).split()) == text:
             return term
-    over = [term for term in terms if getattr(term, "column", None) == key]
+    over = [term for term in terms if getattr(term, "column", None) == key or term.claims == (key,)]
     return over[0] if len(over) == 1 else None
 
 

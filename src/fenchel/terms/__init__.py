@@ -23,8 +23,9 @@ from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
-from .smooths import Smooth, Tensor
+from .smooths import Smooth
 from .space import BYM, BYM2, ICAR, Generic, Leroux
+from .surfaces import Tensor
 from .tables import DataColumn, DataTable, Kind
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
 

@@ -183,6 +183,10 @@ class Term(ABC):
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
         return None
 
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        """What a user should hear of it beside the other terms of a model, a sentence each without its stop."""
+        return []
+
     def typical_sd(self, theta: np.ndarray) -> float:
         """The geometric mean of the standard deviations of the effect where it is shown."""
         where = self.shown()

@@ -139,6 +139,31 @@ class PSpline(Basis):
         return _linear(x, whole(np.clip(x, 0.0, 1.0)), whole(ends), whole(ends, nu=1))
 
 
+class ByValues(Basis):
+    """A basis of one column named by its values at k equal steps from 0 to 1, which are then the coefficients.
+
+    In a product the penalty along one column is summed over the coefficients of the other: over values of the surface.
+    """
+
+    def __init__(self, basis: Basis, k: int) -> None:
+        self.basis, self.map = basis, np.linalg.inv(basis(np.linspace(0.0, 1.0, k)[:, None]))
+        self.S = self.map.T @ basis.S @ self.map
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return self.basis(u) @ self.map
+
+
+class Centred(Basis):
+    """What of a basis of one column sums to zero over the rows of a fit, u: the level is no part of it."""
+
+    def __init__(self, basis: Basis, u: np.ndarray) -> None:
+        self.basis, self.map = basis, scipy.linalg.null_space(basis(u).sum(axis=0)[None, :])
+        self.S = self.map.T @ basis.S @ self.map
+
+    def __call__(self, u: np.ndarray) -> np.ndarray:
+        return self.basis(u) @ self.map
+
+
 class ThinPlate(Basis):
     """Radial functions about the rows of u (N, d), d = 1 or 2, of which k are kept, lines among them."""
 
@@ -164,6 +189,14 @@ class ThinPlate(Basis):
 
     def __call__(self, u: np.ndarray) -> np.ndarray:
         return self.radial(u) @ self.map
+
+
+def most(u: np.ndarray, bs: str) -> int:
+    """How many functions a basis may have at rows u: a value, or a point, for each; a P-spline has any number."""
+    if bs == "ps":
+        return 2**31
+    different = len(np.unique(u % 1.0 if bs == "cc" else u, axis=0))
+    return different + 1 if bs == "cc" else different
 
 
 BASES: dict[str, type[Basis]] = {"cr": CubicRegression, "ps": PSpline, "cc": CyclicCubic, "tp": ThinPlate}

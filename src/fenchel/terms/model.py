@@ -112,11 +112,12 @@ class SumOfTerms:
         }
 
     def complaints(self) -> list[str]:
-        """What the data cannot tell of the fixed effects, a sentence each."""
+        """What the data cannot tell of the fixed effects, and what terms have to say, a sentence each."""
         single = [term.name for term in self.terms if isinstance(term, Covariate) and term.single]
         return [
             *(f"the factor {name!r} has one level, so it has no coefficient" for name in single),
             *self.columns.complaints(),
+            *(sentence for term in self.terms for sentence in term.remarks(self.terms)),
         ]
 
     # -- the family --------------------------------------------------------------------------------

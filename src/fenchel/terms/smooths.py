@@ -3,9 +3,6 @@
 Z spans what the penalty of a basis (``bases.py``) is about, reparametrised so that the penalty is b' b, and is made
 orthogonal, over the rows of the fit, to the level and the line. Its size is such that sd is the root mean square of the
 prior standard deviation of Z b over those rows: what a smooth departs from its line by, typically, in any unit of x.
-
-A tensor product has a basis U_i(x) V_j(z) of eigenfunctions of both penalties, and the precision
-a_i / sd_x^2 + b_j / sd_z^2, diagonal; what neither penalises, (1, x) times (1, z), are fixed effects.
 """
 
 from __future__ import annotations
@@ -22,13 +19,26 @@ from ..checks import choice, count, numeric, problem
 from ..gmrf.blocks import DiagonalSum
 from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term
-from .bases import BASES, Basis
+from .bases import BASES, Basis, most
 from .fixed import Covariate, is_factor
 from .sizes import deviation
-from .tables import DataTable
+from .tables import DataTable, Kind
 
+_OTHER = {
+    Kind.TEXT: "A level for each of them is (1|g).",
+    Kind.CATEGORIES: "A level for each of them is (1|g).",
+    Kind.DATES: "rw1() and rw2() are smooth in time and take dates.",
+}
 _GRID, _SIDE = 50, 15  # points of a curve and of a side of a surface where they are shown
-_LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 4}
+_FUNCTIONS = {1: 10, 2: 30}  # of one column, of two
+LEAST = {"cr": 3, "ps": 5, "cc": 4, "tp": 3}  # functions of a basis of one column
+_ELSEWHERE = {  # what others write with s() and here is another term
+    "re": "A level for each group is (1|g), a slope (x|g).",
+    "fs": "A curve for each group is s(x, by=g, shared=True).",
+    "mrf": "Regions with neighbours are icar(r) and bym2(r).",
+    "gp": "A Gaussian process is gp(x), or gp(x, z).",
+    "cp": 'bs="cc" is the cyclic one.',
+}
 
 
 class Curve(Term):
@@ -43,7 +53,9 @@ class Curve(Term):
     shared: bool
     low: np.ndarray  # of the columns, with ``high`` the range that the fit has seen
     high: np.ndarray
+    unit: np.ndarray  # in which they are measured from the lowest
     moments: Moments
+    lowered: tuple[str, ...] = ()  # what is said where k was more than the data have
     rates: np.ndarray  # (J, r): of each sd
     lines: list[tuple[int, ...]]  # which columns each free function is the product of, the level aside
     project: np.ndarray  # (1 + lines, r): what of the penalised part is level and lines over the rows of the fit
@@ -74,11 +86,14 @@ class Curve(Term):
         return self.inputs
 
     def _inputs(self, table: DataTable) -> np.ndarray:
-        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
+        return np.stack(
+            [table.column(name).numbers(_OTHER.get(table.column(name).kind, "")) for name in self.inputs], 1
+        )
 
     def read(self, table: DataTable, scale: float) -> Self:
         out, X = copy.copy(self), self._inputs(table)
         out.low, out.high, out.moments = *self.range_of(X), column_moments(X)
+        out.unit, out.lowered = self.unit_of(out.high - out.low), ()
         if out.moments.constant.any():
             j = int(np.argmax(out.moments.constant))
             raise problem(table.where, f"{self.inputs[j]!r} is {X[0, j]:.10g} in every row", "a column that varies")
@@ -98,6 +113,30 @@ class Curve(Term):
     def range_of(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and highest of each column."""
         return X.min(axis=0), X.max(axis=0)
+
+    def unit_of(self, span: np.ndarray) -> np.ndarray:
+        """What each column is measured in."""
+        return span
+
+    def settled(self, where: str, of: Hashable, u: np.ndarray, bs: str, asked: int | None, default: int) -> int:
+        """How many functions a basis has: as asked, or by default, and no more than there are different values."""
+        enough, least, different = most(u, bs), LEAST[bs] + u.shape[1] - 1, len(np.unique(u, axis=0))
+        if enough < least:
+            advice = "As a covariate a column is a line, and C(x) a level for each value."
+            raise problem(where, f"{of} has {different} different values", f"at least {least} with bs={bs!r}", advice)
+        if asked is not None and asked > enough:
+            self.lowered = (*self.lowered, f"{of} has {different} different values: k is {enough}, not {asked}")
+        return min(default if asked is None else asked, enough)
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        out = list(self.lowered)
+        levels = any(self.by in term.columns for term in others if not isinstance(term, Curve))
+        if self.factor is not None and not levels:
+            out.append(
+                f"{self.name} is a curve for each level of {self.by!r}, all about one level: add {self.by} as a "
+                "covariate for levels of their own"
+            )
+        return out
 
     def _normalised(self, Z: np.ndarray) -> np.ndarray:
         """The rates with which each sd is the root mean square of what it alone moves, over the rows of the fit."""
@@ -136,7 +175,7 @@ class Curve(Term):
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
 
     def _units(self, X: np.ndarray) -> np.ndarray:
-        return np.asarray((X - self.low) / (self.high - self.low))
+        return np.asarray((X - self.low) / self.unit)
 
     def _free(self, X: np.ndarray) -> np.ndarray:
         """The level and the lines (N, 1 + lines), standardised."""
@@ -179,28 +218,24 @@ class Curve(Term):
         return labels, self._at(every, np.repeat(np.eye(self.copies), len(X), axis=0))
 
 
-def _checked(where: str, name: Hashable, u: np.ndarray, bs: str, k: int) -> None:
-    """Enough different values for a basis of k functions."""
-    distinct = len(np.unique(u, axis=0))
-    least = k if bs in ("cr", "tp") else k - 1
-    if bs != "ps" and distinct < least:
-        got = f"{name} has {distinct} different values"
-        raise problem(where, got, f"at least k = {k}", f"k={max(distinct, _LEAST[bs])} would do.")
-
-
 class Smooth(Curve):
-    """A penalised smooth of a column, or of two: ``s(x)``.
+    """A penalised smooth of a column, or of two: ``s(x)``, ``s(x, z)``.
 
     Parameters
     ----------
-    *x : name of a column of numbers; two for "tp"
-    bs : "cr", "ps", "cc" or "tp"
-        Cubic regression spline with knots at quantiles; P-spline; cyclic; thin plate.
-    k : int
-        How many basis functions, level and line among them.
+    *x : names of one column of numbers or of two
+    bs : "cr", "ps", "cc" or "tp", optional
+        Cubic regression spline with knots at quantiles, the default of one column; P-spline; cyclic; thin plate, one
+        column or two.
+    k : int, optional
+        How many basis functions, level and lines among them; by default 10, and 30 of two columns. Where the data have
+        fewer different values there are as many as these, and a warning says so if k was given.
     by : name of a column, optional
-        A factor: a curve for each level, to which its levels themselves are to be added as a covariate. Numbers: they
-        multiply f(x), which then has a level of its own.
+        A factor: a curve for each level, each about its own line, none of which is the reference. They are curves
+        about one level: add the factor as a covariate, ``y ~ f + s(x, by=f)``. Numbers w: a coefficient that varies,
+        w f(x), where f has a level of its own, so that w itself is part of it.
+    isotropic : bool
+        Of two columns: whether they are in one unit, as coordinates are. By default each is measured by its range.
     shared : bool
         One sd for all curves of a factor.
     period : pair of float, optional
@@ -222,17 +257,21 @@ class Smooth(Curve):
     def __init__(
         self,
         *x: Hashable,
-        bs: str = "cr",
-        k: int = 10,
+        bs: str | None = None,
+        k: int | None = None,
         by: Hashable = None,
         shared: bool = False,
         period: tuple[float, float] | None = None,
+        isotropic: bool = False,
         name: Hashable = None,
     ) -> None:
-        choice("Smooth", "bs", bs, tuple(BASES))
+        bs = ("tp" if len(x) == 2 else "cr") if bs is None else bs
+        choice("Smooth", "bs", bs, tuple(BASES), _ELSEWHERE.get(bs, "") if isinstance(bs, str) else "")
         if len(x) != 1 and not (len(x) == 2 and bs == "tp"):
-            raise problem("Smooth", f"{len(x)} columns with bs={bs!r}", "one, or two with bs='tp'", "Or use Tensor.")
-        self.bs, self.k = bs, count("Smooth", "k", k, _LEAST[bs] + len(x) - 1)
+            advice = "te(x, z) is a surface with any basis, gp(x, z, w) one of several columns."
+            raise problem("Smooth", f"{len(x)} columns with bs={bs!r}", "one, or two with bs='tp'", advice)
+        self.bs, self.isotropic = bs, bool(isotropic)
+        self.k = None if k is None else count("Smooth", "k", k, LEAST[bs] + len(x) - 1)
         self.period = None if period is None else numeric("Smooth", "period", period)
         if self.period is not None and (bs != "cc" or self.period.shape != (2,) or not np.diff(self.period) > 0):
             raise problem("Smooth", f"period = {period!r} with bs={bs!r}", "(begin, end) with bs='cc'")
@@ -242,9 +281,12 @@ class Smooth(Curve):
     def range_of(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return super().range_of(X) if self.period is None else (self.period[:1], self.period[1:])
 
+    def unit_of(self, span: np.ndarray) -> np.ndarray:
+        return np.full_like(span, span.max()) if self.isotropic else span
+
     def prepare(self, where: str, u: np.ndarray) -> None:
-        _checked(where, self.name, u % 1.0 if self.bs == "cc" else u, self.bs, self.k)
-        self.basis = BASES[self.bs](u, self.k)
+        k = self.settled(where, self.name, u, self.bs, self.k, _FUNCTIONS[u.shape[1]])
+        self.basis = BASES[self.bs](u, k)
         self.root = self.basis.root()
         self.rates = np.ones((1, self.root.shape[1]))
         self.lines = [(j,) for j in range(u.shape[1])] if self.basis.straight else []
@@ -254,71 +296,3 @@ class Smooth(Curve):
 
     def words(self) -> list[str]:
         return [""]
-
-
-class Tensor(Curve):
-    """A smooth surface, a tensor product with a penalty along each column: ``te(x, z)``.
-
-    Parameters
-    ----------
-    x, z : names of columns of numbers
-    bs : "cr", "ps" or "cc", or one for each
-    k : int, or one for each
-        Basis functions along a column.
-    by, shared, name : as in ``Smooth``
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fenchel.terms import DataTable, Tensor
-    >>> rng = np.random.default_rng(0)
-    >>> term = Tensor("x", "z", k=4).read(DataTable("here", {"x": rng.random(40), "z": rng.random(40)}), 1.0)
-    >>> term.n_latents, [h.name for h in term.hyperparameters]
-    (12, ['sd along x', 'sd along z'])
-    """
-
-    bases: list[Basis]
-    vectors: list[np.ndarray]
-    keep: np.ndarray  # which products are penalised
-
-    def __init__(
-        self,
-        x: Hashable,
-        z: Hashable,
-        *,
-        bs: str | Sequence[str] = "cr",
-        k: int | Sequence[int] = 5,
-        by: Hashable = None,
-        shared: bool = False,
-        name: Hashable = None,
-    ) -> None:
-        self.bs = (bs, bs) if isinstance(bs, str) else tuple(bs)
-        for word in self.bs:
-            choice("Tensor", "bs", word, ("cr", "ps", "cc"))
-        sizes = (k, k) if isinstance(k, int) else tuple(k)
-        if len(self.bs) != 2 or len(sizes) != 2:
-            raise problem("Tensor", f"bs = {bs!r}, k = {k!r}", "one of each, or one a column")
-        self.k = tuple(count("Tensor", "k", n, _LEAST[word]) for n, word in zip(sizes, self.bs, strict=True))
-        joined = f"te({x}, {z})" + ("" if by is None else f" by {by}")
-        super().__init__((x, z), by, shared, joined if name is None else name)
-
-    def prepare(self, where: str, u: np.ndarray) -> None:
-        self.bases, self.vectors, values = [], [], []
-        for j, (bs, k) in enumerate(zip(self.bs, self.k, strict=True)):
-            _checked(where, self.inputs[j], u[:, j : j + 1], bs, k)
-            self.bases.append(BASES[bs](u[:, j : j + 1], k))
-            a, V = self.bases[j].eigen()
-            values.append(a)
-            self.vectors.append(V)
-        both = np.stack([axis.ravel() for axis in np.meshgrid(*values, indexing="ij")])
-        self.keep = np.asarray(both.any(axis=0))
-        self.rates = both[:, self.keep]
-        straight = [j for j, basis in enumerate(self.bases) if basis.straight]
-        self.lines = [*((j,) for j in straight), *([(0, 1)] if len(straight) == 2 else [])]
-
-    def penalised(self, u: np.ndarray) -> np.ndarray:
-        A, B = (basis(u[:, [j]]) @ self.vectors[j] for j, basis in enumerate(self.bases))
-        return np.asarray((A[:, :, None] * B[:, None, :]).reshape(len(u), -1)[:, self.keep])
-
-    def words(self) -> list[str]:
-        return [f"along {name}" for name in self.inputs]
