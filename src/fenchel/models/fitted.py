@@ -20,7 +20,7 @@ from ..criteria import LeaveOneOut
 from ..hyperparameters.learned import Learned
 from . import averages, predictions, tables
 from .frames import Table
-from .uncertainty import theta_covariance
+from .uncertainty import Known, curvature
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +53,7 @@ class FittedModel:
         self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
         self.likelihood, self.shift = found.likelihood.reported()
         if model.ordered and model.sum.fixed_names:  # learned where columns are at their means, stated at x = 0
-            self.shift = tables.level_of_ordered(self)
+            self.shift = tables.level_of_ordered(self, self.solution)[0]
             own = found.likelihood.theta
             self.likelihood = found.likelihood.with_theta(np.r_[own[0] + self.shift, own[1:]])
         self._warn()
@@ -94,13 +94,22 @@ class FittedModel:
         return tables.Effects(self)
 
     @cached_property
+    def known(self) -> Known:
+        """How well the hyperparameters are known, and where cutpoints are stated at x = 0 how these move with them."""
+        level = self.model.ordered and self.model.sum.fixed_names
+        return curvature(self, (lambda solution: tables.level_of_ordered(self, solution)[0]) if level else None)
+
+    @property
     def theta_covariance(self) -> np.ndarray:
         """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
-        return theta_covariance(self)
+        return self.known.covariance
 
     @cached_property
     def hyperparameters(self) -> pd.DataFrame:
-        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval."""
+        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
+
+        Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
+        """
         return tables.hyperparameters(self)
 
     @property

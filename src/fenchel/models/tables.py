@@ -10,6 +10,7 @@ import numpy as np
 from ..checks import problem
 from ..estimators.effect_tables import table
 from ..hyperparameters.priors import PCPrecision, PCVariance
+from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .specified import in_words, term_named
 from .uncertainty import spread
@@ -38,12 +39,15 @@ def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     return A @ mean, A @ covariance @ A.T
 
 
-def level_of_ordered(fit: FittedModel) -> float:
-    """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept."""
+def level_of_ordered(fit: FittedModel, solution: Solution) -> tuple[float, float]:
+    """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept.
+
+    With its posterior sd: the coefficients' own.
+    """
     sum_, priors = fit.model.sum, fit.model.coefficient_priors
-    fitted = sum_.fixed_effects(fit.solution)[0]
-    total = fitted + priors.mean
-    return float(sum_.columns.centre @ total - fit.model.fixed.to_user(False, total.size)[1] @ total)
+    fitted, covariance = sum_.fixed_effects(solution)
+    by = sum_.columns.centre - fit.model.fixed.to_user(False, fitted.size)[1]
+    return float(by @ (fitted + priors.mean)), float(np.sqrt(by @ covariance @ by))
 
 
 def names_of(model: Model) -> list[str]:
@@ -106,21 +110,23 @@ def hyperparameters(fit: FittedModel) -> pd.DataFrame:
     """By term and parameter: the value, and an interval from the curvature of the evidence."""
     import pandas as pd
 
-    rows = _described(fit, fit.theta)
-    ends = spread(fit, lambda theta: [row[2] for row in _described(fit, theta)]) if rows else np.zeros((0, 2))
+    rows, ends = _described(fit, fit.theta), np.zeros((0, 2))
+    if rows:
+        sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
+        ends = spread(fit, lambda theta, shift: [row[2] for row in _described(fit, theta, shift)], sd)
     index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
     columns = {"value": [row[2] for row in rows], "lower": ends[:, 0], "upper": ends[:, 1]}
     return pd.DataFrame(columns, index=index)
 
 
-def _described(fit: FittedModel, theta: np.ndarray) -> list[tuple[str, str, float]]:
-    """theta in words, sds rather than precisions and variances."""
+def _described(fit: FittedModel, theta: np.ndarray, shift: float = 0.0) -> list[tuple[str, str, float]]:
+    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, and ``shift`` above that."""
     rows = [(str(term.name), *row) for term, part in fit.model.sum.thetas(theta) for row in _of_term(term, part)]
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
     likelihood = fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
     reported, _ = likelihood.reported()
     if fit.model.ordered and own.size:
-        reported = reported.with_theta(np.r_[reported.theta[0] + fit.shift, reported.theta[1:]])
+        reported = reported.with_theta(np.r_[reported.theta[0] + fit.shift + shift, reported.theta[1:]])
     own_rows = reported.readable()
     has_sd = {owner for owner, word, _ in own_rows if word == "sd"}
     for owner, word, value in own_rows:

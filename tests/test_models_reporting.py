@@ -1,0 +1,46 @@
+"""What a fitted model reports: cutpoints at x = 0, sds of intercepts at the mean, flat priors, labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import approx_fprime, minimize
+from scipy.special import expit
+
+import fenchel
+
+
+@pytest.fixture(scope="module")
+def ordered():
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"x": rng.normal(30.0, 2.0, 400), "z": rng.normal(size=400)})
+    eta = 0.8 * (frame.x - 30.0) - 0.5 * frame.z + rng.logistic(size=400)
+    return frame.assign(y=np.digitize(eta, [-1.5, 0.0, 1.0]))
+
+
+def _cumulative_logit(data):
+    """Maximum likelihood of (cutpoints at x = 0, slopes), and draws of its curvature."""
+    X, y = data[["x", "z"]].to_numpy(), data.y.to_numpy()
+
+    def loss(par):
+        cut, eta = np.r_[-np.inf, np.sort(par[:3]), np.inf], X @ par[3:]
+        return -np.log(expit(cut[y + 1] - eta) - expit(cut[y] - eta)).sum()
+
+    start = np.r_[24.0 + np.array([-1.5, 0.0, 1.0]), 0.8, -0.5]
+    best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": 20000, "xatol": 1e-8, "fatol": 1e-10}).x
+    slope = lambda par: approx_fprime(par, loss, 1e-6)
+    H = np.array([(slope(best + 1e-3 * e) - slope(best - 1e-3 * e)) / 2e-3 for e in np.eye(5)])
+    return best, np.random.default_rng(0).multivariate_normal(best, np.linalg.inv((H + H.T) / 2), 20000)
+
+
+def test_cutpoints_at_zero_have_the_spread_of_the_slopes_in_them(ordered):
+    fit = fenchel.fit("y ~ x + z", ordered, family="ordinal")
+    best, draws = _cumulative_logit(ordered)
+    found = fit.hyperparameters.filter(like="cutpoint", axis=0)
+    assert len(found) == 3
+    np.testing.assert_allclose(found["value"], best[:3], rtol=0.02)
+    lower, upper = np.quantile(draws[:, :3], [0.025, 0.975], axis=0)
+    assert (upper - lower > 4.0).all()  # at the mean of the columns they are known to 0.5
+    np.testing.assert_allclose(found["upper"] - found["lower"], upper - lower, rtol=0.06)
+    np.testing.assert_allclose(found["lower"], lower, atol=0.15 * (upper - lower).max())
