@@ -44,3 +44,22 @@ def test_cutpoints_at_zero_have_the_spread_of_the_slopes_in_them(ordered):
     assert (upper - lower > 4.0).all()  # at the mean of the columns they are known to 0.5
     np.testing.assert_allclose(found["upper"] - found["lower"], upper - lower, rtol=0.06)
     np.testing.assert_allclose(found["lower"], lower, atol=0.15 * (upper - lower).max())
+
+
+def test_a_flat_prior_of_a_coefficient_is_least_squares():
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"x": rng.normal(0.0, 1e-3, 30), "w": rng.normal(size=30)})
+    data["y"] = 1e6 * data.x + data.w + 500.0 * rng.normal(size=30)
+    model = fenchel.Model("y ~ x + w", data, priors={"x": None, "w": None, "Intercept": None})
+    assert model.priors.loc[("x", "coefficient"), "prior"].startswith("flat: N(0, ")
+    assert model.priors.loc[("Intercept", "at the mean of the columns"), "prior"].startswith("flat: N(")
+    b = np.linalg.lstsq(np.column_stack([np.ones(30), data.x, data.w]), data.y, rcond=None)[0]
+    np.testing.assert_allclose(model.fit().coefficients["mean"], b, rtol=2e-6)
+    usual = fenchel.Model("y ~ x + w", data)
+    assert not usual.priors["prior"].str.startswith("flat:").any()
+
+
+def test_what_is_no_prior_says_that_none_is_flat():
+    data = {"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 3.0]}
+    with pytest.raises(ValueError, match=r"is 'wide'; expected .*Normal\(mean, sd\), .* or None for a flat one"):
+        fenchel.Model("y ~ x", data, priors={"x": "wide"})

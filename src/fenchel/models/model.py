@@ -74,7 +74,8 @@ class Model:
         Column or term -> its levels in order, where they are more than the data have.
     priors : dict, optional
         Coefficient -> ``Normal(mean, sd)`` per unit of its column; term -> ``PC(sd=1, alpha=0.01)`` or {hyperparameter:
-        prior}. What is not named keeps its default; ``model.priors`` prints all.
+        prior}. None is flat: of a coefficient, a hundred times as wide as its default. What is not named keeps its
+        default; ``model.priors`` prints all.
     fixed_sd : float
         Prior sd of what one sd of a fixed column does, and of the intercept at the mean of the columns about the
         overall level of y; for noise about eta in units of the sd of y.

@@ -168,6 +168,7 @@ def prior_table(model: Model) -> pd.DataFrame:
             text = f"N({round(model.level + fit_shift(model), 10):.4g}, {sd:.4g}^2)"
         else:
             text = f"N(0, {sd / float(model.sum.columns.scale[j - own]):.4g}^2), {sd:.4g} for one sd of it"
+        text = f"flat: {text}" if name in model.coefficient_priors.flat else text
         rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
