@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..checks import choice, count, problem
 from ..criteria import LeaveOneOut
 from ..hyperparameters.learned import Learned
-from . import averages, predictions, tables
+from . import averages, predictions, remarks, tables
 from .frames import Table
 from .uncertainty import Known, curvature
 
@@ -76,6 +76,12 @@ class FittedModel:
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        remarks.warn(self.remarks, stacklevel=4)
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """What the prior decides and the data do not, a sentence each."""
+        return remarks.of_fit(self)
 
     # -- tables ------------------------------------------------------------------------------------
     @property

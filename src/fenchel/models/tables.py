@@ -219,6 +219,7 @@ def summary(fit: FittedModel) -> str:
     shown = coefficients(fit)[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
+    lines += [f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks]
     found = fit.hyperparameters
     if len(found):
         lines += ["", "hyperparameters, 95 % intervals by the curvature of the evidence", _text(found)]
