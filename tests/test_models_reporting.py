@@ -63,3 +63,69 @@ def test_what_is_no_prior_says_that_none_is_flat():
     data = {"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 3.0]}
     with pytest.raises(ValueError, match=r"is 'wide'; expected .*Normal\(mean, sd\), .* or None for a flat one"):
         fenchel.Model("y ~ x", data, priors={"x": "wide"})
+
+
+@pytest.mark.parametrize(
+    ("family", "labels", "column"),
+    [
+        ("bernoulli", ["no", "yes"], np.array(["no", "yes"])),
+        ("bernoulli", [False, True], np.array([False, True])),
+        ("bernoulli", [1, 2], np.array([1, 2])),
+        ("ordinal", [0.5, 1.5], np.array([0.5, 1.5])),
+        ("ordinal", ["lo", "mid", "hi"], ["lo", "mid", "hi"]),
+    ],
+)
+def test_labels_come_back_as_they_came(family, labels, column):
+    rng = np.random.default_rng(6)
+    at = rng.integers(0, len(labels), 50)
+    words = isinstance(column, list)
+    y = pd.Categorical(np.array(column)[at], categories=column, ordered=True) if words else column[at]
+    data = pd.DataFrame({"x": rng.normal(size=50), "y": y})
+    fit = fenchel.fit("y ~ x", data, family)
+    shown = fit.predict(kind="probability").columns.tolist()
+    assert shown == labels
+    assert [type(label) for label in shown] == [type(label) for label in labels]
+    made = fit.simulate(200, 0)
+    assert set(made.ravel().tolist()) == set(labels)
+    share = [np.mean(made == label, axis=0) for label in labels]
+    np.testing.assert_allclose(np.transpose(share), fit.predict(kind="probability"), atol=0.2)
+    missing = fenchel.fit("y ~ x", data.assign(x=data.x.where(data.index > 0)), family).simulate(2, 0)
+    assert (missing[:, 0] == None).all()  # noqa: E711
+    assert (missing[:, 1:] != None).all()  # noqa: E711
+
+
+def test_an_average_effect_is_that_of_the_rows_own_groups():
+    rng = np.random.default_rng(7)
+    of = np.repeat(np.arange(12), np.where(np.arange(12) < 2, 60, 6))  # two groups have most of the rows
+    slopes = 1.0 + rng.normal(size=12) + 2.0 * (np.arange(12) < 2)
+    data = pd.DataFrame({"g": of, "x": rng.normal(size=of.size)})
+    data["y"] = slopes[of] * data.x + 0.2 * rng.normal(size=of.size)
+    fit = fenchel.fit("y ~ x + (x|g)", data)
+    own = fit.effects["(x|g)"].xs("x", level=1)["mean"].to_numpy() + fit.coefficients.loc["x", "mean"]
+    assert fit.average_effect("x")["mean"].iloc[0] == pytest.approx(own[of].mean(), abs=0.02)
+    first = data[data.g == 3]
+    assert fit.average_effect("x", first)["mean"].iloc[0] == pytest.approx(own[3], abs=0.05)
+
+
+@pytest.fixture(scope="module")
+def schools():
+    rng = np.random.default_rng(8)
+    of, year = np.repeat(np.arange(30), 12), np.tile(np.arange(1990, 2002), 30)
+    level, slope = rng.normal(size=30), 0.1 * rng.normal(size=30)
+    y = level[of] + slope[of] * (year - 1995.5) + 0.3 * rng.normal(size=360)
+    return pd.DataFrame({"school": of, "year": year, "y": y})
+
+
+def test_sds_of_intercepts_far_from_the_data_stand_beside_those_at_the_mean(schools):
+    fit = fenchel.fit("y ~ year + (year|school)", schools)
+    found = fit.hyperparameters.loc["(year|school)"]
+    assert found.loc["sd intercept", "value"] > 50.0  # at year 0
+    assert found.loc["correlation intercept, year", "value"] < -0.99
+    centred = fenchel.fit("y ~ t + (t|school)", schools.assign(t=schools.year - schools.year.mean()))
+    own = centred.hyperparameters.loc["(t|school)"]
+    here = found.loc[["sd intercept at the mean of year", "correlation intercept at the mean of year, year"]]
+    np.testing.assert_allclose(here, own.loc[["sd intercept", "correlation intercept, t"]], atol=2e-3)
+    assert abs(here["value"].iloc[0] - 1.0) < 0.3
+    assert "'sd intercept' is where year is 0, and the data have 1990 to 2001: read those at its mean" in fit.summary()
+    assert len(own) == 3
+    assert "is where t is 0" not in centred.summary()

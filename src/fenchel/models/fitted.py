@@ -179,7 +179,8 @@ class FittedModel:
     ) -> np.ndarray:
         """Joint posterior draws (size, M) of E[y] at new rows, of eta ("link") or of y ("outcome").
 
-        A total over rows is ``fit.sample(new, 1000).sum(axis=1)``.
+        A total over rows is ``fit.sample(new, 1000).sum(axis=1)``. Labels are drawn as the numbers that they stand for,
+        0 and 1 for two words; ``simulate`` has the words.
         """
         choice("sample", "kind", kind, ("mean", "link", "outcome"))
         where, rng = predictions.rows_at(self, new, new_groups), np.random.default_rng(rng)
@@ -187,10 +188,11 @@ class FittedModel:
         return predictions.draws(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
 
     def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
-        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data, NaN where a row
-        was left out.
+        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data.
+
+        Labels are those of y: words, booleans, numbers. Where a row was left out it is NaN, or None among labels.
         """
-        return self.sample(None, size, rng, kind="outcome")
+        return predictions.as_labels(self, self.sample(None, size, rng, kind="outcome"))
 
     def contrast(self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95) -> pd.DataFrame:
         """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
@@ -206,6 +208,10 @@ class FittedModel:
     ) -> pd.DataFrame:
         """What one more unit of a column does to E[y] (or eta), averaged over rows; of a factor, each level against
         its first. At exposure 1 and one trial; draws of a fixed seed give the interval.
+
+        The average is over the rows given, by default those of the data, each with its own groups: beside ``(x|g)`` it
+        is that of the slopes of these rows' groups, the coefficient and what the group has beyond it, and a group with
+        many rows counts for many. A group that fit has not seen has the population's slope, with its variance.
         """
         choice("average_effect", "kind", kind, ("link", "mean"))
         return averages.average_effect(self, name, new, kind, count("average_effect", "size", size, 2), interval)

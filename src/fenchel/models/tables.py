@@ -223,9 +223,19 @@ def summary(fit: FittedModel) -> str:
     found = fit.hyperparameters
     if len(found):
         lines += ["", "hyperparameters, 95 % intervals by the curvature of the evidence", _text(found)]
+        lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(model.priors)]
     lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
     return "\n".join(lines)
+
+
+def _far_from_zero(term: Term) -> list[str]:
+    """Why the sd and the correlations of an intercept are hard to read."""
+    return [
+        f"{term.name}: 'sd intercept' is where {name} is 0, and the data have {low:.10g} to {high:.10g}: read those "
+        "at its mean."
+        for name, (low, high) in getattr(term, "outside", {}).items()
+    ]
 
 
 def _text(frame: pd.DataFrame) -> str:
