@@ -180,7 +180,10 @@ def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
         return drawn
     there = ~np.isnan(drawn)
     out = np.asarray(labels)[np.searchsorted(values, np.where(there, drawn, values[0]))]
-    return out if there.all() else np.where(there, out.astype(object), None)
+    if not there.all():
+        out = out.astype(object)
+        out[~there] = None
+    return out
 
 
 def _likelihood(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Likelihood:
