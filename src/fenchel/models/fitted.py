@@ -19,9 +19,9 @@ from ..checks import choice, count, problem
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..hyperparameters.learned import Learned
 from ..validation import KFold, LeaveGroupOut
-from . import averages, criticism, predictions, tables
+from . import averages, criticism, predictions, remarks, tables
 from .frames import Table
-from .uncertainty import theta_covariance
+from .uncertainty import Known, curvature
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +54,7 @@ class FittedModel:
         self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
         self.likelihood, self.shift = found.likelihood.reported()
         if model.ordered and model.sum.fixed_names:  # learned where columns are at their means, stated at x = 0
-            self.shift = tables.level_of_ordered(self)
+            self.shift = tables.level_of_ordered(self, self.solution)[0]
             own = found.likelihood.theta
             self.likelihood = found.likelihood.with_theta(np.r_[own[0] + self.shift, own[1:]])
         self._warn()
@@ -77,6 +77,12 @@ class FittedModel:
                 ConvergenceWarning,
                 stacklevel=4,
             )
+        remarks.warn(self.remarks, stacklevel=4)
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """What the prior decides and the data do not, a sentence each."""
+        return remarks.of_fit(self)
 
     # -- tables ------------------------------------------------------------------------------------
     @property
@@ -95,13 +101,22 @@ class FittedModel:
         return tables.Effects(self)
 
     @cached_property
+    def known(self) -> Known:
+        """How well the hyperparameters are known, and where cutpoints are stated at x = 0 how these move with them."""
+        level = self.model.ordered and self.model.sum.fixed_names
+        return curvature(self, (lambda solution: tables.level_of_ordered(self, solution)[0]) if level else None)
+
+    @property
     def theta_covariance(self) -> np.ndarray:
         """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
-        return theta_covariance(self)
+        return self.known.covariance
 
     @cached_property
     def hyperparameters(self) -> pd.DataFrame:
-        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval."""
+        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
+
+        Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
+        """
         return tables.hyperparameters(self)
 
     @property
@@ -165,7 +180,8 @@ class FittedModel:
     ) -> np.ndarray:
         """Joint posterior draws (size, M) of E[y] at new rows, of eta ("link") or of y ("outcome").
 
-        A total over rows is ``fit.sample(new, 1000).sum(axis=1)``.
+        A total over rows is ``fit.sample(new, 1000).sum(axis=1)``. Labels are drawn as the numbers that they stand for,
+        0 and 1 for two words; ``simulate`` has the words.
         """
         choice("sample", "kind", kind, ("mean", "link", "outcome"))
         where, rng = predictions.rows_at(self, new, new_groups), np.random.default_rng(rng)
@@ -173,10 +189,11 @@ class FittedModel:
         return predictions.draws(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
 
     def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
-        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data, NaN where a row
-        was left out.
+        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data.
+
+        Labels are those of y: words, booleans, numbers. Where a row was left out it is NaN, or None among labels.
         """
-        return self.sample(None, size, rng, kind="outcome")
+        return predictions.as_labels(self, self.sample(None, size, rng, kind="outcome"))
 
     def contrast(self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95) -> pd.DataFrame:
         """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
@@ -192,6 +209,10 @@ class FittedModel:
     ) -> pd.DataFrame:
         """What one more unit of a column does to E[y] (or eta), averaged over rows; of a factor, each level against
         its first. At exposure 1 and one trial; draws of a fixed seed give the interval.
+
+        The average is over the rows given, by default those of the data, each with its own groups: beside ``(x|g)`` it
+        is that of the slopes of these rows' groups, the coefficient and what the group has beyond it, and a group with
+        many rows counts for many. A group that fit has not seen has the population's slope, with its variance.
         """
         choice("average_effect", "kind", kind, ("link", "mean"))
         return averages.average_effect(self, name, new, kind, count("average_effect", "size", size, 2), interval)

@@ -6,7 +6,6 @@ eta = intercept + X beta + sum of special terms + offset,    y ~ family(eta)
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from .compiler import Compiler, Scope
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
+from .remarks import of_data, warn
 from .response import Response, Target
 from .specified import FixedPriors, effect_priors
 
@@ -60,8 +60,10 @@ class Model:
         ``cbind(successes, failures)``, ``cens(time, event)``.
     data : data frame of pandas, polars or whatever narwhals reads, or a dict of columns
         Rows in which a covariate is missing are left out and counted; where y is missing, y is predicted.
-    family : str or Likelihood
+    family : str or Likelihood, optional
         "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...
+        Default: "gaussian", with a warning where y is 0 or 1 in every row, or whole numbers with zeros among them and a
+        mean below 3.
     weights, exposure, trials, event : name of a column, number or array, optional
         ``weights`` multiply the log-likelihood of each row: how often it was seen, not lme4's precision of its mean.
     terms : sequence of Term, optional
@@ -74,7 +76,8 @@ class Model:
         Column or term -> its levels in order, where they are more than the data have.
     priors : dict, optional
         Coefficient -> ``Normal(mean, sd)`` per unit of its column; term -> ``PC(sd=1, alpha=0.01)`` or {hyperparameter:
-        prior}. What is not named keeps its default; ``model.priors`` prints all.
+        prior}. None is flat: of a coefficient, a hundred times as wide as its default. What is not named keeps its
+        default; ``model.priors`` prints all.
     fixed_sd : float
         Prior sd of what one sd of a fixed column does, and of the intercept at the mean of the columns about the
         overall level of y; for noise about eta in units of the sd of y.
@@ -97,7 +100,7 @@ class Model:
         self,
         formula: str,
         data: Table,
-        family: str | Likelihood = "gaussian",
+        family: str | Likelihood | None = None,
         *,
         weights: Any = None,
         exposure: Any = None,
@@ -126,12 +129,13 @@ class Model:
             frame,
         )
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
-        self.response = Response(scope, family, given)
+        self.response = Response(scope, "gaussian" if family is None else family, given)
         self.compiled = Compiler(scope, _levels(scope, levels or {})).run(terms)
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
         self._assemble(bound, fixed_sd, priors or {})
+        warn(of_data(self, family is not None), stacklevel=1 + _depth)
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:
@@ -196,10 +200,6 @@ class Model:
             self.level = self.coefficient_priors.stated["Intercept"].mean
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
-        single = [name for name, levels in self.fixed.expression.factors.items() if len(levels) < 2]
-        alone = [f"the factor {name!r} has one level, so it has no coefficient" for name in single]
-        for sentence in [*alone, *self.sum.complaints()]:
-            warnings.warn(f"Model: {sentence}.", UserWarning, stacklevel=4)
 
     def table(self, frame: pd.DataFrame) -> DataTable:
         """Plain rows as terms read them."""
@@ -266,7 +266,7 @@ class Model:
         return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
 
 
-def fit(formula: str, data: Table, family: str | Likelihood = "gaussian", **options: Any) -> FittedModel:
+def fit(formula: str, data: Table, family: str | Likelihood | None = None, **options: Any) -> FittedModel:
     """``Model(formula, data, family, ...).fit(...)`` in one call.
 
     Parameters

@@ -70,7 +70,7 @@ def predictive_check(fit: FittedModel, ax: Axes | None = None) -> Axes:
         if target.values is None
         else np.where(seen, target.values[np.nan_to_num(target.y).astype(int)], np.nan)
     )
-    made = fit.simulate(_SETS, 0)[:, fit.model.kept][:, seen]
+    made = fit.sample(None, _SETS, 0, kind="outcome")[:, fit.model.kept][:, seen]
     y = y[seen]
     low, high = np.nanquantile(np.concatenate([y, made.ravel()]), [0.001, 0.999])
     whole = target.likelihood.support in ("count", "levels")

@@ -135,8 +135,8 @@ def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, g
 
     h, rho = moments(fit, where.new)
     likelihood, values = _likelihood(fit, where, given), fit.model.target.values
-    labels = fit.model.target.labels
     if kind == "probability":
+        labels = labels_of(fit)
         if labels is None:
             raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"')
         each = np.asarray(likelihood.predictive_probabilities(h, rho))
@@ -162,6 +162,28 @@ def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, g
         limits = limits if values is None else values[limits.astype(int)]
     columns = {"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]}
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+
+
+def labels_of(fit: FittedModel) -> np.ndarray | None:
+    """What y may be, in order and as it came: words, booleans, whole numbers or others; None where y is no label."""
+    labels = fit.model.target.labels
+    if labels is None or fit.model.target.words is not None:
+        return labels
+    kind = getattr(getattr(fit.model.response.values(fit.model.frame), "dtype", None), "kind", "")
+    return labels.astype(bool if kind == "b" else np.int64) if kind in ("b", "i", "u") else labels
+
+
+def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
+    """Draws of y as labels, None where a row was left out; those of numbers as they are."""
+    labels, values = labels_of(fit), fit.model.target.values
+    if labels is None or values is None:
+        return drawn
+    there = ~np.isnan(drawn)
+    out = np.asarray(labels)[np.searchsorted(values, np.where(there, drawn, values[0]))]
+    if not there.all():
+        out = out.astype(object)
+        out[~there] = None
+    return out
 
 
 def _likelihood(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Likelihood:

@@ -53,8 +53,13 @@ def _pair(given: Any) -> Any:
     return (given.sd, given.alpha) if isinstance(given, PC) else given
 
 
+_FLAT = 100.0  # times the default sd: an improper prior has no evidence, and this one moves no digit that is seen
+
+
 class FixedPriors:
     """Priors of the coefficients, those that were stated and the default.
+
+    None for a coefficient is flat: a normal a hundred times as wide as the default, so that the evidence stays one.
 
     Attributes
     ----------
@@ -64,6 +69,8 @@ class FixedPriors:
         Of the coefficients in the user's units, 0 by default and for the intercept, whose mean the model's level is.
     stated : dict
         Coefficient -> its Normal; that of the intercept is where every column is at its mean.
+    flat : set
+        The coefficients whose prior is flat.
     """
 
     def __init__(self, sum_: SumOfTerms, asked: Mapping[str, Any], terms: Sequence[Any]) -> None:
@@ -72,15 +79,20 @@ class FixedPriors:
         self.variance = np.full(len(names), float(sum_.fixed_variance))
         self.mean, self.columns, self.own = np.zeros(len(names)), sum_.columns, own
         self.stated: dict[str, Normal] = {}
+        self.flat = {key for key, given in asked.items() if given is None and key in names}
         for key, given in asked.items():
             if term_named(sum_.effects, key) is not None:
                 continue
             if key not in names:
                 raise problem("Model", f"priors name {key!r}", f"one of {[*names, *terms]}")
+            j = names.index(key)
+            if given is None:
+                self.variance[j] *= _FLAT**2
+                continue
             if not isinstance(given, Normal):
                 got = f"the prior of the coefficient {key!r} is {given!r}"
-                raise problem("Model", got, "fenchel.hyperparameters.Normal(mean, sd), per unit of its column")
-            j = names.index(key)
+                expected = "fenchel.hyperparameters.Normal(mean, sd), per unit of its column, or None for a flat one"
+                raise problem("Model", got, expected)
             scale = 1.0 if j < own else float(sum_.columns.scale[j - own])
             self.variance[j], self.mean[j] = (given.sd * scale) ** 2, given.mean if j >= own else 0.0
             self.stated[key] = given

@@ -10,6 +10,7 @@ import numpy as np
 from ..checks import problem
 from ..estimators.effect_tables import table
 from ..hyperparameters.priors import PCPrecision, PCVariance
+from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .specified import in_words, term_named
 from .uncertainty import spread
@@ -49,12 +50,15 @@ def fixed_draws(fit: FittedModel, latents: np.ndarray) -> np.ndarray:
     return np.asarray(fixed_moments(fit)[0] + (own - centre) @ T.T)
 
 
-def level_of_ordered(fit: FittedModel) -> float:
-    """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept."""
+def level_of_ordered(fit: FittedModel, solution: Solution) -> tuple[float, float]:
+    """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept.
+
+    With its posterior sd: the coefficients' own.
+    """
     sum_, priors = fit.model.sum, fit.model.coefficient_priors
-    fitted = sum_.fixed_effects(fit.solution)[0]
-    total = fitted + priors.mean
-    return float(sum_.columns.centre @ total - fit.model.fixed.to_user(False, total.size)[1] @ total)
+    fitted, covariance = sum_.fixed_effects(solution)
+    by = sum_.columns.centre - fit.model.fixed.to_user(False, fitted.size)[1]
+    return float(by @ (fitted + priors.mean)), float(np.sqrt(by @ covariance @ by))
 
 
 def names_of(model: Model) -> list[str]:
@@ -117,21 +121,23 @@ def hyperparameters(fit: FittedModel) -> pd.DataFrame:
     """By term and parameter: the value, and an interval from the curvature of the evidence."""
     import pandas as pd
 
-    rows = _described(fit, fit.theta)
-    ends = spread(fit, lambda theta: [row[2] for row in _described(fit, theta)]) if rows else np.zeros((0, 2))
+    rows, ends = _described(fit, fit.theta), np.zeros((0, 2))
+    if rows:
+        sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
+        ends = spread(fit, lambda theta, shift: [row[2] for row in _described(fit, theta, shift)], sd)
     index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
     columns = {"value": [row[2] for row in rows], "lower": ends[:, 0], "upper": ends[:, 1]}
     return pd.DataFrame(columns, index=index)
 
 
-def _described(fit: FittedModel, theta: np.ndarray) -> list[tuple[str, str, float]]:
-    """theta in words, sds rather than precisions and variances."""
+def _described(fit: FittedModel, theta: np.ndarray, shift: float = 0.0) -> list[tuple[str, str, float]]:
+    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, and ``shift`` above that."""
     rows = [(str(term.name), *row) for term, part in fit.model.sum.thetas(theta) for row in _of_term(term, part)]
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
     likelihood = fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
     reported, _ = likelihood.reported()
     if fit.model.ordered and own.size:
-        reported = reported.with_theta(np.r_[reported.theta[0] + fit.shift, reported.theta[1:]])
+        reported = reported.with_theta(np.r_[reported.theta[0] + fit.shift + shift, reported.theta[1:]])
     own_rows = reported.readable()
     has_sd = {owner for owner, word, _ in own_rows if word == "sd"}
     for owner, word, value in own_rows:
@@ -173,6 +179,7 @@ def prior_table(model: Model) -> pd.DataFrame:
             text = f"N({round(model.level + fit_shift(model), 10):.4g}, {sd:.4g}^2)"
         else:
             text = f"N(0, {sd / float(model.sum.columns.scale[j - own]):.4g}^2), {sd:.4g} for one sd of it"
+        text = f"flat: {text}" if name in model.coefficient_priors.flat else text
         rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
@@ -223,12 +230,23 @@ def summary(fit: FittedModel) -> str:
     shown = coefficients(fit)[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
+    lines += [f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks]
     found = fit.hyperparameters
     if len(found):
         lines += ["", "hyperparameters, 95 % intervals by the curvature of the evidence", _text(found)]
+        lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(model.priors)]
     lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
     return "\n".join(lines)
+
+
+def _far_from_zero(term: Term) -> list[str]:
+    """Why the sd and the correlations of an intercept are hard to read."""
+    return [
+        f"{term.name}: 'sd intercept' is where {name} is 0, and the data have {low:.10g} to {high:.10g}: read those "
+        "at its mean."
+        for name, (low, high) in getattr(term, "outside", {}).items()
+    ]
 
 
 def _text(frame: pd.DataFrame) -> str:

@@ -59,6 +59,9 @@ class Grouped(LevelTerm):
     covariates: list[Covariate]  # of the slopes, as read
     coefficients: list[str]  # of each group
     scaling: Columns  # of the slopes' columns
+    outside: dict[
+        str, tuple[float, float]
+    ]  # slopes that are never near 0, with their range: no group has its intercept
 
     def __init__(
         self,
@@ -104,6 +107,11 @@ class Grouped(LevelTerm):
         X, names, indicators = out._slopes(table)
         out.coefficients = [*(["intercept"] if self.intercept else []), *names]
         out.scaling = out._scaling(table.where, X, names, indicators)
+        out.outside = {
+            name: (float(x.min()), float(x.max()))
+            for name, x, centre in zip(names, X.T, out.scaling.centre, strict=True)
+            if centre != 0.0 and not x.min() - np.ptp(x) <= 0.0 <= x.max() + np.ptp(x)
+        }
         out.n_latents = len(out.levels) * len(out.coefficients)
         out.hyperparameters = out._typed(scale)
         return out
@@ -184,13 +192,28 @@ class Grouped(LevelTerm):
         return np.asarray(T @ self.population(theta) @ T.T)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        """The sds, and then the correlations, of the user's columns."""
-        S, names = self.user_covariance(theta), self.coefficients
-        sd, d = np.sqrt(np.diag(S)), len(names)
-        out = [("sd" if d == 1 else f"sd {name}", float(s)) for name, s in zip(names, sd, strict=True)]
-        for i in range(1, d) if self.correlated else ():
-            out += [(f"correlation {names[j]}, {names[i]}", float(S[i, j] / (sd[i] * sd[j]))) for j in range(i)]
+        """The sds, and then the correlations, of the user's columns.
+
+        Where a column is far from 0 throughout, those of the intercept at its mean come after them: at 0 they say how
+        far the data are away.
+        """
+        out = _in_words(self.user_covariance(theta), self.coefficients, self.correlated)
+        if self.outside:
+            T = self.scaling.to_user(True)
+            T[0, [self.coefficients.index(name) for name in self.outside]] = 0.0
+            there = f"intercept at the mean of {', '.join(self.outside)}"
+            again = _in_words(T @ self.population(theta) @ T.T, [there, *self.coefficients[1:]], True)
+            out += [row for row in again if there in row[0]]
         return out
+
+
+def _in_words(S: np.ndarray, names: Sequence[str], correlated: bool) -> list[tuple[str, float]]:
+    """The sds of a covariance, and then its correlations."""
+    sd, d = np.sqrt(np.diag(S)), len(names)
+    out = [("sd" if d == 1 else f"sd {name}", float(s)) for name, s in zip(names, sd, strict=True)]
+    for i in range(1, d) if correlated else ():
+        out += [(f"correlation {names[j]}, {names[i]}", float(S[i, j] / (sd[i] * sd[j]))) for j in range(i)]
+    return out
 
 
 def _several(names: Any) -> tuple[Hashable, ...]:

@@ -1,0 +1,193 @@
+"""What a reader should know of the data and of a fit before believing it: sentences for warnings and the summary.
+
+text that is numbers     a column of text in the fixed part reads as numbers, and is a factor with a coefficient a level
+a level a row            a factor has nearly as many levels as there are rows
+the family               y looks like labels or small counts, and no family was given
+columns                  do not vary, or are combinations of others
+separated                a direction in which the likelihood never falls: the prior alone says how far one goes
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..gmrf.columns import Columns
+from ..terms.tables import present
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+    from .model import Model
+
+_FEW = 3  # that are named
+_LEVELS = 10  # of text that is whole numbers: up to so many are codes of a factor
+_A_ROW = 0.5  # levels to a row
+_ROWS = 10  # below so many, a level a row is nothing odd
+_COUNT_MEAN = 3.0  # whole numbers with zeros and a mean below this look like counts
+_LARGEST, _CHECKED, _RUNS = 2_000_000, 10, 1e-6  # cells, coefficients, and how far of 1 one goes at least
+_WEAK = 2.5  # prior sd of what one sd of a column does, below which the user has decided how large it may be
+
+
+def warn(sentences: Sequence[str], stacklevel: int) -> None:
+    """All of them in one warning."""
+    if sentences:
+        warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=stacklevel + 1)
+
+
+# -- of the data --------------------------------------------------------------------------------------------
+def of_data(model: Model, family_given: bool) -> list[str]:
+    """Of the columns and of y, a sentence each."""
+    factors = model.fixed.expression.factors
+    single = [name for name, levels in factors.items() if len(levels) < 2]
+    single += [str(term.name) for term in model.sum.terms if getattr(term, "single", False)]
+    out = [f"the factor {name!r} has one level, so it has no coefficient" for name in single]
+    out += [text for name in factors if (text := _numbers_as_text(model.frame[name], name)) is not None]
+    if not out and len(model.frame) >= _ROWS:
+        for name, levels in factors.items():
+            if len(levels) > _A_ROW * len(model.frame):
+                out.append(
+                    f"the factor {name!r} has {len(levels)} levels in {len(model.frame)} rows, and a coefficient for "
+                    f"each: (1|{name}) makes groups of them"
+                )
+    if not family_given:
+        out += [text for text in [_likely_family(model)] if text is not None]
+    return [*out, *of_columns(model.sum.columns)]
+
+
+def _numbers_as_text(column: pd.Series, name: str) -> str | None:
+    """Of a column of text that reads as numbers throughout, unless it may be codes: a few whole numbers."""
+    if hasattr(column.dtype, "categories") or getattr(column.dtype, "kind", "O") not in "OUT":
+        return None
+    texts = {value for value in column.tolist() if present(value)}
+    if not texts or not all(isinstance(value, str) for value in texts):
+        return None
+    try:
+        numbers = [float(value.replace(",", ".")) for value in texts]
+    except ValueError:
+        return None
+    if len(numbers) <= _LEVELS and all(number == int(number) for number in numbers if np.isfinite(number)):
+        return None
+    return (
+        f"the column {name!r} holds numbers as text, and is a factor with {len(numbers)} levels: "
+        f"pandas.to_numeric makes numbers of it, and a pandas.Categorical says that it is a factor"
+    )
+
+
+def _likely_family(model: Model) -> str | None:
+    """Of y that looks like labels or counts: 0 and 1 alone, or whole numbers with zeros and a mean below 3."""
+    response, y = model.response, model.target.y
+    own: Any = response.values(model.frame)
+    seen = y[~np.isnan(y)]
+    name, keep = response.name, 'family="gaussian" says that it is meant as a number'
+    if getattr(getattr(own, "dtype", None), "kind", "") == "b" or (np.isin(seen, (0.0, 1.0)).all() and seen.size > 1):
+        what = "holds booleans" if getattr(own.dtype, "kind", "") == "b" else "is 0 or 1 in every row"
+        return f'the response {name!r} {what} and the family is gaussian by default: family="bernoulli"? {keep}'
+    whole = seen.size > 1 and bool((seen >= 0.0).all() and (seen == np.floor(seen)).all())
+    if whole and (seen == 0.0).any() and seen.mean() < _COUNT_MEAN:
+        counts = f"the response {name!r} looks like counts (whole, with zeros, mean {seen.mean():.2g})"
+        return f'{counts} and the family is gaussian by default: family="poisson" or "negative-binomial"? {keep}'
+    return None
+
+
+def of_columns(columns: Columns) -> list[str]:
+    """What the data cannot tell of the fixed effects: a sentence for those that do not vary, one for combinations."""
+    names, constant, dependent = columns.names, columns.constant, [j for j, _ in columns.dependent]
+    if len(constant) < 2 and len(dependent) < 2:
+        return columns.complaints()
+    out = []
+    if constant:
+        them = _listed([names[j] for j in constant])
+        out.append(f"{them} not vary over the observed rows, so each coefficient keeps its prior: leave them out")
+        out[0] = out[0].replace(" not vary", " do not vary" if len(constant) > 1 else " does not vary")
+    if dependent:
+        verb = "are linear combinations" if len(dependent) > 1 else "is a linear combination"
+        out.append(
+            f"{_listed([names[j] for j in dependent])} {verb} of others and the level, so only sums are known and each "
+            f"coefficient is as wide as its prior ({len(names)} columns in all): leave them out"
+        )
+    return out
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The column 'a'; the columns 'a', 'b', 'c' and 4 more."""
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    shown = ", ".join(repr(name) for name in names[:_FEW])
+    return f"the column{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+# -- of a fit -----------------------------------------------------------------------------------------------
+def of_fit(fit: FittedModel) -> list[str]:
+    """What the prior decides and the data do not."""
+    names = _separated(fit)
+    if not names:
+        return []
+    whose, their = ("its", "it is") if len(names) == 1 else ("their", "they are")
+    what = _listed(names).replace("the column", "the coefficient")
+    return [
+        f"the data say little of {what} beyond {whose} sign: rows are separated, and how large {their} comes from the "
+        f"prior. A stated one, priors={{{names[0]!r}: Normal(0, ...)}}, decides it knowingly"
+    ]
+
+
+def _separated(fit: FittedModel) -> list[str]:
+    """Coefficients of labels and counts that only a weak prior holds back.
+
+    Those that are large under their prior are looked at: whether the likelihood rises, or stays, however far one goes.
+    """
+    model = fit.model
+    support, columns = model.target.likelihood.support, model.sum.columns
+    own, p = int(model.sum.intercept), len(model.sum.fixed_names)
+    if support not in ("levels", "count") or model.sum.X.size > _LARGEST:
+        return []
+    prior = np.sqrt(model.coefficient_priors.variance[own:])
+    mean = np.asarray(fit.solution.posterior.latent_mean)
+    gamma = mean[mean.size - p :]
+    known = {*columns.constant, *(k for j, others in columns.dependent for k in (j, *others))}
+    far = [j for j in range(p) if j not in known and prior[j] >= _WEAK and abs(gamma[j]) > prior[j] / 4]
+    if not far:
+        return []
+    runs = Runaway(model)
+    return [model.sum.fixed_names[j] for j in far[:_CHECKED] if runs.off(j, float(np.sign(gamma[j])))]
+
+
+class Runaway:
+    """The directions d of the fixed effects in which no row's likelihood falls, as a linear programme.
+
+        x'd <= c_k of rows that are at most level k,   x'd >= c_k of rows above it,    -1 <= d <= 1
+
+    with c = 0 where there are no cutpoints. A count of 0 is at most that and any other above and below; so is a number
+    of successes between 0 and its trials.
+    """
+
+    def __init__(self, model: Model) -> None:
+        target, sum_ = model.target, model.sum
+        seen = target.seen > 0.0
+        X, y = sum_.columns.tail(sum_.X, sum_.intercept)[seen], target.y[seen]
+        self.own, self.p = int(sum_.intercept), X.shape[1]
+        if target.likelihood.ordered:
+            cuts = np.eye(int(y.max(initial=0.0)) + 2)[:, 1:-1]  # of the lower end of each level, then the upper one
+            at = y.astype(int)
+            below, above = at < cuts.shape[1], at > 0
+            up = np.hstack([X, -cuts[at + 1]])[below]
+            down = np.hstack([-X, cuts[at]])[above]
+        else:
+            top = getattr(target.likelihood, "trials", None)
+            top = np.inf if top is None else np.broadcast_to(top, seen.shape)[seen]
+            top = 1.0 if target.likelihood.support == "levels" else top
+            up, down = X[y < top], -X[y > 0.0]
+        self.A = np.vstack([up, down])
+
+    def off(self, j: int, sign: float) -> bool:
+        """Whether coefficient j goes off to one side."""
+        from scipy.optimize import linprog
+
+        towards = np.zeros(self.A.shape[1])
+        towards[self.own + j] = -sign
+        bounds = [(-1.0, 1.0)] * self.p + [(None, None)] * (self.A.shape[1] - self.p)
+        found = linprog(towards, A_ub=self.A, b_ub=np.zeros(self.A.shape[0]), bounds=bounds)
+        return bool(found.status == 0 and found.fun < -_RUNS)

@@ -1,0 +1,102 @@
+"""What a model says of data and fits that a reader would misread: in one warning, and in the summary."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.hyperparameters import Normal
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=60), "g": np.arange(60) % 6})
+    return frame.assign(y=frame.x + rng.normal(size=60))
+
+
+def _said(make):
+    """The texts of the warnings."""
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        make()
+    return [str(one.message) for one in seen]
+
+
+def test_numbers_as_text_are_announced(data):
+    text = data.assign(x=data.x.round(1).astype(str))
+    with pytest.warns(UserWarning, match=r"the column 'x' holds numbers as text, and is a factor with \d+ levels"):
+        fenchel.Model("y ~ x", text)
+    with pytest.warns(UserWarning, match="'g' holds numbers as text"):
+        fenchel.Model("y ~ g", data.assign(g=[str(i) for i in range(60)]))
+    # codes of a few levels, words, categories and groups are what they are
+    for formula, column in (
+        ("y ~ f", [str(i) for i in data.g]),
+        ("y ~ f", [f"a{i}" for i in data.g]),
+        ("y ~ f", pd.Categorical([f"{i / 2}" for i in data.g])),
+        ("y ~ (1|f)", data.x.round(1).astype(str).tolist()),
+    ):
+        assert _said(lambda formula=formula, column=column: fenchel.Model(formula, data.assign(f=column))) == []
+
+
+def test_a_factor_with_a_level_a_row_is_announced(data):
+    names = data.assign(person=[f"p{i}" for i in range(60)])
+    with pytest.warns(UserWarning, match=r"'person' has 60 levels in 60 rows, .* \(1\|person\) makes groups"):
+        fenchel.Model("y ~ person", names)
+    assert _said(lambda: fenchel.Model("y ~ (1|person)", names)) == []
+
+
+def test_a_family_that_was_not_given_is_questioned(data):
+    rng = np.random.default_rng(1)
+    for y, sentence in (
+        (data.y > 0, 'holds booleans and the family is gaussian by default: family="bernoulli"?'),
+        ((data.y > 0).astype(int), 'is 0 or 1 in every row and the family is gaussian by default: family="bernoulli"?'),
+        (rng.poisson(1.5, 60), 'looks like counts .* family="poisson" or "negative-binomial"?'),
+    ):
+        with pytest.warns(UserWarning, match=sentence):
+            fenchel.Model("y ~ x", data.assign(y=y))
+        assert _said(lambda y=y: fenchel.Model("y ~ x", data.assign(y=y), "gaussian")) == []
+    for y in (rng.integers(18, 90, 60), rng.integers(0, 101, 60), rng.integers(1, 6, 60), -rng.poisson(1.0, 60)):
+        assert _said(lambda y=y: fenchel.Model("y ~ x", data.assign(y=y))) == []
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "ordinal", "binomial"])
+def test_separated_rows_are_announced(data, family):
+    y = {"bernoulli": data.x > 0, "ordinal": np.digitize(data.x, [-0.5, 0.5]), "binomial": 5 * (data.x > 0)}[family]
+    formula = "y | trials(5) ~ x" if family == "binomial" else "y ~ x"
+    with pytest.warns(UserWarning, match="little of the coefficient 'x' beyond its sign: rows are separated"):
+        fit = fenchel.fit(formula, data.assign(y=y), family)
+    assert "The data say little of the coefficient 'x' beyond its sign" in fit.summary()
+    stated = {"x": Normal(0.0, 1.0)}  # which decides knowingly
+    assert _said(lambda: fenchel.fit(formula, data.assign(y=y), family, priors=stated)) == []
+
+
+def test_overlapping_rows_are_not(data):
+    rng = np.random.default_rng(2)
+    for n in (8, 20, 60):
+        some = data.head(n).assign(y=np.arange(n) % 2)
+        assert _said(lambda some=some: fenchel.fit("y ~ x", some, "bernoulli")) == []
+    steep = data.assign(y=rng.random(60) < 1 / (1 + np.exp(-4.0 * data.x)))
+    assert fenchel.fit("y ~ x", steep, "bernoulli").remarks == []
+
+
+def test_a_level_without_counts_is_announced(data):
+    rng = np.random.default_rng(3)
+    some = data.assign(f=np.where(data.g == 0, "none", "some"))
+    with pytest.warns(UserWarning, match=r"little of the coefficient 'f\[T.some\]'"):
+        fenchel.fit("y ~ f", some.assign(y=np.where(data.g == 0, 0, rng.poisson(4.0, 60))), "poisson")
+
+
+def test_a_saturated_model_warns_once(data):
+    rng = np.random.default_rng(4)
+    wide = pd.DataFrame({f"x{i}": rng.normal(size=8) for i in range(20)}).assign(y=rng.normal(size=8), a=1.0, b=2.0)
+    formula = "y ~ a + b + " + " + ".join(f"x{i}" for i in range(20))
+    [said] = _said(lambda: fenchel.Model(formula, wide))
+    assert "the columns 'a', 'b' do not vary over the observed rows" in said
+    assert "the columns 'x7', 'x8', 'x9' and 10 more are linear combinations of others and the level" in said
+    [one] = _said(lambda: fenchel.Model("y ~ x1 + a", wide))
+    assert one.startswith("Model: the column 'a' is 1 in every observed row")
