@@ -51,7 +51,7 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
     y = target.y[seen]
     y = y if target.values is None else target.values[y.astype(int)]
     sets = int(np.clip(_CELLS // max(1, len(fit.model.data_index)), 20, _SETS))
-    made = fit.simulate(sets, 0)[:, fit.model.kept][:, seen]
+    made = fit.sample(None, sets, 0, kind="outcome")[:, fit.model.kept][:, seen]
     if kind == "survival":
         return plot_survival(y, _event(target.likelihood, seen), made, ax, xlabel=name)
     if kind == "rootogram":
@@ -78,5 +78,5 @@ def _of_trials(fit: FittedModel, seen: np.ndarray, ax: Axes | None) -> Axes:
     target = fit.model.target
     trials = np.broadcast_to(np.asarray(getattr(target.likelihood, "trials", 1.0)), seen.shape)[seen]
     p = fit.predict(trials=1.0).to_numpy()[fit.model.kept][seen]
-    made = fit.simulate(_SETS, 0)[:, fit.model.kept][:, seen]
+    made = fit.sample(None, _SETS, 0, kind="outcome")[:, fit.model.kept][:, seen]
     return plot_reliability(p, target.y[seen], trials, ax, made=made)

@@ -131,8 +131,9 @@ def _draw(fit: FittedModel, term: Any, part: Part, ax: Any) -> Axes:
             np.asarray(when)[order], *_ends(frame.iloc[order]), ax, label="effect", xlabel=xlabel, title=part.title
         )
     if part.kind == "surface":
-        x, z = (index.get_level_values(k).unique().to_numpy(float) for k in (0, 1))
-        values = frame["mean"].to_numpy().reshape(x.size, z.size).T
+        (x, i), (z, j) = (np.unique(index.get_level_values(k).to_numpy(float), return_inverse=True) for k in (0, 1))
+        values = np.full((z.size, x.size), np.nan)
+        values[j, i] = frame["mean"].to_numpy()
         out = plot_contours(x, z, values, ax, star=False, points=False, cmap="viridis", label="effect")
         out.set(xlabel=inputs[0], ylabel=inputs[1])
         out.set_title(part.title, fontsize="medium")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..estimators.effect_tables import table
+from ..estimators.effect_tables import effect_frame, table
 from ..hyperparameters.priors import PCPrecision, PCVariance
 from ..terms import Hyperparameter, Term
 from .specified import in_words, term_named
@@ -80,16 +80,10 @@ class Effects(Mapping[Any, Any]):
         import pandas as pd
 
         fit, model = self._fit, self._fit.model
-        where = model.sum.shown(term.name)
-        if where is None:
-            raise problem("effects", f"the term {key!r} has no table", "a term that says where it is shown")
-        labels, design, codes = where
-        n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
-        moments = fit.solution.posterior.predict(design=design)
-        out = table((getattr(term, "column", term.name), labels), moments, fit.likelihood.ratio, 0.95, n)
-        if labels and all(isinstance(label, tuple) for label in labels):
-            out.index = pd.MultiIndex.from_tuples(labels)
-        return out
+        out = effect_frame("effects", model.sum, term.name, fit.solution, model.target.seen, fit.likelihood.ratio)
+        if len(out) and all(isinstance(label, tuple) for label in out.index):
+            return out.set_axis(pd.MultiIndex.from_tuples(list(out.index)), axis=0)
+        return out.rename_axis(index=getattr(term, "column", term.name))
 
     def __iter__(self) -> Iterator[Any]:
         return iter([term.name for term in self._terms])
