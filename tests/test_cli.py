@@ -49,6 +49,7 @@ def test_demo_prints_a_summary(demo_run):
     outcome, folder = demo_run
     assert outcome.exit_code == 0, outcome.output
     assert ": converged, by its duality certificate" in outcome.stdout
+    assert outcome.stdout.index(demo.FORMULA) < outcome.stdout.index("converged: gap") < outcome.stdout.index("by hand")
     assert "leave-one-out elpd" in outcome.stdout
     assert "P(risk > 1)" in outcome.stdout
     assert str(folder / "report.html") in outcome.stdout
@@ -57,7 +58,8 @@ def test_demo_prints_a_summary(demo_run):
 
 def test_demo_report_stands_alone(demo_run):
     text = (demo_run[1] / "report.html").read_text(encoding="utf-8")
-    assert text.count("<img ") == text.count("data:image/png;base64,") == 7
+    assert text.count("<img ") == text.count("data:image/png;base64,") == 10
+    assert text.index("One formula: deaths ~ bym2(district)</h2>") < text.index("The map, read closely</h2>")
     assert all(len(alt) > 20 for alt in re.findall(r'<img [^>]*alt="([^"]*)"', text))
     assert "http://" not in text
     assert "https://" not in text

@@ -1,15 +1,11 @@
-"""Pictures, pages, outlines and the command line of models."""
-
-import json
+"""Pictures, pages and outlines of models."""
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.cli import main
 from fenchel.models.borders import neighbours
 
 
@@ -93,25 +89,3 @@ def test_reports_of_every_kind_of_response(data, tmp_path):
     ):
         page = fenchel.fit(formula, more, family).report(tmp_path / f"{family}.html")
         assert "Does the model make such data?" in page.read_text(encoding="utf-8")
-
-
-def test_the_command_line(data, tmp_path):
-    data.to_csv(tmp_path / "data.csv", index=False)
-    (tmp_path / "map.geojson").write_text(json.dumps(grid()))
-    arguments = ["fit", "k ~ x + icar(region)", str(tmp_path / "data.csv"), "--family", "poisson"]
-    arguments += ["--geometry", str(tmp_path / "map.geojson"), "--out", str(tmp_path / "out")]
-    ran = CliRunner().invoke(main, arguments)
-    assert ran.exit_code == 0, ran.output
-    assert ran.stdout.startswith("converged: gap")
-    assert str(tmp_path / "out" / "report.html") in ran.stdout
-    again = fenchel.load(tmp_path / "out" / "fit.model")
-    assert again.predict(data).shape == (96,)
-    named = [*arguments[:1], "k ~ icar(name)", *arguments[2:], "--id", "name", "--quiet"]
-    ran = CliRunner().invoke(main, named)
-    assert ran.exit_code == 0, ran.output
-    assert ran.stdout.strip() == str(tmp_path / "out" / "report.html")
-    wrong = CliRunner().invoke(main, ["fit", "k ~ xx", *arguments[2:]])
-    assert wrong.exit_code == 1
-    assert "there is no column 'xx'" in wrong.output
-    wrong = CliRunner().invoke(main, [*named[:-3], "--id", "nope"])
-    assert "has no property 'nope'; expected one of name" in wrong.output

@@ -91,6 +91,7 @@ class Chapter:
     sections: Sequence[Section]
 
 
+_WIDE = 6.5  # inches: wider figures have the whole width of the page
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #5a5a5a; --paper: #fdfdfc; --card: #f1f1ef; --line: #d5d5d2; }
 @media (prefers-color-scheme: dark) {
@@ -110,6 +111,7 @@ nav > ul > li { margin: .35rem 0; }
 section { scroll-margin-top: .5rem; }
 p { max-width: 42rem; overflow-wrap: break-word; }
 pre, .scroll { overflow-x: auto; background: var(--card); border-radius: .4rem; }
+.scroll { width: fit-content; max-width: 100%; }
 pre { padding: .8rem; font: .8rem/1.45 ui-monospace, Menlo, Consolas, monospace; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .7rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
@@ -122,6 +124,7 @@ figure { margin: 1.2rem 0; }
 .row figure { flex: 1 1 19rem; margin: 0; min-width: 0; }
 img { display: block; width: 100%; max-width: 36rem; height: auto; padding: .5rem;
   background: #fff; border-radius: .4rem; }
+img.wide { max-width: 100%; }
 figcaption, .caption { color: var(--soft); font-size: .88rem; max-width: 36rem; margin: .4rem 0; }
 @media print { pre, .scroll { overflow: visible; } figure { break-inside: avoid; } }
 """
@@ -253,8 +256,13 @@ def _table(table: Table) -> str:
 
 
 def _is_number(cell: object) -> bool:
-    """12, 0.5, -3e-4, 95 % and > 0.999 are numbers; 07316 is a name."""
-    text = str(cell).replace("%", "").strip().lstrip("<>").strip()
+    """12, 0.5, -3e-4, 95 %, > 0.999 and 0.2 to 0.4 are numbers; 07316 is a name."""
+    text = str(cell)
+    return all(_one_number(part) for part in text.split(" to ")) if text.count(" to ") < 2 else False
+
+
+def _one_number(text: str) -> bool:
+    text = text.replace("%", "").strip().lstrip("<>").strip()
     try:
         float(text)
     except ValueError:
@@ -268,4 +276,5 @@ def _picture(picture: Picture) -> str:
     figure.savefig(png, format="png", dpi=picture.dpi, facecolor="white", metadata={"Software": None})
     data = base64.b64encode(png.getvalue()).decode("ascii")
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>" if picture.caption else ""
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{escape(picture.alt)}">{caption}</figure>'
+    kind = ' class="wide"' if figure.get_figwidth() > _WIDE else ""
+    return f'<figure><img{kind} src="data:image/png;base64,{data}" alt="{escape(picture.alt)}">{caption}</figure>'

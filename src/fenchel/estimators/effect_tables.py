@@ -22,7 +22,7 @@ class EffectTables:
     theta_: np.ndarray
     levels_: dict[Any, list[Any]]
     _sum: SumOfTerms
-    _counts: dict[Any, np.ndarray]
+    _seen: np.ndarray
     _shift: float
 
     def effect_table(self, name: Any, level: float = 0.95) -> Any:
@@ -31,15 +31,9 @@ class EffectTables:
         known = [term.name for term in self._sum.effects]
         if name not in known:
             raise problem(type(self).__name__, f"there is no effect {name!r}", f"one of {known}")
-        where = self._sum.shown(name)
-        if where is None:
-            raise problem(
-                type(self).__name__, f"the effect {name!r} has no table", "a term that says where it is shown"
-            )
-        labels, design, codes = where
-        n = None if codes is None else self._counts[name][codes]
-        moments = self.solution_.posterior.predict(design=design)
-        return table((name, labels), moments, self.likelihood_.ratio, level, n)
+        return effect_frame(
+            type(self).__name__, self._sum, name, self.solution_, self._seen, self.likelihood_.ratio, level
+        )
 
     @property
     def effects_(self) -> dict[Any, Any]:
@@ -102,6 +96,24 @@ class EffectTables:
         rows = [(term.name, *row) for term, theta in self._sum.thetas(self.theta_) for row in term.readable(theta)]
         rows += self.likelihood_.readable()
         return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
+
+
+def effect_frame(
+    where: str,
+    terms: SumOfTerms,
+    name: Any,
+    solution: Solution,
+    seen: np.ndarray,
+    ratio: str | None,
+    level: float = 0.95,
+) -> Any:
+    """An effect where its term shows it, as a pandas frame; ``seen`` are the weights of the rows of the fit (N,)."""
+    shown = terms.shown(name)
+    if shown is None:
+        raise problem(where, f"the effect {name!r} has no table", "a term that says where it is shown")
+    labels, design, codes = shown
+    n = None if codes is None else terms.counts(seen)[name][codes]
+    return table((name, labels), solution.posterior.predict(design=design), ratio, level, n)
 
 
 def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | None, level: float, n: Any = None) -> Any:

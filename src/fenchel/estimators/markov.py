@@ -11,13 +11,12 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_array, check_consistent_length
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
-from ..checks import choice, first_value, numeric, problem
+from ..checks import choice, numeric, problem
 from ..hyperparameters import Family
-from ..likelihoods import Gaussian, Poisson
-from ..likelihoods.base import Likelihood
+from ..likelihoods import Gaussian
 from ..linalg.arrays import ArrayLike
 from ..priors.base import NewRows
 from ..terms import Covariate, DataTable, Kind, SumOfTerms, Term
@@ -28,7 +27,7 @@ from .effect_tables import EffectTables
 from .effects import read_effects
 from .labels import known, read_labels
 from .latent import Latent
-from .observations import read_observations
+from .observations import counted, read_observations, target_of, weight_seen
 from .target import Target
 
 
@@ -197,7 +196,7 @@ class GMRFRegressor(EffectTables, Regression):
             self.classes_ = target.classes
         ordered = target.likelihood.ordered
         intercept = bool(self.intercept) and not ordered
-        seen = weight_seen(target.likelihood, target.y, weights)
+        self._seen = seen = weight_seen(target.likelihood, target.y, weights)
         if not seen.any():
             raise problem(name, "y, its exposure, trials or weights leave no row", "at least one observed row")
         effects = read_effects(name, self.effects, self.levels)
@@ -216,7 +215,6 @@ class GMRFRegressor(EffectTables, Regression):
         self.levels_ = {term.name: term.levels for term in self._sum.effects if term.levels is not None}
         for sentence in self._sum.complaints():
             warnings.warn(f"{name}: {sentence}.", UserWarning, stacklevel=2)
-        self._counts = self._sum.counts(seen)
         self._learn(target, TermsLatent(self._sum), weights, self.learn, self.n_restarts, self.random_state)
         if ordered and self._sum.fixed_names:  # learned where the covariates are at their means, stated at x = 0
             self._shift = float(self._columns.centre @ self.coef_)
@@ -267,15 +265,7 @@ class GMRFRegressor(EffectTables, Regression):
         """The likelihood of the training rows."""
         name, likelihood = type(self).__name__, self.likelihood
         rows = {what: self._given(table, what, value) for what, value in rows.items()}
-        real = ~np.isnan(y) & (y != np.floor(y))
-        if likelihood == "poisson" and real.any() and rows["trials"] is None:
-            warnings.warn(
-                f"{name}: y{first_value(real, y)} is not a whole number; y is taken as a quasi-Poisson target, and "
-                "elbo_ is then no log probability of the data.",
-                UserWarning,
-                stacklevel=3,
-            )
-            likelihood = Poisson(integer=False)
+        likelihood = counted(name, likelihood, y, "y", rows["trials"] is not None, "elbo_")
         if self.noise_variance is not None:
             if not (isinstance(likelihood, str) and likelihood == "gaussian"):
                 given = f'likelihood="{likelihood}"' if isinstance(likelihood, str) else f"likelihood={likelihood!r}"
@@ -307,27 +297,3 @@ class GMRFRegressor(EffectTables, Regression):
         own = known(self.likelihood)
         tags.target_tags.positive_only = own is not None and own.support in ("count", "positive")
         return tags
-
-
-def weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarray:
-    """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
-    out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
-    for key in ("exposure", "trials"):
-        given = getattr(likelihood, key, None)
-        out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
-    return out
-
-
-def target_of(where: str, n: int, y: Any) -> np.ndarray:
-    """y (n,), NaN where unobserved: missing or masked."""
-    if y is None:
-        raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
-    if np.ma.isMaskedArray(y):
-        y = np.ma.filled(y.astype(np.float64), np.nan)
-    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSUMm":
-        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
-    out = numeric(where, "y", column_or_1d(y, warn=True))
-    check_consistent_length(np.empty(n), out)
-    if np.isnan(out).all():
-        raise problem(where, "every y is NaN", "at least one observed row")
-    return out

@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import column_or_1d
 
-from ..checks import choice, problem, vector
-from ..likelihoods import WORDS
+from ..checks import choice, first_value, numeric, problem, vector
+from ..likelihoods import WORDS, Poisson
 from ..likelihoods.base import Likelihood
 from .labels import encoded
 from .target import Target
@@ -76,6 +78,44 @@ def read_observations(
     if centred:
         made = made.in_units(y, w)
     return Target(where, made, y, made.level(y, w), made.scale_of(y, w), classes, words)
+
+
+def counted(where: str, likelihood: Any, y: np.ndarray, name: str, trials: bool, elbo: str) -> Any:
+    """ "poisson" of numbers that are not whole as a quasi-Poisson target, with a warning; anything else as it is."""
+    real = ~np.isnan(y) & (y != np.floor(y))
+    if not (isinstance(likelihood, str) and likelihood == "poisson" and real.any()) or trials:
+        return likelihood
+    warnings.warn(
+        f"{where}: {name}{first_value(real, y)} is not a whole number; it is taken as a quasi-Poisson target, and "
+        f"{elbo} is then no log probability of the data.",
+        UserWarning,
+        stacklevel=5,
+    )
+    return Poisson(integer=False)
+
+
+def weight_seen(likelihood: Likelihood, y: np.ndarray, weights: Any) -> np.ndarray:
+    """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+    out = np.where(np.isnan(y), 0.0, 1.0 if weights is None else weights)
+    for key in ("exposure", "trials"):
+        given = getattr(likelihood, key, None)
+        out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
+    return out
+
+
+def target_of(where: str, n: int, y: Any) -> np.ndarray:
+    """y (n,), NaN where unobserved: missing or masked."""
+    if y is None:
+        raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
+    if np.ma.isMaskedArray(y):
+        y = np.ma.filled(y.astype(np.float64), np.nan)
+    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSUMm":
+        y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
+    out = numeric(where, "y", column_or_1d(y, warn=True))
+    check_consistent_length(np.empty(n), out)
+    if np.isnan(out).all():
+        raise problem(where, "every y is NaN", "at least one observed row")
+    return out
 
 
 def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any]) -> None:

@@ -259,15 +259,29 @@ class FittedModel:
 
     # -- pictures ----------------------------------------------------------------------------------
     def plot(self, name: Any = None, ax: Any = None) -> Any:
-        """The coefficients, or the effect of a term: along time or a number with a band, of groups as a forest."""
+        """The coefficients, or the effect of a term: along time or a number with a band, of groups as a forest, of two
+        numbers as a surface. Several panels (slopes, curves of groups) come back as an array of Axes.
+        """
         from .pictures import plot
 
         return plot(self, name, ax)
 
+    def plot_check(self, kind: str | None = None, ax: Any = None) -> Any:
+        """A posterior predictive check: the data beside data sets that the fitted model makes.
+
+        ``kind``: "rootogram" of counts, "density" of numbers, "reliability" of two labels and of successes, "bars" of
+        levels, "survival" of durations; default: what suits the response.
+        """
+        from .checking import plot_check
+
+        return plot_check(self, kind, ax)
+
     def plot_map(self, name: Any, geodata: Any, ax: Any = None, column: str | None = None) -> Any:
         """An effect of regions on a map: a GeoDataFrame or GeoSeries, or GeoJSON, whose labels are the regions'.
 
-        ``column`` of the effect's frame; default: the ratio (relative risk, odds ratio), or the mean.
+        ``column`` of the effect's frame; default: the ratio (relative risk, odds ratio), or the mean. Regions go by the
+        index or the ids, or by a column or property that is called as the regions are in the model. A product of
+        regions and times has a map for six of the times.
         """
         from .pictures import draw_map
 

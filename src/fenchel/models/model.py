@@ -113,19 +113,19 @@ class Model:
         priors: Mapping[str, Any] | None = None,
         fixed_sd: float = 10.0,
         bound: str = "best",
-        _depth: int = 1,
+        _depth: int | None = 1,  # of the caller whose variables the formula may use; None: nobody's
     ) -> None:
         self.parsed, frame = parse(formula), read_frame("Model", data)
         self.formula, self.data_index = self.parsed.formula, frame.index
         if not len(frame):
             raise problem("Model", "the data have no rows", "at least one")
-        caller = sys._getframe(_depth)
+        caller = None if _depth is None else sys._getframe(_depth)
         scope = Scope(
             self.parsed,
             list(frame.columns),
             graphs or {},
             env or {},
-            {**caller.f_globals, **caller.f_locals},
+            {} if caller is None else {**caller.f_globals, **caller.f_locals},
             frame,
         )
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}

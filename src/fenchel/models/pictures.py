@@ -1,44 +1,160 @@
-"""Pictures of a fitted model: coefficients, the effect of a term, a map, and data beside what the model makes."""
+"""Pictures of a fitted model: coefficients, the effect of a term in the form that suits it, a map.
+
+A term over levels is a forest, or in order where they are many; along time or a number it is a path with its band; of
+two numbers a surface; random intercepts and slopes are a forest each; curves of groups a panel each; products of
+two terms, and very many curves, a grid in colours.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plots import plot_caterpillar, plot_forest, plot_map, plot_path
-from ..plots.base import BLUE, GREY, new_figure, quiet
+from ..checks import problem
+from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path
+from ..plots.base import panels, short_name
+from ..plots.outlines import labels_of, named_by, opened
 from .frames import is_date
 from .specified import term_named
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
     from .fitted import FittedModel
 
 _MOST = 40  # levels that are named
-_SETS, _BINS = 100, 30  # data sets and bins of a predictive check
+_PANELS, _MAPS = 12, 6  # of one picture
 
 
-def plot(fit: FittedModel, name: Any = None, ax: Axes | None = None) -> Axes:
-    """Coefficients, or the effect of a term: along time or a number as a path, of groups as a forest."""
+@dataclass(frozen=True)
+class Part:
+    """One panel of a picture of a term: "levels", "path", "surface" or "grid", with the rows of its table."""
+
+    kind: str
+    frame: pd.DataFrame
+    title: str
+
+
+# -- coefficients -------------------------------------------------------------------------------------------
+def plot_coefficients(fit: FittedModel, ax: Axes | None = None, scaled: bool = False) -> Axes:
+    """The coefficients but the intercept, per unit of their columns or, ``scaled``, for one sd of each."""
+    frame = fit.coefficients.drop(index="Intercept", errors="ignore")
+    sd = np.asarray(fit.model.sum.columns.scale) if scaled else np.ones(len(frame))
+    names = [str(i) for i in frame.index]
+    label = "coefficient times the sd of its column" if scaled else "coefficient"
+    mean, lower, upper = (end * sd for end in _ends(frame))
+    return plot_forest(names, mean, lower, upper, ax, label=label)
+
+
+# -- terms --------------------------------------------------------------------------------------------------
+def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
+    """Coefficients, or the effect of a term: one Axes, or an array of them where there are several panels."""
     if name is None:
-        frame = fit.coefficients.drop(index="Intercept", errors="ignore")
-        return plot_forest([str(i) for i in frame.index], *_ends(frame), ax, label="coefficient")
-    frame = fit.effects[name]
-    term = term_named(fit.model.sum.effects, name)
-    title, index = str(name if term is None else term.name), frame.index
-    if index.nlevels == 1 and len(frame) > 2 and (is_date(index) or _along(term, index)):
+        return plot_coefficients(fit, ax)
+    frame, term = fit.effects[name], term_named(fit.model.sum.effects, name)
+    title = str(name if term is None else term.name)
+    parts = parts_of(term, frame, title)
+    if len(parts) == 1:
+        return _draw(fit, term, parts[0], ax)
+    forests = parts[0].kind == "levels"
+    tall = 1.0 + 0.2 * len(parts[0].frame) if forests and len(parts[0].frame) <= _MOST else 3.0
+    every = panels("plot", len(parts), (3.4 if forests else 3.0, tall), ax)
+    if not forests and parts[0].kind == "path":
+        for one in every[1:]:
+            one.sharey(every[0])
+    for one, part in zip(every, parts, strict=True):
+        _draw(fit, term, part, one)
+        if forests and one is not every[0] and len(part.frame) <= _MOST and len(parts) <= 3:
+            one.set_yticklabels([])
+        legend = one.get_legend()
+        if part.kind == "path" and one is not every[0] and legend is not None:
+            legend.remove()
+    if ax is None:
+        every[0].figure.suptitle(title, fontsize="medium")
+    out = np.empty(len(every), dtype=object)
+    out[:] = every
+    return out
+
+
+def parts_of(term: Any, frame: pd.DataFrame, title: str) -> list[Part]:
+    """What the panels of a term's picture show."""
+    index = frame.index
+    if index.nlevels == 1:
+        along = len(frame) > 2 and (is_date(index) or _along(term, index))
+        return [Part("path" if along else "levels", frame, title)]
+    if getattr(term, "coefficients", None) is not None:
+        return [Part("levels", one, str(what)) for what, one in _split(frame, 1)]
+    if index.nlevels > 2:
+        return [Part("levels", frame, title)]
+    surface = len(getattr(term, "inputs", ())) == 2
+    if surface and not isinstance(index[0][1], tuple):
+        return [Part("surface", frame, title)]
+    groups, inner = index.get_level_values(0).unique(), index.get_level_values(1).unique()
+    if surface:
+        return [Part("surface", _pairs(one), str(what)) for what, one in _split(frame, 0)[:_PANELS]]
+    if len(groups) * len(inner) != len(frame):
+        return [Part("levels", frame, title)]
+    curves = getattr(term, "inputs", None) is not None or getattr(term, "group", None) is not None
+    if curves and len(groups) <= _PANELS and len(inner) > 2:
+        return [Part("path", one, str(what)) for what, one in _split(frame, 0)]
+    return [Part("grid", frame, title)]
+
+
+def _split(frame: pd.DataFrame, level: int) -> list[tuple[Hashable, pd.DataFrame]]:
+    """The table for each value of one level of its index, in their order, by the other level."""
+    values = frame.index.get_level_values(level)
+    out = []
+    for value in values.unique():
+        one = frame[values == value]
+        out.append((value, one.set_axis(one.index.get_level_values(1 - level), axis=0)))
+    return out
+
+
+def _pairs(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose index are pairs, by both of them."""
+    import pandas as pd
+
+    return frame.set_axis(pd.MultiIndex.from_tuples(list(frame.index)), axis=0)
+
+
+def _draw(fit: FittedModel, term: Any, part: Part, ax: Any) -> Axes:
+    frame, index, inputs = part.frame, part.frame.index, [str(name) for name in getattr(term, "inputs", ())]
+    if part.kind == "path":
         when = index.to_timestamp() if hasattr(index, "to_timestamp") else index
-        frame = frame.iloc[np.argsort(np.asarray(when), kind="stable")]
+        order = np.argsort(np.asarray(when), kind="stable")
+        xlabel = inputs[0] if inputs else str(_last_column(term) or index.name or "")
         return plot_path(
-            np.sort(np.asarray(when)), *_ends(frame), ax, label="effect", xlabel=str(index.name), title=title
+            np.asarray(when)[order], *_ends(frame.iloc[order]), ax, label="effect", xlabel=xlabel, title=part.title
         )
+    if part.kind == "surface":
+        (x, i), (z, j) = (np.unique(index.get_level_values(k).to_numpy(float), return_inverse=True) for k in (0, 1))
+        values = np.full((z.size, x.size), np.nan)
+        values[j, i] = frame["mean"].to_numpy()
+        out = plot_contours(x, z, values, ax, star=False, points=False, cmap="viridis", label="effect")
+        out.set(xlabel=inputs[0], ylabel=inputs[1])
+        out.set_title(part.title, fontsize="medium")
+        return out
+    if part.kind == "grid":
+        rows, columns = (index.get_level_values(k).unique() for k in (0, 1))
+        values = frame["mean"].to_numpy().reshape(len(rows), len(columns))
+        return plot_heat(list(rows), list(columns), values, ax, label="effect", title=part.title)
     if len(frame) <= _MOST:
-        names = [", ".join(map(str, i)) if isinstance(i, tuple) else str(i) for i in index]
-        return plot_forest(names, *_ends(frame), ax, label="effect", title=title)
+        names_ = [short_name(label) for label in index]
+        return plot_forest(names_, *_ends(frame), ax, label="effect", title=part.title)
+    ratio = fit.likelihood.ratio
+    if ratio is None or getattr(term, "coefficients", None) is not None:
+        return plot_caterpillar(*_ends(frame), ax, label="effect", log=False, title=part.title)
     mean, lower, upper = (np.exp(end) for end in _ends(frame))
-    return plot_caterpillar(mean, lower, upper, ax, label=f"exp of {title}")
+    return plot_caterpillar(mean, lower, upper, ax, label=ratio.replace("_", " "), title=part.title)
+
+
+def _last_column(term: Any) -> Any:
+    """What the curves of groups run along."""
+    return getattr(getattr(term, "second", None), "column", None)
 
 
 def _ends(frame: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -52,37 +168,43 @@ def _along(term: Any, index: Any) -> bool:
     return numbers and (bool(getattr(term, "in_time", False)) or getattr(term, "levels", None) is None)
 
 
-def draw_map(fit: FittedModel, name: Any, geodata: Any, ax: Axes | None = None, column: str | None = None) -> Axes:
-    """An effect of regions on their outlines, by their labels: the ratio where it has a name, else the effect."""
-    frame, ratio = fit.effects[name], fit.likelihood.ratio
+# -- maps ---------------------------------------------------------------------------------------------------
+def draw_map(fit: FittedModel, name: Any, geodata: Any, ax: Any = None, column: str | None = None) -> Any:
+    """An effect of regions on their outlines, by their labels: the ratio where it has a name, else the effect.
+
+    Regions that the model does not have are grey. A product of regions and times has a map for some of the times.
+    """
+    frame, ratio, term = fit.effects[name], fit.likelihood.ratio, term_named(fit.model.sum.effects, name)
     column = ratio or "mean" if column is None else column
-    is_ratio = column == ratio
-    return plot_map(geodata, frame[column], ax, label=column.replace("_", " "), title=str(name), ratio=is_ratio)
+    if column not in frame.columns:
+        raise problem("plot_map", f"column = {column!r}", f"one of {', '.join(map(str, frame.columns))}")
+    style: dict[str, Any] = {"label": column.replace("_", " "), "ratio": column == ratio}
+    over = getattr(getattr(term, "first", term), "column", None)
+    geodata = _called(opened(geodata), frame.index.get_level_values(0), over)
+    if frame.index.nlevels == 1:
+        return plot_map(geodata, _on(geodata, frame[column]), ax, title=str(name), **style)
+    parts = _split(frame, 1)
+    shown = [parts[i] for i in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _MAPS)).astype(int))]
+    values = np.concatenate([one[column].to_numpy() for _, one in shown])
+    reach = float(np.exp(np.abs(np.log(values)).max())) if style["ratio"] else 0.0
+    style["limits"] = (1 / reach, reach) if style["ratio"] else (float(values.min()), float(values.max()))
+    every = panels("plot_map", len(shown), (3.0, 3.6), ax)
+    for one, (when, part) in zip(every, shown, strict=True):
+        plot_map(geodata, _on(geodata, part[column]), one, title=short_name(when), **style)
+    out = np.empty(len(every), dtype=object)
+    out[:] = every
+    return out
 
 
-def predictive_check(fit: FittedModel, ax: Axes | None = None) -> Axes:
-    """How often values of y occur in the data, and in data sets that the model makes."""
-    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
-    target = fit.model.target
-    seen = target.seen > 0.0
-    y = (
-        target.y
-        if target.values is None
-        else np.where(seen, target.values[np.nan_to_num(target.y).astype(int)], np.nan)
-    )
-    made = fit.sample(None, _SETS, 0, kind="outcome")[:, fit.model.kept][:, seen]
-    y = y[seen]
-    low, high = np.nanquantile(np.concatenate([y, made.ravel()]), [0.001, 0.999])
-    whole = target.likelihood.support in ("count", "levels")
-    step = max(1.0, np.ceil((high - low + 1) / _BINS)) if whole else (high - low) / _BINS or 1.0
-    edges = np.arange(low - 0.5 * whole, high + 1.5 * step, step)
-    counts = np.array([np.histogram(row, edges)[0] for row in made])
-    (lower, upper), middle = np.quantile(counts, [0.025, 0.975], axis=0), (edges[:-1] + edges[1:]) / 2
-    word = "made by the model, 95 %"
-    ax.fill_between(middle, lower, upper, step="mid", color=BLUE, alpha=0.3, linewidth=0, label=word)
-    ax.step(middle, np.histogram(y, edges)[0], where="mid", color=GREY, label="data")
-    ax.set_xlabel(fit.model.response.name)
-    ax.set_ylabel("rows")
-    ax.legend(frameon=False, fontsize=9)
-    quiet(ax)
-    return ax
+def _called(geodata: Any, regions: Any, key: Any) -> Any:
+    """The outlines by their own labels, or by the column or property of the regions' name where these are theirs."""
+    own, other = labels_of(geodata), named_by(geodata, key)
+    mine = own is not None and set(regions) <= set(own)
+    return geodata if mine or not set(regions) <= set(labels_of(other) or ()) else other
+
+
+def _on(geodata: Any, values: Any) -> Any:
+    """Values of some of the regions, NaN for those that the model does not have."""
+    labels = labels_of(geodata)
+    some = labels is not None and len(set(labels)) == len(labels) and set(values.index) < set(labels)
+    return values.reindex(labels) if some else values

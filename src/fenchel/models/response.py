@@ -11,7 +11,6 @@ y may be missing: such a row is predicted like any other. The likelihood is foun
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,9 +20,8 @@ import numpy as np
 from ..checks import choice, first_value, holds, numeric, problem
 from ..estimators import target
 from ..estimators.labels import read_labels
-from ..estimators.markov import target_of
-from ..estimators.observations import read_observations
-from ..likelihoods import WORDS, Poisson
+from ..estimators.observations import counted, read_observations, target_of, weight_seen
+from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
 from .fixed import Expression
@@ -64,11 +62,7 @@ class Target:
     @property
     def seen(self) -> np.ndarray:
         """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
-        out = np.where(np.isnan(self.y), 0.0, 1.0 if self.weights is None else self.weights)
-        for key in ("exposure", "trials"):
-            given = getattr(self.likelihood, key, None)
-            out = out if given is None else np.where(np.asarray(given) > 0.0, out, 0.0)
-        return out
+        return weight_seen(self.likelihood, self.y, self.weights)
 
     @property
     def labels(self) -> np.ndarray | None:
@@ -159,15 +153,7 @@ class Response:
         if "failures" in rows:
             rows["trials"] = y + rows.pop("failures")
             rows["trials"] = np.where(np.isnan(y), 0.0, rows["trials"])
-        family, real = self.family, ~np.isnan(y) & (y != np.floor(y))
-        if family == "poisson" and real.any() and "trials" not in rows:
-            warnings.warn(
-                f"Model: {self.name}{first_value(real, y)} is not a whole number; it is taken as a quasi-Poisson "
-                "target, and elbo is then no log probability of the data.",
-                UserWarning,
-                stacklevel=4,
-            )
-            family = Poisson(integer=False)
+        family = counted("Model", self.family, y, self.name, "trials" in rows, "elbo")
         bound = bound if isinstance(family, str) else "best"
         self.found = read_observations("Model", family, bound, y, rows, weights, centred, True, words)
         found = self.found

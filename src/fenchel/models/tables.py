@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..estimators.effect_tables import table
+from ..estimators.effect_tables import effect_frame, table
 from ..hyperparameters.priors import PCPrecision, PCVariance
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
@@ -95,16 +95,10 @@ class Effects(Mapping[Any, Any]):
         import pandas as pd
 
         fit, model = self._fit, self._fit.model
-        where = model.sum.shown(term.name)
-        if where is None:
-            raise problem("effects", f"the term {key!r} has no table", "a term that says where it is shown")
-        labels, design, codes = where
-        n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
-        moments = fit.solution.posterior.predict(design=design)
-        out = table((getattr(term, "column", term.name), labels), moments, fit.likelihood.ratio, 0.95, n)
-        if labels and all(isinstance(label, tuple) for label in labels):
-            out.index = pd.MultiIndex.from_tuples(labels)
-        return out
+        out = effect_frame("effects", model.sum, term.name, fit.solution, model.target.seen, fit.likelihood.ratio)
+        if len(out) and all(isinstance(label, tuple) for label in out.index):
+            return out.set_axis(pd.MultiIndex.from_tuples(list(out.index)), axis=0)
+        return out.rename_axis(index=getattr(term, "column", term.name))
 
     def __iter__(self) -> Iterator[Any]:
         return iter([term.name for term in self._terms])
@@ -184,7 +178,7 @@ def prior_table(model: Model) -> pd.DataFrame:
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
     for p in model.target.likelihood.learned:
-        rows.append((model.target.likelihood.name, p.name, in_words(p.prior)))
+        rows.append((model.target.likelihood.reported()[0].name, p.name, in_words(p.prior)))
     frame = pd.DataFrame(rows, columns=["name", "parameter", "prior"])
     return frame.set_index(["name", "parameter"])
 
@@ -204,29 +198,37 @@ def _prior_words(h: Hyperparameter) -> str:
 
 
 # -- the summary --------------------------------------------------------------------------------------------
-def summary(fit: FittedModel) -> str:
-    """A page: the certificate first."""
-    model, sol = fit.model, fit.solution
-    seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
+def certificate(fit: FittedModel) -> list[str]:
+    """What is proved of the fit, and why it is not where it is not."""
+    sol = fit.solution
     word = "converged" if fit.converged else "NOT CONVERGED"
-    family = model.target.likelihood.word or repr(model.target.likelihood)
     relative = sol.gap / max(1.0, abs(sol.elbo))
     proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"
     if np.isinf(sol.gap) and sol.certificate == "stationarity":
         proof = "a stationary point, of a family that is not log-concave: another may be better"
+    first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
+    return [first] if fit.converged else [first, fit.found.status]
+
+
+def described(model: Model) -> list[str]:
+    """The model in words: its family, its terms, the rows used and left out."""
+    seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
     lines = [
-        f"{word}: {proof}, log evidence at least {sol.elbo:.3f}",
-        *([] if fit.converged else [f"  {fit.found.status}"]),
-        "",
-        f"{model.formula}",
-        f"  family: {family}",
-        *(f"  {term.name}: {_in_words(term)}" for term in model.sum.effects),
-        f"  rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
+        f"family: {model.target.likelihood.word or repr(model.target.likelihood)}",
+        *(f"{term.name}: {_in_words(term)}" for term in model.sum.effects),
+        f"rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
     ]
     if model.dropped.n:
         each = ", ".join(f"{name!r} in {count}" for name, count in model.dropped.columns.items())
         rows = "1 row" if model.dropped.n == 1 else f"{model.dropped.n} rows"
-        lines.append(f"  dropped: {rows} in which a covariate is missing ({each})")
+        lines.append(f"dropped: {rows} in which a covariate is missing ({each})")
+    return lines
+
+
+def summary(fit: FittedModel) -> str:
+    """A page: the certificate first."""
+    model, (first, *why) = fit.model, certificate(fit)
+    lines = [first, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
     shown = coefficients(fit)[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]

@@ -1,25 +1,33 @@
-"""Pictures of a fit: bounds closing, methods racing, maps of districts, intervals, paths, grids, factors.
+"""Pictures of a fit: bounds closing, methods racing, maps of districts, intervals, paths, grids, factors, data beside
+what a model makes.
 
 matplotlib is imported when a picture is drawn. Figures are made without pyplot: no window, no global state. Every
 function draws into ``ax`` when given one, else into a figure of its own (``ax.figure``).
 """
 
+from .checks import plot_bars, plot_density, plot_reliability, plot_rootogram, plot_survival
 from .factors import plot_biplot, plot_components, plot_loadings
-from .grids import plot_contours, plot_grid
+from .grids import plot_contours, plot_grid, plot_heat
 from .intervals import plot_caterpillar, plot_forest, plot_path
 from .maps import plot_map
 from .trace import plot_race, plot_trace
 
 __all__ = [
+    "plot_bars",
     "plot_biplot",
     "plot_caterpillar",
     "plot_components",
     "plot_contours",
+    "plot_density",
     "plot_forest",
     "plot_grid",
+    "plot_heat",
     "plot_loadings",
     "plot_map",
     "plot_path",
     "plot_race",
+    "plot_reliability",
+    "plot_rootogram",
+    "plot_survival",
     "plot_trace",
 ]

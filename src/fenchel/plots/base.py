@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..checks import optional
+import numpy as np
+
+from ..checks import optional, problem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,8 +26,32 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def panels(where: str, n: int, size: tuple[float, float], ax: Any = None, *, columns: int = 3) -> Sequence[Axes]:
+    """n Axes: those given, or of a new figure with panels of ``size`` (inches), ``columns`` of them side by side."""
+    if ax is not None:
+        given = list(np.ravel(np.asarray(ax, dtype=object)))
+        if len(given) != n:
+            raise problem(where, f"{len(given)} Axes for {n} panels", f"ax=None, or {n} Axes")
+        return given
+    across = min(n, columns)
+    down = -(-n // across)
+    every = new_figure(size[0] * across, size[1] * down).subplots(down, across, squeeze=False).ravel()
+    for spare in every[n:]:
+        spare.set_visible(False)
+    return list(every[:n])
+
+
 def quiet(ax: Axes) -> None:
     """A faint grid, no minor ticks, no box."""
     ax.grid(alpha=0.25)
     ax.minorticks_off()
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def short_name(name: Any) -> str:
+    """A label of a tick or a row: a number with four digits, a date without its hour, a pair joined."""
+    if isinstance(name, tuple):
+        return ", ".join(map(short_name, name))
+    if isinstance(name, (float, np.floating)):
+        return f"{name:.4g}"
+    return str(name).removesuffix(" 00:00:00")

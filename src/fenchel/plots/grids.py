@@ -1,4 +1,4 @@
-"""A value over a grid of two hyperparameters: written cell by cell, or as contours with a star at the optimum."""
+"""A value over a grid: written cell by cell, in colours, or as contours with a star at the optimum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import ArrayLike
-from .base import ORANGE, new_figure
+from .base import ORANGE, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,40 @@ def plot_grid(
     ax.set_yticks(range(loss.shape[0]), labels=[f"{r:g}" for r in rows])
     ax.set_xlabel(column_label)
     ax.set_ylabel(row_label)
+    return ax
+
+
+def plot_heat(
+    rows: Any,
+    columns: Any,
+    values: ArrayLike,
+    ax: Axes | None = None,
+    *,
+    row_label: str = "",
+    column_label: str = "",
+    label: str = "",
+    title: str = "",
+) -> Axes:
+    """A value over a grid in colours that part at 0, the first row at the top.
+
+    ``rows`` (R,), ``columns`` (C,), ``values`` (R, C); as many names of rows and columns as can be read are written.
+    Returns the Axes.
+    """
+    v = np.asarray(values, dtype=np.float64)
+    if v.shape != (len(rows), len(columns)) or not v.size:
+        raise problem("plot_heat", f"values {v.shape} on {len(rows)} rows and {len(columns)} columns", "one a cell")
+    ax = new_figure(6.2, min(7.0, 1.6 + 0.2 * max(len(rows), 8))).subplots() if ax is None else ax
+    reach = float(np.nanmax(np.abs(v))) or 1.0
+    image = ax.imshow(v, cmap="RdBu_r", vmin=-reach, vmax=reach, aspect="auto", interpolation="nearest")
+    for names, put, most in ((columns, ax.set_xticks, 12), (rows, ax.set_yticks, 25)):
+        at = range(0, len(names), -(-len(names) // most))
+        put(list(at), labels=[short_name(names[i]) for i in at])
+    longest = max(len(short_name(name)) for name in columns)
+    ax.tick_params("x", rotation=45 if longest * min(len(columns), 12) > 40 else 0)
+    ax.set_xlabel(column_label)
+    ax.set_ylabel(row_label)
+    ax.set_title(title, fontsize="medium")
+    ax.figure.colorbar(image, ax=ax).set_label(label)
     return ax
 
 

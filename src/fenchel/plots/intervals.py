@@ -16,13 +16,34 @@ if TYPE_CHECKING:
 
 
 def plot_caterpillar(
-    mean: Any, lower: Any, upper: Any, ax: Axes | None = None, *, label: str = "", reference: float = 1.0
+    mean: Any,
+    lower: Any,
+    upper: Any,
+    ax: Axes | None = None,
+    *,
+    label: str = "",
+    reference: float | None = None,
+    log: bool = True,
+    title: str = "",
 ) -> Axes:
-    """Estimates with intervals in increasing order; intervals that leave out ``reference`` are coloured. Log axis.
+    """Estimates with intervals in increasing order; intervals that leave out ``reference`` are coloured.
 
-    ``mean``, ``lower``, ``upper``: arrays (N,) of positive numbers. Returns the Axes.
+    Parameters
+    ----------
+    mean, lower, upper : arrays (N,)
+        Positive numbers on a log axis.
+    label : of the vertical axis, with its unit
+    reference : float, optional
+        Default: 1 on a log axis, 0 on a linear one.
+    log : bool
+    title : str
+
+    Returns
+    -------
+    matplotlib Axes
     """
     middle, low, high = (vector("plot_caterpillar", "mean, lower, upper", to_numpy(v)) for v in (mean, lower, upper))
+    reference = float(log) if reference is None else reference
     ax = new_figure(5.0, 3.8).subplots() if ax is None else ax
     order = np.argsort(middle)
     middle, low, high, place = middle[order], low[order], high[order], np.arange(1, order.size + 1)
@@ -35,14 +56,25 @@ def plot_caterpillar(
         ax.plot(place[who], middle[who], ".", color=colour, markersize=3, label=f"{word} ({int(who.sum())})")
     ax.axhline(reference, color="black", linewidth=0.8)
     ax.set_xlim(0, order.size + 1)
-    ax.set_yscale("log")
-    ticks = [t for t in (0.1, 0.2, 0.33, 0.5, 0.67, 1, 1.5, 2, 3, 5, 10) if low.min() <= t <= high.max()]
-    ax.set_yticks(ticks, labels=[f"{t:g}" for t in ticks])
+    if log:
+        ax.set_yscale("log")
+        ticks = _ratio_ticks(float(low.min()), float(high.max()))
+        ax.set_yticks(ticks, labels=[f"{t:g}" for t in ticks])
     ax.set_xlabel("rank")
     ax.set_ylabel(label)
-    ax.legend(frameon=False, markerscale=4, loc="upper left")
+    ax.set_title(title, fontsize="medium")
+    ax.legend(frameon=False, markerscale=4, loc="upper left", fontsize=9)
     quiet(ax)
     return ax
+
+
+def _ratio_ticks(low: float, high: float) -> list[float]:
+    """Round ratios of a log axis, powers of ten where it is wide."""
+    near = (0.1, 0.2, 0.33, 0.5, 0.67, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
+    if high / low < 300.0:
+        return [t for t in near if low <= t <= high]
+    first, last = int(np.floor(np.log10(low))), int(np.ceil(np.log10(high)))
+    return [10.0**k for k in range(first, last + 1, -(-(last - first + 1) // 8))]
 
 
 def plot_forest(
@@ -88,7 +120,11 @@ def plot_forest(
     if labels and len(labels) != middle.shape[0]:
         raise problem("plot_forest", f"{len(labels)} labels meet {middle.shape[0]} methods", "one label a method")
     S, place = middle.shape[0], np.arange(len(names), dtype=np.float64)
-    ax = new_figure(5.0, 1.2 + len(names) * (0.22 + 0.13 * S)).subplots() if ax is None else ax
+    ax = (
+        new_figure(5.0, 1.2 + len(names) * ((0.22 if len(names) <= 10 else 0.1) + 0.13 * S)).subplots()
+        if ax is None
+        else ax
+    )
     ax.axvline(reference, color=GREY, linewidth=0.8, zorder=0)
     for k in range(S):
         down = place + (k - (S - 1) / 2) * 0.7 / S
@@ -156,6 +192,10 @@ def plot_path(
         locator = AutoDateLocator(minticks=3, maxticks=9)
         ax.xaxis.set_major_locator(locator)
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    elif when.dtype.kind in "iu":
+        from matplotlib.ticker import MaxNLocator
+
+        ax.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
     if points is not None:
         ax.plot(when, to_numpy(points), ".", color=GREY, markersize=2.5, alpha=0.6, label=points_label, zorder=1)
     ax.fill_between(when, low, high, color=BLUE, alpha=0.25, linewidth=0, label=band, zorder=2)

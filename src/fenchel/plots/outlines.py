@@ -36,6 +36,20 @@ def labels_of(given: Any) -> list[Any] | None:
     return ids if ids and None not in ids else None
 
 
+def named_by(given: Any, key: Any) -> Any:
+    """The same districts, called by the column or property of that name where all of them have one."""
+    if key is None:
+        return given
+    if hasattr(given, "set_index"):
+        return given.set_index(key) if key in given.columns else given
+    features = given.get("features") if isinstance(given, dict) else None
+    found = [(feature.get("properties") or {}).get(key) for feature in features or [] if isinstance(feature, dict)]
+    if not found or len(found) < len(features or []) or None in found:
+        return given
+    assert features is not None
+    return {**given, "features": [{**one, "id": label} for one, label in zip(features, found, strict=True)]}
+
+
 def districts(given: Any) -> list[District]:
     """One entry a district."""
     given = opened(given)

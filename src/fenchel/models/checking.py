@@ -1,0 +1,82 @@
+"""Posterior predictive checks: the data of a fit beside data sets that the fitted model makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+from ..plots import plot_bars, plot_density, plot_reliability, plot_rootogram, plot_survival
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from .fitted import FittedModel
+
+_SETS, _CELLS = 100, 20_000_000  # data sets that are made, fewer where the rows are very many
+WORDS = {
+    "survival": "The share that lasts longer: of the data by Kaplan and Meier, and the middle 95 % of data sets that "
+    "the fitted model makes.",
+    "reliability": "Rows of about equal probability together: the share of successes in the data, against what the "
+    "model says, and the middle 95 % of data sets that it makes.",
+    "bars": "How often each level occurs, and the middle 95 % of data sets that the fitted model makes.",
+    "rootogram": "How often each count occurs, and the middle 95 % of data sets that the fitted model makes.",
+    "density": "The density of the data, and of 50 data sets that the fitted model makes.",
+}  # what each kind shows
+
+
+def kinds_of(fit: FittedModel) -> tuple[str, ...]:
+    """The checks that suit the response, the best one first."""
+    likelihood, labels = fit.model.target.likelihood, fit.model.target.labels
+    if likelihood.durations:
+        return "survival", "density"
+    if labels is not None:
+        return ("reliability", "bars") if len(labels) == 2 else ("bars",)
+    if "trials" in likelihood.row_parameters:
+        return "reliability", "rootogram"
+    return ("rootogram", "density") if likelihood.support == "count" else ("density",)
+
+
+def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None) -> Axes:
+    """Data beside what the model makes, in the way that suits the response or in that of ``kind``."""
+    known = kinds_of(fit)
+    if kind is not None and kind not in known:
+        word = fit.model.target.likelihood.word or "this"
+        raise problem("plot_check", f"kind = {kind!r} of a {word} response", f"one of {', '.join(map(repr, known))}")
+    kind, target, name = kind or known[0], fit.model.target, fit.model.response.name
+    seen = target.seen > 0.0
+    if kind == "reliability" and target.labels is None:  # shares of trials, not of rows
+        return _of_trials(fit, seen, ax)
+    y = target.y[seen]
+    y = y if target.values is None else target.values[y.astype(int)]
+    sets = int(np.clip(_CELLS // max(1, len(fit.model.data_index)), 20, _SETS))
+    made = fit.sample(None, sets, 0, kind="outcome")[:, fit.model.kept][:, seen]
+    if kind == "survival":
+        return plot_survival(y, _event(target.likelihood, seen), made, ax, xlabel=name)
+    if kind == "rootogram":
+        return plot_rootogram(y, made, ax, xlabel=name)
+    if kind == "density":
+        return plot_density(y, made, ax, xlabel=name, positive=target.likelihood.support == "positive")
+    assert target.values is not None
+    assert target.labels is not None
+    if kind == "bars":
+        return plot_bars(y, made, target.values, target.labels, ax, xlabel=name)
+    p = fit.predict(kind="probability").to_numpy()[fit.model.kept][seen, 1]
+    out = plot_reliability(p, y == target.values[1], 1.0, ax, made=made == target.values[1])
+    out.set_ylabel(f"share of {name} = {target.labels[1]}")
+    return out
+
+
+def _event(likelihood: Any, seen: np.ndarray) -> np.ndarray:
+    """1 where the event happened (N,)."""
+    given = getattr(likelihood, "event", None)
+    return np.ones(int(seen.sum())) if given is None else np.broadcast_to(np.asarray(given), seen.shape)[seen]
+
+
+def _of_trials(fit: FittedModel, seen: np.ndarray, ax: Axes | None) -> Axes:
+    target = fit.model.target
+    trials = np.broadcast_to(np.asarray(getattr(target.likelihood, "trials", 1.0)), seen.shape)[seen]
+    p = fit.predict(trials=1.0).to_numpy()[fit.model.kept][seen]
+    made = fit.sample(None, _SETS, 0, kind="outcome")[:, fit.model.kept][:, seen]
+    return plot_reliability(p, target.y[seen], trials, ax, made=made)

@@ -1,0 +1,159 @@
+"""Files that the command line reads: tables, outlines of regions, pairs of neighbours, matrices, and priors as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..checks import optional, problem
+from ..hyperparameters.priors import Normal
+from ..plots.outlines import labels_of, named_by
+from .specified import PC
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WHERE = "fenchel"
+_SHAPES = (".shp", ".gpkg", ".fgb", ".zip", ".gml", ".kml")  # outlines that geopandas reads
+_LINES = 50  # that say how numbers are written
+_PRIOR = re.compile(r"(.+?)\s*=\s*(normal|pc|flat)\s*(?:\(([^()]*)\))?\s*", re.IGNORECASE | re.DOTALL)
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+def read_table(path: Path, texts: Iterable[str] = ()) -> pd.DataFrame:
+    """A csv file, plain or compressed, or parquet; ``-`` is standard input.
+
+    Columns of ``texts`` are words as they stand. The header says what stands between columns: comma, semicolon, tab or
+    bar. Between semicolons 1,5 is a number.
+    """
+    import pandas as pd
+
+    if path.suffix in (".parquet", ".pq"):
+        optional(WHERE, "pyarrow")
+        return pd.read_parquet(path)
+    try:
+        source: Any = io.StringIO(sys.stdin.read()) if str(path) == "-" else path
+        lines = _first_lines(source)
+        if not lines:
+            raise problem(WHERE, f"{path} is empty", "a header and rows")
+        between = max(",;\t|", key=lambda mark: sum(len(row) - 1 for row in csv.reader(lines[:1], delimiter=mark)))
+        comma = between == ";" and any(re.search(r"(^|;)\s*-?\d+,\d+\s*(;|$)", line) for line in lines[1:])
+        names = next(csv.reader(lines[:1], delimiter=between))
+        words = {name: str for name in texts if name in names}
+        return pd.read_csv(source, sep=between, decimal="," if comma else ".", dtype=words, low_memory=False)
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        got = f"{path} cannot be read ({str(error).strip().splitlines()[0]})"
+        raise problem(WHERE, got, "a csv file in UTF-8, one row a line") from None
+
+
+def _first_lines(source: Any) -> list[str]:
+    import pandas.io.common as common
+
+    if isinstance(source, io.StringIO):
+        lines = source.getvalue().splitlines()[:_LINES]
+    else:
+        with common.get_handle(source, "r", encoding="utf-8", compression="infer") as opened:
+            lines = [line.rstrip("\r\n") for _, line in zip(range(_LINES), opened.handle, strict=False)]
+    return [line for line in lines if line.strip()]
+
+
+# -- regions and matrices -----------------------------------------------------------------------------------
+def read_outlines(path: Path, key: str | None, columns: list[str]) -> Any:
+    """Outlines whose regions have names: the property ``key``, the ids, or a property called like their column."""
+    if path.suffix in _SHAPES:
+        frame = optional(WHERE, "geopandas").read_file(path)
+        name = key or next((column for column in columns if column in frame.columns), None)
+        if name is None or name not in frame.columns:
+            got = f"{path} has no column {name!r}" if name else f"the regions of {path} have no names"
+            raise problem(WHERE, got, f"--id with one of {', '.join(map(str, frame.columns))}")
+        return frame.set_index(name)
+    try:
+        text = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise problem(WHERE, f"{path} is no JSON ({error})", "a FeatureCollection of GeoJSON") from None
+    features = text.get("features") if isinstance(text, dict) else None
+    if not features or not all(isinstance(feature, dict) for feature in features):
+        raise problem(WHERE, f"{path} has no features", "a FeatureCollection of GeoJSON")
+    known = [(feature.get("properties") or {}) for feature in features]
+    if key is not None:
+        lacks = next((i for i, properties in enumerate(known) if key not in properties), None)
+        if lacks is not None:
+            got = f"feature {lacks} of {path} has no property {key!r}"
+            raise problem(WHERE, got, f"one of {', '.join(map(str, known[lacks]))}")
+        return named_by(text, key)
+    if labels_of(text) is not None:
+        return text
+    for column in columns:
+        if all(properties.get(column) is not None for properties in known):
+            return named_by(text, column)
+    lacks = next(i for i, feature in enumerate(features) if feature.get("id") is None)
+    raise problem(WHERE, f"feature {lacks} of {path} has no id", "ids", "--id names a property instead.")
+
+
+def region_texts(outlines: Any, columns: list[str]) -> list[str]:
+    """The columns of regions that are words, because the outlines' names are: 01001 keeps its zero."""
+    labels = labels_of(outlines) or []
+    return columns if labels and all(isinstance(label, str) for label in labels) else []
+
+
+def read_pairs(path: Path) -> dict[str, list[str]]:
+    """Neighbours {region: [regions]} from a table whose first two columns are pairs of them."""
+    frame = read_table(path)
+    if frame.shape[1] < 2:
+        raise problem(WHERE, f"{path} has {frame.shape[1]} column", "two: a region and its neighbour")
+    frame = read_table(path, [str(name) for name in frame.columns[:2]])
+    out: dict[str, list[str]] = {}
+    for i, (one, other) in enumerate(zip(frame.iloc[:, 0], frame.iloc[:, 1], strict=True)):
+        if not isinstance(one, str):
+            raise problem(WHERE, f"row {i} of {path} names no region", "a region and its neighbour")
+        near = out.setdefault(one, [])
+        if isinstance(other, str) and other != one:  # a region alone has an empty second column
+            if other not in near:
+                near.append(other)
+            back = out.setdefault(other, [])
+            if one not in back:
+                back.append(one)
+    return out
+
+
+def read_matrix(path: Path) -> pd.DataFrame:
+    """A square table of numbers whose first column are the names of its rows, and whose header those of its columns."""
+    frame = read_table(path)
+    frame = frame.set_index(frame.columns[0])
+    if frame.shape[0] != frame.shape[1]:
+        got = f"{path} has {frame.shape[0]} rows and {frame.shape[1]} columns beside their names"
+        raise problem(WHERE, got, "as many of both")
+    if [str(name) for name in frame.index] != [str(name) for name in frame.columns]:
+        raise problem(WHERE, f"the rows and columns of {path} have different names", "the same in the same order")
+    return frame.set_axis(frame.index, axis=1)
+
+
+# -- options as text ----------------------------------------------------------------------------------------
+def pair(option: str, text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (equals and name.strip() and value.strip()):
+        raise problem(WHERE, f"{option} {text!r}", f"{option} NAME=FILE")
+    return name.strip(), value.strip()
+
+
+def read_prior(text: str) -> tuple[str, Any]:
+    """NAME=normal(mean, sd) of a coefficient; NAME=pc(sd, alpha) or NAME=flat of a term."""
+    found = _PRIOR.fullmatch(text.strip())
+    if found is None:
+        raise problem(WHERE, f"--prior {text!r}", '"NAME=normal(mean, sd)", "NAME=pc(sd, alpha)" or "NAME=flat"')
+    name, word, inside = found[1], found[2].lower(), found[3] or ""
+    try:
+        numbers = [float(part.partition("=")[2] or part) for part in inside.split(",") if part.strip()]
+    except ValueError:
+        raise problem(WHERE, f"--prior {text!r}: {inside!r} are no numbers", "such as pc(1, 0.01)") from None
+    least = {"normal": 2, "pc": 1, "flat": 0}[word]
+    if not least <= len(numbers) <= {"pc": 2}.get(word, least):
+        raise problem(WHERE, f"--prior {text!r} has {len(numbers)} numbers", "normal(mean, sd), pc(sd, alpha) or flat")
+    return name, Normal(*numbers) if word == "normal" else PC(*numbers) if word == "pc" else None

@@ -1,0 +1,220 @@
+"""Data beside what a model makes: counts, densities, shares and survival, each from plain arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+from .base import BLUE, GREY, new_figure, quiet, short_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MADE = "made by the model, 95 %"
+_CURVES, _GRID = 50, 200  # densities that are drawn, and points of each
+
+
+def _both(where: str, y: Any, made: Any) -> tuple[np.ndarray, np.ndarray]:
+    data, drawn = np.asarray(y, dtype=np.float64), np.atleast_2d(np.asarray(made, dtype=np.float64))
+    if data.ndim != 1 or not data.size or drawn.shape[1] != data.size:
+        raise problem(where, f"y {data.shape} and made {drawn.shape}", "(N,) and (S, N)")
+    if not (np.isfinite(data).all() and np.isfinite(drawn).all()):
+        raise problem(where, "a value is not finite", "numbers, rows that were not observed left out")
+    return data, drawn
+
+
+def _finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=9)
+    quiet(ax)
+    return ax
+
+
+def plot_rootogram(y: Any, made: Any, ax: Axes | None = None, *, bins: int = 40, xlabel: str = "") -> Axes:
+    """How often each count occurs, on the scale of square roots: the data as bars, what a model made as bands.
+
+    Parameters
+    ----------
+    y : array (N,) of counts
+    made : array (S, N)
+        Data sets that the model made.
+    bins : int
+        Counts stand alone up to so many of them, and are taken together beyond.
+    xlabel : str
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.plots import plot_rootogram
+    >>> rng = np.random.default_rng(0)
+    >>> ax = plot_rootogram(rng.poisson(3.0, 200), rng.poisson(3.0, (100, 200)), xlabel="accidents")
+    """
+    data, drawn = _both("plot_rootogram", y, made)
+    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
+    low, high = float(data.min()), float(max(data.max(), np.quantile(drawn, 0.999)))
+    step = max(1.0, np.ceil((high - low + 1.0) / bins))
+    edges = np.arange(low - 0.5, high + 0.5 + step, step)
+    counts = np.array([np.histogram(row, edges)[0] for row in drawn])
+    middle, seen = (edges[:-1] + edges[1:]) / 2, np.histogram(data, edges)[0]
+    lower, upper = np.sqrt(np.quantile(counts, [0.025, 0.975], axis=0))
+    ax.bar(middle, np.sqrt(seen), width=0.8 * step, color="#cccccc", label="data")
+    ax.vlines(middle, lower, upper, color=BLUE, linewidth=2.0, label=_MADE)
+    ax.plot(middle, np.sqrt(counts.mean(axis=0)), ".", color=BLUE, markersize=5)
+    ticks = [t for t in ax.get_yticks() if t >= 0.0]
+    ax.set_yticks(ticks, labels=[f"{t**2:g}" for t in np.round(ticks, 6)])
+    return _finished(ax, xlabel, "rows (square-root scale)")
+
+
+def plot_bars(y: Any, made: Any, values: Any, names: Any, ax: Axes | None = None, *, xlabel: str = "") -> Axes:
+    """How often each level occurs: bars of the data, a band of data sets that a model made.
+
+    Parameters
+    ----------
+    y : array (N,)
+    made : array (S, N)
+    values : array (K,)
+        The levels, as y has them.
+    names : K names of them
+    xlabel : str
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    data, drawn = _both("plot_bars", y, made)
+    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
+    place = np.arange(len(values))
+    counts = np.array([[(row == value).sum() for value in values] for row in drawn])
+    lower, upper = np.quantile(counts, [0.025, 0.975], axis=0)
+    ax.bar(place, [(data == value).sum() for value in values], width=0.7, color="#cccccc", label="data")
+    ax.vlines(place, lower, upper, color=BLUE, linewidth=2.5, label=_MADE)
+    ax.plot(place, counts.mean(axis=0), "o", color=BLUE, markersize=5)
+    ax.set_xticks(place, labels=[short_name(name) for name in names], rotation=0 if len(place) < 9 else 60)
+    return _finished(ax, xlabel, "rows")
+
+
+def plot_density(y: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "", positive: bool = False) -> Axes:
+    """The density of the data, and those of data sets that a model made, by a Gaussian kernel of one width.
+
+    ``y`` (N,), ``made`` (S, N); ``positive`` for numbers above 0, whose logs are smoothed. Returns the Axes.
+    """
+    data, drawn = _both("plot_density", y, made)
+    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
+    positive = positive and bool((data > 0.0).all() and (drawn > 0.0).all())
+    at, back = (np.log, np.exp) if positive else (np.asarray, np.asarray)
+    data, drawn = at(data), at(drawn[:_CURVES])
+    low, high = np.quantile(drawn, [0.001, 0.999])
+    low, high = min(float(low), float(data.min())), max(float(high), float(data.max()))
+    spread = min(float(data.std()), float(np.subtract(*np.quantile(data, [0.75, 0.25]))) / 1.34) or float(data.std())
+    width = 0.9 * (spread or (high - low) / 10 or 1.0) * data.size**-0.2
+    x = np.linspace(low - 2 * width, high + 2 * width, _GRID)
+    for k, row in enumerate([*drawn, data]):
+        last = k == len(drawn)
+        look = {"color": "black", "linewidth": 1.6} if last else {"color": BLUE, "linewidth": 0.5, "alpha": 0.35}
+        word = "data" if last else "made by the model" if k == 0 else None
+        curve = _smoothed(row, x, width)
+        ax.plot(back(x), curve / np.exp(x) if positive else curve, label=word, **look)  # type: ignore[arg-type]
+    if positive:
+        ax.set_xlim(0.0, float(np.exp(np.quantile(data, 0.995) + width)))
+    ax.set_ylim(bottom=0.0)
+    return _finished(ax, xlabel, "density")
+
+
+def _smoothed(values: np.ndarray, x: np.ndarray, width: float) -> np.ndarray:
+    """A kernel density estimate at an even grid: counts in fine bins, smoothed."""
+    step = x[1] - x[0]
+    counts = np.histogram(values, np.append(x - step / 2, x[-1] + step / 2))[0]
+    apart = (x[:, None] - x) / width
+    return np.asarray(np.exp(-0.5 * apart**2) @ counts) / (values.size * width * np.sqrt(2 * np.pi))
+
+
+def plot_reliability(
+    probability: Any, successes: Any, trials: Any = 1.0, ax: Axes | None = None, *, bins: int = 10, made: Any = None
+) -> Axes:
+    """Whether probabilities are kept: the share of successes among rows of about equal probability, against it.
+
+    Parameters
+    ----------
+    probability : array (N,)
+    successes : array (N,)
+        0 or 1, or how many of the trials.
+    trials : array (N,) or float
+    bins : int
+        Groups of rows, with about as many trials each.
+    made : array (S, N), optional
+        Successes of data sets that the model made: they give each group an interval.
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.plots import plot_reliability
+    >>> rng = np.random.default_rng(0)
+    >>> p = rng.random(500)
+    >>> ax = plot_reliability(p, rng.random(500) < p)
+    >>> ax.get_ylabel()
+    'share of successes'
+    """
+    p, k = np.asarray(probability, dtype=np.float64), np.asarray(successes, dtype=np.float64)
+    n = np.broadcast_to(np.asarray(trials, dtype=np.float64), p.shape)
+    if p.ndim != 1 or k.shape != p.shape or not p.size or not n.sum() > 0.0:
+        raise problem("plot_reliability", f"probability {p.shape} and successes {k.shape}", "as many of both, (N,)")
+    if not ((p >= 0.0) & (p <= 1.0)).all():
+        raise problem("plot_reliability", "a probability lies outside of 0 and 1", "numbers between them")
+    ax = new_figure(4.4, 4.0).subplots() if ax is None else ax
+    order = np.argsort(p, kind="stable")
+    share = (np.cumsum(n[order]) - n[order] / 2) / n.sum()
+    group = np.minimum((bins * share).astype(int), bins - 1)
+    alone = [order[group == g] for g in np.unique(group)]
+    total = np.array([n[rows].sum() for rows in alone])
+    x = np.array([(p[rows] * n[rows]).sum() for rows in alone]) / total
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.8, linestyle="--")
+    if made is not None:
+        drawn = np.atleast_2d(np.asarray(made, dtype=np.float64))
+        each = np.array([drawn[:, rows].sum(axis=1) for rows in alone]) / total[:, None]
+        lower, upper = np.quantile(each, [0.025, 0.975], axis=1)
+        ax.vlines(x, lower, upper, color=BLUE, linewidth=2.0, alpha=0.6, label=_MADE)
+    shares = np.array([k[rows].sum() for rows in alone]) / total
+    ax.plot(x, shares, "o", color="black", markersize=5, label="data")
+    reach = 1.0 if max(x.max(), shares.max()) > 0.5 else 1.3 * float(max(x.max(), shares.max(), 0.05))
+    ax.set_xlim(-0.02 * reach, 1.02 * reach)
+    ax.set_ylim(-0.02 * reach, 1.02 * reach)
+    return _finished(ax, "probability by the model", "share of successes")
+
+
+def plot_survival(time: Any, event: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "time") -> Axes:
+    """The share that lasts longer: of the data by Kaplan and Meier, and a band of data sets that a model made.
+
+    ``time`` (N,), ``event`` (N,) 1 where it happened and 0 where it had not by then, ``made`` (S, N) durations to the
+    event. Returns the Axes.
+    """
+    when, drawn = _both("plot_survival", time, made)
+    happened = np.broadcast_to(np.asarray(event, dtype=np.float64), when.shape) > 0.0
+    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
+    x = np.linspace(0.0, float(when.max()), _GRID)
+    share = 1.0 - np.array([np.searchsorted(np.sort(row), x, side="right") for row in drawn]) / when.size
+    lower, upper = np.quantile(share, [0.025, 0.975], axis=0)
+    ax.fill_between(x, lower, upper, color=BLUE, alpha=0.3, linewidth=0, label=_MADE)
+    steps, survived = kaplan_meier(when, happened)
+    ax.step(np.r_[0.0, steps], np.r_[1.0, survived], where="post", color="black", linewidth=1.4, label="data")
+    ax.set_ylim(0.0, 1.02)
+    return _finished(ax, xlabel, "share that lasts longer")
+
+
+def kaplan_meier(time: np.ndarray, happened: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The times of events and censorings, and the estimated probability to last longer, the product of 1 - d / n."""
+    steps = np.unique(time)
+    at_risk = time.size - np.searchsorted(np.sort(time), steps, side="left")
+    died = np.bincount(np.searchsorted(steps, time[happened]), minlength=steps.size)
+    return steps, np.cumprod(1.0 - died / at_risk)
