@@ -29,6 +29,7 @@ MORE = {
     "Smooth": lambda: terms.Smooth("x", k=8, by="f"),
     "Tensor": lambda: terms.Tensor("x", "z", k=(5, 4)),
     "Wiener": lambda: terms.Wiener("t"),
+    "Matern": lambda: terms.Matern("x", "z", edge=1.0),
     "IntegratedWiener": lambda: terms.IntegratedWiener("t"),
     "OrnsteinUhlenbeck": lambda: terms.OrnsteinUhlenbeck("t"),
     "AR": lambda: terms.AR("t", 3),

@@ -50,8 +50,9 @@ _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of 
     "mm": terms.MultipleMembership,
     "ar": terms.AR,
     "interact": terms.Interaction,
+    "matern": terms.Matern,
 }
-_NOT_YET = ("gp", "matern", "mo")
+_NOT_YET = ("gp", "mo")
 
 
 @dataclass

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..plots import plot_caterpillar, plot_forest, plot_map, plot_path
+from ..plots import plot_caterpillar, plot_forest, plot_map, plot_path, plot_surface
 from ..plots.base import BLUE, GREY, new_figure, quiet
+from ..terms import Matern
 from .frames import is_date
 from .specified import term_named
 
@@ -34,6 +35,9 @@ def plot(fit: FittedModel, name: Any = None, ax: Axes | None = None) -> Axes:
         return plot_path(
             np.sort(np.asarray(when)), *_ends(frame), ax, label="effect", xlabel=str(index.name), title=title
         )
+    if isinstance(term, Matern):
+        points = [fit.model.frame[column].to_numpy() for column in term.inputs]
+        return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
     if len(frame) <= _MOST:
         names = [", ".join(map(str, i)) if isinstance(i, tuple) else str(i) for i in index]
         return plot_forest(names, *_ends(frame), ax, label="effect", title=title)

@@ -8,6 +8,7 @@ from .factors import plot_biplot, plot_components, plot_loadings
 from .grids import plot_contours, plot_grid
 from .intervals import plot_caterpillar, plot_forest, plot_path
 from .maps import plot_map
+from .surfaces import plot_surface
 from .trace import plot_race, plot_trace
 
 __all__ = [
@@ -21,5 +22,6 @@ __all__ = [
     "plot_map",
     "plot_path",
     "plot_race",
+    "plot_surface",
     "plot_trace",
 ]

@@ -8,6 +8,7 @@
     RW1, RW2, AR1, Seasonal                 in time
     AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck      of any order, at any times
     ICAR, BYM, BYM2, Leroux                 on graphs
+    Matern                                  over points in the plane
     Generic                                 any structure matrix
     Interaction, Replicated                 space by time; a series for each group
     SumOfTerms                                   their sum, as one family
@@ -21,6 +22,7 @@ from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
+from .points import Matern
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
 from .smooths import Smooth, Tensor
@@ -49,6 +51,7 @@ __all__ = [
     "KnownCovariance",
     "Leroux",
     "LevelTerm",
+    "Matern",
     "MultipleMembership",
     "OrnsteinUhlenbeck",
     "Replicated",
