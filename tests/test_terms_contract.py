@@ -32,6 +32,7 @@ MORE = {
     "Matern": lambda: terms.Matern("x", "z", edge=1.0),
     "IntegratedWiener": lambda: terms.IntegratedWiener("t"),
     "OrnsteinUhlenbeck": lambda: terms.OrnsteinUhlenbeck("t"),
+    "MaternSeries": lambda: terms.MaternSeries("t", nu=2.5),
     "AR": lambda: terms.AR("t", 3),
     "Interaction": lambda: terms.Interaction(terms.Leroux("g", RING), terms.RW1("t")),
     "Replicated": lambda: terms.Replicated(terms.RW2("t"), "g"),

@@ -6,7 +6,7 @@
     MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
     Smooth, Tensor                          penalised splines and surfaces
     RW1, RW2, AR1, Seasonal                 in time
-    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck      of any order, at any times
+    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      of any order, at any times
     ICAR, BYM, BYM2, Leroux                 on graphs
     Matern                                  over points in the plane
     Generic                                 any structure matrix
@@ -27,6 +27,7 @@ from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
 from .smooths import Smooth, Tensor
 from .space import BYM, BYM2, ICAR, Generic, Leroux
+from .stationary import MaternSeries, matern
 from .tables import DataColumn, DataTable, Kind
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
 
@@ -52,6 +53,7 @@ __all__ = [
     "Leroux",
     "LevelTerm",
     "Matern",
+    "MaternSeries",
     "MultipleMembership",
     "OrnsteinUhlenbeck",
     "Replicated",
@@ -63,6 +65,7 @@ __all__ = [
     "Term",
     "Wiener",
     "correlation",
+    "matern",
     "precision",
     "share",
     "variance",

@@ -171,6 +171,10 @@ class Term(ABC):
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
 
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+        """Its rows where fit has not seen them, of a term whose design there depends on theta; default: ``rows``."""
+        return self.rows(table, new=True)
+
     def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
