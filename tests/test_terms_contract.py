@@ -33,6 +33,7 @@ MORE = {
     "IntegratedWiener": lambda: terms.IntegratedWiener("t"),
     "OrnsteinUhlenbeck": lambda: terms.OrnsteinUhlenbeck("t"),
     "MaternSeries": lambda: terms.MaternSeries("t", nu=2.5),
+    "VecchiaProcess": lambda: terms.VecchiaProcess("x", "z", neighbours=6),
     "AR": lambda: terms.AR("t", 3),
     "Interaction": lambda: terms.Interaction(terms.Leroux("g", RING), terms.RW1("t")),
     "Replicated": lambda: terms.Replicated(terms.RW2("t"), "g"),

@@ -8,6 +8,7 @@
 mm(a, b)                      MultipleMembership     generic(g, R)                Generic
 s(x), te(x, z)                Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
 matern(x, y)                  Matern                 matern(t)                    MaternSeries
+vecchia(x, z)                 VecchiaProcess
 
 Graphs and other matrices are variables: those of ``graphs`` and ``env``, then the caller's.
 """
@@ -52,6 +53,7 @@ _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of 
     "ar": terms.AR,
     "interact": terms.Interaction,
     "matern": terms.matern,
+    "vecchia": terms.VecchiaProcess,
 }
 _NOT_YET = ("gp", "mo")
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ..checks import Refusal, problem
 
 TERMS = (  # words of special terms
-    *("iid", "mm", "s", "te", "mo", "gp", "matern", "interact", "generic"),
+    *("iid", "mm", "s", "te", "mo", "gp", "matern", "vecchia", "interact", "generic"),
     *("rw1", "rw2", "ar1", "ar", "seasonal", "icar", "bym", "bym2", "leroux"),
 )
 _OPEN, _SHUT = "([{", ")]}"

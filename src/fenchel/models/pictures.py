@@ -8,7 +8,7 @@ import numpy as np
 
 from ..plots import plot_caterpillar, plot_forest, plot_map, plot_path, plot_surface
 from ..plots.base import BLUE, GREY, new_figure, quiet
-from ..terms import Matern
+from ..terms import Matern, VecchiaProcess
 from .frames import is_date
 from .specified import term_named
 
@@ -35,7 +35,7 @@ def plot(fit: FittedModel, name: Any = None, ax: Axes | None = None) -> Axes:
         return plot_path(
             np.sort(np.asarray(when)), *_ends(frame), ax, label="effect", xlabel=str(index.name), title=title
         )
-    if isinstance(term, Matern):
+    if isinstance(term, Matern) or (isinstance(term, VecchiaProcess) and len(term.inputs) == 2):
         points = [fit.model.frame[column].to_numpy() for column in term.inputs]
         return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
     if len(frame) <= _MOST:

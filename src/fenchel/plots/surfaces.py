@@ -29,7 +29,8 @@ def plot_surface(
 ) -> Axes:
     """Contours of a column of a frame whose index holds the (x, y) of a regular grid, some of them left out.
 
-    Without ``ax`` the sd is drawn beside the mean. ``points`` (two arrays) are dots; of very many, some.
+    At scattered (x, y) the values are dots in colours. Without ``ax`` the sd is drawn beside the mean. ``points``
+    (two arrays) are dots; of very many, some.
     Returns the Axes, of the first picture where there are two.
     """
     if ax is None and column == "mean" and "sd" in frame:
@@ -40,6 +41,8 @@ def plot_surface(
     (x, i), (y, j) = (np.unique(at[:, k], return_inverse=True) for k in (0, 1))
     if x.size < 2 or y.size < 2:
         raise problem("plot_surface", f"a grid of {x.size} by {y.size} points", "at least two of each")
+    if x.size * y.size > 4 * len(at):  # scattered
+        return _scattered(at, frame[column].to_numpy(), ax, column, names, title)
     values = np.full((y.size, x.size), np.nan)
     values[j, i] = frame[column].to_numpy()
     ax = plot_contours(
@@ -49,4 +52,16 @@ def plot_surface(
         a, b = (np.asarray(p)[:: max(1, len(np.asarray(p)) // _MOST)] for p in points)
         ax.plot(a, b, ".", color="black", markersize=2, alpha=0.5)
     ax.set_aspect("equal")
+    return ax
+
+
+def _scattered(
+    at: np.ndarray, values: np.ndarray, ax: Axes | None, label: str, names: Sequence[str], title: str
+) -> Axes:
+    ax = new_figure(5.0, 3.9).subplots() if ax is None else ax
+    dots = ax.scatter(at[:, 0], at[:, 1], c=values, s=9, cmap="viridis", linewidths=0)
+    ax.figure.colorbar(dots, ax=ax).set_label(label)
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
+    ax.set_title(title, fontsize="medium")
     return ax

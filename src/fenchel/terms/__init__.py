@@ -9,6 +9,7 @@
     AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      of any order, at any times
     ICAR, BYM, BYM2, Leroux                 on graphs
     Matern                                  over points in the plane
+    VecchiaProcess                          over a few columns
     Generic                                 any structure matrix
     Interaction, Replicated                 space by time; a series for each group
     SumOfTerms                                   their sum, as one family
@@ -23,6 +24,7 @@ from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .points import Matern
+from .process import VecchiaProcess
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
 from .smooths import Smooth, Tensor
@@ -63,6 +65,7 @@ __all__ = [
     "SumOfTerms",
     "Tensor",
     "Term",
+    "VecchiaProcess",
     "Wiener",
     "correlation",
     "matern",

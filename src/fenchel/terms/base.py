@@ -179,6 +179,13 @@ class Term(ABC):
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
 
+    def settled(self, theta: np.ndarray) -> Self | None:
+        """The same term, starting at theta, with choices that it makes there (which points are neighbours).
+
+        None, the default, where it makes none, or they would be much the same.
+        """
+        return None
+
     def population(self, theta: np.ndarray) -> np.ndarray:
         """Covariance (d, d) of the latents of a level that fit has not seen."""
         return np.zeros((0, 0))

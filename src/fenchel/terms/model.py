@@ -140,6 +140,15 @@ class SumOfTerms:
             names += [f"{term.name}: {h.label}" for h in typed]
         return StackedField(parts, self.X, self.columns, self.intercept, self.fixed_variance, names, self.offset)
 
+    def settle(self, theta: np.ndarray, table: DataTable) -> bool:
+        """Whether a term makes other choices at theta, which it then has: the family is to be made and learned anew."""
+        made = {term.name: new for term, part in self.thetas(theta) if (new := term.settled(part)) is not None}
+        for i, term in enumerate(self.terms):
+            if term.name in made and term.n_latents:
+                self.terms[i] = made[term.name]
+                self.training[i] = self.terms[i].rows(table)
+        return bool(made)
+
     # -- rows --------------------------------------------------------------------------------------
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
