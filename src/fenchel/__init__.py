@@ -55,6 +55,8 @@ _HOME = {
     "compare": "models",
     "fit": "models",
     "load": "models",
+    "Mesh": "gmrf.mesh",
+    "mesh": "gmrf.mesh",
 }
 _ROOMS = (
     "datasets",
@@ -92,6 +94,7 @@ __all__ = [
     "GaussianProcessRegressor",
     "LaplaceNoise",
     "LogisticNoise",
+    "Mesh",
     "MirrorNewton",
     "Mixed",
     "Model",
@@ -121,6 +124,7 @@ __all__ = [
     "likelihoods",
     "linalg",
     "load",
+    "mesh",
     "models",
     "priors",
     "solvers",
@@ -140,6 +144,7 @@ if TYPE_CHECKING:
         ProbabilisticPCA,
         StochasticVolatilityModel,
     )
+    from .gmrf.mesh import Mesh, mesh
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import problem
-from ..plots.outlines import districts, labels_of, opened
+from ..outlines import districts, labels_of, opened
 
 _SAME = 1e-9  # of the width of the map
 _ALONE = 0.2  # share of regions without a neighbour that is odd

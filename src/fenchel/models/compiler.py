@@ -7,6 +7,8 @@
 (1|gr(g, cov=A))              KnownCovariance        icar(r), bym2(r), leroux(r)  ICAR, BYM2, Leroux
 mm(a, b)                      MultipleMembership     generic(g, R)                Generic
 s(x), te(x, z), ti(x, z)      Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
+matern(x, y)                  Matern                 matern(t)                    MaternSeries
+vecchia(x, z)                 VecchiaProcess
 
 Graphs and other matrices are variables: those of ``graphs`` and ``env``, then the caller's.
 """
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SERIES: dict[str, type[LevelTerm]] = {"rw1": terms.RW1, "rw2": terms.RW2, "ar1": terms.AR1, "iid": IID}
-_TIME = ("rw1", "rw2", "ar1", "seasonal", "ar")  # words of series, of which by= makes one for each group
+_TIME = ("rw1", "rw2", "ar1", "seasonal", "ar", "matern")  # words of series, of which by= makes one for each group
 _IRREGULAR: dict[str, type[Term]] = {
     "rw1": terms.Wiener,
     "rw2": terms.IntegratedWiener,
@@ -53,6 +55,8 @@ _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of 
     "mm": terms.MultipleMembership,
     "ar": terms.AR,
     "interact": terms.Interaction,
+    "matern": terms.matern,
+    "vecchia": terms.VecchiaProcess,
 }
 _ELSEWHERE = {  # words of R that formulaic does not know
     "ns": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
@@ -60,7 +64,7 @@ _ELSEWHERE = {  # words of R that formulaic does not know
     "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
     "lo": "s(x) is a smooth.",
 }
-_NOT_YET = ("gp", "matern", "mo")
+_NOT_YET = ("gp", "mo")
 
 
 @dataclass
@@ -205,7 +209,8 @@ class Compiler:
     def _replicated(self, call: Call, by: Argument, options: Mapping[str, Argument]) -> Term:
         """A series for each group."""
         series = self.term(Call(call.word, call.args, options, call.at, call.text))
-        assert isinstance(series, LevelTerm)
+        if not isinstance(series, LevelTerm):
+            raise self.scope.refuse(by.at, f"{call.text}: by= of a field over points", "by= of a series in time")
         return terms.Replicated(series, self._group(by, "by"), name=call.text)
 
     def _irregular(self, word: str, column: str) -> type[Term] | None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from ..checks import Refusal, problem
 
 TERMS = (  # words of special terms
-    *("iid", "mm", "s", "te", "ti", "mo", "gp", "matern", "interact", "generic"),
+    *("iid", "mm", "s", "te", "ti", "mo", "gp", "matern", "vecchia", "interact", "generic"),
     *("rw1", "rw2", "ar1", "ar", "seasonal", "icar", "bym", "bym2", "leroux"),
 )
 ARGUMENTS = 'a column, a:b, a number, "text" or a list', "Make it a column of the data first, and name that."

@@ -260,6 +260,8 @@ class Model:
             progress=progress,
             evidence=evidence,
         )
+        if self.sum.settle(found.theta, self.table(self.frame)):  # once
+            return self.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)
         return FittedModel(self, found)
 
     def __repr__(self) -> str:

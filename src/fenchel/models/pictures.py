@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path
+from ..outlines import labels_of, named_by, opened
+from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
 from ..plots.base import panels, short_name
-from ..plots.outlines import labels_of, named_by, opened
+from ..terms import Matern, VecchiaProcess
 from .frames import is_date
 from .specified import term_named
 
@@ -57,6 +58,9 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
         return plot_coefficients(fit, ax)
     frame, term = fit.effects[name], term_named(fit.model.sum.effects, name)
     title = str(name if term is None else term.name)
+    if isinstance(term, Matern) or (isinstance(term, VecchiaProcess) and len(term.inputs) == 2):
+        points = [fit.model.frame[column].to_numpy() for column in term.inputs]
+        return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
     parts = parts_of(term, frame, title)
     if len(parts) == 1:
         return _draw(fit, term, parts[0], ax)

@@ -79,7 +79,7 @@ def rows_at(fit: FittedModel, table: Table = None, new_groups: str = "population
     new = model.sum.new_rows(fit.theta, data)
     known = model.level + model.offset_at(frame)
     if model.coefficient_priors.stated:
-        X = model.sum._fixed([term.rows(data, new=True) for term in model.sum.terms], len(frame))
+        X = model.sum._fixed(model.sum.rows_at(fit.theta, data), len(frame))
         known = known + model.coefficient_priors.offset(X)
     return Where(frame, index, there, replace(new, offset=known), _unseen(fit, data, new_groups))
 
@@ -88,7 +88,7 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
     """Groups that fit has not seen, term by term."""
     out, model = [], fit.model
     for term, theta in model.sum.thetas(fit.theta):
-        rows = term.rows(data, new=True)
+        rows = term.rows_at(theta, data)
         if rows.unseen is None:
             continue
         strange = np.flatnonzero(rows.unseen.any(axis=1) if rows.codes is None else rows.codes < 0)
@@ -96,7 +96,7 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
             continue
         columns = [data.column(name).values for name in _group_of(term)]
         keys = [tuple(column[i] for column in columns) for i in strange]
-        if new_groups == "error" and _of_groups(term, data):
+        if new_groups == "error" and _of_groups(term, rows.codes, data):
             named = ", ".join(repr(part) for part in keys[0])
             got = f"row {strange[0]} has a group of {term.name} that fit has not seen: {named}"
             raise problem("predict", got, "known groups", 'new_groups="population" predicts it as one more of them.')
@@ -116,9 +116,9 @@ def _group_of(term: Any) -> tuple[Any, ...]:
     return tuple(term.columns)
 
 
-def _of_groups(term: Any, data: Any) -> bool:
+def _of_groups(term: Any, codes: Any, data: Any) -> bool:
     """Whether what fit has not seen are groups, and not times between those of a series."""
-    codes = getattr(term, "first", term).rows(data, new=True).codes
+    codes = term.first.rows(data, new=True).codes if hasattr(term, "first") else codes
     return hasattr(term, "members") or (codes is not None and bool((codes < 0).any()))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checks import problem
 from ..estimators.effect_tables import effect_frame, table
-from ..hyperparameters.priors import PCPrecision, PCVariance
+from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .specified import in_words, term_named
@@ -194,7 +194,7 @@ def _prior_words(h: Hyperparameter) -> str:
     of = getattr(unit, "u", None)
     if of is not None and u is not None and a is not None:
         return f"exponential, P(sd > {u / of:.4g}) = {a:g}"
-    return in_words(h.prior) if h.prior is None else f"{in_words(h.prior)} of {h.label}"
+    return in_words(h.prior) if h.prior is None or isinstance(h.prior, PCRange) else f"{in_words(h.prior)} of {h.label}"
 
 
 # -- the summary --------------------------------------------------------------------------------------------

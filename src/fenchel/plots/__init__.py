@@ -10,6 +10,7 @@ from .factors import plot_biplot, plot_components, plot_loadings
 from .grids import plot_contours, plot_grid, plot_heat
 from .intervals import plot_caterpillar, plot_forest, plot_path
 from .maps import plot_map
+from .surfaces import plot_surface
 from .trace import plot_race, plot_trace
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "plot_race",
     "plot_reliability",
     "plot_rootogram",
+    "plot_surface",
     "plot_survival",
     "plot_trace",
 ]

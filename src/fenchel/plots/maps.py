@@ -8,8 +8,8 @@ import numpy as np
 
 from ..checks import problem, vector
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..outlines import districts, labels_of, opened, signed_area
 from .base import new_figure
-from .outlines import districts, labels_of, opened, signed_area
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

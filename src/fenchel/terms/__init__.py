@@ -6,8 +6,10 @@
     MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
     Smooth, Tensor                          penalised splines and surfaces
     RW1, RW2, AR1, Seasonal                 in time
-    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck      of any order, at any times
+    AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      of any order, at any times
     ICAR, BYM, BYM2, Leroux                 on graphs
+    Matern                                  over points in the plane
+    VecchiaProcess                          over a few columns
     Generic                                 any structure matrix
     Interaction, Replicated                 space by time; a series for each group
     SumOfTerms                                   their sum, as one family
@@ -21,10 +23,13 @@ from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
+from .points import Matern
+from .process import VecchiaProcess
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
 from .smooths import Smooth
 from .space import BYM, BYM2, ICAR, Generic, Leroux
+from .stationary import MaternSeries, matern
 from .surfaces import Tensor
 from .tables import DataColumn, DataTable, Kind
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
@@ -50,6 +55,8 @@ __all__ = [
     "KnownCovariance",
     "Leroux",
     "LevelTerm",
+    "Matern",
+    "MaternSeries",
     "MultipleMembership",
     "OrnsteinUhlenbeck",
     "Replicated",
@@ -59,8 +66,10 @@ __all__ = [
     "SumOfTerms",
     "Tensor",
     "Term",
+    "VecchiaProcess",
     "Wiener",
     "correlation",
+    "matern",
     "precision",
     "share",
     "variance",

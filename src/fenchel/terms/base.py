@@ -171,9 +171,20 @@ class Term(ABC):
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
 
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+        """Its rows where fit has not seen them, of a term whose design there depends on theta; default: ``rows``."""
+        return self.rows(table, new=True)
+
     def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
+
+    def settled(self, theta: np.ndarray) -> Self | None:
+        """The same term, starting at theta, with choices that it makes there (which points are neighbours).
+
+        None, the default, where it makes none, or they would be much the same.
+        """
+        return None
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         """Covariance (d, d) of the latents of a level that fit has not seen."""

@@ -141,13 +141,30 @@ class SumOfTerms:
             names += [f"{term.name}: {h.label}" for h in typed]
         return StackedField(parts, self.X, self.columns, self.intercept, self.fixed_variance, names, self.offset)
 
+    def settle(self, theta: np.ndarray, table: DataTable) -> bool:
+        """Whether a term makes other choices at theta, which it then has: the family is to be made and learned anew."""
+        made = {term.name: new for term, part in self.thetas(theta) if (new := term.settled(part)) is not None}
+        for i, term in enumerate(self.terms):
+            if term.name in made and term.n_latents:
+                self.terms[i] = made[term.name]
+                self.training[i] = self.terms[i].rows(table)
+        return bool(made)
+
     # -- rows --------------------------------------------------------------------------------------
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
 
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> list[Rows]:
+        """The rows of each term at the rows of any table."""
+        parts = {term.name: part for term, part in self.thetas(theta)}
+        return [
+            term.rows_at(parts[term.name], table) if term.n_latents else term.rows(table, new=True)
+            for term in self.terms
+        ]
+
     def new_rows(self, theta: np.ndarray, table: DataTable) -> NewRows:
         """The rows of any table: eta = design z + offset, levels that fit has not seen by their extra variance."""
-        rows = [term.rows(table, new=True) for term in self.terms]
+        rows = self.rows_at(theta, table)
         design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
         extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
         for term, r in zip(self.terms, rows, strict=True):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import problem
-from ..linalg.arrays import ArrayLike
+from .checks import problem
+from .linalg.arrays import ArrayLike
 
 District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
 
@@ -50,40 +50,40 @@ def named_by(given: Any, key: Any) -> Any:
     return {**given, "features": [{**one, "id": label} for one, label in zip(features, found, strict=True)]}
 
 
-def districts(given: Any) -> list[District]:
-    """One entry a district."""
+def districts(given: Any, where: str = "plot_map") -> list[District]:
+    """One entry a district, for messages of ``where``."""
     given = opened(given)
     shapes = getattr(given, "geometry", given)  # of a GeoDataFrame, the active one
     shapes = getattr(shapes, "__geo_interface__", shapes)
     if isinstance(shapes, dict):
         found = shapes.get("features") if shapes.get("type") == "FeatureCollection" else [shapes]
-        return [_of_feature(i, feature) for i, feature in enumerate(found or [])]
-    return [_of_feature(i, shape) for i, shape in enumerate(given)]
+        return [_of_feature(where, i, feature) for i, feature in enumerate(found or [])]
+    return [_of_feature(where, i, shape) for i, shape in enumerate(given)]
 
 
-def _of_feature(i: int, shape: Any) -> District:
+def _of_feature(where: str, i: int, shape: Any) -> District:
     shape = getattr(shape, "__geo_interface__", shape)
     if isinstance(shape, dict):
-        return _of_geometry(i, shape.get("geometry") if shape.get("type") == "Feature" else shape)
-    return [] if shape is None else [[_ring(i, ring)] for ring in shape]
+        return _of_geometry(where, i, shape.get("geometry") if shape.get("type") == "Feature" else shape)
+    return [] if shape is None else [[_ring(where, i, ring)] for ring in shape]
 
 
-def _of_geometry(i: int, geometry: Any) -> District:
+def _of_geometry(where: str, i: int, geometry: Any) -> District:
     kind = None if geometry is None else geometry.get("type")
     if kind is None:  # a district without a shape
         return []
     if kind == "GeometryCollection":
-        return [polygon for part in geometry["geometries"] for polygon in _of_geometry(i, part)]
+        return [polygon for part in geometry["geometries"] for polygon in _of_geometry(where, i, part)]
     if kind not in ("Polygon", "MultiPolygon"):
-        raise problem("plot_map", f"the shape of district {i} is a {kind}", "a Polygon or MultiPolygon")
+        raise problem(where, f"the shape of district {i} is a {kind}", "a Polygon or MultiPolygon")
     polygons = [geometry["coordinates"]] if kind == "Polygon" else geometry["coordinates"]
-    return [[_ring(i, ring) for ring in polygon] for polygon in polygons if len(polygon)]
+    return [[_ring(where, i, ring) for ring in polygon] for polygon in polygons if len(polygon)]
 
 
-def _ring(i: int, ring: Any) -> np.ndarray:
+def _ring(where: str, i: int, ring: Any) -> np.ndarray:
     points = np.asarray(ring, dtype=np.float64)
     if points.ndim != 2 or points.shape[1] < 2:
-        raise problem("plot_map", f"an outline of district {i} has shape {points.shape}", "(vertices, 2)")
+        raise problem(where, f"an outline of district {i} has shape {points.shape}", "(vertices, 2)")
     return points[:, :2]  # a height is not drawn
 
 

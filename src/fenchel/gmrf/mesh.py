@@ -1,0 +1,349 @@
+"""A triangulation of the plane for fields over points.
+
+``mesh(points)`` has equilateral triangles of one edge length where the points are, and coarser ones in a collar around
+them, so that the edge of the mesh is far from the data: lattices of edge h, 2h and 4h are nested in one another, and
+their Delaunay triangulation has no angle below 30 degrees. With a boundary it ends there instead (a coastline), and
+holes are cut out: their borders, in steps of h, are edges of the triangulation.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import ConvexHull, Delaunay, QhullError, cKDTree
+
+from ..checks import finite, numeric, positive, problem, scalar
+from ._points import bins_of, located, nearest_segment
+from .polygons import dissolved, distance, inside, rings_of, simplified
+
+_MOST = 3_000_000  # nodes of the finest lattice
+_CLEAR = 0.62  # of an edge: lattice nodes nearer than this to a border go
+_TURNS = 12  # of splitting edges of a border that the triangulation does not have
+_FEWEST, _FINEST = 16, 64  # edges along the extent of the data, by default
+
+
+class Mesh:
+    """A triangulation: nodes, triangles, and piecewise linear functions on them.
+
+    Parameters
+    ----------
+    nodes : array (M, 2)
+    triangles : int array (T, 3)
+        Rows of ``nodes``, in either direction.
+    barrier : bool array (T,), optional
+        Triangles that a field does not pass: land for fish.
+    slack : float
+        How far outside a point may lie and still be taken for the nearest one inside.
+
+    Attributes
+    ----------
+    edge : float
+        The typical length of an edge: the median.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel import Mesh
+    >>> square = Mesh([[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]])
+    >>> square.design([[0.5, 0.25]]).toarray()
+    array([[0.5 , 0.25, 0.25, 0.  ]])
+    """
+
+    def __init__(self, nodes: Any, triangles: Any, barrier: Any = None, slack: float = 0.0) -> None:
+        self.nodes = finite("Mesh", "nodes", numeric("Mesh", "nodes", nodes))
+        t = numeric("Mesh", "triangles", triangles)
+        if self.nodes.ndim != 2 or self.nodes.shape[1] != 2:
+            raise problem("Mesh", f"nodes has shape {self.nodes.shape}", "(nodes, 2)")
+        if t.ndim != 2 or t.shape[1] != 3 or not t.size:
+            raise problem("Mesh", f"triangles has shape {t.shape}", "(triangles, 3)")
+        if (t != np.floor(t)).any() or t.min() < 0 or t.max() >= len(self.nodes):
+            raise problem("Mesh", "triangles names nodes that there are not", f"integers 0, ..., {len(self.nodes) - 1}")
+        self.triangles = t.astype(np.int64)
+        area = self._signed_areas()
+        if (np.abs(area) <= 1e-14 * np.abs(area).max()).any():
+            flat = int(np.argmin(np.abs(area)))
+            raise problem("Mesh", f"the corners of triangles[{flat}] lie on a line", "triangles with an area")
+        self.triangles[area < 0] = self.triangles[area < 0][:, [0, 2, 1]]
+        used = np.bincount(self.triangles.ravel(), minlength=len(self.nodes))
+        if not used.all():
+            raise problem("Mesh", f"nodes[{int(np.argmin(used))}] is in no triangle", "nodes of triangles")
+        self.barrier = np.zeros(len(t), dtype=bool) if barrier is None else np.asarray(barrier, dtype=bool)
+        if self.barrier.shape != (len(t),):
+            raise problem("Mesh", f"barrier has shape {self.barrier.shape}", f"({len(t)},), one a triangle")
+        self.slack = float(slack)
+
+    def _signed_areas(self) -> np.ndarray:
+        a, b, c = (self.nodes[self.triangles[:, k]] for k in range(3))
+        return np.asarray(((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]) / 2)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def areas(self) -> np.ndarray:
+        """Of the triangles (T,)."""
+        return self._signed_areas()
+
+    @property
+    def sides(self) -> np.ndarray:
+        """The edges of each triangle as vectors (T, 3, 2), each opposite to the corner of its number."""
+        p = self.nodes[self.triangles]
+        return np.asarray(p[:, [2, 0, 1]] - p[:, [1, 2, 0]])
+
+    @cached_property
+    def angles(self) -> np.ndarray:
+        """At the corners of each triangle, in degrees (T, 3)."""
+        e = self.sides
+        u, v = e[:, [2, 0, 1]], -e[:, [1, 2, 0]]
+        cross = np.abs(u[..., 0] * v[..., 1] - u[..., 1] * v[..., 0])
+        return np.degrees(np.arctan2(cross, np.sum(u * v, axis=2)))
+
+    @cached_property
+    def edge(self) -> float:
+        fine = self.areas <= np.median(self.areas) * 1.5
+        return float(np.median(np.sqrt(np.sum(self.sides[fine] ** 2, axis=2))))
+
+    @property
+    def extent(self) -> float:
+        """The longer side of the box around all nodes."""
+        return float(np.ptp(self.nodes, axis=0).max())
+
+    # -- points ------------------------------------------------------------------------------------
+    @cached_property
+    def _bins(self) -> tuple[Any, ...]:
+        corners = self.nodes[self.triangles]
+        low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
+        size = float(max(np.sqrt(2.0 * self.areas.mean()), np.ptp(self.nodes, axis=0).max() / 4000))
+        shape = (((high - low) / size).astype(np.int64) + 1).astype(np.int64)
+        return corners, low, size, shape, *bins_of(corners, low, size, shape)
+
+    def where(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The triangle of each point (N,), -1 outside, and its barycentric coordinates there (N, 3)."""
+        found, weights = located(np.ascontiguousarray(points, dtype=np.float64), *self._bins)
+        return found, weights
+
+    def design(self, points: Any, where: str = "Mesh") -> sp.csr_array:
+        """Weights (N, M) of the nodes at any points: barycentric coordinates.
+
+        Points outside by no more than ``slack`` have those of the nearest place inside; others are refused.
+        """
+        points = finite(where, "points", numeric(where, "points", points))
+        if points.ndim != 2 or points.shape[1] != 2:
+            raise problem(where, f"points has shape {points.shape}", "(points, 2)")
+        found, weights = self.where(points)
+        nodes, lost = self.triangles[found], np.flatnonzero(found < 0)
+        if lost.size:
+            ends = self._border
+            e, share, gap = nearest_segment(points[lost], self.nodes[ends[:, 0]], self.nodes[ends[:, 1]])
+            self._refuse(where, points, lost, gap)
+            nodes[lost] = np.column_stack([ends[e], ends[e, :1]])
+            weights[lost] = np.column_stack([1.0 - share, share, np.zeros(lost.size)])
+        row = np.repeat(np.arange(len(points)), 3)
+        out = sp.csr_array((weights.ravel(), (row, nodes.ravel())), shape=(len(points), self.n_nodes))
+        out.sum_duplicates()
+        return out
+
+    def _refuse(self, where: str, points: np.ndarray, lost: np.ndarray, gap: np.ndarray) -> None:
+        far = gap > max(self.slack, 1e-9 * self.extent)
+        if far.any():
+            i = lost[int(np.argmax(gap))]
+            at = f"({points[i, 0]:.6g}, {points[i, 1]:.6g})"
+            n = f"{far.sum()} of {len(points)} points lie" if far.sum() > 1 else "a point lies"
+            got = f"{n} outside the mesh, {at} by {gap.max():.4g}"
+            advice = "A mesh over the points of the fit and the new ones together holds both: fenchel.mesh(...)."
+            raise problem(where, got, "points in its triangles", advice)
+
+    @cached_property
+    def _border(self) -> np.ndarray:
+        """The edges (E, 2) of one triangle alone."""
+        pairs = np.sort(self.triangles[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
+        unique, times = np.unique(pairs, axis=0, return_counts=True)
+        return np.asarray(unique[times == 1])
+
+    def __repr__(self) -> str:
+        walls = f", {int(self.barrier.sum())} of them barriers" if self.barrier.any() else ""
+        return f"Mesh({self.n_nodes} nodes, {len(self.triangles)} triangles{walls}, edge {self.edge:.4g})"
+
+
+# -- making one --------------------------------------------------------------------------------------------
+def mesh(
+    points: Any = None,
+    *,
+    edge: float | None = None,
+    collar: float | None = None,
+    boundary: Any = None,
+    holes: Any = None,
+    barriers: Any = None,
+) -> Mesh:
+    """A triangulation for points in the plane.
+
+    Parameters
+    ----------
+    points : array (N, 2), optional
+        In units in which both axes are the same: metres, not degrees. They may repeat, or lie on a line.
+    edge : float, optional
+        Length of an edge where the points are; a third of the range of a field and less is fine enough. Default:
+        twice the mean distance to the nearest point, at least 1/64 and at most 1/16 of the extent.
+    collar : float, optional
+        Width of what is added around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary,
+        0 with one. Near an edge of the mesh a field varies more, up to twice as much: about a range away it does not.
+    boundary : polygons, optional
+        Where the mesh ends, or with a collar where it is fine: an array of vertices (V, 2), a list of them, GeoJSON, or
+        the geometry of geopandas or shapely. Of adjacent districts the outline counts.
+    holes : polygons, optional
+        Cut out: a lake.
+    barriers : polygons, optional
+        Parts that a field does not pass, though they are in the mesh (Bakka et al. 2019).
+
+    Returns
+    -------
+    Mesh
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fenchel
+    >>> made = fenchel.mesh(np.random.default_rng(0).random((200, 2)), edge=0.1)
+    >>> bool(made.angles.min() > 29.9)
+    True
+    """
+    X = _points(points)
+    rings = {
+        name: [] if given is None else dissolved(rings_of("mesh", name, given))
+        for name, given in (("boundary", boundary), ("holes", holes), ("barriers", barriers))
+    }
+    if X is None and not rings["boundary"]:
+        raise problem("mesh", "there are neither points nor a boundary", "one of them")
+    every = np.vstack([*([] if X is None else [X]), *rings["boundary"]])
+    centre, size = (every.min(axis=0) + every.max(axis=0)) / 2, float(np.ptp(every, axis=0).max())
+    if size == 0.0:
+        if edge is None:
+            advice = "With edge= a mesh is made around it."
+            raise problem("mesh", f"all points are one, {tuple(every[0].tolist())}", "points apart", advice)
+        size = 8.0 * float(edge)
+    unit = lambda path: (path - centre) / size
+    X = None if X is None else unit(X)
+    rings = {name: [unit(path) for path in paths] for name, paths in rings.items()}
+    domain = rings["boundary"] or [_hull(X)]
+    h = _edge(X, domain) if edge is None else scalar("mesh", "edge", edge, 0.0) / size
+    wide = (0.0 if rings["boundary"] else 0.3) if collar is None else scalar("mesh", "collar", collar, -1e-300) / size
+    if (1.0 + 2.0 * wide) ** 2 * 1.2 / h**2 > _MOST:
+        raise problem("mesh", f"edge = {h * size:.4g} makes more than {_MOST} nodes", "a longer edge")
+    made = _triangulated(domain, rings, h, wide)
+    nodes = made[0] * size + centre
+    return Mesh(nodes, made[1], made[2], slack=0.75 * h * size if rings["boundary"] or rings["holes"] else 0.0)
+
+
+def _points(points: Any) -> np.ndarray | None:
+    if points is None:
+        return None
+    X = finite("mesh", "points", numeric("mesh", "points", points))
+    if X.ndim != 2 or X.shape[1] != 2 or not len(X):
+        raise problem("mesh", f"points has shape {X.shape}", "(points, 2)")
+    if np.abs(X).max() > 0.0:
+        positive("mesh", "the largest coordinate", np.abs(X).max())
+    return np.unique(X, axis=0)
+
+
+def _hull(X: Any) -> np.ndarray:
+    """The corners of the convex hull, counter-clockwise; the ends of points on a line."""
+    if len(X) > 2:
+        try:
+            return np.asarray(X[ConvexHull(X).vertices])
+        except QhullError:
+            pass
+    far = X[np.argmax(np.sum((X - X[0]) ** 2, axis=1))]
+    return np.stack([far, X[np.argmax(np.sum((X - far) ** 2, axis=1))]])
+
+
+def _edge(X: np.ndarray | None, domain: list[np.ndarray]) -> float:
+    """The default length, in units of the extent."""
+    if X is None or len(X) < 2:
+        return 1.0 / (2 * _FEWEST)
+    nearest = cKDTree(X).query(X, 2)[0][:, 1]
+    return float(np.clip(2.0 * nearest.mean(), 1.0 / _FINEST, 1.0 / _FEWEST))
+
+
+def _lattice(domain: list[np.ndarray], h: float, wide: float) -> np.ndarray:
+    """Nodes of nested lattices: of edge h in the domain and a row about it, of 2h and 4h further out."""
+    limits = [max(h, wide)] if wide < 5 * h else [h, wide] if wide < 15 * h else [h, 7 * h, wide]
+    reach = max(limits) + h
+    corners = np.vstack(domain)
+    low, high, up = corners.min(axis=0) - reach, corners.max(axis=0) + reach, np.sqrt(3.0) / 2 * h
+    top = 2 ** (len(limits) - 1)
+    origin = (low + high) / 2
+    rows = int(np.ceil((high - low)[1] / (2 * up) / top)) * top
+    columns = int(np.ceil(((high - low)[0] / 2 + rows * h / 2) / h / top)) * top
+    j, i = (a.ravel() for a in np.meshgrid(np.arange(-rows, rows + 1), np.arange(-columns, columns + 1), indexing="ij"))
+    nodes = origin + np.stack([h * (i + j / 2), up * j], axis=1)
+    box = ((nodes >= low) & (nodes <= high)).all(axis=1)
+    i, j, nodes = i[box], j[box], nodes[box]
+    level = sum(((i % 2**k == 0) & (j % 2**k == 0)).astype(int) for k in range(1, len(limits)))
+    out = np.where(inside(nodes, domain), 0.0, distance(nodes, domain))
+    return np.asarray(nodes[out <= np.array(limits)[level]])
+
+
+def _triangulated(
+    domain: list[np.ndarray], rings: dict[str, list[np.ndarray]], h: float, wide: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nodes, triangles, and which of these are barriers."""
+    plain = lambda name: [s for s in (simplified(ring, h) for ring in rings[name]) if len(s)]
+    ends = plain("boundary") if rings["boundary"] and wide == 0.0 else []
+    if rings["boundary"] and wide == 0.0 and not ends:
+        raise problem("mesh", "the boundary has no part as large as a triangle", "a shorter edge")
+    holes, walls = plain("holes"), plain("barriers")
+    held = [*ends, *holes, *walls]
+    nodes = _lattice(ends or domain, h, wide)
+    if ends:
+        nodes = nodes[inside(nodes, ends)]
+    nodes, triangles = _holding(nodes, held, h)
+    centres = nodes[triangles].mean(axis=1)
+    keep = inside(centres, ends) if ends else np.ones(len(triangles), dtype=bool)
+    if holes:
+        keep &= ~inside(centres, holes)
+    longest = np.sqrt(np.sum((nodes[triangles] - nodes[triangles[:, [1, 2, 0]]]) ** 2, axis=2)).max(axis=1)
+    coarse = h if wide < 5 * h else 2 * h if wide < 15 * h else 4 * h
+    keep &= longest < 1.8 * max(coarse, 1.2 * h)
+    p = nodes[triangles]
+    twice = (p[:, 1] - p[:, 0])[:, 0] * (p[:, 2] - p[:, 0])[:, 1] - (p[:, 1] - p[:, 0])[:, 1] * (p[:, 2] - p[:, 0])[
+        :, 0
+    ]
+    keep &= np.abs(twice) > 1e-3 * longest**2
+    if not keep.any():
+        raise problem("mesh", "no triangle is left between boundary and holes", "a shorter edge")
+    triangles, centres = triangles[keep], centres[keep]
+    used, place = np.unique(triangles, return_inverse=True)
+    barrier = inside(centres, walls) if walls else np.zeros(len(triangles), dtype=bool)
+    return nodes[used], place.reshape(triangles.shape), barrier
+
+
+def _holding(free: np.ndarray, held: list[np.ndarray], h: float) -> tuple[np.ndarray, np.ndarray]:
+    """The Delaunay triangulation of nodes that has the edges of rings: those it lacks are split."""
+    if not held:
+        return free, Delaunay(free).simplices
+    rounded = lambda path: np.asarray(np.round(path, 12))
+    border = np.unique(rounded(np.vstack(held)), axis=0)
+    free = free[distance(free, held) > _CLEAR * h]
+    place = {tuple(point): k for k, point in enumerate(border.tolist())}
+    paths = [np.array([place[tuple(point)] for point in rounded(ring).tolist()]) for ring in held]
+    pairs = np.vstack([np.stack([path, np.roll(path, -1)], axis=1) for path in paths])
+    for turn in range(_TURNS + 1):
+        nodes = np.vstack([border, free])
+        triangles = Delaunay(nodes).simplices
+        there = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
+        codes = there[:, 0] * np.int64(len(nodes)) + there[:, 1]
+        want = np.sort(pairs, axis=1)
+        lacking = ~np.isin(want[:, 0] * np.int64(len(nodes)) + want[:, 1], codes)
+        long = np.sum((border[pairs[:, 0]] - border[pairs[:, 1]]) ** 2, axis=1) > (h / 16) ** 2
+        lacking &= long
+        if turn == _TURNS or not lacking.any():
+            break
+        a, b = pairs[lacking].T
+        new = len(border) + np.arange(a.size)
+        border = np.vstack([border, (border[a] + border[b]) / 2])
+        pairs = np.vstack([pairs[~lacking], np.stack([a, new], axis=1), np.stack([new, b], axis=1)])
+    return nodes, triangles

@@ -1,0 +1,67 @@
+"""A field over the plane: contours of its mean, of its sd beside them, and the points of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+from ..linalg.arrays import ArrayLike
+from .base import new_figure
+from .grids import plot_contours
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MOST = 2000  # points that are drawn
+
+
+def plot_surface(
+    frame: Any,
+    points: Sequence[ArrayLike] | None = None,
+    ax: Axes | None = None,
+    *,
+    column: str = "mean",
+    names: Sequence[str] = ("", ""),
+    title: str = "",
+) -> Axes:
+    """Contours of a column of a frame whose index holds the (x, y) of a regular grid, some of them left out.
+
+    At scattered (x, y) the values are dots in colours. Without ``ax`` the sd is drawn beside the mean. ``points``
+    (two arrays) are dots; of very many, some.
+    Returns the Axes, of the first picture where there are two.
+    """
+    if ax is None and column == "mean" and "sd" in frame:
+        left, right = new_figure(9.4, 4.2).subplots(1, 2)
+        plot_surface(frame, points, right, column="sd", names=names, title=f"sd of {title}")
+        return plot_surface(frame, points, left, column=column, names=names, title=title)
+    at = np.array(list(frame.index), dtype=np.float64)
+    (x, i), (y, j) = (np.unique(at[:, k], return_inverse=True) for k in (0, 1))
+    if x.size < 2 or y.size < 2:
+        raise problem("plot_surface", f"a grid of {x.size} by {y.size} points", "at least two of each")
+    if x.size * y.size > 4 * len(at):  # scattered
+        return _scattered(at, frame[column].to_numpy(), ax, column, names, title)
+    values = np.full((y.size, x.size), np.nan)
+    values[j, i] = frame[column].to_numpy()
+    ax = plot_contours(
+        x, y, values, ax, star=False, points=False, xlabel=names[0], ylabel=names[1], title=title, label=column
+    )
+    if points is not None:
+        a, b = (np.asarray(p)[:: max(1, len(np.asarray(p)) // _MOST)] for p in points)
+        ax.plot(a, b, ".", color="black", markersize=2, alpha=0.5)
+    ax.set_aspect("equal")
+    return ax
+
+
+def _scattered(
+    at: np.ndarray, values: np.ndarray, ax: Axes | None, label: str, names: Sequence[str], title: str
+) -> Axes:
+    ax = new_figure(5.0, 3.9).subplots() if ax is None else ax
+    dots = ax.scatter(at[:, 0], at[:, 1], c=values, s=9, cmap="viridis", linewidths=0)
+    ax.figure.colorbar(dots, ax=ax).set_label(label)
+    ax.set_xlabel(names[0])
+    ax.set_ylabel(names[1])
+    ax.set_title(title, fontsize="medium")
+    return ax

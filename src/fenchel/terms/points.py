@@ -1,0 +1,167 @@
+"""Fields over points in the plane: a Matern field on a triangulation (``gmrf/spde.py``).
+
+eta_i = sum over the corners of the triangle that holds point i of (barycentric weight) z_corner
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+
+from ..checks import choice, instance, numeric, problem, scalar
+from ..gmrf.mesh import Mesh
+from ..gmrf.mesh import mesh as triangulated
+from ..gmrf.spde import BARRIER, Diffusion, diffusion
+from ..hyperparameters.priors import PCRange
+from ..transforms import LOG
+from .base import Hyperparameter, Rows, Term
+from .sizes import PCDeviation, deviation
+from .tables import DataTable
+
+_SIDE = 40  # points of the longer side of the grid where a field is shown
+_DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
+
+
+class Matern(Term):
+    """A Matern field over points in the plane.
+
+    Parameters
+    ----------
+    x, y : names of columns of numbers
+        Coordinates, in one unit: kilometres, not degrees.
+    mesh : Mesh, optional
+        Of ``fenchel.mesh``; default: one of the points of the fit.
+    nu : 1 or 2
+        Smoothness.
+    edge : float, optional
+        Of the mesh that is made.
+    prior_range : (r, a), optional
+        P(range < r) = a; default: two edges of the mesh, or a twentieth of the extent, with 0.05.
+    prior_sd : (s, a), optional
+        P(sd > s) = a (Fuglstad et al. 2019); default: the scale of eta, with 0.01.
+    barrier : float
+        The range in barriers of the mesh, as a share of that outside.
+    name : hashable, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, Matern
+    >>> rng = np.random.default_rng(0)
+    >>> table = DataTable("here", {"x": rng.random(50), "y": rng.random(50)})
+    >>> term = Matern("x", "y").read(table, 1.0)
+    >>> term.name, [h.name for h in term.hyperparameters]
+    ('matern(x, y)', ['sd', 'range'])
+    """
+
+    made: Diffusion
+    mesh: Mesh
+    low: np.ndarray  # of the coordinates that fit has seen, with ``high``
+    high: np.ndarray
+
+    def __init__(
+        self,
+        x: Hashable,
+        y: Hashable,
+        *,
+        mesh: Mesh | None = None,
+        nu: float = 1,
+        edge: float | None = None,
+        prior_range: Sequence[float] | None = None,
+        prior_sd: Sequence[float] | None = None,
+        barrier: float = BARRIER,
+        name: Hashable = None,
+    ) -> None:
+        advice = "Half-integers have vecchia(x, y, kernel='matern32') in the plane." if nu in (0.5, 1.5, 2.5) else ""
+        choice("matern", "nu", nu, (1, 2), advice)
+        if mesh is not None:
+            instance("matern", "mesh", mesh, Mesh, "fenchel.mesh(points)")
+            if edge is not None:
+                raise problem("matern", "both mesh and edge are given", "one of them", "The mesh has its edge.")
+        self.inputs, self.given, self.nu, self.wanted = (x, y), mesh, int(nu), edge
+        self.prior_range, self.prior_sd = _pair("prior_range", prior_range), _pair("prior_sd", prior_sd)
+        self.barrier = scalar("matern", "barrier", barrier, 0.0)
+        self.name = f"matern({x}, {y})" if name is None else name
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return self.inputs
+
+    def _points(self, table: DataTable) -> np.ndarray:
+        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, X = copy.copy(self), self._points(table)
+        if not np.ptp(X, axis=0).any():
+            raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
+        _warn_of_degrees(self.name, self.inputs, X)
+        out.low, out.high = X.min(axis=0), X.max(axis=0)
+        out.mesh = triangulated(X, edge=self.wanted) if self.given is None else self.given
+        out.made = diffusion(out.mesh, self.nu, self.barrier)
+        out.n_latents = out.mesh.n_nodes
+        extent, edge = float(np.ptp(X, axis=0).max()), out.mesh.edge
+        shortest = (max(2.0 * edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
+        bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
+        start = float(np.clip(np.log(max(extent / 5.0, 3.0 * edge)), *bounds))
+        size = deviation("sd", scale)
+        if self.prior_sd is not None:
+            size = replace(size, prior=PCDeviation(*self.prior_sd))
+        out.hyperparameters = size, Hyperparameter("range", LOG, start, bounds, PCRange(*shortest, 2))
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.made(theta)
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        return self._at(self._points(table), table.where)
+
+    def _at(self, points: np.ndarray, where: str) -> Rows:
+        return Rows(self.mesh.design(points, where), np.zeros((len(points), 0)))
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        """On a regular grid over the box of the points that fit has seen, where the mesh is."""
+        points = self.grid()
+        found, _ = self.mesh.where(points)
+        points = points[(found >= 0) & ~self.mesh.barrier[found]]
+        return [tuple(point) for point in points.tolist()], self._at(points, str(self.name))
+
+    def grid(self, side: int = _SIDE) -> np.ndarray:
+        """Points of squares over that box, ``side`` of them along its longer side."""
+        span = self.high - self.low
+        step = float(span.max()) / (side - 1)
+        axes = [a + step * np.arange(int(np.floor(s / step + 1e-9)) + 1) for a, s in zip(self.low, span, strict=True)]
+        return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+def _pair(name: str, given: Sequence[float] | None) -> tuple[float, float] | None:
+    """(size, probability)."""
+    if given is None:
+        return None
+    pair = numeric("matern", name, given)
+    if pair.shape != (2,) or not (pair[0] > 0.0 and 0.0 < pair[1] < 1.0):
+        raise problem("matern", f"{name} = {given!r}", "(size, probability), as in (10, 0.05)")
+    return float(pair[0]), float(pair[1])
+
+
+def _warn_of_degrees(name: Hashable, inputs: tuple[Hashable, Hashable], X: np.ndarray) -> None:
+    words = [str(word).lower() for word in inputs]
+    order = [0, 1] if words[0] in _DEGREES[0] else [1, 0]
+    lon, lat = (np.abs(X[:, k]).max() for k in order)
+    named = words[order[0]] in _DEGREES[0] and words[order[1]] in _DEGREES[1]
+    middle = float(X[:, order[1]].mean())
+    if named and lon <= 360.0 and lat <= 90.0 and np.cos(np.radians(middle)) < 0.95:
+        warnings.warn(
+            f"{name}: the coordinates look like degrees. At latitude {middle:.0f} one of longitude is "
+            f"{np.cos(np.radians(middle)):.2f} of one of latitude, so that the range has no one unit: project them to "
+            "kilometres first.",
+            UserWarning,
+            stacklevel=2,
+        )

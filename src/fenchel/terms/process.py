@@ -1,0 +1,167 @@
+"""A Gaussian process over a few columns, by Vecchia's approximation (``gmrf/vecchia.py``).
+
+    f(x) ~ GP(0, sd^2 c(r)),   r^2 = sum_j ((x_j - x'_j) / range_j)^2
+
+One latent for each distinct point of the fit. Which points are neighbours is settled in the ranges where learning
+starts, and once more at those it finds, where these are others by far.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.spatial import cKDTree
+
+from ..checks import choice, count, first, problem
+from ..gmrf.vecchia import KERNELS, Vecchia
+from ..hyperparameters.priors import PCRange
+from ..transforms import LOG
+from .base import Hyperparameter, Rows, Term
+from .sizes import deviation
+from .tables import DataTable
+
+_MOVED = float(np.log(1.5))  # of a log range against the others: from here on neighbours are chosen anew
+
+
+class VecchiaProcess(Term):
+    """A Gaussian process over one column and more, by nearest neighbours.
+
+    Parameters
+    ----------
+    *columns : names of columns of numbers
+    kernel : "matern12", "matern32", "matern52" or "rbf"
+    neighbours : int
+        How many points each one is conditioned on; all of them is the process itself. 10 to 30 are usual; smooth
+        kernels want more.
+    ard : bool
+        A range along each column; False: one for all, of columns in one unit.
+    name : hashable, optional
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, VecchiaProcess
+    >>> rng = np.random.default_rng(0)
+    >>> table = DataTable("here", {"x": rng.random(50), "z": 9 * rng.random(50)})
+    >>> term = VecchiaProcess("x", "z", neighbours=5).read(table, 1.0)
+    >>> term.n_latents, [h.name for h in term.hyperparameters]
+    (50, ['sd', 'range x', 'range z'])
+    """
+
+    process: Vecchia
+    extents: np.ndarray
+    chosen: np.ndarray  # the ranges in which neighbours were chosen
+    final: bool = False  # they have been chosen twice
+
+    def __init__(
+        self,
+        *columns: Hashable,
+        kernel: str = "matern32",
+        neighbours: int = 20,
+        ard: bool = True,
+        name: Hashable = None,
+    ) -> None:
+        if not columns:
+            raise problem("vecchia", "no column is named", "vecchia(x, z)")
+        choice("vecchia", "kernel", kernel, tuple(KERNELS))
+        self.inputs, self.kernel, self.m = columns, kernel, count("vecchia", "neighbours", neighbours, 1)
+        self.ard = bool(ard)
+        self.name = f"vecchia({', '.join(map(str, columns))})" if name is None else name
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return self.inputs
+
+    def points(self, table: DataTable) -> np.ndarray:
+        """The inputs (N, d)."""
+        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out = copy.copy(self)
+        X = np.unique(self.points(table), axis=0)
+        out.extents = np.ptp(X, axis=0)
+        if not out.extents.all():
+            j = int(np.argmin(out.extents))
+            raise problem(
+                table.where, f"{self.inputs[j]!r} is {X[0, j]:.10g} in every row", "columns that vary", "Leave it out."
+            )
+        shared = not self.ard
+        spans = np.array([out.extents.max()]) if shared else out.extents
+        names = ["range"] if shared or len(self.inputs) == 1 else [f"range {column}" for column in self.inputs]
+        start = np.log(0.3 * np.sqrt(len(self.inputs)) * spans)
+        each = [
+            Hyperparameter(word, LOG, t, (t - 6.0, t + 4.0), PCRange(span / 20.0, 0.05, 1))
+            for word, t, span in zip(names, start.tolist(), spans.tolist(), strict=True)
+        ]
+        out.hyperparameters = deviation("sd", scale), *each
+        out._choose(X, np.exp(start))
+        return out
+
+    def _choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
+        """Order and neighbours, in these ranges."""
+        ranges = np.broadcast_to(ranges, (X.shape[1],))
+        self.process, _ = Vecchia.of(X, ranges, self.m, self.kernel, not self.ard)
+        self.n_latents, self.chosen = len(X), np.asarray(ranges)
+
+    def settled(self, theta: np.ndarray) -> Self | None:
+        """The same with neighbours chosen in the ranges of theta; None where they would be much the same."""
+        moved = np.log(self.process.ranges(theta) / self.chosen)
+        if self.final or np.ptp(moved) < _MOVED:  # neighbours depend on the ratios of the ranges alone
+            return None
+        out = copy.copy(self)
+        out.final = True
+        out._choose(self.process.X, self.process.ranges(theta))
+        inside = [float(np.clip(t, *h.bounds)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+        out.hyperparameters = tuple(replace(h, start=t) for h, t in zip(self.hyperparameters, inside, strict=True))
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.process(theta)
+
+    # -- rows --------------------------------------------------------------------------------------
+    def _places(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The latent of each point, and whether it is that of the point itself."""
+        near = cKDTree(self.process.X / self.extents).query(X / self.extents)[1]
+        return near, np.asarray((self.process.X[near] == X).all(axis=1))
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        near, known = self._places(self.points(table))
+        if not known.all():
+            got = f"row {first(~known)} is no point of the fit"
+            raise problem(table.where, got, f"points of {self.name}", "New points depend on theta: rows_at.")
+        return self._at(near)
+
+    def _at(self, codes: np.ndarray) -> Rows:
+        at = np.arange(codes.size), codes
+        design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
+        return Rows(design, np.zeros((codes.size, 0)))
+
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+        X = self.points(table)
+        near, known = self._places(X)
+        weights, left = self.process.at(theta, X[~known])
+        fresh, row = np.flatnonzero(~known), np.flatnonzero(known)
+        other = weights.tocoo()
+        at = np.r_[row, fresh[other.coords[0]]], np.r_[near[known], other.coords[1]]
+        design = sp.csr_array((np.r_[np.ones(row.size), other.data], at), shape=(len(X), self.n_latents))
+        unseen = np.zeros((len(X), 1))
+        unseen[fresh, 0] = np.sqrt(left)
+        return Rows(design, np.zeros((len(X), 0)), None, unseen)
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.array([[np.exp(2.0 * theta[0])]])
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        """At the distinct points of the fit, in the order of their columns."""
+        X = self.process.X
+        order = np.lexsort(X.T[::-1])
+        labels: list[Hashable] = X[order, 0].tolist() if X.shape[1] == 1 else [tuple(x) for x in X[order].tolist()]
+        return labels, self._at(order)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]

@@ -1,0 +1,114 @@
+"""A Matern process in time, at times of any spacing, with nu = 1/2, 3/2 or 5/2: exactly Markov (``gmrf/states.py``).
+
+Smooth processes are next to determined by their derivatives, and their precision has no digits left where times are
+very near to one another for the range. Times nearer than g share a knot, from which they follow by the polynomial
+through values and derivatives, and the range is held between what the knots can show and what the digits can carry:
+
+    nu       g / span     range / span         left out by the polynomial, as a share of the variance
+    1/2      1e-10        up to 20             nothing
+    3/2      1 / 1150     1 / 72 to 2          at most 2e-3, at the shortest range
+    5/2      1 / 150      1 / 25 to 1          at most 2e-3, at the shortest range
+
+Fewer times than that, apart by more than g, are knots all of them: their covariance is exact, at shorter ranges, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from ..checks import choice, problem
+from ..gmrf.states import Stationary, hermite
+from ..hyperparameters.priors import PCRange
+from ..transforms import LOG
+from .base import Hyperparameter, Rows, Term
+from .points import Matern
+from .sizes import deviation
+from .tables import DataTable
+from .time import TimeTerm, _apart, times_of
+
+_SMALLEST = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2
+_LONGEST = {1: 20.0, 2: 2.0, 3: 1.0}  # range, in spans
+_SHORTEST = {1: 0.0, 2: 16.0, 3: 6.0}  # range, in gaps of knots where times share one
+
+
+class MaternSeries(TimeTerm):
+    """A stationary Matern process in time, at times of any spacing.
+
+    Parameters
+    ----------
+    column : name of a column of numbers or dates
+    nu : 0.5, 1.5 or 2.5
+        Smoothness: a rough path, one with a slope, one with a curvature.
+    levels, name : as in ``LevelTerm``
+
+    Other times, between those of the fit and beyond them, are predicted with the variance that they have given those.
+
+    Examples
+    --------
+    >>> from fenchel.terms import DataTable, MaternSeries
+    >>> term = MaternSeries("t", nu=1.5).read(DataTable("here", {"t": [0.0, 1.0, 4.0]}), 1.0)
+    >>> term.n_latents, [h.name for h in term.hyperparameters]
+    (6, ['sd', 'range'])
+    """
+
+    chain: Stationary
+
+    def __init__(self, column: Hashable = None, *, nu: float = 1.5, **options: Any) -> None:
+        choice("matern", "nu", nu, (0.5, 1.5, 2.5))
+        super().__init__(column, **options)
+        self.nu, self.p = float(nu), int(nu + 0.5)
+        self.name = self.name if options.get("name") is not None or column is None else f"matern({column})"
+
+    def setup(self, scale: float) -> None:
+        span, p = float(np.ptp(self.times)), self.p
+        if span == 0.0:
+            raise problem("matern", f"all times of {self.name!r} are one", "times apart")
+        reach = np.sqrt(8.0 * self.nu)
+        least = _LONGEST[p] * span * _SMALLEST[p] / reach if p > 1 else 1e-10 * span
+        knots = _apart(self.times, least)
+        gap = float(np.diff(self.times).mean())
+        self.chain = Stationary(knots, p, span / (knots.size - 1))
+        self.n_latents = p * knots.size
+        merged = knots.size < self.times.size
+        shortest = max(gap / 20.0, 1e-6 * span, _SHORTEST[p] * least * merged)
+        bounds = float(np.log(shortest)), float(np.log(_LONGEST[p] * span))
+        start = float(np.clip(np.log(max(span / 5.0, 2.0 * gap)), *bounds))
+        prior = PCRange(max(gap, shortest), 0.05, 1)
+        self.hyperparameters = deviation("sd", scale), Hyperparameter("range", LOG, start, bounds, prior)
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.chain(theta)
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
+        W = hermite(self.chain.times, self.times[codes], self.p, self.chain.step)
+        return Rows(W, np.zeros((codes.size, 0)), codes)
+
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+        column = table.column(self.column)
+        t = times_of(column, column.values)
+        place = np.searchsorted(self.times, t).clip(max=self.times.size - 1)
+        known = self.times[place] == t
+        W, left = self.chain.weights(theta, t)
+        seen = hermite(self.chain.times, np.where(known, t, self.times[0]), self.p, self.chain.step)
+        keep = known.astype(float)[:, None]
+        design = seen.multiply(keep).tocsr() + W.multiply(1.0 - keep).tocsr()
+        return Rows(design, np.zeros((t.size, 0)), None, (np.sqrt(left) * ~known)[:, None])
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.array([[np.exp(2.0 * theta[0])]])
+
+
+def matern(*columns: Hashable, **options: Any) -> Term:
+    """The Matern field of ``matern(x, y)``, or the process of ``matern(t)``."""
+    if len(columns) == 1:
+        return MaternSeries(columns[0], **options)
+    if len(columns) != 2:
+        advice = "vecchia(x, y, z) has any number of columns."
+        raise problem("matern", f"{len(columns)} columns", "one, a time, or two, the coordinates of points", advice)
+    return Matern(*columns, **options)

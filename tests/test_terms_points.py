@@ -1,0 +1,151 @@
+"""Matern fields over points: against the Matern covariance, exact regression with it, and simulated data."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import kv
+from scipy.stats import multivariate_normal
+
+import fenchel
+from fenchel.gmrf.spde import diffusion, matern_field
+from fenchel.hyperparameters import PCRange
+from fenchel.terms import DataTable, Matern, SumOfTerms
+
+RNG = np.random.default_rng(3)
+SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+
+
+def matern(X, Y, reach, nu):
+    """The covariance at sd 1, by Bessel functions."""
+    d = np.sqrt(8 * nu) / reach * np.linalg.norm(X[:, None] - Y[None], axis=2)
+    with np.errstate(invalid="ignore"):
+        return np.where(d > 0, 2.0 ** (1 - nu) * d**nu * kv(nu, d), 1.0)
+
+
+@pytest.mark.parametrize("nu", [1, 2])
+def test_a_field_has_the_covariance_of_matern(nu):
+    made = fenchel.mesh(SQUARE, edge=0.03, collar=0.5)
+    grid = np.stack(np.meshgrid(np.linspace(0.1, 0.9, 7), np.linspace(0.1, 0.9, 7)), axis=-1).reshape(-1, 2)
+    W, Q = made.design(grid), diffusion(made, nu)(np.log([2.0, 0.3]))[0]
+    S = W @ np.linalg.solve(Q.toarray(), W.T.toarray())
+    np.testing.assert_allclose(S, 4.0 * matern(grid, grid, 0.3, nu), atol=4 * 0.05)  # a tenth of the range an edge
+    assert np.diag(S).mean() == pytest.approx(4.0, rel=0.01)
+
+
+def test_finer_meshes_are_nearer():
+    grid = np.stack(np.meshgrid(np.linspace(0.2, 0.8, 5), np.linspace(0.2, 0.8, 5)), axis=-1).reshape(-1, 2)
+    errors = []
+    for edge in (0.12, 0.06, 0.03):
+        made = fenchel.mesh(SQUARE, edge=edge, collar=0.5)
+        W, Q = made.design(grid), diffusion(made, 2)(np.log([1.0, 0.4]))[0]
+        S = W @ np.linalg.solve(Q.toarray(), W.T.toarray())
+        errors.append(np.abs(S - matern(grid, grid, 0.4, 2)).max())
+    assert errors[1] < 0.5 * errors[0]
+    assert errors[2] < 0.5 * errors[1]
+
+
+def points(n, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.random((n, 2)) * 10.0
+    L = np.linalg.cholesky(matern(X, X, 4.0, 1) + 1e-8 * np.eye(n))
+    return X, L @ rng.normal(size=n), rng
+
+
+def test_gaussian_regression_as_with_the_covariance_itself():
+    X, f, rng = points(150)
+    y, noise = f + 0.3 * rng.normal(size=150), 0.09
+    table = DataTable("here", {"x": X[:, 0], "y": X[:, 1]})
+    model = SumOfTerms([Matern("x", "y", edge=0.2)], table, intercept=False)
+    theta = np.log([1.0, 4.0])
+    sol = fenchel.infer(fenchel.Gaussian(noise), model.family().at(theta), y, tol=1e-12)
+    K = matern(X, X, 4.0, 1)
+    assert sol.elbo == pytest.approx(multivariate_normal(np.zeros(150), K + noise * np.eye(150)).logpdf(y), abs=0.5)
+    new = rng.random((40, 2)) * 10.0
+    h, rho = sol.posterior.predict(**model.new_rows(theta, DataTable("here", {"x": new[:, 0], "y": new[:, 1]})))
+    gain = np.linalg.solve(K + noise * np.eye(150), matern(X, new, 4.0, 1)).T
+    np.testing.assert_allclose(h, gain @ y, atol=0.05)
+    np.testing.assert_allclose(np.sqrt(rho), np.sqrt(1 - np.sum(gain * matern(new, X, 4.0, 1), axis=1)), atol=0.03)
+
+
+def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
+    X, f, rng = points(400, seed=1)
+    g, x = rng.integers(0, 8, 400), rng.normal(size=400)
+    eta = 0.8 + f + 0.4 * rng.normal(size=8)[g] + 0.5 * x
+    data = pd.DataFrame({"east": X[:, 0], "north": X[:, 1], "x": x, "g": g, "deaths": rng.poisson(np.exp(eta))})
+    fit = fenchel.Model("deaths ~ x + (1|g) + matern(east, north)", data, family="poisson").fit()
+    assert fit.converged
+    assert fit.coefficients.loc["x", "mean"] == pytest.approx(0.5, abs=0.1)
+    found = fit.hyperparameters.loc["matern(east,north)"]
+    assert list(found.index) == ["sd", "range"]
+    for word, truth in (("sd", 1.0), ("range", 4.0)):
+        assert found.loc[word, "lower"] < truth < found.loc[word, "upper"]
+    text = fit.summary()
+    assert "matern(east,north): A Matern field over points in the plane" in text
+    assert "P(range < " in text
+    effect = fit.effects["matern(east, north)"]
+    assert effect.index.nlevels == 2
+    at = np.array(effect.index.tolist())
+    assert at.min() >= X.min()
+    assert at.max() <= X.max()
+    here, middle = (
+        fit.predict(where, kind="link") for where in (data.assign(x=0.0), data.assign(x=0.0, east=5.0, north=5.0))
+    )
+    assert np.corrcoef(here - middle, f)[0, 1] > 0.9
+    ax = fit.plot("matern(east, north)")
+    assert len(ax.figure.axes) == 4  # mean and sd, a bar each
+    ax.figure.savefig(tmp_path / "field.png")
+    draws = fit.sample(data.iloc[:3], 50)
+    assert draws.shape == (50, 3)
+    with pytest.raises(ValueError, match="a point lies outside the mesh"):
+        fit.predict(data.iloc[:1].assign(east=1e4))
+
+
+def test_a_mesh_of_ones_own_and_priors():
+    X, f, rng = points(120, seed=2)
+    data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.2 * rng.normal(size=120)})
+    coarse = fenchel.mesh(X, edge=1.0)
+    model = fenchel.Model("y ~ matern(e, n, mesh=coarse, nu=2, prior_range=[2, 0.1], prior_sd=[3, 0.05])", data)
+    term = model.sum.effects[0]
+    assert term.mesh is coarse
+    assert term.n_latents == coarse.n_nodes
+    assert term.hyperparameters[1].prior == PCRange(2.0, 0.1, 2)
+    assert (term.hyperparameters[0].prior.u, term.hyperparameters[0].prior.probability) == (3.0, 0.05)
+    named = {"matern(e,n,mesh=coarse)": {"range": PCRange(3.0, 0.2, 2), "sd": fenchel.PC(2.0, 0.1)}}
+    model = fenchel.Model("y ~ matern(e, n, mesh=coarse)", data, priors=named)
+    assert model.sum.effects[0].hyperparameters[1].prior == PCRange(3.0, 0.2, 2)
+    field = matern_field(coarse, range=3.0)
+    sol = fenchel.infer(fenchel.Gaussian(0.04), fenchel.gmrf.stack([(field, coarse.design(X))]).at(), data["y"])
+    assert sol.converged
+
+
+def test_barriers_part_what_lies_on_their_sides():
+    wall = np.array([[4.8, 0.0], [5.2, 0.0], [5.2, 8.0], [4.8, 8.0]])
+    box = SQUARE * 10.0
+    open_, walled = (fenchel.mesh(boundary=box, barriers=b, edge=0.4) for b in (None, wall))
+    ends = np.array([[4.3, 3.0], [5.7, 3.0]])
+    correlation = []
+    for made in (open_, walled):
+        W, Q = made.design(ends), diffusion(made)(np.log([1.0, 4.0]))[0]
+        S = W @ np.linalg.solve(Q.toarray(), W.T.toarray())
+        correlation.append(S[0, 1] / np.sqrt(S[0, 0] * S[1, 1]))
+    assert correlation[0] > 0.6
+    assert correlation[1] < 0.3
+    with pytest.raises(ValueError, match="nu = 2 on a mesh with barriers; expected nu = 1"):
+        diffusion(walled, 2)
+
+
+def test_what_a_field_refuses():
+    X, f, _ = points(30, seed=4)
+    data = pd.DataFrame({"lon": X[:, 0], "lat": X[:, 1] + 50.0, "y": f})
+    with pytest.warns(UserWarning, match=r"look like degrees. At latitude 55 one of longitude is 0.57 of one"):
+        fenchel.Model("y ~ matern(lon, lat)", data)
+    with pytest.raises(ValueError, match=r"nu = 1.5 is not known; expected 1 or 2. Half-integers have vecchia"):
+        Matern("lon", "lat", nu=1.5)
+    with pytest.raises(ValueError, match=r"all rows of matern\(a, b\) are at one point"):
+        Matern("a", "b").read(DataTable("here", {"a": [1.0, 1.0], "b": [2.0, 2.0]}), 1.0)
+    with pytest.raises(ValueError, match=r"mesh is a str; expected a Mesh such as fenchel.mesh"):
+        Matern("a", "b", mesh="fine")
+    with pytest.raises(ValueError, match=r"prior_range = \[1, 2\]; expected \(size, probability\)"):
+        Matern("a", "b", prior_range=[1, 2])
+    with pytest.raises(ValueError, match="there is no column 'lot'"):
+        fenchel.Model("y ~ matern(lon, lot)", data)

@@ -1,0 +1,165 @@
+"""Vecchia's approximation: exact with all neighbours, nearer with more, and a model beside groups and covariates."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import difference
+from scipy.spatial.distance import cdist
+from scipy.stats import multivariate_normal
+from sklearn.gaussian_process.kernels import RBF, Matern
+
+import fenchel
+from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, previous_neighbours, spread_order
+from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
+
+RNG = np.random.default_rng(7)
+X = RNG.random((70, 2)) * [1.0, 30.0]
+THETA = np.log([1.3, 0.5, 20.0])
+every_kernel = pytest.mark.parametrize("kernel", KERNELS)
+
+
+def covariance(kernel, theta, A, B=None):
+    """By scikit-learn's kernels, whose length is half of a range; the nugget is of a point with itself."""
+    lengths = np.exp(theta[1:]) / 2.0
+    known = {"matern12": Matern(1.0, nu=0.5), "matern32": Matern(1.0, nu=1.5), "matern52": Matern(1.0, nu=2.5)}
+    K = known.get(kernel, RBF(1.0))(A / lengths, None if B is None else B / lengths)
+    return np.exp(2 * theta[0]) * (K + (NUGGET * np.eye(len(A)) if B is None else 0.0))
+
+
+@every_kernel
+def test_all_neighbours_are_the_process_itself(kernel):
+    made, order = Vecchia.of(X, np.exp(THETA[1:]), 69, kernel, False)
+    np.testing.assert_array_equal(made.X, X[order])
+    Q, K = made(THETA)[0].toarray(), covariance(kernel, THETA, made.X)
+    np.testing.assert_allclose(Q @ K, np.eye(70), atol=1e-6)
+    assert np.linalg.slogdet(Q)[1] == pytest.approx(-np.linalg.slogdet(K)[1], abs=1e-5)
+
+
+@every_kernel
+@pytest.mark.parametrize("shared", [False, True])
+def test_derivatives_in_the_hyperparameters(kernel, shared):
+    made, _ = Vecchia.of(X, np.exp(THETA[1:]), 8, kernel, shared)
+    theta = THETA[:2] + np.array([0.0, 2.0]) if shared else THETA
+    Q, slopes = made(theta)
+    numeric = difference(lambda t: made(t)[0].toarray(), theta, step=1e-5)
+    for slope, other in zip(slopes, np.moveaxis(np.asarray(numeric), -1, 0), strict=True):
+        rough = 1e-3 if kernel == "rbf" else 1e-6  # differences of entries near 1 / nugget
+        np.testing.assert_allclose(slope.toarray(), other, atol=rough * np.abs(other).max())
+    assert abs(Q - Q.T).max() <= 1e-12 * abs(Q).max()
+
+
+@pytest.mark.parametrize("kernel", ["matern12", "matern32", "matern52"])
+def test_more_neighbours_are_nearer(kernel):
+    divergence = []
+    for m in (2, 5, 10, 20, 40):
+        made, _ = Vecchia.of(X, np.exp(THETA[1:]), m, kernel, False)
+        Q, K = made(THETA)[0].toarray(), covariance(kernel, THETA, made.X)
+        logs = np.linalg.slogdet(Q)[1] + np.linalg.slogdet(K)[1]
+        divergence.append(0.5 * (np.trace(Q @ K) - 70 - logs))
+    assert (np.diff(divergence) < 0).all()
+    assert divergence[-1] < 0.02 * divergence[0]
+    assert divergence[-1] > -1e-6
+
+
+def test_the_order_is_spread_out_and_neighbours_are_the_nearest_before():
+    Z = RNG.random((600, 3))
+    order = spread_order(Z)
+    assert sorted(order) == list(range(600))
+    Z = Z[order]
+    D = cdist(Z, Z)
+    gap = np.array([D[i, :i].min() for i in range(1, 600)])  # from each point to those before it
+    farthest = np.array([D[i:, :i].min(axis=1).max() for i in range(1, 600)])  # what maximin would choose
+    assert (gap > 0.5 * farthest - 1e-12)[10:].mean() > 0.95
+    near = previous_neighbours(Z, 7)
+    for i in (1, 4, 8, 50, 333, 599):
+        best = np.sort(D[i, :i])[:7]
+        np.testing.assert_allclose(np.sort(D[i, near[i][near[i] >= 0]]), best)
+
+
+def test_regression_and_prediction_as_with_the_dense_process():
+    y = np.sin(6 * X[:, 0]) + 0.1 * X[:, 1] + 0.2 * RNG.normal(size=70)
+    table = DataTable("here", {"x": X[:, 0], "z": X[:, 1]})
+    model = SumOfTerms([VecchiaProcess("x", "z", neighbours=69)], table, intercept=False)
+    sol = fenchel.infer(fenchel.Gaussian(0.04), model.family().at(THETA), y, tol=1e-12)
+    A = covariance("matern32", THETA, X) + 0.04 * np.eye(70)
+    assert sol.elbo == pytest.approx(multivariate_normal(np.zeros(70), A).logpdf(y), abs=1e-5)
+    new = np.vstack([RNG.random((9, 2)) * [1.2, 33.0], X[4]])
+    h, rho = sol.posterior.predict(**model.new_rows(THETA, DataTable("here", {"x": new[:, 0], "z": new[:, 1]})))
+    cross = covariance("matern32", THETA, new, X)
+    gain = np.linalg.solve(A, cross.T).T
+    np.testing.assert_allclose(h, gain @ y, atol=1e-5)
+    np.testing.assert_allclose(rho, np.exp(2 * THETA[0]) - np.sum(gain * cross, axis=1), atol=1e-5)
+    few = SumOfTerms([VecchiaProcess("x", "z", neighbours=15)], table, intercept=False)
+    near = fenchel.infer(fenchel.Gaussian(0.04), few.family().at(THETA), y, tol=1e-12)
+    assert near.elbo == pytest.approx(sol.elbo, abs=0.5)
+
+
+def test_the_evidence_gradient():
+    table = DataTable("here", {"x": X[:, 0], "z": X[:, 1]})
+    y = RNG.poisson(2.0, 70).astype(float)
+    family = SumOfTerms([VecchiaProcess("x", "z", neighbours=10)], table).family()
+    evidence = lambda t: fenchel.infer(fenchel.Poisson(), family.at(t), y, tol=1e-14)
+    numeric = difference(lambda t: evidence(t).elbo, THETA, step=1e-4)
+    np.testing.assert_allclose(family.gradient(evidence(THETA), THETA), numeric, rtol=1e-4, atol=1e-5)
+
+
+def simulated(n, seed=0):
+    """A process that moves along x ten times as fast as along z, a group and a covariate."""
+    rng = np.random.default_rng(seed)
+    P = rng.random((n, 2)) * [10.0, 100.0]
+    f = np.linalg.cholesky(covariance("matern32", np.log([1.0, 4.0, 400.0]), P)) @ rng.normal(size=n)
+    g, w = rng.integers(0, 10, n), rng.normal(size=n)
+    y = 2.0 + f + 0.5 * w + 0.5 * rng.normal(size=10)[g] + 0.3 * rng.normal(size=n)
+    return pd.DataFrame({"x": P[:, 0], "z": P[:, 1], "w": w, "g": g, "y": y}), f
+
+
+def test_a_formula_with_a_group_and_a_covariate():
+    data, f = simulated(300)
+    fit = fenchel.Model("y ~ w + (1|g) + vecchia(x, z, neighbours=10)", data).fit()
+    term = fit.model.sum.effects[1]
+    assert term.final  # the ranges were 10 times apart from those at the start: neighbours were chosen anew
+    assert term.chosen[1] / term.chosen[0] > 30.0
+    assert fit.converged
+    assert fit.coefficients.loc["w", "mean"] == pytest.approx(0.5, abs=0.1)
+    found = fit.hyperparameters.loc["vecchia(x,z,neighbours=10)"]
+    assert list(found.index) == ["sd", "range x", "range z"]
+    assert found.loc["range x", "lower"] < 4.0 < found.loc["range x", "upper"]
+    assert found.loc["range z", "value"] > 20 * found.loc["range x", "value"]
+    effect = fit.effects["vecchia(x, z, neighbours=10)"]
+    order = np.lexsort([data["z"], data["x"]])
+    assert np.corrcoef(effect["mean"], f[order])[0, 1] > 0.95
+    ax = fit.plot("vecchia(x, z, neighbours=10)")
+    assert len(ax.figure.axes) == 4
+    new = data.iloc[:5].assign(x=lambda d: d["x"] + 0.01)
+    np.testing.assert_allclose(fit.predict(new), fit.predict(data.iloc[:5]), atol=0.1)
+    assert fit.sample(new, 30).shape == (30, 5)
+    again = pickle.loads(pickle.dumps(term))
+    theta = fit.theta[1:4]
+    np.testing.assert_array_equal(again.precision(theta)[0].data, term.precision(theta)[0].data)
+
+
+def test_repeated_points_one_column_and_two_kinds_of_response():
+    t = np.repeat(np.linspace(0.0, 10.0, 40), 3)
+    y = np.random.default_rng(2).poisson(np.exp(np.sin(t) + 1.0))
+    data = pd.DataFrame({"t": t, "y": y, "b": y > 3})
+    fit = fenchel.Model("y ~ vecchia(t, kernel='matern52')", data, family="poisson").fit()
+    assert fit.effects["vecchia(t,kernel='matern52')"].index.nlevels == 1
+    assert fit.model.sum.effects[0].n_latents == 40
+    np.testing.assert_allclose(np.log(fit.predict(data)), np.sin(t) + 1.0, atol=0.5)
+    binary = fenchel.Model("b ~ vecchia(t, kernel='matern12', neighbours=3)", data, family="bernoulli").fit()
+    assert binary.converged
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"kernel = 'matern' is not known; expected .* Did you mean 'matern\d2'\?"):
+        VecchiaProcess("x", kernel="matern")
+    with pytest.raises(ValueError, match="neighbours = 0; expected an integer >= 1"):
+        VecchiaProcess("x", neighbours=0)
+    with pytest.raises(ValueError, match="no column is named"):
+        VecchiaProcess()
+    with pytest.raises(ValueError, match="'z' is 1 in every row; expected columns that vary"):
+        VecchiaProcess("x", "z").read(DataTable("here", {"x": [1.0, 2.0], "z": [1.0, 1.0]}), 1.0)
+    with pytest.raises(ValueError, match="holds text"):
+        fenchel.Model("y ~ vecchia(a)", pd.DataFrame({"a": ["u", "v"], "y": [1.0, 2.0]}))
