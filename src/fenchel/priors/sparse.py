@@ -7,7 +7,7 @@ of W' diag(lam) W, the entries of A are q + T lam, and rho = T' z, z the selecte
 
 Newton's curvature is S + 1/2 Vt o Vt. Its cheap part S + 1/2 diag(rho^2) costs one more factorisation of the same
 pattern; where that converges slowly (smooth priors, weak data) it preconditions conjugate gradients, whose products
-(Vt o Vt) v are the derivative of -rho in the direction v.
+(Vt o Vt) v are the derivative of -rho in the direction v, taken through the factorisation.
 """
 
 from __future__ import annotations
@@ -233,6 +233,12 @@ class SparseFactor(BlockFactor):
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         square = self.variance**2
         yield self.apply, (lambda v: square * v) if economical else self.hadamard
+
+    def hadamard(self, v: Array) -> Array:
+        """(Vt o Vt) v: diag(W V E V W') for E = W' diag(v) W, from V E V on the pattern."""
+        T = self.pattern.T
+        parts = zip(self.parts, self.blocks.split(v), strict=True)
+        return self.blocks.join([T.T @ part.sandwich(T @ to_numpy(x)) for part, x in parts])
 
     # -- everything else ---------------------------------------------------------------------------
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:

@@ -119,13 +119,42 @@ def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
     return C / length
 
 
+class Embedded:
+    """The factor of Q seen on a larger pattern, whose other entries join latents that are independent under Q."""
+
+    def __init__(self, own: Factorisation, places: np.ndarray, union: Analysis) -> None:
+        self.own, self.places, self.symbolic, self.n = own, places, union, own.n
+        self.solve, self.sample, self.inverse_diagonal = own.solve, own.sample, own.inverse_diagonal
+        self.log_det, self.smallest_pivot = own.log_det, own.smallest_pivot
+
+    @property
+    def log_det_rounding(self) -> float:
+        return self.own.log_det_rounding
+
+    def inverse_data(self) -> np.ndarray:
+        """Q^-1 on the larger pattern."""
+        out = np.zeros(self.symbolic.indices.size)
+        out[self.places] = self.own.inverse_data()
+        return out
+
+    def row_variances(self, W: Any, T: Any) -> np.ndarray:
+        """diag(W Q^-1 W'), by the entries of Q's own pattern."""
+        return np.asarray(T.T @ self.inverse_data())
+
+    def sandwich(self, data: np.ndarray) -> np.ndarray:
+        """Q^-1 E Q^-1 on the larger pattern: by the factor there, for E joins what Q does not."""
+        whole = np.zeros(data.size)
+        whole[self.places] = self.precision
+        return self.symbolic.factor(whole).sandwich(data)
+
+
 class Pattern:
     """The union of the patterns of Q and W'W, and the map T from lam to entries."""
 
     joint: Analysis | None = None  # of a softmax's classes together, made when first needed
 
     def __init__(self, Q: Any, W: Any, factor: Factorisation, constraint: Constraint | None) -> None:
-        self.constraint = constraint
+        self.constraint, self.Q = constraint, Q
         self.n_rows, self.W = W.shape[0], W
         ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
