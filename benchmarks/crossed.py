@@ -90,7 +90,7 @@ class Counts:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        made, hadamard, fit = Pattern._made, SparseFactor.hadamard, Evidence.fit
+        made, hadamard, fit = Pattern.factor, SparseFactor.hadamard, Evidence.fit
 
         def factor(pattern: Pattern, *arguments: Any) -> Any:
             self.factorisations += 1
@@ -105,11 +105,11 @@ class Counts:
             self.fits, self.steps = self.fits + 1, self.steps + found.n_iter
             return found
 
-        Pattern._made, SparseFactor.hadamard, Evidence.fit = factor, product, counted  # type: ignore[method-assign]
+        Pattern.factor, SparseFactor.hadamard, Evidence.fit = factor, product, counted  # type: ignore[method-assign]
         try:
             yield
         finally:
-            Pattern._made, SparseFactor.hadamard, Evidence.fit = made, hadamard, fit  # type: ignore[method-assign]
+            Pattern.factor, SparseFactor.hadamard, Evidence.fit = made, hadamard, fit  # type: ignore[method-assign]
 
 
 def measured(label: str, work: Any) -> Any:

@@ -86,6 +86,15 @@ def regressions(start, ptr, square, panel, x):
 @compiled
 def times_border(rows, Z, Y, first, r, w, T):
     """T = Z22 Y of one leaf whose rows begin at ``rows[first]``; Z by its lower triangle."""
+    if w == 1:
+        for i in range(r):
+            line, y, s = Z[rows[first + i]], Y[i, 0], 0.0
+            for j in range(i):
+                z = line[rows[first + j]]
+                s += z * Y[j, 0]
+                T[j, 0] += z * y
+            T[i, 0] = s + line[rows[first + i]] * y
+        return
     for i in range(r):
         for j in range(w):
             T[i, j] = 0.0

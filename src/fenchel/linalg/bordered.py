@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from .arrays import ArrayLike
 from .dense import (
@@ -29,6 +30,7 @@ from .sparse import EPS, HARMLESS, checked_columns
 _WIDEST = 8  # columns of a leaf: its square is handled by plain loops
 _FEW = 16  # rows of a border that is worth it whatever the rest costs
 _DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
+_FULL, _DENSEST = 0.5, 4000  # share of a border that leaves must fill to be taken at once, and rows it may have then
 _MOST = 20_000  # rows of a border: more do not fit as a dense matrix
 
 
@@ -245,10 +247,17 @@ class Leaves(NamedTuple):
     n_border: int
     work: float  # multiplications, about
 
-    @property
-    def obvious(self) -> bool:
-        """Whether no other factorisation need be looked at: nearly all columns are leaves."""
-        return self.n_border <= max(_FEW, self.number.size**0.5) and 2 * self.n_border <= self.number.size
+    def obvious(self, A: Any) -> bool:
+        """Whether no other factorisation need be looked at: nearly all columns are leaves, or they fill the border."""
+        if 2 * self.n_border > self.number.size:
+            return False
+        if self.n_border <= max(_FEW, self.number.size**0.5):
+            return True
+        if self.n_border > _DENSEST:
+            return False
+        B = sp.csc_array((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
+        B = sp.csr_array(B[:, np.flatnonzero(self.number >= 0)][np.flatnonzero(self.number < 0)])
+        return (B @ B.T).nnz >= _FULL * self.n_border**2
 
     def cheaper_than(self, work: float) -> bool:
         """Whether it takes less time than fronts with so many multiplications."""

@@ -80,7 +80,7 @@ def analyse(A: ArrayLike) -> Analysis:
     from .sparse import SymbolicCholesky
 
     leaves = find_leaves(A)
-    if leaves.obvious:
+    if leaves.obvious(A):
         return BorderedAnalysis(A, leaves.number)
     fronts = SymbolicCholesky(A)
     return BorderedAnalysis(A, leaves.number) if leaves.cheaper_than(fronts.work) else fronts
