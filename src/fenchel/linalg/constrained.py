@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse as sp
 
 from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation
@@ -97,16 +98,40 @@ class ConstrainedCholesky:
 
     def inverse_data(self) -> np.ndarray:
         """V on the pattern, in the order of ``SparseCholesky.inverse_data``."""
+        return self._cleared(self._minus_products(np.array(self.base.inverse_data()), self.G @ self.H))
+
+    @property
+    def _columns(self) -> np.ndarray:
         S = self.base.symbolic
-        columns = np.repeat(np.arange(S.n), np.diff(S.indptr))
-        out, GH = np.array(self.base.inverse_data()), self.G @ self.H
+        return np.repeat(np.arange(S.n), np.diff(S.indptr))
+
+    def _minus_products(self, out: np.ndarray, N: np.ndarray, both: bool = False) -> np.ndarray:
+        """``out`` less N G' on the pattern, and less G N' if both are meant."""
+        rows, columns = self.base.symbolic.indices, self._columns
         for a in range(0, out.size, _ENTRIES):  # what stays in cache
-            here = slice(a, a + _ENTRIES)
-            out[here] -= np.einsum("ij,ij->i", GH[S.indices[here]], self.G[columns[here]])
-        if self._pinned.size:
-            held = np.isin(np.arange(S.n), self._pinned)
-            out[held[S.indices] | held[columns]] = 0.0
+            i, j = rows[a : a + _ENTRIES], columns[a : a + _ENTRIES]
+            out[a : a + _ENTRIES] -= np.einsum("ij,ij->i", N[i], self.G[j])
+            if both:
+                out[a : a + _ENTRIES] -= np.einsum("ij,ij->i", self.G[i], N[j])
         return out
+
+    def _cleared(self, out: np.ndarray) -> np.ndarray:
+        """Values on the pattern, 0 at what a constraint of its own holds."""
+        if self._pinned.size:
+            held = np.isin(np.arange(self.n), self._pinned)
+            out[held[self.base.symbolic.indices] | held[self._columns]] = 0.0
+        return out
+
+    def sandwich(self, data: np.ndarray) -> np.ndarray:
+        """V E V on the pattern, E by its values there: with F = A_b^-1 E G, M = H G' E G H and N = F H - G M / 2,
+
+        V E V = A_b^-1 E A_b^-1 - N G' - G N'.
+        """
+        S = self.base.symbolic
+        E = sp.csc_array((data, S.indices, S.indptr), shape=(S.n, S.n))
+        EG = E @ self.G
+        N = (self.base.solve(EG) - 0.5 * self.G @ (self.H @ (self.G.T @ EG))) @ self.H
+        return self._cleared(self._minus_products(self.base.sandwich(data), N, both=True))
 
     def sample(self, noise: ArrayLike) -> np.ndarray:
         """Draws with covariance V from standard normal noise (n, k), by conditioning draws of the base."""

@@ -4,10 +4,12 @@
     factor       values on that pattern -> log|A|                  Analysis.factor
     solve        A^-1 b, draws of N(0, A^-1)                       Factorisation.solve, sample
     inverse      A^-1 on the pattern, diag(W A^-1 W')              Factorisation.inverse_data, row_variances
-    tangent      how diag(W A^-1 W') changes with the values       ``priors.base.Factor.hadamard``, from the above
+    sandwich     A^-1 E A^-1 on the pattern: minus how A^-1        Factorisation.sandwich
+                 changes with the values
 
-``sparse.py`` is the backend, ``constrained.py`` answers the same under linear constraints. Another one (CHOLMOD, a
-device) stands in by giving an ``Analysis`` in ``analyse``.
+``sparse.py`` is the backend, ``bordered.py`` one for groups beside a few effects that many rows share, and
+``constrained.py`` answers the same under linear constraints. Another one (CHOLMOD, a device) stands in by giving an
+``Analysis`` in ``analyse``.
 """
 
 from __future__ import annotations
@@ -54,6 +56,9 @@ class Factorisation(Protocol):
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
         """diag(W A^-1 W'); T maps weights of the rows to the entries of W' diag(.) W on the pattern."""
 
+    def sandwich(self, data: np.ndarray) -> np.ndarray:
+        """A^-1 E A^-1 on the pattern, for a symmetric E by its values there."""
+
 
 class Analysis(Protocol):
     """What depends on the pattern of a csc array alone."""
@@ -70,7 +75,12 @@ class Analysis(Protocol):
 
 
 def analyse(A: ArrayLike) -> Analysis:
-    """The analysis of A, a symmetric csc array with both triangles: where the backend is chosen."""
+    """The analysis of A, a canonical symmetric csc array with both triangles: where the backend is chosen."""
+    from .bordered import BorderedAnalysis, find_leaves
     from .sparse import SymbolicCholesky
 
-    return SymbolicCholesky(A)
+    leaves = find_leaves(A)
+    if leaves.obvious(A):
+        return BorderedAnalysis(A, leaves.number)
+    fronts = SymbolicCholesky(A)
+    return BorderedAnalysis(A, leaves.number) if leaves.cheaper_than(fronts.work) else fronts

@@ -31,6 +31,7 @@ _SERIES = 1e-3  # a variance up to which the series serves
 _GAUSS, _NODES = 0.02, 7  # a variance up to which Gauss and Hermite's nodes serve: n! (rho / pi^2)^n = 7e-16
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
 _SPACING, _REACH, _KINK = 0.5, 38.0, 1.7  # of the nodes that stay; c of the smooth kink
+_COMPILED = 512  # rows from which nodes that follow are summed by a compiled loop
 _CHUNK, _FEW = 4096, 256  # rows at a time, without nodes and with them: their functions stay in cache
 
 PLUS, MINUS, TAU, REST, FIRST, SECOND, THIRD = range(7)
@@ -48,7 +49,9 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     _fill(out, (rho > _SERIES) & (rho <= _GAUSS), lambda i: _by_gauss(h[i], sd[i]), _CHUNK)
     lower = _GAUSS
     for upper, spacing, reach in _FOLLOWED:
-        _fill(out, (rho > lower) & (rho <= upper), lambda i, s=spacing, r=reach: _by_following(h[i], sd[i], s, r))
+        follow = (rho > lower) & (rho <= upper)
+        step = _FEW if np.count_nonzero(follow) < _COMPILED else h.shape[0]
+        _fill(out, follow, lambda i, s=spacing, r=reach: _by_following(h[i], sd[i], s, r), step)
         lower = upper
     wide = ~(rho <= lower)
     _fill(out, wide & ~far, lambda i: _by_table(h[i], rho[i]))
@@ -114,7 +117,13 @@ def _by_following(h: np.ndarray, sd: np.ndarray, spacing: float, reach: float) -
     z = np.arange(-reach, reach + spacing / 2, spacing)
     weight = spacing / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * z * z)
     weight /= weight.sum()
-    return np.stack([g @ weight for g in _all_of(h[:, None] + sd[:, None] * z)])
+    if h.size < _COMPILED:
+        return np.stack([g @ weight for g in _all_of(h[:, None] + sd[:, None] * z)])
+    from ._logistic import following
+
+    out = np.empty((7, h.size))
+    following(h, sd, z, weight, out)
+    return out
 
 
 def _by_gauss(h: np.ndarray, sd: np.ndarray) -> np.ndarray:

@@ -18,8 +18,8 @@ from ..checks import problem
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
 
-_EPS = 2.0**-53  # of one rounding to double precision
-_HARMLESS = 1e-3  # pivots above this share of the diagonal amplify no rounding to speak of
+EPS = 2.0**-53  # of one rounding to double precision
+HARMLESS = 1e-3  # pivots above this share of the diagonal amplify no rounding to speak of
 
 
 def fill_reducing_order(A: Any) -> np.ndarray:
@@ -106,6 +106,7 @@ class SymbolicCholesky:
         on = lower & (B.indices == columns)
         self.diagonal[columns[on]] = place[on]
         self.nnz = int(self.panel[-1])
+        self.work = float(((width + below) ** 3.0 - below**3.0).sum() / 3.0)  # multiplications, about
 
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
@@ -191,10 +192,10 @@ class SparseCholesky:
 
         Where no pivot is small it is below any tolerance, and the selected inverse is not computed for it.
         """
-        if self._z is None and self.smallest_pivot > _HARMLESS:
-            return _EPS * self.n**0.5 / self.smallest_pivot
+        if self._z is None and self.smallest_pivot > HARMLESS:
+            return EPS * self.n**0.5 / self.smallest_pivot
         each = self._selected[self.symbolic.diagonal] * self._diagonal
-        return _EPS * float(np.sqrt(np.sum(each * each)))
+        return EPS * float(np.sqrt(np.sum(each * each)))
 
     def _apply(self, b: np.ndarray, forward: bool, backward: bool) -> np.ndarray:
         from . import _multifrontal as kernels
@@ -205,21 +206,15 @@ class SparseCholesky:
         )
         return b
 
-    def _columns(self, b: ArrayLike) -> np.ndarray:
-        b = np.asarray(b, dtype=np.float64)
-        if b.shape[0] != self.n or b.ndim > 2:
-            raise problem("SparseCholesky", f"b has shape {b.shape}", f"({self.n},) or ({self.n}, k)")
-        return b.reshape(self.n, -1)
-
     def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
         S = self.symbolic
-        out = self._apply(np.ascontiguousarray(self._columns(b)[S.order]), True, True)[S.inverse_order]
+        out = self._apply(np.ascontiguousarray(checked_columns(b, self.n)[S.order]), True, True)[S.inverse_order]
         return out.reshape(np.shape(b))
 
     def sample(self, noise: ArrayLike) -> np.ndarray:
         """P' L^-T noise: draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
-        out = self._apply(np.array(self._columns(noise), order="C"), False, True)[self.symbolic.inverse_order]
+        out = self._apply(np.array(checked_columns(noise, self.n), order="C"), False, True)[self.symbolic.inverse_order]
         return out.reshape(np.shape(noise))
 
     # -- the selected inverse --------------------------------------------------------------------------
@@ -253,6 +248,20 @@ class SparseCholesky:
         """The values of ``selected_inverse``, in the order of the csc array first given."""
         return self._selected[self.symbolic.everywhere]
 
+    def sandwich(self, data: np.ndarray) -> np.ndarray:
+        """A^-1 E A^-1 on the pattern of A, for a symmetric E by its values there, in the order of ``inverse_data``.
+
+        It is minus the derivative of ``inverse_data`` as the values of A move by E.
+        """
+        from . import _sandwich as kernels
+
+        S, z, e = self.symbolic, self._selected, np.zeros(self.symbolic.nnz)
+        e[S.target] = data[S.source]
+        tree = S.start, S.ptr, S.panel, S.parent, S.relative
+        kernels.reduce(*tree, self._x, self._inverse, S.inverse_ptr, S.up_peak, e)
+        out = kernels.sandwich(*tree, S.children, self._x, self._inverse, S.inverse_ptr, S.down_peak, z, e)
+        return out[S.everywhere]
+
     def lower(self) -> Any:
         """L of the permuted matrix A[order][:, order], as a csc array: for looking at, not for speed."""
         S = self.symbolic
@@ -265,6 +274,14 @@ class SparseCholesky:
             blocks.append((index[r], c + a, panel[r, c]))
         rows, columns, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         return sp.csc_array((values, (rows, columns)), shape=(S.n, S.n))
+
+
+def checked_columns(b: ArrayLike, n: int) -> np.ndarray:
+    """Right sides b (n,) or (n, k) as (n, k)."""
+    b = np.asarray(b, dtype=np.float64)
+    if b.shape[0] != n or b.ndim > 2:
+        raise problem("SparseCholesky", f"b has shape {b.shape}", f"({n},) or ({n}, k)")
+    return b.reshape(n, -1)
 
 
 def symmetric_csc(A: ArrayLike) -> Any:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import optional, problem
 from ..hyperparameters.priors import Normal
-from ..plots.outlines import labels_of, named_by
+from ..outlines import labels_of, named_by
 from .specified import PC
 
 if TYPE_CHECKING:

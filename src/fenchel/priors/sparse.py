@@ -7,7 +7,7 @@ of W' diag(lam) W, the entries of A are q + T lam, and rho = T' z, z the selecte
 
 Newton's curvature is S + 1/2 Vt o Vt. Its cheap part S + 1/2 diag(rho^2) costs one more factorisation of the same
 pattern; where that converges slowly (smooth priors, weak data) it preconditions conjugate gradients, whose products
-(Vt o Vt) v are the derivative of -rho in the direction v.
+(Vt o Vt) v are the derivative of -rho in the direction v, taken through the factorisation.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class SparsePredictors(LatentPredictors):
         super().__init__(seen)
         self.pattern, self.W = pattern, seen.designs[0].csr()
 
-    @property
-    def variance(self) -> Array:
+    @cached_property
+    def variance(self) -> Array:  # type: ignore[override]
         each = self.pattern.diagonal(self.pattern.base)
         return self.blocks.join([each] * len(self.blocks.groups))
 
@@ -169,13 +169,12 @@ class SparsePredictors(LatentPredictors):
         return self.blocks.join([self.W @ u for u in weights])
 
     def weights_norm(self, weights: list[Array]) -> float:
-        Q = self.pattern.matrix(self.pattern.q)
-        return float(sum(u @ (Q @ u) for u in weights))
+        return float(sum(u @ (self.pattern.Q @ u) for u in weights))
 
     def quadratic_rounding(self, alpha: Array, quadratic: float) -> float:
         """eps |u| o |Q| |u|: what a solve leaves, u'(Q u - W' alpha), and what u' Q u cancels."""
         total = EPS * quadratic * (EPS * quadratic)  # a power of Python floats raises
-        Q = self.pattern.matrix(np.abs(self.pattern.q))
+        Q = abs(self.pattern.Q)
         for u in map(np.abs, self.weights_of(alpha)):
             each = EPS * u * (Q @ u)
             total += float(each @ each)
@@ -216,7 +215,7 @@ class SparseFactor(BlockFactor):
         return float(parts + len(self.parts) * self.pattern.base.log_det_rounding**2) ** 0.5
 
     def weights_decrement(self, weights: list[Array], alpha: Array) -> float:
-        total, Q = 0.0, self.pattern.matrix(self.pattern.q)
+        total, Q = 0.0, self.pattern.Q
         for part, u, a in zip(self.parts, weights, self.blocks.split(alpha), strict=True):
             g = Q @ u - self.W.T @ a
             total += abs(float(g @ part.solve(g)))
@@ -234,11 +233,17 @@ class SparseFactor(BlockFactor):
         square = self.variance**2
         yield self.apply, (lambda v: square * v) if economical else self.hadamard
 
+    def hadamard(self, v: Array) -> Array:
+        """(Vt o Vt) v: diag(W V E V W') for E = W' diag(v) W, from V E V on the pattern."""
+        T = self.pattern.T
+        parts = zip(self.parts, self.blocks.split(v), strict=True)
+        return self.blocks.join([T.T @ part.sandwich(T @ to_numpy(x)) for part, x in parts])
+
     # -- everything else ---------------------------------------------------------------------------
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on the common pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
-        columns = np.repeat(np.arange(P.shape[0]), np.diff(P.indptr))
+        columns = P.owners
         prior = P.base.inverse_data()
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
@@ -262,7 +267,7 @@ class SparseFactor(BlockFactor):
         return [self.pattern.quadratic(part, new.csr()) for part, new in zip(self.parts, designs, strict=True)]
 
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
-        out, precision = [], self.pattern.matrix(self.pattern.q)
+        out, precision = [], self.pattern.Q
         for part, c in zip(self.parts, cross, strict=True):
             t = precision @ c.T
             out.append(np.sum(c.T * t, axis=0) - np.sum(t * part.solve(t), axis=0))

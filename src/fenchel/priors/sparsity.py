@@ -119,24 +119,72 @@ def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
     return C / length
 
 
+class Embedded:
+    """The factor of Q seen on a larger pattern, whose other entries join latents that are independent under Q."""
+
+    def __init__(self, own: Factorisation, data: np.ndarray, places: np.ndarray, union: Analysis) -> None:
+        self.own, self.data, self.places, self.symbolic, self.n = own, data, places, union, own.n
+        self.solve, self.sample, self.inverse_diagonal = own.solve, own.sample, own.inverse_diagonal
+        self.log_det, self.smallest_pivot = own.log_det, own.smallest_pivot
+
+    @property
+    def log_det_rounding(self) -> float:
+        return self.own.log_det_rounding
+
+    def inverse_data(self) -> np.ndarray:
+        """Q^-1 on the larger pattern."""
+        out = np.zeros(self.symbolic.indices.size)
+        out[self.places] = self.own.inverse_data()
+        return out
+
+    def row_variances(self, W: Any, T: Any) -> np.ndarray:
+        """diag(W Q^-1 W'), by the entries of Q's own pattern."""
+        return np.asarray(T.T @ self.inverse_data())
+
+    def sandwich(self, data: np.ndarray) -> np.ndarray:
+        """Q^-1 E Q^-1 on the larger pattern: by a factor there, for E may join what Q does not."""
+        return self.symbolic.factor(self.data).sandwich(data)
+
+
 class Pattern:
     """The union of the patterns of Q and W'W, and the map T from lam to entries."""
 
     joint: Analysis | None = None  # of a softmax's classes together, made when first needed
 
     def __init__(self, Q: Any, W: Any, factor: Factorisation, constraint: Constraint | None) -> None:
-        self.constraint = constraint
+        self.constraint, self.Q = constraint, Q
         self.n_rows, self.W = W.shape[0], W
         ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
         union.sort_indices()
         self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
+        self.own, self.closed = factor.symbolic, True  # of Q, and whether its components gain no entry
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
             self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
+            self.places = np.arange(Q.nnz)
         else:
-            self.symbolic, self.q = analyse(union), self.entries(Q)
-            self.base = self._made(self.q)
+            label = sp.csgraph.connected_components(Q, directed=False)[1]
+            self.closed = int((label[union.indices] == label[self.owners]).sum()) == Q.nnz
+            self.places = self._places(Q.indices, np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr)))
+            self.symbolic = analyse(union)
+            self._set(Q)
         self.T = self.products(W)[0]
+
+    @property
+    def owners(self) -> np.ndarray:
+        """The column of each entry of the union."""
+        return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+
+    def _set(self, Q: Any) -> None:
+        """Take the values of Q. Raises NotPositiveDefinite."""
+        self.Q = Q
+        if not self.own.same_pattern(Q):
+            self.q = self.entries(Q)
+            self.base = self._made(self.q)
+            return
+        self.q = np.zeros(self.indices.size)
+        self.q[self.places] = Q.data
+        self.base = self._made(self.q, prior=True)
 
     def products(self, W: Any) -> tuple[Any, np.ndarray]:
         """T, the map from weights of the rows of W to the entries of W' diag(.) W, and which rows have all of them.
@@ -159,7 +207,7 @@ class Pattern:
     def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
         L = self.shape[0]
-        keys = np.repeat(np.arange(L, dtype=np.int64), np.diff(self.indptr)) * L + self.indices
+        keys = self.owners * L + self.indices
         return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
 
     def entries(self, B: Any) -> np.ndarray:
@@ -176,8 +224,7 @@ class Pattern:
         """The same pattern with other values of Q. Raises NotPositiveDefinite."""
         out = object.__new__(Pattern)
         out.__dict__ = dict(self.__dict__)
-        out.q = self.entries(Q)
-        out.base = out._made(out.q)
+        out._set(Q)
         return out
 
     def restricted(self, rows: np.ndarray) -> Pattern:
@@ -191,13 +238,17 @@ class Pattern:
         """Q + W' diag(weight) W, under the constraints."""
         return self._made(self.q + self.T @ weight)
 
-    def _made(self, data: np.ndarray) -> Factorisation:
-        if self.constraint is None:
-            return self.symbolic.factor(data)
-        data = data.copy()
-        nodes = self.constraint.nodes
-        data[self._places(nodes, nodes)] += self.constraint.shift
-        return self.constraint.hold(self.symbolic.factor(data))
+    def _made(self, data: np.ndarray, prior: bool = False) -> Factorisation:
+        """The factor of values on the union; of a ``prior`` by its own pattern, where that holds what is asked for."""
+        if self.constraint is not None:
+            data, nodes = data.copy(), self.constraint.nodes
+            data[self._places(nodes, nodes)] += self.constraint.shift
+        factor: Factorisation
+        if prior and self.closed:
+            factor = Embedded(self.own.factor(data[self.places]), data, self.places, self.symbolic)
+        else:
+            factor = self.symbolic.factor(data)
+        return factor if self.constraint is None else self.constraint.hold(factor)
 
     def diagonal(self, factor: Factorisation) -> np.ndarray:
         """diag(W V W') from the selected inverse."""

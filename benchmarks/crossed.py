@@ -1,0 +1,205 @@
+"""Crossed effects learned: ratings of lecturers by students in departments, and one effect for every row.
+
+    python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--regions 0] [--r]
+
+Simulated data of the size of lme4's InstEval: 73,421 ratings of 1,128 lecturers by 2,972 students in 28 departments, a
+covariate, three crossed effects, binary or Gaussian; ``--rows`` scales all of it. ``--own`` are Poisson counts with an
+iid effect for every row and two covariates. ``--regions`` are Poisson counts in space and time with an interaction of
+type IV: a lattice of so many regions at a tenth as many times.
+
+Seconds are the processor's over all threads and those of the clock; factorisations are those of A = Q + W' Lam W, with
+the products (Vt o Vt) v beside them. Peak memory is that of the process above what it held before. ``--r`` runs lme4
+(Gaussian, by REML off) and glmmTMB (binary) of an installed R on the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sparse import Peak
+
+import fenchel
+from fenchel import gmrf
+from fenchel.hyperparameters import learn
+from fenchel.hyperparameters.evidence import Evidence
+from fenchel.likelihoods import Poisson
+from fenchel.priors.sparse import SparseFactor
+from fenchel.priors.sparsity import Pattern
+
+ROWS, STUDENTS, LECTURERS, DEPARTMENTS = 73_421, 2_972, 1_128, 28
+SDS = {"s": 0.6, "d": 0.8, "dept": 0.3}
+FORMULA = "y ~ x + (1|s) + (1|d) + (1|dept)"
+
+R_SCRIPT = """
+arguments <- commandArgs(TRUE)
+data <- read.csv(arguments[1])
+for (name in c("s", "d", "dept")) data[[name]] <- factor(data[[name]])
+began <- proc.time()
+if (arguments[2] == "gaussian") {
+  library(lme4)
+  found <- lmer(y ~ x + (1|s) + (1|d) + (1|dept), data, REML = FALSE)
+  label <- paste("lme4", packageVersion("lme4"), "lmer"); coefficient <- fixef(found)["x"]
+  sds <- as.data.frame(VarCorr(found)); sds <- setNames(sds$sdcor, sds$grp)
+} else {
+  library(glmmTMB)
+  found <- glmmTMB(y ~ x + (1|s) + (1|d) + (1|dept), data, family = binomial)
+  label <- paste("glmmTMB", packageVersion("glmmTMB")); coefficient <- fixef(found)$cond["x"]
+  sds <- sapply(VarCorr(found)$cond, function(v) attr(v, "stddev"))
+  names(sds) <- names(VarCorr(found)$cond)
+}
+took <- proc.time() - began
+cat(sprintf("%-28s%9.2f%9.2f%44s", label, took["user.self"] + took["sys.self"], took["elapsed"], ""))
+cat(sprintf("  x %.4f  s %.4f  d %.4f  dept %.4f\\n", coefficient, sds["s"], sds["d"], sds["dept"]))
+"""
+
+
+def ratings(family: str, rows: int, seed: int = 0) -> pd.DataFrame:
+    """Ratings in InstEval's proportions: a student rates mostly within one department."""
+    rng, share = np.random.default_rng(seed), rows / ROWS
+    students, lecturers, departments = (max(4, round(n * share)) for n in (STUDENTS, LECTURERS, DEPARTMENTS))
+    home = rng.integers(0, departments, lecturers)
+    own = rng.integers(0, departments, students)
+    s = rng.integers(0, students, rows)
+    order, first = np.argsort(home, kind="stable"), np.searchsorted(np.sort(home), np.arange(departments + 1))
+    many = np.maximum(np.diff(first), 1)[own[s]]
+    near = order[np.minimum(first[own[s]] + (rng.random(rows) * many).astype(int), lecturers - 1)]
+    d = np.where(rng.random(rows) < 0.7, near, rng.integers(0, lecturers, rows))
+    dept = np.where(rng.random(rows) < 0.9, home[d], rng.integers(0, departments, rows))
+    x = rng.normal(size=rows)
+    effects = [sd * rng.normal(size=n) for sd, n in zip(SDS.values(), (students, lecturers, departments), strict=True)]
+    eta = 0.2 + 0.4 * x + effects[0][s] + effects[1][d] + effects[2][dept]
+    y = eta + 1.2 * rng.normal(size=rows) if family == "gaussian" else rng.random(rows) < 1 / (1 + np.exp(-eta))
+    return pd.DataFrame({"y": np.asarray(y, dtype=float), "x": x, "s": s, "d": d, "dept": dept})
+
+
+class Counts:
+    """How often the engine factorised, and how often it multiplied with Vt o Vt, within a block."""
+
+    def __init__(self) -> None:
+        self.fits = self.steps = self.factorisations = self.products = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        made, hadamard, fit = Pattern.factor, SparseFactor.hadamard, Evidence.fit
+
+        def factor(pattern: Pattern, *arguments: Any) -> Any:
+            self.factorisations += 1
+            return made(pattern, *arguments)
+
+        def product(factor: SparseFactor, v: Any) -> Any:
+            self.products += 1
+            return hadamard(factor, v)
+
+        def counted(evidence: Evidence, theta: Any) -> Any:
+            found = fit(evidence, theta)
+            self.fits, self.steps = self.fits + 1, self.steps + found.n_iter
+            return found
+
+        Pattern.factor, SparseFactor.hadamard, Evidence.fit = factor, product, counted  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            Pattern.factor, SparseFactor.hadamard, Evidence.fit = made, hadamard, fit  # type: ignore[method-assign]
+
+
+def measured(label: str, work: Any) -> Any:
+    """What ``work`` returns, its costs printed."""
+    counts = Counts()
+    with Peak() as peak, counts.counting():
+        cpu, wall = time.process_time(), time.perf_counter()
+        out = work()
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    row = f"{label:<28}{cpu:>9.2f}{wall:>9.2f}{counts.fits:>12}{counts.steps:>8}"
+    print(row + f"{counts.factorisations:>8}{counts.products:>8}{peak.mib:>8.0f}", end="", flush=True)
+    return out
+
+
+def crossed(family: str, rows: int, with_r: bool) -> None:
+    data = ratings(family, rows)
+    fit = measured(f"{family}, {rows} rows", lambda: fenchel.fit(FORMULA, data, family))
+    sds = dict(zip(SDS, np.exp(-0.5 * fit.theta[:3]), strict=True))
+    said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
+    print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}", flush=True)
+    if not fit.converged:
+        print(f"  {fit.found.status}")
+    if with_r and shutil.which("Rscript"):
+        with tempfile.TemporaryDirectory() as folder:
+            table, script = Path(folder, "ratings.csv"), Path(folder, "ratings.R")
+            data.to_csv(table, index=False)
+            script.write_text(R_SCRIPT)
+            command = ["Rscript", "--vanilla", str(script), str(table), family]
+            said = subprocess.run(command, capture_output=True, text=True, check=True)
+            print(said.stdout, end="", flush=True)
+
+
+def own_effects(rows: int) -> None:
+    """Overdispersed counts: an iid effect for every row."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(rows, 2))
+    y = rng.poisson(np.exp(0.5 + X @ [0.3, -0.2] + 0.5 * rng.normal(size=rows))).astype(float)
+
+    def work() -> Any:
+        family = gmrf.stack([(gmrf.iid(rows), np.arange(rows))], fixed=X)
+        return learn(Poisson(), family, y)
+
+    found = measured(f"poisson, {rows} own effects", work)
+    print(f"  sd {np.exp(-0.5 * found.theta[0]):.4f}", flush=True)
+
+
+def interaction(regions: int) -> None:
+    """Space and time with their interaction of type IV, at its true precisions."""
+    side = max(2, round(regions**0.5))
+    wide, times = (regions + side - 1) // side, max(3, regions // 10)
+    index = np.arange(side * wide).reshape(side, wide)
+    edges = np.concatenate(
+        [
+            np.stack([index[:, :-1].ravel(), index[:, 1:].ravel()], axis=1),
+            np.stack([index[:-1].ravel(), index[1:].ravel()], axis=1),
+        ]
+    )
+    graph = np.zeros((side * wide, side * wide))
+    graph[edges[:, 0], edges[:, 1]] = graph[edges[:, 1], edges[:, 0]] = 1.0
+    rng = np.random.default_rng(2)
+    y = rng.poisson(5.0, size=side * wide * times).astype(float)
+
+    def work() -> Any:
+        return learn(Poisson(), gmrf.type_iv(graph, times), y)
+
+    found = measured(f"type IV, {side * wide} x {times}", work)
+    print(f"  theta {found.theta}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, default=ROWS, help="ratings; 0 leaves them out")
+    parser.add_argument("--families", nargs="+", default=["bernoulli", "gaussian"], choices=["bernoulli", "gaussian"])
+    parser.add_argument("--own", type=int, nargs="*", default=[100_000], help="rows with an effect each")
+    parser.add_argument("--regions", type=int, default=0)
+    parser.add_argument("--r", action="store_true", help="lme4 and glmmTMB beside")
+    asked = parser.parse_args()
+    small = ratings("bernoulli", 500)
+    for family in ("bernoulli", "gaussian"):
+        fenchel.fit(FORMULA, small, family)  # compile
+    learn(Poisson(), gmrf.stack([(gmrf.iid(50), np.arange(50))], fixed=np.arange(50.0)[:, None]), np.arange(50.0))
+    head = f"{'problem':<28}{'cpu s':>9}{'wall s':>9}{'evaluations':>12}{'newton':>8}{'factor':>8}"
+    print(head + f"{'product':>8}{'MiB':>8}  estimates")
+    for family in asked.families if asked.rows else []:
+        crossed(family, asked.rows, asked.r)
+    for rows in asked.own:
+        own_effects(rows)
+    if asked.regions:
+        interaction(asked.regions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,295 @@
+"""Compiled passes over the leaves of a bordered matrix; ``bordered.py`` is the door to them.
+
+A leaf is a block of w columns that touches r rows of the border and no other leaf. The flat vector x holds its square
+(w x w) and its panel (r x w); the border is a matrix C valid in its lower triangle, and the rows of a leaf are sorted.
+
+    eliminate   L11 L11' = D, L21 = B L11^-T, C -= L21 L21'; the square becomes L11^-1
+    selected    Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 + Y' Z22 Y
+    reduce      the change E of A, reduced to the border: C = E22 - E21 Y' - Y E21' + Y E11 Y'
+    sandwich    A^-1 E A^-1 on the leaves from that of the border, P22
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._multifrontal import lower_inverse, small_cholesky
+from .compiled import compiled
+
+
+@compiled
+def eliminate(start, ptr, rows, square, panel, x, C):
+    """Eliminate the leaves in place and their share from the border. Bad column or -1."""
+    widest = 0
+    for k in range(start.size - 1):
+        widest = max(widest, start[k + 1] - start[k])
+    scratch = np.empty(widest * widest)
+    line = np.empty(widest)
+    for k in range(start.size - 1):
+        w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
+        if w == 1:
+            d = x[square[k]]
+            if not d > 0.0:
+                return start[k]
+            d = 1.0 / np.sqrt(d)
+            x[square[k]] = d
+            for i in range(r):
+                b = x[at + i] * d
+                x[at + i] = b
+                here = rows[q + i]
+                for j in range(i + 1):
+                    C[here, rows[q + j]] -= b * x[at + j]
+            continue
+        D = x[square[k] : square[k] + w * w].reshape(w, w)
+        bad = small_cholesky(D)
+        if bad >= 0:
+            return start[k] + bad
+        inverse = scratch[: w * w].reshape(w, w)
+        lower_inverse(D, inverse)
+        for i in range(w):
+            for j in range(w):
+                D[i, j] = inverse[i, j]
+        B = x[at : at + r * w].reshape(r, w)
+        for i in range(r):
+            for j in range(w):
+                line[j] = B[i, j]
+            for j in range(w):
+                s = 0.0
+                for p in range(j + 1):
+                    s += line[p] * D[j, p]
+                B[i, j] = s
+            here = rows[q + i]
+            for j in range(i + 1):
+                s = 0.0
+                for p in range(w):
+                    s += B[i, p] * B[j, p]
+                C[here, rows[q + j]] -= s
+    return -1
+
+
+@compiled
+def regressions(start, ptr, square, panel, x):
+    """Y = L21 L11^-1 of every leaf, laid out as the panels are."""
+    first = panel[0]
+    Y = np.empty(panel[panel.size - 1] - first)
+    for k in range(start.size - 1):
+        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        for i in range(r):
+            for j in range(w):
+                s = 0.0
+                for p in range(j, w):
+                    s += x[at + i * w + p] * x[square[k] + p * w + j]
+                Y[at - first + i * w + j] = s
+    return Y
+
+
+@compiled
+def times_border(rows, Z, Y, first, r, w, T):
+    """T = Z22 Y of one leaf whose rows begin at ``rows[first]``; Z by its lower triangle."""
+    if w == 1:
+        for i in range(r):
+            line, y, s = Z[rows[first + i]], Y[i, 0], 0.0
+            for j in range(i):
+                z = line[rows[first + j]]
+                s += z * Y[j, 0]
+                T[j, 0] += z * y
+            T[i, 0] = s + line[rows[first + i]] * y
+        return
+    for i in range(r):
+        for j in range(w):
+            T[i, j] = 0.0
+    for i in range(r):
+        here = rows[first + i]
+        for j in range(i):
+            z = Z[here, rows[first + j]]
+            for p in range(w):
+                T[i, p] += z * Y[j, p]
+                T[j, p] += z * Y[i, p]
+        z = Z[here, here]
+        for p in range(w):
+            T[i, p] += z * Y[i, p]
+
+
+@compiled
+def gram(D, out):
+    """L^-T L^-1 from D = L^-1."""
+    w = D.shape[0]
+    for i in range(w):
+        for j in range(w):
+            s = 0.0
+            for p in range(max(i, j), w):
+                s += D[p, i] * D[p, j]
+            out[i, j] = s
+
+
+@compiled
+def selected(start, ptr, rows, square, panel, x, Y, Z, z):
+    """The inverse on the squares and panels of the leaves, into z, from that of the border."""
+    widest, tallest = 0, 0
+    for k in range(start.size - 1):
+        widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
+    scratch = np.empty(max(1, widest * tallest))
+    first = panel[0]
+    for k in range(start.size - 1):
+        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        y = Y[at - first : at - first + r * w].reshape(r, w)
+        T = scratch[: r * w].reshape(r, w)
+        times_border(rows, Z, y, ptr[k], r, w, T)
+        out = z[square[k] : square[k] + w * w].reshape(w, w)
+        gram(x[square[k] : square[k] + w * w].reshape(w, w), out)
+        for i in range(r):
+            for j in range(w):
+                z[at + i * w + j] = -T[i, j]
+                for p in range(w):
+                    out[p, j] += y[i, p] * T[i, j]
+
+
+@compiled
+def reduce(start, ptr, rows, square, panel, Y, e, C):
+    """C = E22 - E21 Y' - Y E21' + Y E11 Y', the lower triangle; e is E laid out as x is."""
+    widest, tallest = 0, 0
+    for k in range(start.size - 1):
+        widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
+    scratch = np.empty(max(1, widest * tallest))
+    first = panel[0]
+    for k in range(start.size - 1):
+        w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
+        y = Y[at - first : at - first + r * w].reshape(r, w)
+        D = e[square[k] : square[k] + w * w].reshape(w, w)
+        T = scratch[: r * w].reshape(r, w)
+        for i in range(r):
+            for j in range(w):
+                s = 0.0
+                for p in range(w):
+                    s += y[i, p] * D[p, j]
+                T[i, j] = e[at + i * w + j] - 0.5 * s
+        for i in range(r):
+            here = rows[q + i]
+            for j in range(i + 1):
+                s = 0.0
+                for p in range(w):
+                    s += T[i, p] * y[j, p] + y[i, p] * T[j, p]
+                C[here, rows[q + j]] -= s
+
+
+@compiled
+def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e, out):
+    """A^-1 E A^-1 on the squares and panels of the leaves, into ``out``; Z and P are A^-1 and it on the border."""
+    widest, tallest = 1, 1
+    for k in range(start.size - 1):
+        widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
+    panels, squares = np.empty((5, widest * tallest)), np.empty((2, widest * widest))
+    first = panel[0]
+    for k in range(start.size - 1):
+        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        y = Y[at - first : at - first + r * w].reshape(r, w)
+        D = e[square[k] : square[k] + w * w].reshape(w, w)
+        T, U, G = panels[0, : r * w].reshape(r, w), panels[1, : r * w].reshape(r, w), panels[2, : r * w].reshape(r, w)
+        R, dY = panels[3, : r * w].reshape(r, w), panels[4, : r * w].reshape(r, w)
+        sigma, left = squares[0, : w * w].reshape(w, w), squares[1, : w * w].reshape(w, w)
+        gram(x[square[k] : square[k] + w * w].reshape(w, w), sigma)
+        for i in range(r):  # dY = (E21 - Y E11) Sigma
+            for j in range(w):
+                s = e[at + i * w + j]
+                for p in range(w):
+                    s -= y[i, p] * D[p, j]
+                R[i, j] = s
+            for j in range(w):
+                s = 0.0
+                for p in range(w):
+                    s += R[i, p] * sigma[p, j]
+                dY[i, j] = s
+        times_border(rows, Z, y, ptr[k], r, w, T)
+        times_border(rows, P, y, ptr[k], r, w, U)
+        times_border(rows, Z, dY, ptr[k], r, w, G)
+        for i in range(w):
+            for j in range(w):
+                s = 0.0
+                for p in range(w):
+                    s += D[i, p] * sigma[p, j]
+                left[i, j] = s
+        inner = out[square[k] : square[k] + w * w].reshape(w, w)
+        for i in range(w):
+            for j in range(w):
+                s = 0.0
+                for p in range(w):
+                    s += sigma[i, p] * left[p, j]
+                inner[i, j] = s
+        for i in range(r):
+            for j in range(w):
+                out[at + i * w + j] = G[i, j] - U[i, j]
+                for p in range(w):
+                    inner[p, j] += y[i, p] * U[i, j] - dY[i, p] * T[i, j] - T[i, p] * dY[i, j]
+
+
+@compiled
+def forward(start, ptr, rows, square, panel, x, b, border):
+    """b <- L^-1 b over the leaves, their share taken from the border's right sides."""
+    columns = b.shape[1]
+    for k in range(start.size - 1):
+        a, w, r, at = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        for c in range(columns):
+            for i in range(w - 1, -1, -1):
+                s = 0.0
+                for p in range(i + 1):
+                    s += x[square[k] + i * w + p] * b[a + p, c]
+                b[a + i, c] = s
+            for i in range(r):
+                s = 0.0
+                for p in range(w):
+                    s += x[at + i * w + p] * b[a + p, c]
+                border[rows[ptr[k] + i], c] -= s
+
+
+@compiled
+def backward(start, ptr, rows, square, panel, x, b, border):
+    """b <- L^-T (b - L21' border) over the leaves."""
+    columns = b.shape[1]
+    for k in range(start.size - 1):
+        a, w, r, at = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        for c in range(columns):
+            for p in range(w):
+                s = b[a + p, c]
+                for i in range(r):
+                    s -= x[at + i * w + p] * border[rows[ptr[k] + i], c]
+                b[a + p, c] = s
+            for i in range(w):
+                s = 0.0
+                for p in range(i, w):
+                    s += x[square[k] + p * w + i] * b[a + p, c]
+                b[a + i, c] = s
+
+
+@compiled
+def independent(indptr, indices, block, members, first, order):
+    """Which blocks, taken in ``order``, touch none that was taken before: 1 for those, 0 for the others."""
+    m = first.size - 1
+    state = np.full(m, -1, np.int8)
+    for t in range(m):
+        k = order[t]
+        if state[k] != -1:
+            continue
+        state[k] = 1
+        j = members[first[k]]
+        for p in range(indptr[j], indptr[j + 1]):
+            other = block[indices[p]]
+            if other != k:
+                state[other] = 0
+    return state
+
+
+@compiled
+def runs(indptr, indices, block, members, first):
+    """The run that each block belongs to, in the order of their first columns: a run ends where two of it touch."""
+    m = first.size - 1
+    out = np.empty(m, np.int64)
+    began, run = 0, 0
+    for k in range(m):
+        j = members[first[k]]
+        for p in range(indptr[j], indptr[j + 1]):
+            other = block[indices[p]]
+            if began <= other < k:
+                began, run = k, run + 1
+                break
+        out[k] = run
+    return out
