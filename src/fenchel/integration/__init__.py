@@ -1,0 +1,10 @@
+"""Integration over hyperparameters: ``integrate`` and what it returns."""
+
+from .designs import composite
+from .integrate import integrate
+from .integrated import Integrated
+from .mixture import Mixture
+from .points import Finished
+from .theta import ThetaPosterior
+
+__all__ = ["Finished", "Integrated", "Mixture", "ThetaPosterior", "composite", "integrate"]

@@ -1,0 +1,300 @@
+"""Integrate theta out: the mode, coordinates about it, fits at the points of a design, weights by their evidence.
+
+p(theta | y) prop. to p(y | theta) p(theta),     p(z | y) = sum_k w_k p(z | y, theta_k)
+w_k prop. to mass_k exp(log p(y, theta_k) + log |d theta / du| - log N(u_k; 0, I))
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import chi2
+
+from ..checks import choice, problem
+from ..hyperparameters.base import Family
+from ..hyperparameters.evidence import Evidence
+from ..hyperparameters.learned import Learned
+from ..hyperparameters.learning import learn
+from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike, to_numpy
+from ..solvers.base import Solver
+from ..solvers.progress import reporting
+from . import designs
+from .centre import Centre, centred, value_of
+from .density import LogDensity
+from .designs import Design
+from .integrated import Integrated
+from .points import Finished, Fitter, Point
+from .theta import ThetaPosterior
+
+_LEFT_OUT, _FALLEN = 0.007, 5.0  # the share of a normal outside of a lattice, and the least nats at which it ends
+_MOST = 150  # points of a lattice
+_COUNTS = 0.01  # the share of a point whose correction has to be trusted
+_LEAST = 1e-6  # the share of a point that is mixed
+_AUTO = 3  # the most hyperparameters for which a grid is chosen
+
+
+def integrate(
+    likelihood: Likelihood,
+    family: Family,
+    y: ArrayLike,
+    *,
+    weights: ArrayLike | None = None,
+    method: str = "auto",
+    evidence: str = "corrected",
+    mode: Learned | None = None,
+    learn_likelihood: bool = True,
+    tol: float = 1e-8,
+    n_jobs: int | None = None,
+    progress: bool = False,
+    checkpoint: str | Path | Finished | None = None,
+    solver: str | Solver = "newton",
+) -> Integrated:
+    """The posterior with the hyperparameters integrated out.
+
+    Parameters
+    ----------
+    likelihood, family, y, weights
+        The model; ``family`` is a prior with hyperparameters and log p(theta) (flat where it states none).
+    method : "auto", "grid" or "ccd"
+        "grid": a lattice of up to four hyperparameters that goes on to where the density has fallen by some e^5 to
+        e^7, along tails too: some 7, 20, 30 and 60 points where the posterior is nearly normal. "ccd": a central
+        composite design, 25 points for four hyperparameters and 45 for six, for posteriors without long tails. "auto":
+        a grid for up to three.
+    evidence : "corrected" or "elbo"
+        What weights a point, and whether its marginals are those beyond the Gaussian. Where the correction is not to
+        be trusted it is the elbo, and ``status`` says so.
+    mode : Learned, optional
+        What ``learn`` found of the same model; default: it is learned first.
+    learn_likelihood : bool
+        Whether the likelihood's own parameters are integrated over too.
+    tol : float
+        Relative gap of every fit.
+    n_jobs : int, optional
+        Processes (joblib) that fit points side by side; None is one.
+    progress : bool
+    checkpoint : path, or Finished, optional
+        Keeps every fit as it ends; given again, nothing that was finished is fitted again. An interrupted integration
+        without one leaves its ``Finished`` on the exception: ``except KeyboardInterrupt as stop: stop.finished``.
+    solver : str or Solver
+        Of the fits, as in ``infer``.
+
+    Returns
+    -------
+    Integrated
+
+    Hyperparameters that learning leaves at a bound are held there. Priors are densities on the scale of theta (logs of
+    sds): under the default ones of a size the posterior is proper there, also where a variance may vanish; it then has
+    a long tail to one side, which the points follow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.gmrf import iid, stack
+    >>> from fenchel.integration import integrate
+    >>> from fenchel.likelihoods import Poisson
+    >>> from fenchel.hyperparameters import PCPrecision, independent
+    >>> from fenchel.hyperparameters import WeightVariances, Normal
+    >>> counts = np.array([2, 0, 4, 1, 9, 3, 2, 6])
+    >>> groups = WeightVariances(np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
+    >>> found = integrate(Poisson(), groups, counts)
+    >>> found.converged, found.method, found.theta.interval().shape
+    (True, 'grid', (1, 2))
+    """
+    choice("integrate", "method", method, ("auto", "grid", "ccd"))
+    choice("integrate", "evidence", evidence, ("corrected", "elbo"))
+    inner = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood, method=solver)
+    _check_jobs(n_jobs)
+    finished = checkpoint if isinstance(checkpoint, Finished) else Finished(checkpoint)
+    finished.open(_about(inner, evidence))
+    try:
+        with reporting(progress, "integrating", None) as report:
+            fitter = Fitter(inner, evidence == "corrected", n_jobs, finished, report)
+            found = mode if mode is not None else finished.mode
+            if found is None:
+                found = learn(
+                    likelihood,
+                    family,
+                    y,
+                    weights=weights,
+                    learn_likelihood=learn_likelihood,
+                    method=solver,
+                    progress=progress and report is None,
+                )
+            if finished.mode is None:
+                finished.keep_mode(found)
+            if found.theta.shape != inner.start.shape:
+                raise problem("integrate", f"mode has {found.theta.size} hyperparameters", f"{inner.start.size}")
+            return _integrated(fitter, family, found, method)
+    except KeyboardInterrupt as stop:
+        stop.finished = finished  # type: ignore[attr-defined]
+        stop.add_note(
+            f"{len(finished)} fits are finished: integrate(..., checkpoint=error.finished) goes on from them."
+        )
+        raise
+
+
+def _check_jobs(n_jobs: Any) -> None:
+    if not (n_jobs is None or (isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and n_jobs != 0)):
+        raise problem("integrate", f"n_jobs = {n_jobs!r}", "a number of processes, -1 for all cores, or None")
+
+
+def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
+    """What the fits of a checkpoint are of, as far as it can be told cheaply."""
+    rows = inner.targets.rows_of(inner.likelihood)
+    digest = hashlib.sha256()
+    for key in sorted(rows):
+        digest.update(np.ascontiguousarray(to_numpy(rows[key])).tobytes())
+    start = inner.start
+    prior = inner.log_prior(start)[0]
+    return (
+        repr(inner.likelihood),
+        tuple(inner.names),
+        start.tobytes(),
+        float(prior),
+        inner.tol,
+        evidence,
+        digest.hexdigest(),
+    )
+
+
+# -- points and their weights -------------------------------------------------------------------------------
+class _Laid(NamedTuple):
+    """A design with its fits, and the log density there."""
+
+    design: Design
+    points: list[Point]
+
+
+def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str) -> Integrated:
+    d = mode.theta.size - len(mode.at_bounds)
+    notes = [f"{fitter.evidence.names[i]} is held at its {side} bound" for i, side in mode.at_bounds.items()]
+    if d == 0:
+        return _alone(fitter, family, mode, notes)
+    if method == "grid" and d > designs.MOST:
+        raise problem(
+            "integrate", f'method = "grid" and {d} hyperparameters', f"at most {designs.MOST}", 'Use method="ccd".'
+        )
+    word = method if method != "auto" else "grid" if d <= _AUTO else "ccd"
+    centre = centred(fitter, mode, fitter.beyond)
+    laid = _lattice(fitter, centre) if word == "grid" else _fitted(fitter, centre, designs.composite(d))
+    beyond, sentence = _believed(laid, centre, fitter.beyond)
+    notes += [sentence] if sentence else []
+    values = _values(laid.points, beyond)
+    log_w = laid.design.log_mass + values + _jacobian(centre, laid.design) - designs.log_normal(laid.design.u)
+    through = _through(fitter, centre, laid, beyond)
+    total, rule = through.log_total, float(logsumexp(log_w))
+    best = centre.points[0].corrected
+    known = float(best.log_evidence_se) if beyond and best is not None else 0.0
+    w = np.exp(log_w - rule)
+    kept = np.flatnonzero(w > _LEAST)
+    notes += _at_bounds(fitter, laid, w)
+    told = {
+        "evidence": "corrected" if beyond else "elbo",
+        "log_evidence": total if word == "grid" else rule,
+        "error": abs(total - rule) + known,
+        "n_fits": fitter.n_fits,
+        "method": word,
+        "notes": notes,
+    }
+    free = [i for i in range(mode.theta.size) if i not in mode.at_bounds]
+    theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through)
+    return Integrated([laid.points[k] for k in kept], w[kept] / w[kept].sum(), theta, family, mode, told)
+
+
+def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> Integrated:
+    """Nothing to integrate over: one point."""
+    (point,) = fitter.at([mode.theta])
+    beyond = fitter.beyond and point.trusted
+    value = value_of(point, beyond)
+    told: dict[str, Any] = {"evidence": "corrected" if beyond else "elbo", "log_evidence": value, "error": 0.0}
+    told |= {"n_fits": fitter.n_fits, "method": "none", "notes": [*notes, "no hyperparameter to integrate over"]}
+    theta = ThetaPosterior(fitter.evidence.names, mode.theta, [], None)
+    return Integrated([point], np.ones(1), theta, family, mode, told)
+
+
+def _jacobian(centre: Centre, design: Design) -> np.ndarray:
+    return centre.coordinates.log_jacobian(design.u)
+
+
+def _values(points: Sequence[Point], beyond: bool) -> np.ndarray:
+    """The log density at points; where a correction is not trusted, with that of the nearest one in value."""
+    plain = np.array([p.plain for p in points])
+    if not beyond:
+        return plain
+    gains = np.array([p.gain for p in points])
+    known = np.flatnonzero(np.isfinite(gains))
+    for k in np.flatnonzero(~np.isfinite(gains)):
+        apart = [float(np.linalg.norm(points[int(k)].theta - points[int(j)].theta)) for j in known]
+        gains[k] = gains[known[int(np.argmin(apart))]]
+    return np.asarray(plain + gains)
+
+
+def _fitted(fitter: Fitter, centre: Centre, design: Design) -> _Laid:
+    inside = _inside(fitter, centre, design)
+    some = Design(design.u[inside], design.log_mass[inside])
+    return _Laid(some, fitter.at(list(centre.coordinates.theta(some.u))))
+
+
+def _lattice(fitter: Fitter, centre: Centre) -> _Laid:
+    """A lattice that grows from the centre to where the density is expected to have fallen far enough."""
+    d = centre.coordinates.dimension
+    places, deep = designs.block(d), max(_FALLEN, float(chi2.isf(_LEFT_OUT, d)) / 2)
+    while True:
+        laid = _fitted(fitter, centre, designs.lattice(places))
+        beyond = _believed(laid, centre, fitter.beyond)[0]
+        places = places[_inside(fitter, centre, designs.lattice(places))]
+        values = _values(laid.points, beyond) + _jacobian(centre, laid.design)
+        edge = designs.edge(places)
+        design = designs.lattice(edge)
+        expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
+        expected = np.maximum(expected, designs.continued(places, values, edge))
+        more = edge[(values.max() - expected < deep) & _inside(fitter, centre, design)]
+        if not len(more) or len(places) + len(more) > _MOST:
+            return laid
+        places = np.concatenate([places, more])
+
+
+def _inside(fitter: Fitter, centre: Centre, design: Design) -> np.ndarray:
+    """Which points are within the bounds of theta."""
+    low, high = fitter.evidence.bounds.T
+    thetas = centre.coordinates.theta(design.u)
+    return np.asarray(((thetas >= low) & (thetas <= high)).all(axis=1))
+
+
+def _through(fitter: Fitter, centre: Centre, laid: _Laid, beyond: bool) -> LogDensity:
+    """The interpolated density: through the design and what the widths were read off."""
+    points = [*laid.points, *centre.points]
+    u = np.concatenate([laid.design.u, centre.coordinates.u(np.array([p.theta for p in centre.points]))])
+    return LogDensity(centre.coordinates, u, _values(points, beyond), fitter.evidence.bounds)
+
+
+def _believed(laid: _Laid, centre: Centre, asked: bool) -> tuple[bool, str]:
+    """Whether the correction can be trusted at the points that count; if not, a sentence."""
+    if not asked:
+        return False, ""
+    log_w = laid.design.log_mass + _values(laid.points, False) + _jacobian(centre, laid.design)
+    log_w = log_w - designs.log_normal(laid.design.u)
+    w = np.exp(log_w - logsumexp(log_w))
+    doubt = [p for p, share in zip(laid.points, w, strict=True) if share > _COUNTS and not p.trusted]
+    if not doubt:
+        return True, ""
+    why = doubt[0].corrected.status if doubt[0].corrected is not None else "none"
+    return False, f"weights and marginals are the elbo's: at {len(doubt)} points the correction does not hold ({why})"
+
+
+def _at_bounds(fitter: Fitter, laid: _Laid, w: np.ndarray) -> list[str]:
+    """Where the posterior reaches a bound of theta."""
+    bounds, out = fitter.evidence.bounds, []
+    thetas = np.array([p.theta for p in laid.points])
+    for i, name in enumerate(fitter.evidence.names):
+        spread = float(np.sqrt(w @ (thetas[:, i] - w @ thetas[:, i]) ** 2))
+        near = (thetas[:, i] - bounds[i, 0] < spread) | (bounds[i, 1] - thetas[:, i] < spread)
+        if spread > 0.0 and w[near].sum() > _COUNTS:
+            out.append(f"the posterior of {name} reaches a bound: the bound decides with the data, state a prior")
+    return out

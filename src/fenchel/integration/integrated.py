@@ -1,0 +1,212 @@
+"""The posterior with theta integrated out: a mixture over the points that were fitted, each by its evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from ..checks import count, problem
+from ..criteria import LeaveOneOut
+from ..hyperparameters.base import Family
+from ..hyperparameters.learned import Learned
+from ..likelihoods.base import Likelihood
+from ..linalg.arrays import ArrayLike, Seed, to_numpy
+from ..marginals import Answers, Marginals
+from ..priors.base import NewRows
+from ..solvers.solution import Solution
+from .mixture import Mixture
+from .predictive import MixedPredictive
+from .theta import ThetaPosterior
+
+if TYPE_CHECKING:
+    from .points import Point
+
+
+class Integrated(Mixture):
+    """The posterior with hyperparameters integrated out: itself the marginals of eta at the observations.
+
+    Attributes
+    ----------
+    theta : ThetaPosterior
+        The hyperparameters: marginals, joints, draws.
+    log_evidence : float
+        log p(y), theta integrated out, all constants in; an estimate. Of a flat prior of theta it has the scale of
+        theta in it, and is of no use to compare models.
+    log_evidence_error : float
+        How far two rules of integration over the same points are apart, and what the evidence of each may be off.
+    evidence : "corrected" or "elbo"
+        Which evidence of theta the points were weighted by, and so whose marginals are mixed: those beyond the
+        Gaussian, or the Gaussians.
+    thetas : array (K, n), weights : array (K,)
+        The points and their shares.
+    solutions : list of Solution
+        The fits there, each with its certificate.
+    gap : float
+        The largest of theirs.
+    converged : bool
+        Whether the search for the mode and every fit met its tolerance.
+    status : str
+        The same as a sentence, and whatever is to be known of the integration.
+    n_fits : int
+        Of the integration; ``mode.n_evaluations`` are those of the search for the mode before it.
+    mode : Learned
+    method : "grid", "ccd" or "none"
+    """
+
+    def __init__(
+        self,
+        points: Sequence[Point],
+        weights: np.ndarray,
+        theta: ThetaPosterior,
+        family: Family,
+        mode: Learned,
+        told: dict[str, Any],
+    ) -> None:
+        self.evidence: str = told["evidence"]
+        answers: list[Answers] = [_answers(p, self.evidence) for p in points]
+        super().__init__(weights, answers)
+        self._answers, self.theta, self.family, self.mode = answers, theta, family, mode
+        self.thetas, self.solutions = np.array([p.theta for p in points]), [p.solution for p in points]
+        self.log_evidence, self.log_evidence_error = float(told["log_evidence"]), float(told["error"])
+        self.n_fits, self.method, self.notes = int(told["n_fits"]), str(told["method"]), list(told["notes"])
+
+    # -- the certificate ---------------------------------------------------------------------------
+    @property
+    def gap(self) -> float:
+        return max(float(s.gap) for s in self.solutions)
+
+    @property
+    def converged(self) -> bool:
+        return bool(self.mode.converged and all(s.optimal for s in self.solutions))
+
+    @property
+    def status(self) -> str:
+        bad = sum(not s.optimal for s in self.solutions)
+        word = "converged" if self.converged else "NOT CONVERGED"
+        fits = f"{len(self.solutions)} fits weighted by the {self.evidence} evidence, largest gap {self.gap:.1e}"
+        fits += f", {bad} of them above their tolerance" if bad else ""
+        fits += "" if self.mode.converged else f"; the mode: {self.mode.status}"
+        return "; ".join([f"{word}: {fits}", *self.notes])
+
+    # -- parts -------------------------------------------------------------------------------------
+    @cached_property
+    def likelihoods(self) -> list[Likelihood]:
+        """The likelihood of each point, with its own parameters there."""
+        return [solution.likelihood for solution in self.solutions]
+
+    def latents(self) -> Mixture:
+        """The marginals of z."""
+        return Mixture(self.weights, [part.latents() for part in self._answers])
+
+    def at(
+        self,
+        *,
+        design: Any = None,
+        cross: ArrayLike | None = None,
+        variance: ArrayLike | None = None,
+        mean: ArrayLike | None = None,
+        offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
+    ) -> Mixture:
+        """The marginals of eta at new rows of a design, the same at every theta; ``at_table`` has any others."""
+        if cross is not None:
+            got = "cross was given, and covariances with the latents are others at every theta"
+            raise problem(
+                "Integrated.at", got, "design", "Use at_table(table), or at_each(lambda theta: NewRows(...))."
+            )
+        new = NewRows(design, cross, variance, mean, offset, extra_variance)
+        return self.at_each(lambda theta: new)
+
+    def at_each(self, rows: Callable[[np.ndarray], NewRows]) -> Mixture:
+        """The marginals of eta at new rows that are said of each theta."""
+        return Mixture(self.weights, self._at(rows))
+
+    def _at(self, rows: Callable[[np.ndarray], NewRows]) -> list[Marginals]:
+        return [part.at(**rows(theta)) for part, theta in zip(self._answers, self.thetas, strict=True)]
+
+    def at_table(self, table: Any) -> Mixture:
+        """The marginals of eta at the rows of a table, as the family reads one (``Family.new_rows``)."""
+        return self.at_each(self._rows(table))
+
+    def _rows(self, table: Any) -> Callable[[np.ndarray], NewRows]:
+        n = self.family.theta.size
+        return lambda theta: self.family.new_rows(theta[:n], table)
+
+    def predictive(
+        self,
+        likelihoods: Callable[[Likelihood], Likelihood] | None = None,
+        rows: Callable[[np.ndarray], NewRows] | None = None,
+    ) -> MixedPredictive:
+        """y at the observations, or at new ``rows`` of each theta under what ``likelihoods`` makes of each one's."""
+        each = self.likelihoods if likelihoods is None else [likelihoods(own) for own in self.likelihoods]
+        return MixedPredictive(self.weights, each, self._answers if rows is None else self._at(rows))
+
+    # -- draws -------------------------------------------------------------------------------------
+    def shared(self, size: int, rng: Seed = None) -> list[np.ndarray]:
+        """Which of ``size`` draws are of each point: as its weight says, the rest by lot, in an order by lot."""
+        rng, size = np.random.default_rng(rng), count("Integrated.sample", "size", size)
+        ends = np.floor(np.cumsum(self.weights) / self.weights.sum() * size + rng.random()).astype(int)
+        ends = np.clip(ends, 0, size)
+        ends[-1] = size
+        order = rng.permutation(size)
+        return np.split(order, ends[:-1])
+
+    def _drawn(self, ask: Callable[[Answers, int], Any], size: int, rng: np.random.Generator) -> np.ndarray:
+        parts = self.shared(size, rng)
+        draws = [to_numpy(ask(a, len(p))) for a, p in zip(self._answers, parts, strict=True) if len(p)]
+        out = np.empty((size, *draws[0].shape[1:])) if draws else np.empty((0, *self.mean.shape))
+        for some, values in zip([p for p in parts if len(p)], draws, strict=True):
+            out[some] = values
+        return out
+
+    def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Joint draws of eta: (size, N) or (size, N, C)."""
+        rng = np.random.default_rng(rng)
+        return self._drawn(lambda part, n: part.sample(n, rng), size, rng)
+
+    def sample_latents(self, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Joint draws of z: (size, L) or (size, L, C)."""
+        rng = np.random.default_rng(rng)
+        return self._drawn(lambda part, n: part.sample_latents(n, rng), size, rng)
+
+    # -- criteria ----------------------------------------------------------------------------------
+    def loo(self) -> LeaveOneOut:
+        """Leave-one-out densities: theta forgets the observation too, and nothing is refitted.
+
+        p(theta | the others) prop. to p(theta | y) / p(y_n | the others, theta), so p(y_n | the others) is the harmonic
+        mean of those of the points.
+        """
+        each = [_loo_of(part, s) for part, s in zip(self._answers, self.solutions, strict=True)]
+        logs = np.stack([to_numpy(found.log_density) for found in each])
+        log_w = np.log(self.weights)[:, None] - np.where(np.isnan(logs), 0.0, logs)
+        total = logsumexp(log_w, axis=0)
+        share = np.exp(log_w - total)
+        means, variances = (np.stack([to_numpy(getattr(f, k)) for f in each]) for k in ("mean", "variance"))
+        w = share.reshape(*share.shape, *[1] * (means.ndim - 2))
+        mean = (w * means).sum(axis=0)
+        w2, off = share.reshape(*share.shape, *[1] * (variances.ndim - 2)), means - mean
+        between = off**2 if variances.ndim == means.ndim else off[..., :, None] * off[..., None, :]
+        density = np.where(np.isnan(logs).any(axis=0), np.nan, -total)
+        return LeaveOneOut(density, mean, (w2 * (variances + between)).sum(axis=0))
+
+    def __repr__(self) -> str:
+        word = "" if self.converged else "not converged, "
+        found = f"log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_error:.1g}"
+        return f"Integrated({word}{found}, {len(self.solutions)} points, largest gap {self.gap:.1e})"
+
+
+def _answers(point: Point, evidence: str) -> Answers:
+    """Whose marginals are mixed."""
+    if evidence == "corrected" and point.trusted and point.corrected is not None:
+        return point.corrected
+    return point.solution.posterior
+
+
+def _loo_of(part: Answers, solution: Solution) -> LeaveOneOut:
+    from ..corrections import Corrected
+
+    return part.loo() if isinstance(part, Corrected) else solution.loo()

@@ -1,0 +1,204 @@
+"""The posterior of the hyperparameters: marginals of theta, of anything that theta says, and joints of two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+from scipy.stats import qmc
+
+from ..checks import problem
+from ..corrections.grids import Grid, GridAnswers
+from ..linalg.arrays import Array, ArrayLike, Seed
+from ..marginals import Levels, at_each, probabilities
+from .density import LogDensity
+
+_GRID = np.linspace(-8.0, 8.0, 161)  # of a marginal, in its sds
+_OTHERS, _LINE = 512, np.linspace(-9.0, 9.0, 121)  # places of the other entries: a net, or a line where there is one
+
+
+class Values:
+    """Unknowns as weighted points: what ``ThetaPosterior.of`` returns.
+
+    values : array (m, k);  weights : array (m,) of sum 1
+    """
+
+    def __init__(self, values: np.ndarray, weights: np.ndarray) -> None:
+        self.values, self.weights = values, weights
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """Means (k,)."""
+        return np.asarray(self.weights @ self.values)
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Variances (k,)."""
+        return np.asarray(self.weights @ (self.values - self.mean) ** 2)
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviations (k,)."""
+        return np.sqrt(self.variance)
+
+    @property
+    def skewness(self) -> np.ndarray:
+        """Third standardised moments (k,)."""
+        third = self.weights @ (self.values - self.mean) ** 3
+        return np.asarray(third / np.where(self.variance > 0.0, self.variance, np.inf) ** 1.5)
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """Values in order (m, k), and the probabilities below the middle of each."""
+        order = np.argsort(self.values, axis=0)
+        w = self.weights[order]
+        return np.take_along_axis(self.values, order, axis=0), np.cumsum(w, axis=0) - 0.5 * w
+
+    def quantile(self, q: Levels) -> np.ndarray:
+        """Quantiles: (k,) for one q, (k, Q) for Q of them."""
+        levels, (x, below) = probabilities("quantile", q), self._sorted
+        out = np.array([np.interp(np.atleast_1d(levels), below[:, j], x[:, j]) for j in range(x.shape[1])])
+        out = out.reshape(x.shape[1], -1)
+        return out[:, 0] if levels.ndim == 0 else out
+
+    def interval(self, level: float = 0.95) -> np.ndarray:
+        """Lower and upper ends (k, 2) of the central interval of probability ``level``."""
+        inside = float(probabilities("interval", level))
+        return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
+
+    def cdf(self, x: ArrayLike) -> Array:
+        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (k, G): G of them for each."""
+        return at_each(x, self.mean, self._cdf)
+
+    def _cdf(self, x: np.ndarray) -> np.ndarray:
+        at, (v, below) = np.broadcast_to(x, self.mean.shape), self._sorted
+        return np.array([np.interp(at[j], v[:, j], below[:, j], 0.0, 1.0) for j in range(at.size)])
+
+    def density(self, x: ArrayLike) -> Array:
+        """The density at x, given as in ``cdf``: of the points, smoothed by a tenth of an sd."""
+        return at_each(x, self.mean, self._density)
+
+    def _density(self, x: np.ndarray) -> np.ndarray:
+        width = 0.1 * np.where(self.sd > 0.0, self.sd, 1.0)
+        t = (np.broadcast_to(x, self.mean.shape) - self.values) / width
+        return np.asarray(self.weights @ np.exp(-0.5 * t * t) / (width * np.sqrt(2.0 * np.pi)))
+
+
+class ThetaPosterior(GridAnswers):
+    """The hyperparameters given y: itself the marginals of theta, on the scale on which it is learned.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the entries of theta.
+    mode : array (n,)
+        About which it was integrated.
+    free : list of int
+        The entries that were integrated over; the others are held at a bound.
+    """
+
+    def __init__(self, names: Sequence[str], mode: np.ndarray, free: Sequence[int], density: LogDensity | None) -> None:
+        self.names, self.mode, self.free, self._log_density = list(names), mode, list(free), density
+
+    @cached_property
+    def _draws(self) -> tuple[np.ndarray, np.ndarray]:
+        if self._log_density is None:
+            return self.mode[None, :], np.ones(1)
+        return self._log_density.draws
+
+    def of(self, ask: Callable[[np.ndarray], Any], size: int = 4096) -> Values:
+        """The posterior of what is asked of theta (n,): one number or several, such as an sd, a range, a ratio."""
+        thetas, w = self._draws
+        if len(w) > size:  # as many as asked for, evenly by their weights
+            order = np.lexsort(thetas.T[::-1])
+            ends = np.cumsum(w[order])
+            pick = order[np.minimum(np.searchsorted(ends, (np.arange(size) + 0.5) / size), len(w) - 1)]
+            kept, counts = np.unique(pick, return_counts=True)
+            thetas, w = thetas[kept], counts / size
+        values = np.array([np.atleast_1d(np.asarray(ask(theta), dtype=np.float64)) for theta in thetas])
+        return Values(values, w)
+
+    def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
+        """Draws of theta (size, n)."""
+        thetas, w = self._draws
+        return thetas[np.random.default_rng(rng).choice(len(w), size=size, p=w)]
+
+    @cached_property
+    def covariance(self) -> np.ndarray:
+        """Of theta (n, n); 0 for entries that are held."""
+        thetas, w = self._draws
+        off = thetas - w @ thetas
+        return np.asarray((off * w[:, None]).T @ off)
+
+    # -- marginals by quadrature -------------------------------------------------------------------
+    @cached_property
+    def _grid(self) -> Grid:
+        thetas, w = self._draws
+        mean, sd, x = w @ thetas, np.sqrt(np.diag(self.covariance)), _GRID
+        logs = np.zeros((mean.size, x.size))
+        for i in self.free:
+            logs[i] = self._along([i], mean[i] + sd[i] * x[:, None])
+        scale = np.where(np.isin(np.arange(mean.size), self.free), sd, 0.0)
+        return Grid(mean, scale, x, logs)
+
+    @property
+    def _like(self) -> Array:
+        return self.mode
+
+    def _along(self, some: list[int], at: np.ndarray) -> np.ndarray:
+        """log of the density of some entries (m,) where they have the values ``at`` (m, len(some))."""
+        density, rest = self._log_density, [i for i in self.free if i not in some]
+        assert density is not None
+        out = np.full(len(at), -np.inf)
+        C, mean = self.covariance, self._draws[1] @ self._draws[0]
+        if not rest:
+            thetas = np.tile(self.mode, (len(at), 1))
+            thetas[:, some] = at
+            return np.maximum(density(thetas), -100.0 + np.max(density(thetas)))
+        gain = np.linalg.solve(C[np.ix_(some, some)], C[np.ix_(some, rest)])
+        left = C[np.ix_(rest, rest)] - C[np.ix_(rest, some)] @ gain
+        L = 1.3 * np.linalg.cholesky(left + 1e-12 * np.trace(left) * np.eye(len(rest)))
+        e = _LINE[:, None] if len(rest) == 1 else ndtri(qmc.Sobol(len(rest), scramble=True, rng=0).random(_OTHERS))
+        shrink = np.zeros(len(e)) if len(rest) == 1 else 0.5 * (e * e).sum(axis=1)
+        thetas = np.tile(self.mode, (len(e), 1))
+        for j, value in enumerate(at):
+            thetas[:, some] = value
+            thetas[:, rest] = mean[rest] + (value - mean[some]) @ gain + e @ L.T
+            out[j] = logsumexp(density(thetas) + shrink)
+        out += float(np.log(np.diag(L)).sum())
+        out += np.log(_LINE[1] - _LINE[0]) if len(rest) == 1 else 0.5 * len(rest) * np.log(2 * np.pi) - np.log(_OTHERS)
+        return np.maximum(out, out.max() - 100.0)
+
+    def joint(self, first: int | str, second: int | str, size: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The joint density of two entries of theta, for a picture: values of each (size,), density (size, size).
+
+        ``density[i, j]`` is at the i-th value of the first and the j-th of the second.
+        """
+        i, j = (self._entry(which) for which in (first, second))
+        if i == j or not {i, j} <= set(self.free):
+            raise problem("joint", f"entries {first!r} and {second!r}", "two that were integrated over")
+        ends = np.asarray(self.quantile([0.001, 0.999]))
+        x, y = (np.linspace(ends[k, 0], ends[k, 1], size) for k in (i, j))
+        at = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
+        return x, y, np.exp(self._along([i, j], at)).reshape(size, size)
+
+    def _entry(self, which: int | str) -> int:
+        if isinstance(which, str) and which in self.names:
+            return self.names.index(which)
+        if isinstance(which, int) and 0 <= which < len(self.names):
+            return which
+        raise problem("joint", f"there is no hyperparameter {which!r}", f"one of {', '.join(self.names)}")
+
+    def to_frame(self) -> Any:
+        """Mean, sd and 95 % interval of every entry of theta."""
+        import pandas as pd
+
+        ends = self.interval()
+        columns = {"mean": self.mean, "sd": self.sd, "lower": ends[:, 0], "upper": ends[:, 1]}
+        return pd.DataFrame(columns, index=self.names)
+
+    def __repr__(self) -> str:
+        return f"ThetaPosterior({', '.join(self.names)})"
