@@ -214,14 +214,23 @@ def test_the_laws_of_the_bounds_page():
     np.testing.assert_allclose(excess(noise, 0.0, 3.0, sd[:1]), sd[:1] ** 2 / 6, rtol=1e-2)
 
 
-def test_the_mixed_models_are_what_is_known(tmp_path):
-    fits, rows = load("mixed_models").main(tmp_path / "picture.png")
+def test_the_mixed_models_are_those_of_lme4_and_glmmtmb(tmp_path):
+    example = load("mixed_models")
+    fits, rows = example.main(tmp_path / "picture.png")
+    assert len(fits) == 12
     assert all(fit.converged for fit in fits.values())
-    assert len(fits) >= 10
-    for name, mean, lower, upper, known in rows[:5]:  # balanced designs: the analysis of variance
-        assert mean == pytest.approx(known, rel=2e-3), (name, lower, upper)
-    assert np.mean([lower <= known <= upper for _, _, lower, upper, known in rows]) > 0.8
     assert drawn(tmp_path / "picture.png")
+    away = {name: abs(mean - theirs) / ((upper - lower) / 3.92) for name, mean, lower, upper, theirs in rows}
+    exact = [value for name, value in away.items() if example.EXAMPLES[name.split(": ")[0]].family == "gaussian"]
+    assert max(exact) < 2e-3  # lmer is exact as well
+    # the mean of a skewed posterior beside a maximum, and an sd of single rows by Laplace's approximation
+    assert {name for name, value in away.items() if value > 0.1} <= {"cattle: period[T.4]", "ticks: (1|chick) sd"}
+    assert max(away.values()) < 0.2
+    truth = [example.EXAMPLES[name.split(": ")[0]].truth[name.split(": ")[1]] for name in away]
+    held = [row[2] <= value <= row[3] for row, value in zip(rows, truth, strict=True)]
+    assert np.mean(held) > 0.85
+    with pytest.raises(SystemExit, match="not those that R saw"):
+        example.stored("sleep", example.EXAMPLES["sleep"].data.iloc[1:])
 
 
 def test_every_example_has_a_test():

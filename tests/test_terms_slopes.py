@@ -218,6 +218,20 @@ def test_a_new_group_is_of_the_population():
     assert rho[2] == plain[2]
 
 
+@pytest.mark.parametrize("seed", [79, 97])
+def test_learning_goes_on_where_the_gaps_of_fits_hide_what_is_left(seed):
+    """The last rise is smaller than what fits of relative gap 1e-10 differ by: finer ones see it."""
+    rng = np.random.default_rng([0, seed])
+    u, v = rng.normal(size=(2, 30))
+    slope = 0.5 * (0.4 * u + np.sqrt(0.84) * v)
+    data = pd.DataFrame({"g": np.repeat(np.arange(30), 10), "x": rng.uniform(-1, 2, 300)})
+    data["y"] = 1 + 0.5 * data.x + 0.8 * u[data.g] + slope[data.g] * data.x + rng.normal(size=300)
+    fit = fenchel.fit("y ~ x + (x|g)", data, priors={"(x|g)": None})
+    assert fit.converged
+    assert np.abs(fit.found.gradient).max() <= 1e-3
+    assert fit.solution.tol == 1e-10  # what was asked
+
+
 def test_groups_without_rows_and_rows_alone():
     """A category without data has its prior; a row a group leaves the rest to the prior, too."""
     frame = pd.DataFrame({"g": pd.Categorical(["a", "b", "b"], categories=["a", "b", "c"]), "x": [1.0, 2.0, 4.0]})
