@@ -33,6 +33,14 @@ class Transform(ABC):
     def slope(self, x: ArrayLike) -> Any:
         """dx/dtheta at x, entry by entry of theta."""
 
+    def takes(self, x: ArrayLike) -> bool:
+        """Whether it can be learned: a number can, and a vector where the transform is of vectors."""
+        return np.ndim(x) == 0
+
+    def gather(self, slopes: np.ndarray) -> np.ndarray:
+        """The slope in theta (k,) of a sum over rows, from each row's slope (N,) in its own entry of theta."""
+        return np.atleast_1d(np.sum(slopes))
+
     @abstractmethod
     def names(self, name: str, n: int) -> list[str]:
         """What the n entries of theta are, for a parameter of that name."""
@@ -92,6 +100,9 @@ class Correlation(Transform):
 
 class Steps(Transform):
     """The first of increasing numbers, then the logs of the distances between neighbours."""
+
+    def takes(self, x: ArrayLike) -> bool:
+        return True
 
     def forward(self, x: Any) -> np.ndarray:
         return np.concatenate([x[:1], np.log(np.diff(x))])

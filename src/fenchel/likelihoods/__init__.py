@@ -4,15 +4,18 @@ from ..checks import choice
 from .base import Likelihood
 from .bernoulli import BernoulliLogit
 from .beta import Beta
+from .beta_binomial import BetaBinomial
 from .binomial import Binomial
 from .bounds import Bound, ConvexBound, DirectBound
 from .gamma import Gamma
 from .gaussian import Gaussian
+from .hurdle import HurdleNegativeBinomial, HurdlePoisson
 from .laplace_noise import LaplaceNoise
 from .logistic_noise import LogisticNoise
 from .mixed import Mixed
 from .multinomial import MultinomialLogit
 from .negative_binomial import NegativeBinomial
+from .negative_binomial_1 import NegativeBinomial1
 from .ordinal import Ordinal
 from .ordinal_probit import OrdinalProbit
 from .parameters import Parameter
@@ -24,12 +27,14 @@ from .stochastic_volatility import StochasticVolatility
 from .student_t import StudentT
 from .super_gaussian import NoiseLikelihood
 from .survival import Exponential, Weibull
+from .truncated import TruncatedNegativeBinomial, TruncatedPoisson
 from .zero_inflated import ZeroInflatedPoisson
 
 __all__ = [
     "BernoulliLogit",
     "BernoulliProbit",
     "Beta",
+    "BetaBinomial",
     "Binomial",
     "Bound",
     "ConvexBound",
@@ -39,6 +44,8 @@ __all__ = [
     "ExponentialLikelihood",
     "Gamma",
     "Gaussian",
+    "HurdleNegativeBinomial",
+    "HurdlePoisson",
     "LaplaceNoise",
     "Likelihood",
     "LogisticNoise",
@@ -46,6 +53,7 @@ __all__ = [
     "Mixed",
     "MultinomialLogit",
     "NegativeBinomial",
+    "NegativeBinomial1",
     "NoiseLikelihood",
     "Ordinal",
     "OrdinalProbit",
@@ -54,6 +62,8 @@ __all__ = [
     "Site",
     "StochasticVolatility",
     "StudentT",
+    "TruncatedNegativeBinomial",
+    "TruncatedPoisson",
     "Weibull",
     "ZeroInflatedPoisson",
     "named",

@@ -44,6 +44,7 @@ class Likelihood(Predicted, ABC):
     ratio : what exp(effect) is called, or None
     ordered : whether cutpoints take the place of an intercept
     durations : whether y are durations, of which ``predictive_survival`` knows
+    least : the smallest count
     """
 
     word: str | None = None
@@ -52,6 +53,7 @@ class Likelihood(Predicted, ABC):
     ratio: str | None = None
     ordered: bool = False
     durations: bool = False
+    least: int = 0
 
     bound: str = "exact"
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}

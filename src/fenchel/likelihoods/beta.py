@@ -11,50 +11,29 @@ continued by its tangent:
 
     bound "tangent":   f = E[psi~],    psi~ = psi between the inflections, their tangents beyond: convex, psi~ >= psi
 
-psi~ lies above psi because a tangent lies above a concave function. So the ELBO stays a lower bound on log p(y), the
-fitted problem is log-concave, lam = E[psi~''] >= 0, and the strong-concavity certificate holds for it. What it costs is
-E[psi~ - psi], which only observations far from their prediction pay. Predictions use the density itself.
+which keeps the ELBO a lower bound on log p(y) and makes what is fitted log-concave (``tangents.py``).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import betainc, logit
 
 from ..checks import first_value, number, numeric, positive, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, is_numpy, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
-from ..linalg.grouped import Integrand, expect_between, in_groups
 from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
-from ..linalg.quadrature import expect
-from .base import Likelihood, Rows, flat, slice_rows
-from .bounds import Bound, Bounds, DirectBound
+from .base import Rows, flat
+from .bounds import Bound
+from .gamma_ratios import gamma_functions
 from .gaussian import Gaussian
 from .parameters import Parameter
-from .sites import Loss
 from .summaries import mean
+from .tangents import TangentLikelihood
 
 _LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
-
-
-def gamma_functions(z: Array) -> tuple[Array, Array, Array]:
-    """log Gamma, digamma and trigamma at z >= 1, from eight steps of their recurrences and their series at z + 8."""
-    xp = namespace(z)
-    product, first = z, 1.0 / z
-    second = first * first
-    for k in range(1, 8):
-        step = 1.0 / (z + k)
-        product, first, second = product * (z + k), first + step, second + step * step
-    Z = z + 8.0
-    i, log = 1.0 / Z, xp.log(Z)
-    u = i * i
-    s0 = 1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * 691 / 360360))))
-    s1 = 1 / 12 - u * (1 / 120 - u * (1 / 252 - u * (1 / 240 - u * (1 / 132 - u * 691 / 32760))))
-    s2 = 1 / 6 - u * (1 / 30 - u * (1 / 42 - u * (1 / 30 - u * (5 / 66 - u * (691 / 2730 - u * 7 / 6)))))
-    log_gamma = (Z - 0.5) * log - Z + 0.5 * float(np.log(2.0 * np.pi)) + i * s0 - xp.log(product)
-    return log_gamma, log - 0.5 * i - u * s1 - first, i * (1.0 + 0.5 * i + u * s2) + second
 
 
 def inflections(L: np.ndarray, phi: float) -> np.ndarray:
@@ -83,42 +62,7 @@ def inflections(L: np.ndarray, phi: float) -> np.ndarray:
     return np.where(rising[0] < L, at, -np.inf)
 
 
-class Tangent(DirectBound):
-    """f = E[psi~], psi~ continued by its tangents beyond the inflections."""
-
-    log_concave = True  # the density is not
-
-    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        xp, likelihood = namespace(h), self.likelihood
-
-        def integrand(eta: Array, index: Any) -> Array:
-            own = slice_rows(rows, index)
-            at, beyond = likelihood._within(eta, own)
-            psi, first, second = likelihood.derivatives(at, own)
-            second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
-            v = rho[index, :]
-            v = xp.where(v > 0.0, v, xp.ones_like(v))
-            t = (eta - h[index, :]) / xp.sqrt(v)
-            return xp.stack([psi + first * beyond, first, second, second * t / xp.sqrt(v), second * (t * t - 1.0) / v])
-
-        out = likelihood._expect(integrand, h[:, 0], rho[:, 0], rows)
-        return Loss(out[0, :], out[1, :], out[2, :], out[2, :], out[3, :] / 2, out[4, :] / 4)
-
-    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        """The inflections move with phi too, but psi'' = 0 there: the tangent of the slope is the slope's tangent."""
-        likelihood = self.likelihood
-
-        def integrand(eta: Array, index: Any) -> Array:
-            own = slice_rows(rows, index)
-            at, beyond = likelihood._within(eta, own)
-            value, slope = likelihood._theta_slope(at, own)
-            return value + slope * beyond
-
-        each = likelihood._expect(integrand, h[:, 0], rho[:, 0], rows)
-        return np.atleast_1d(-to_numpy(namespace(h).sum(rows["weight"] * each)))
-
-
-class Beta(Likelihood):
+class Beta(TangentLikelihood):
     """Proportions in (0, 1) with mean ``1 / (1 + exp(-eta))`` and variance ``mean (1 - mean) / (1 + precision)``.
 
     Parameters
@@ -137,11 +81,8 @@ class Beta(Likelihood):
     array([0.0625])
     """
 
-    bound = "tangent"
-    bounds: ClassVar[Bounds] = {"tangent": Tangent}
     word, support, ratio = "beta", "unit", "odds_ratio"
     parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e8)),)  # log Gamma keeps its sixth digit
-    log_concave = False  # what is fitted is
 
     def __init__(self, precision: float = 10.0, bound: str | type[Bound] = "tangent") -> None:
         self._choose(bound)
@@ -197,12 +138,6 @@ class Beta(Likelihood):
         g, d, _ = gamma_functions(np.asarray(1.0 + phi))
         return float(g + np.log(phi)), float(phi * d + 1.0)
 
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
-
-    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
-        return self._theta_slope(eta, rows)[0][None, ...]
-
     def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
         """dpsi/dlog phi and its slope in eta."""
         phi, mu, rest = self.precision, sigmoid(eta), sigmoid(-eta)
@@ -211,30 +146,11 @@ class Beta(Likelihood):
         value = phi * (mu * (d1 - rows["log_y"][:, None]) + rest * (d2 - rows["log_rest"][:, None])) - self._norm[1]
         return value, phi * mu * rest * (d1 + phi * mu * t1 - d2 - phi * rest * t2 - rows["y"][:, None])
 
-    # -- the tangents ------------------------------------------------------------------------------
-    @staticmethod
-    def _within(eta: Array, rows: Rows) -> tuple[Array, Array]:
-        """eta moved between the inflections, and how far it was moved."""
-        xp = namespace(eta)
-        at = xp.minimum(xp.maximum(eta, rows["left"][:, None] + 0.0 * eta), rows["right"][:, None] + 0.0 * eta)
-        return at, eta - at
-
-    def _expect(self, g: Integrand, h: Array, rho: Array, rows: Rows) -> Array:
-        """E[g(eta)], g smooth but at the inflections and straight beyond them and beyond +-log phi."""
-        if not (is_numpy(h) and is_numpy(rho)):
-            return expect(g, h, rho, self.landmarks(rows))
+    def _cuts(self, rows: Rows) -> list[Array]:
+        """psi is straight beyond +-log phi."""
         bent = max(float(np.log(self.precision)), 0.0)
-        places = [sign * x for sign in (-1.0, 1.0) for x in (0.0, bent / 2, bent, bent + 4.0, bent + 12.0, bent + 36.0)]
-
-        def panels(index: np.ndarray) -> np.ndarray:
-            left, right = to_numpy(rows["left"])[index], to_numpy(rows["right"])[index]
-            cuts = [left, right]
-            if not rho[index[0]] <= 1.0:  # a narrow normal needs no other cuts
-                cuts += [np.clip(x, left, right) for x in places]
-            return expect_between(lambda eta, part: g(eta, index[part]), h[index], rho[index], cuts)
-
-        narrow = rho <= 1.0
-        return in_groups(h.shape[0], [(narrow, panels), (~narrow, panels)])
+        at = [sign * x for sign in (-1.0, 1.0) for x in (0.0, bent / 2, bent, bent + 4.0, bent + 12.0, bent + 36.0)]
+        return [x + 0.0 * rows["y"] for x in at]
 
     def landmarks(self, rows: Rows) -> list[Array]:
         xp, L = namespace(rows["y"]), rows["y"]

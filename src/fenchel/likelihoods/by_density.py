@@ -129,9 +129,10 @@ def _log_density(likelihood: Likelihood, y: np.ndarray, eta: np.ndarray) -> np.n
 def _sum(likelihood: Likelihood, x: np.ndarray, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """sum p, sum k p and sum k^2 p over counts k <= x; x = inf until the rest is too small to see."""
     total, first, second = np.zeros(eta.shape), np.zeros(eta.shape), np.zeros(eta.shape)
-    going = x >= 0.0
-    for k in range(_TERMS):
-        p = np.where(going, np.exp(_log_density(likelihood, np.where(going, float(k), 0.0), eta)), 0.0)
+    least = likelihood.least
+    going = x >= least
+    for k in range(least, _TERMS):
+        p = np.where(going, np.exp(_log_density(likelihood, np.where(going, float(k), float(least)), eta)), 0.0)
         total, first, second = total + p, first + k * p, second + k * k * p
         ended = (total > 1.0 - 1e-12) | ((total > 1.0 - 1e-9) & (k * k * p < 1e-14 * second))
         going = going & (k + 1 <= x) & ~ended

@@ -27,6 +27,7 @@ from .base import Rows, flat
 from .bernoulli import LogitLikelihood
 from .bounds import Bound, Bounds, ExactExpectation
 from .by_density import MOST
+from .gamma_ratios import digamma_rest, stirling_rest
 from .parameters import Parameter
 from .poisson import ExposedMean, exposed_counts
 from .sites import Loss
@@ -35,31 +36,22 @@ from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
 _STIRLING = 20.0  # a size from which Stirling's series is exact to rounding
 
 
-def log_rising(r: float, y: np.ndarray) -> np.ndarray:
+def log_rising(r: ArrayLike, y: np.ndarray) -> np.ndarray:
     """log Gamma(r + y) - log Gamma(r) - y log r."""
-    if r < _STIRLING:
-        return to_numpy(special("gammaln", r + y) - special("gammaln", np.asarray(r)) - y * np.log(r))
-    return (r + y - 0.5) * np.log1p(y / r) - y + _stirling(r + y) - _stirling(r)
+    r = np.asarray(r, dtype=np.float64)
+    near, R = r < _STIRLING, np.maximum(r, _STIRLING)
+    close = special("gammaln", r + y) - special("gammaln", r) - y * np.log(r)
+    away = (R + y - 0.5) * np.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
+    return np.where(near, to_numpy(close), away)
 
 
-def log_rising_slope(r: float, y: np.ndarray) -> np.ndarray:
+def log_rising_slope(r: ArrayLike, y: np.ndarray) -> np.ndarray:
     """r (digamma(r + y) - digamma(r)): the slope of log Gamma(r + y) - log Gamma(r) in log r."""
-    if r < _STIRLING:
-        return r * to_numpy(special("digamma", r + y) - special("digamma", np.asarray(r)))
-    return r * (np.log1p(y / r) + _stirling_slope(r + y) - _stirling_slope(r))
-
-
-def _stirling(x: Any) -> Any:
-    """What log Gamma(x) has beyond (x - 1/2) log x - x + log(2 pi)/2."""
-    u = 1.0 / (x * x)
-    return (1 / 12 - u * (1 / 360 - u * (1 / 1260 - u * (1 / 1680 - u * (1 / 1188 - u * 691 / 360360))))) / x
-
-
-def _stirling_slope(x: Any) -> Any:
-    """digamma(x) - log x."""
-    u = 1.0 / (x * x)
-    series = 1 / 12 - u * (1 / 120 - u * (1 / 252 - u * (1 / 240 - u * (1 / 132 - u * 691 / 32760))))
-    return -0.5 / x - u * series
+    r = np.asarray(r, dtype=np.float64)
+    near, R = r < _STIRLING, np.maximum(r, _STIRLING)
+    close = r * (special("digamma", r + y) - special("digamma", r))
+    away = R * (np.log1p(y / R) + digamma_rest(R + y) - digamma_rest(R))
+    return np.where(near, to_numpy(close), away)
 
 
 class NegativeBinomial(ExposedMean, LogitLikelihood):

@@ -12,6 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..checks import number
+from ..linalg.arrays import Array, ArrayLike, to_numpy
 from ..transforms import LOG, Transform
 
 _WITHIN = 10.0  # a parameter of which nothing is known stays within e^10 of where it stands
@@ -50,6 +52,11 @@ class Parameter:
         return np.array([[self.transform.forward(x)[0] for x in self.bounds]])
 
 
+def shown(value: ArrayLike) -> str:
+    """A parameter in a repr: a number, or dots for one number a row."""
+    return number(float(np.asarray(value))) if np.ndim(value) == 0 else "..."
+
+
 class Parametrised:
     """What follows from ``parameters``."""
 
@@ -61,8 +68,8 @@ class Parametrised:
 
     @property
     def learned(self) -> tuple[Parameter, ...]:
-        """The parameters that theta holds."""
-        return self.parameters
+        """The parameters that theta holds: not those that were given row by row."""
+        return tuple(p for p in self.parameters if p.transform.takes(getattr(self, p.attribute)))
 
     @property
     def theta(self) -> np.ndarray:
@@ -111,6 +118,11 @@ class Parametrised:
                 value += each
             i += n
         return value, slopes
+
+    def gathered(self, *slopes: Array) -> np.ndarray:
+        """The gradient of the evidence in theta: minus what the rows say, weight_n df_n/dtheta (N,) a parameter."""
+        each = [p.transform.gather(to_numpy(s)) for p, s in zip(self.learned, slopes, strict=True)]
+        return -np.concatenate([np.zeros(0), *each])
 
     def readable(self) -> list[tuple[str, str, float]]:
         """The parameters in words: (owner, parameter, value)."""

@@ -1,0 +1,134 @@
+"""Densities that are log-concave between two inflections at most: psi = -log p continued by its tangents beyond them.
+
+    psi~ = psi between the inflections, their tangents beyond: convex, and psi~ >= psi where psi is concave there
+    bound "tangent":   f = E[psi~] >= E[psi]
+
+So the ELBO stays a lower bound on log p(y), the fitted problem is log-concave, lam = E[psi~''] >= 0, and the
+strong-concavity certificate holds for it. What it costs is E[psi~ - psi], which only observations far from their
+prediction pay. Predictions use the density itself. A subclass puts its inflections into rows["left"] and
+rows["right"], infinite where there is none.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..linalg.arrays import Array, is_numpy, namespace, to_numpy
+from ..linalg.grouped import Integrand, expect_between, expect_near, in_groups
+from ..linalg.quadrature import expect
+from .base import Likelihood, Rows, slice_rows
+from .bounds import Bounds, DirectBound
+from .growth import grown_loss
+from .sites import Loss
+
+_FAR = 9.0  # standard deviations within which an inflection is seen
+_WIDE = 16.0  # variance up to which the trapezoidal rule serves
+
+
+class Tangent(DirectBound):
+    """f = E[psi~], psi~ continued by its tangents beyond the inflections."""
+
+    log_concave = True  # the density need not be
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        xp, likelihood = namespace(h), self.likelihood
+        c = likelihood._growth(rows)
+
+        def rest(eta: Array, own: Rows) -> tuple[Array, Array, Array]:
+            at, beyond = within(eta, own)
+            psi, first, second = likelihood.derivatives(at, own)
+            second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
+            if c is None:
+                return psi + first * beyond, first, second
+            with np.errstate(over="ignore"):
+                less = likelihood._growth(own)[:, None] * xp.exp(eta)
+            return psi + first * beyond - less, first - less, second - less
+
+        return grown_loss(c, rest, lambda g: likelihood._expect(g, h[:, 0], rho[:, 0], rows), h, rho, rows)
+
+    def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        return np.asarray(self.likelihood.gathered(*self.theta_rows(h, rho, rows)))
+
+    def theta_rows(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
+        """weight df/dtheta of each row (N,), a parameter at a time.
+
+        The inflections move with theta too, but psi'' = 0 there: the tangent of the slope is the slope's tangent.
+        """
+        likelihood, xp = self.likelihood, namespace(h)
+        c = likelihood._theta_growth(rows)
+
+        def integrand(eta: Array, index: Any) -> Array:
+            own = slice_rows(rows, index)
+            at, beyond = within(eta, own)
+            value, slope = likelihood._theta_slope(at, own)
+            if c is None:
+                return value + slope * beyond
+            return value + slope * beyond - likelihood._theta_growth(own)[:, None] * xp.exp(eta)
+
+        each = likelihood._expect(integrand, h[:, 0], rho[:, 0], rows)
+        if c is not None:
+            each = each + c * xp.exp(h[:, 0] + rho[:, 0] / 2)
+        return (rows["weight"] * each,)
+
+
+def within(eta: Array, rows: Rows) -> tuple[Array, Array]:
+    """eta moved between the inflections, and how far it was moved."""
+    xp = namespace(eta)
+    at = xp.minimum(xp.maximum(eta, rows["left"][:, None] + 0.0 * eta), rows["right"][:, None] + 0.0 * eta)
+    return at, eta - at
+
+
+class TangentLikelihood(Likelihood):
+    """A likelihood of which ``Tangent`` is the bound."""
+
+    bound = "tangent"
+    bounds: ClassVar[Bounds] = {"tangent": Tangent}
+    log_concave = False  # what is fitted is
+
+    @abstractmethod
+    def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        """dpsi/dtheta and its slope in eta, like eta, for the one parameter of the rows."""
+
+    def _growth(self, rows: Rows) -> Array | None:
+        """c where psi grows like c e^eta (N,); None where it grows like eta."""
+        return None
+
+    def _theta_growth(self, rows: Rows) -> Array | None:
+        """The same of dpsi/dtheta."""
+        return None
+
+    def _cuts(self, rows: Rows) -> list[Array]:
+        """Where the panels of a wide normal end (N,): about the places where psi bends."""
+        return [x + offset for x in self.landmarks(rows) for offset in (-36.0, -12.0, -4.0, 0.0, 4.0, 12.0)]
+
+    def log_density(self, eta: Array, rows: Rows) -> Array:
+        return -self.derivatives(eta, rows)[0]
+
+    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
+        return self._theta_slope(eta, rows)[0][None, ...]
+
+    def _expect(self, g: Integrand, h: Array, rho: Array, rows: Rows) -> Array:
+        """E[g(eta)], g analytic but at the inflections."""
+        if not (is_numpy(h) and is_numpy(rho)):
+            sides = [namespace(h).where(namespace(h).isinf(rows[side]), h, rows[side]) for side in ("left", "right")]
+            return expect(g, h, rho, [*self.landmarks(rows), *sides])
+        left, right, places = to_numpy(rows["left"]), to_numpy(rows["right"]), self._cuts(rows)
+        with np.errstate(invalid="ignore"):
+            reach = _FAR * np.sqrt(rho)
+            clear = (rho <= _WIDE) & (h - reach > left) & (h + reach < right)
+
+        def smooth(index: np.ndarray) -> np.ndarray:
+            return to_numpy(expect_near(lambda eta, part: g(eta, index[part]), h[index], rho[index], []))
+
+        def panels(index: np.ndarray) -> np.ndarray:
+            low, high = left[index], right[index]
+            cuts = [low, high]
+            if not rho[index[0]] <= 1.0:  # a narrow normal needs no other cuts
+                cuts += [np.clip(to_numpy(x)[index], low, high) for x in places]
+            return expect_between(lambda eta, part: g(eta, index[part]), h[index], rho[index], cuts)
+
+        narrow = ~clear & (rho <= 1.0)
+        return in_groups(h.shape[0], [(clear, smooth), (narrow, panels), (~(clear | narrow), panels)])
