@@ -135,7 +135,7 @@ class Model:
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
         self._assemble(bound, fixed_sd, priors or {})
-        warn(of_data(self, family is not None), stacklevel=1 + _depth)
+        warn(of_data(self, family is not None), stacklevel=1 + (_depth or 0))
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:

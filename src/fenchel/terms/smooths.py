@@ -118,7 +118,7 @@ class Curve(Term):
         """What each column is measured in."""
         return span
 
-    def settled(self, where: str, of: Hashable, u: np.ndarray, bs: str, asked: int | None, default: int) -> int:
+    def basis_size(self, where: str, of: Hashable, u: np.ndarray, bs: str, asked: int | None, default: int) -> int:
         """How many functions a basis has: as asked, or by default, and no more than there are different values."""
         enough, least, different = most(u, bs), LEAST[bs] + u.shape[1] - 1, len(np.unique(u, axis=0))
         if enough < least:
@@ -285,7 +285,7 @@ class Smooth(Curve):
         return np.full_like(span, span.max()) if self.isotropic else span
 
     def prepare(self, where: str, u: np.ndarray) -> None:
-        k = self.settled(where, self.name, u, self.bs, self.k, _FUNCTIONS[u.shape[1]])
+        k = self.basis_size(where, self.name, u, self.bs, self.k, _FUNCTIONS[u.shape[1]])
         self.basis = BASES[self.bs](u, k)
         self.root = self.basis.root()
         self.rates = np.ones((1, self.root.shape[1]))

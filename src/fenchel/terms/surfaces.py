@@ -76,7 +76,7 @@ class Tensor(Curve):
         self.bases, self.vectors, values = [], [], []
         for j, (bs, k) in enumerate(zip(self.bs, self.k, strict=True)):
             along = u[:, j : j + 1]
-            size = self.settled(where, f"{self.inputs[j]} in {self.name}", along, bs, k, max(_FUNCTIONS, LEAST[bs]))
+            size = self.basis_size(where, f"{self.inputs[j]} in {self.name}", along, bs, k, max(_FUNCTIONS, LEAST[bs]))
             basis = BASES[bs](along, size)
             basis = ByValues(basis, size) if bs == "ps" else basis
             self.bases.append(basis if self.main else Centred(basis, along))
