@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import problem, scalar
-from ..hyperparameters.priors import Normal
+from ..hyperparameters.priors import Normal, PCRange
 from ..terms import SumOfTerms, Term
 
 
@@ -98,6 +98,8 @@ def in_words(prior: Any) -> str:
     if isinstance(prior, Normal):
         return f"N({prior.mean:.4g}, {prior.sd:.4g}^2)"
     u, a = getattr(prior, "u", None), getattr(prior, "probability", None)
+    if isinstance(prior, PCRange):
+        return f"P(range < {prior.r:.4g}) = {prior.probability:g}"
     if u is not None and a is not None:
         return f"exponential sd, P(sd > {u:.3g}) = {a:g}"
     power = getattr(prior, "power", None)

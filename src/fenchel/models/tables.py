@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checks import problem
 from ..estimators.effect_tables import table
-from ..hyperparameters.priors import PCPrecision, PCVariance
+from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
 from ..terms import Hyperparameter, Term
 from .specified import in_words, term_named
 from .uncertainty import spread
@@ -165,6 +165,7 @@ def prior_table(model: Model) -> pd.DataFrame:
         rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
+        rows += [(str(term.name), *pair) for pair in term.stated]
     for p in model.target.likelihood.learned:
         rows.append((model.target.likelihood.name, p.name, in_words(p.prior)))
     frame = pd.DataFrame(rows, columns=["name", "parameter", "prior"])
@@ -182,7 +183,7 @@ def _prior_words(h: Hyperparameter) -> str:
     of = getattr(unit, "u", None)
     if of is not None and u is not None and a is not None:
         return f"exponential, P(sd > {u / of:.4g}) = {a:g}"
-    return in_words(h.prior) if h.prior is None else f"{in_words(h.prior)} of {h.label}"
+    return in_words(h.prior) if h.prior is None or isinstance(h.prior, PCRange) else f"{in_words(h.prior)} of {h.label}"
 
 
 # -- the summary --------------------------------------------------------------------------------------------

@@ -145,9 +145,17 @@ class SumOfTerms:
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
 
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> list[Rows]:
+        """The rows of each term at the rows of any table."""
+        parts = {term.name: part for term, part in self.thetas(theta)}
+        return [
+            term.rows_at(parts[term.name], table) if term.n_latents else term.rows(table, new=True)
+            for term in self.terms
+        ]
+
     def new_rows(self, theta: np.ndarray, table: DataTable) -> NewRows:
         """The rows of any table: eta = design z + offset, levels that fit has not seen by their extra variance."""
-        rows = [term.rows(table, new=True) for term in self.terms]
+        rows = self.rows_at(theta, table)
         design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
         extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
         for term, r in zip(self.terms, rows, strict=True):
