@@ -97,3 +97,26 @@ def test_a_basis_of_formulaic_beyond_the_data():
     smooth = fenchel.fit("y ~ s(x)", DATA).predict(pd.DataFrame({"x": [12.0, 13.0, 14.0]}))
     assert smooth[2] - smooth[1] == pytest.approx(smooth[1] - smooth[0])
     assert np.isfinite(fenchel.fit("y ~ poly(x, 2)", DATA).predict(pd.DataFrame({"x": [12.0]}))).all()
+
+
+# -- monotone effects --------------------------------------------------------------------------------------
+def test_monotone_effects_are_refused_with_what_to_use():
+    order = ["none", "some", "much"]
+    data = DATA.assign(o=pd.Categorical(np.array(order)[np.arange(N) % 3], order, ordered=True))
+    with pytest.raises(ValueError, match=r"mo\(o\) is not built: .* C\(o, contr.diff\) has a coefficient .* rw1\(o\)"):
+        fenchel.Model("y ~ mo(o)", data)
+    steps = fenchel.fit("y ~ C(o, contr.diff)", data).coefficients["mean"]
+    levels = fenchel.fit("y ~ o", data).coefficients["mean"]
+    np.testing.assert_allclose(steps.iloc[1:], [levels.iloc[1], levels.iloc[2] - levels.iloc[1]], atol=1e-3)
+    assert fenchel.fit("y ~ rw1(o)", data).effects["o"].index.tolist() == order
+
+
+def test_what_the_refusal_says_of_a_simplex():
+    """The log density of (b, s), b N(0, 1) times a uniform share s, given y at the middle level, is not concave."""
+    log_p = lambda b, s: -((1.5 - b * s) ** 2) / (2 * 0.1) - b**2 / 2
+    step = 1e-4
+    at = lambda i, j: log_p(0.1 + i * step, 0.1 + j * step)
+    second = [(at(1, 0) - 2 * at(0, 0) + at(-1, 0)), (at(0, 1) - 2 * at(0, 0) + at(0, -1))]
+    mixed = (at(1, 1) - at(1, -1) - at(-1, 1) + at(-1, -1)) / 4
+    curvature = np.array([[second[0], mixed], [mixed, second[1]]]) / step**2
+    assert np.linalg.eigvalsh(curvature)[1] > 1.0

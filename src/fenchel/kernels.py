@@ -117,7 +117,7 @@ class _Node:
 def _node(kernel: Kernel) -> _Node:
     table = _table()
     found = table.get(type(kernel))
-    if found is not None and not (type(kernel).__name__ == "Matern" and kernel.nu not in _MATERN):
+    if found is not None and not (type(kernel).__name__ == "Matern" and kernel.nu not in MATERN):
         return found
     if not callable(kernel) or not hasattr(kernel, "theta"):
         raise problem(
@@ -263,7 +263,7 @@ def _rbf_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
 
 
 # value and w (dK/dlog l_d = w * (x_d - x'_d)^2 / l_d^2) as functions of r
-_MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]]] = {
+MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]]] = {
     0.5: (lambda r: np.exp(-r), lambda r: np.exp(-r) / np.where(r > 0.0, r, np.inf)),
     1.5: (
         lambda r: (1.0 + np.sqrt(3.0) * r) * np.exp(-np.sqrt(3.0) * r),
@@ -279,14 +279,14 @@ _MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix
 
 def _matern_value(k: Kernel, X: Matrix, Y: Matrix | None) -> Matrix:
     r = _squared(X, Y, k.length_scale)
-    return _MATERN[k.nu][0](np.sqrt(r, out=r))
+    return MATERN[k.nu][0](np.sqrt(r, out=r))
 
 
 def _matern_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     if not _free(k, "length_scale"):
         return np.zeros(0)
     r = _squared(X, None, k.length_scale)
-    H = _MATERN[k.nu][1](np.sqrt(r, out=r))
+    H = MATERN[k.nu][1](np.sqrt(r, out=r))
     H *= G
     return _lengths_slope(k, X, H)
 

@@ -5,6 +5,7 @@ d/dx E[y]      (E[y | x + h] - E[y | x - h]) / 2h, averaged over the rows, of ea
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,11 +85,11 @@ def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int
     rows: dict[Any, np.ndarray] = {}
     if kinds.kind is Kind.NUMBERS and name not in fit.model.fixed.expression.factors:
         step = _STEP * (float(np.nanstd(column)) or 1.0)
-        up, down = (_average(fit, frame, name, column + sign * step, latents, kind) for sign in (1.0, -1.0))
+        up, down = _average(fit, frame, name, [column + sign * step for sign in (1.0, -1.0)], latents, kind)
         rows[name] = (up - down) / (2.0 * step)
     else:
         levels = _levels(fit, name, kinds)
-        base, *others = (_average(fit, frame, name, level, latents, kind) for level in levels)
+        base, *others = _average(fit, frame, name, levels, latents, kind)
         rows = {f"{name}[{level} - {levels[0]}]": other - base for level, other in zip(levels[1:], others, strict=True)}
     return _of_draws(list(rows), np.array(list(rows.values())), interval)
 
@@ -102,15 +103,23 @@ def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:
     raise problem("average_effect", f"{name!r} is neither a number nor a factor of the fixed part", "one", advice)
 
 
-def _average(fit: FittedModel, frame: Any, name: str, value: Any, latents: np.ndarray, kind: str) -> np.ndarray:
-    """The average over the rows (size,) where a column has other values."""
-    changed, block = frame.assign(**{name: value}), max(1, _CELLS // latents.shape[0])
-    total, n = np.zeros(latents.shape[0]), 0
+def _average(
+    fit: FittedModel, frame: Any, name: str, values: Sequence[Any], latents: np.ndarray, kind: str
+) -> np.ndarray:
+    """The average over the rows where a column has other values, (values, size): drawn together, points near one
+    another being next to the same.
+    """
+    import pandas as pd
+
+    changed = [frame.assign(**{name: value}) for value in values]
+    block, total, n = max(1, _CELLS // latents.shape[0] // len(values)), np.zeros((len(values), latents.shape[0])), 0
     for start in range(0, len(frame), block):
-        where = rows_at(fit, changed.iloc[start : start + block])
-        total += _drawn(fit, where, latents, np.random.default_rng(1), kind).sum(axis=0)
-        n += int(where.there.sum())
-    return total / n
+        each = [one.iloc[start : start + block] for one in changed]
+        where = rows_at(fit, pd.concat(each, ignore_index=True))
+        drawn = _drawn(fit, where, latents, np.random.default_rng(1), kind)
+        total += drawn.reshape(len(values), -1, latents.shape[0]).sum(axis=1)
+        n += int(where.there.sum()) // len(values)
+    return np.asarray(total / n)
 
 
 def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:

@@ -52,6 +52,7 @@ _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of 
     "s": terms.Smooth,
     "te": terms.Tensor,
     "ti": partial(terms.Tensor, main=False),
+    "gp": terms.GaussianProcess,
     "mm": terms.MultipleMembership,
     "ar": terms.AR,
     "interact": terms.Interaction,
@@ -64,7 +65,14 @@ _ELSEWHERE = {  # words of R that formulaic does not know
     "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
     "lo": "s(x) is a smooth.",
 }
-_NOT_YET = ("gp", "mo")
+_MONOTONE = (  # why mo() is none of them, and what is
+    "is not built: a monotone effect is a size b times shares s of a simplex, and the log-likelihood -(y - b s)^2 / 2 "
+    "has curvature of both signs (at b = s = 0 it is [[0, y], [y, 0]]), so that no optimum is known to be the best; "
+    "steps held above 0 have no Gaussian prior",
+    "a term that is linear in Gaussian unknowns",
+    "C({column}, contr.diff) has a coefficient for each step to the next level, rw1({column}) small steps of a size "
+    "that is learned: look there whether they go one way.",
+)
 
 
 @dataclass
@@ -178,9 +186,10 @@ class Compiler:
         word, options = call.word, dict(call.options)
         if word in _TIME and "by" in options:
             return self._replicated(call, options.pop("by"), options)
-        if word in _NOT_YET:
-            known = [*_SERIES, *_GRAPHS, "seasonal", "generic", *_AS_WRITTEN]
-            raise self.scope.refuse(call.at, f"{word}() is not built yet", f"one of {', '.join(known)}")
+        if word == "mo":
+            got, expected, advice = _MONOTONE
+            column = call.args[0].name if call.args and isinstance(call.args[0], Name) else "x"
+            raise self.scope.refuse(call.at, f"{call.text} {got}", expected, advice.format(column=column))
         if word in _AS_WRITTEN:
             text = next((a for a in call.args if isinstance(a, Constant) and isinstance(a.value, str)), None)
             if text is not None:

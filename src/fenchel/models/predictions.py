@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .frames import Table
 
 
+Unseen = tuple[np.ndarray, np.ndarray, np.ndarray | Callable[[], tuple[np.ndarray, np.ndarray]]]
+
+
 @dataclass(frozen=True)
 class Where:
     """Rows of a table.
@@ -37,14 +40,14 @@ class Where:
         Design, offset and the extra variance of groups that fit has not seen.
     unseen : list of (groups, weights, covariance)
         Of each term with such groups: which one each row has (-1: a known one), the weights (M, d) of its latents, and
-        their covariance.
+        their covariance; or, where they vary together, what makes their places and the covariance there.
     """
 
     frame: pd.DataFrame
     index: Any
     there: np.ndarray
     new: NewRows
-    unseen: list[tuple[np.ndarray, np.ndarray, np.ndarray]]
+    unseen: list[Unseen]
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows that can be predicted, along the first axis, with NaN for the others."""
@@ -84,9 +87,9 @@ def rows_at(fit: FittedModel, table: Table = None, new_groups: str = "population
     return Where(frame, index, there, replace(new, offset=known), _unseen(fit, data, new_groups))
 
 
-def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[Unseen]:
     """Groups that fit has not seen, term by term."""
-    out, model = [], fit.model
+    out, model = list[Unseen](), fit.model
     for term, theta in model.sum.thetas(fit.theta):
         rows = term.rows_at(theta, data)
         if rows.unseen is None:
@@ -103,7 +106,7 @@ def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[tuple[np.ndarr
         place = {key: k for k, key in enumerate(dict.fromkeys(keys))}
         groups = np.full(len(data), -1)
         groups[strange] = [place[key] for key in keys]
-        out.append((groups, rows.unseen, term.population(theta)))
+        out.append((groups, rows.unseen, rows.together or term.population(theta)))
     return out
 
 
@@ -207,12 +210,22 @@ def eta_draws(where: Where, latents: np.ndarray, rng: np.random.Generator) -> np
     """Of eta (M, size), from draws of the latents; rows of one new group share its draw."""
     eta = np.asarray(where.new.design @ latents.T) + np.asarray(where.new.offset)[:, None]
     for groups, weights, covariance in where.unseen:
-        values, vectors = np.linalg.eigh(covariance)  # a series held by constraints has a singular one
-        root, n = vectors * np.sqrt(np.maximum(values, 0.0)), int(groups.max()) + 1
         strange = groups >= 0
+        if callable(covariance):
+            which, between = covariance()
+            root = _root(between)
+            eta[strange] += (root @ rng.standard_normal((root.shape[1], latents.shape[0])))[which]
+            continue
+        root, n = _root(covariance), int(groups.max()) + 1
         z = np.einsum("de,nes->nds", root, rng.standard_normal((n, root.shape[0], latents.shape[0])))
         eta[strange] += np.einsum("md,mds->ms", weights[strange], z[groups[strange]])
     return eta
+
+
+def _root(covariance: np.ndarray) -> np.ndarray:
+    """A with A A' the covariance, which may be singular: of a series held by constraints, of points very near."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def mean_given(fit: FittedModel, likelihood: Likelihood, eta: np.ndarray) -> np.ndarray:

@@ -177,6 +177,7 @@ def prior_table(model: Model) -> pd.DataFrame:
         rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
+        rows += [(str(term.name), *pair) for pair in term.stated]
     for p in model.target.likelihood.learned:
         rows.append((model.target.likelihood.reported()[0].name, p.name, in_words(p.prior)))
     frame = pd.DataFrame(rows, columns=["name", "parameter", "prior"])

@@ -5,6 +5,7 @@
     Grouped                                 intercepts and slopes of groups, correlated or not
     MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
     Smooth, Tensor                          penalised splines and surfaces
+    GaussianProcess                         over the points of some columns, by a kernel
     RW1, RW2, AR1, Seasonal                 in time
     AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      of any order, at any times
     ICAR, BYM, BYM2, Leroux                 on graphs
@@ -25,6 +26,7 @@ from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .points import Matern
 from .process import VecchiaProcess
+from .processes import GaussianProcess
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
 from .smooths import Smooth
@@ -46,6 +48,7 @@ __all__ = [
     "Covariate",
     "DataColumn",
     "DataTable",
+    "GaussianProcess",
     "Generic",
     "Grouped",
     "Hyperparameter",

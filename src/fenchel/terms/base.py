@@ -118,12 +118,16 @@ class Rows:
     unseen : array (N, d), optional
         Of rows whose level fit has not seen: the weights of the d latents that such a level would have, with the
         covariance ``Term.population``; 0 elsewhere.
+    together : callable, optional
+        Of those rows, where levels that fit has not seen are not independent: makes the place (M,) of each of these
+        rows among d points, and the covariance (d, d) of what ``unseen`` says of each alone.
     """
 
     design: Sparse
     fixed: np.ndarray
     codes: np.ndarray | None = None
     unseen: np.ndarray | None = None
+    together: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
 
 
 class Term(ABC):
@@ -141,6 +145,8 @@ class Term(ABC):
     constraints : array (k, n_latents), "sum-to-zero" or None
         A z = 0.
     n_latents : int
+    stated : sequence of (word, text)
+        What of its prior is fixed and not learned, as tables of priors show it.
     """
 
     name: Hashable = None
@@ -149,6 +155,7 @@ class Term(ABC):
     fixed_names: Sequence[str] = ()
     constraints: np.ndarray | str | None = None
     n_latents: int = 0
+    stated: Sequence[tuple[str, str]] = ()
 
     @property
     @abstractmethod

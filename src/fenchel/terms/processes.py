@@ -1,0 +1,148 @@
+"""Gaussian processes over columns: eta_i = z[point of row i], z ~ N(0, K(theta)), one latent for each different point.
+
+``gmrf/processes.py`` has the kernels, the precision and what other points are given these.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import choice, problem
+from ..gmrf.processes import KERNELS, NUGGET, Process
+from ..hyperparameters.priors import PCRange
+from ..transforms import LOG
+from .base import Hyperparameter, Rows, Term
+from .sizes import deviation
+from .tables import DataTable
+
+_MOST = 1000  # different points: a dense block of as many rows and columns is factorised at every theta
+_SHORT, _LONG = 1e-3, 1e2  # bounds of a range, in widths of the data
+
+
+class GaussianProcess(Term):
+    """A Gaussian process over the points of one column or several.
+
+    Parameters
+    ----------
+    *x : names of columns of numbers
+    kernel : "matern32", "matern12", "matern52" or "rbf"
+        How smooth it is: paths with a slope, rough ones, with a curvature, or with every derivative.
+    isotropic : bool
+        One range for all columns, which then are in one unit, as coordinates are. By default each has its own, in its
+        unit.
+    name : hashable, optional
+
+    The sd is that of the process anywhere, with P(sd > scale of eta) = 0.01; at a distance of the range its correlation
+    is about 0.14, with P(range < a twentieth of the width of the data) = 0.05 (Fuglstad et al. 2019). Each point has an
+    independent effect of a thousandth of the sd beside it, the nugget. Other points are predicted with the mean and the
+    variance that the process has there given those of the fit, without a nugget, and drawn together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, GaussianProcess
+    >>> term = GaussianProcess("x", "z").read(DataTable("here", {"x": [0.0, 1.0, 1.0], "z": [0.0, 2.0, 2.0]}), 1.0)
+    >>> term.name, term.n_latents, [h.name for h in term.hyperparameters]
+    ('gp(x, z)', 2, ['sd', 'range x', 'range z'])
+    """
+
+    process: Process
+    place: dict[tuple[float, ...], int]  # of each point
+
+    def __init__(self, *x: Hashable, kernel: str = "matern32", isotropic: bool = False, name: Hashable = None) -> None:
+        if not x:
+            raise problem("gp", "no column", "gp(x), or gp(x, z)")
+        choice("gp", "kernel", kernel, tuple(KERNELS))
+        self.inputs, self.kernel, self.isotropic = tuple(x), kernel, bool(isotropic) or len(x) == 1
+        self.name = f"gp({', '.join(map(str, x))})" if name is None else name
+        self.stated = ("kernel", kernel), ("nugget", f"{NUGGET:g} of the variance, fixed")
+
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return self.inputs
+
+    def _points(self, table: DataTable) -> np.ndarray:
+        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, X = copy.copy(self), self._points(table)
+        points = np.unique(X, axis=0)
+        n, d = points.shape
+        width = np.ptp(points, axis=0)
+        if not width.all():
+            j = int(np.argmin(width))
+            raise problem(
+                table.where, f"{self.inputs[j]!r} is {points[0, j]:.10g} in every row", "a column that varies"
+            )
+        if n > _MOST:
+            few = "s(x) is a spline of any number" if d == 1 else "matern(x, z) is a field over any number"
+            advice = f"{few}; rounded columns have fewer."
+            raise problem(table.where, f"{self.name} is over {n} different points", f"at most {_MOST}", advice)
+        out.process = Process(points, KERNELS[self.kernel], self.isotropic)
+        out.place, out.n_latents = {tuple(point): i for i, point in enumerate(points.tolist())}, n
+        out.levels = points[:, 0].tolist() if d == 1 else [tuple(point) for point in points.tolist()]
+        ranges = [("range", float(width.max()))]
+        if not self.isotropic:
+            ranges = [(f"range {name}", float(w)) for name, w in zip(self.inputs, width, strict=True)]
+        dimension = d if self.isotropic else 1
+        out.hyperparameters = deviation("sd", scale), *(_range(name, w, dimension) for name, w in ranges)
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.process(theta)
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        X = self._points(table)
+        codes = self._codes(X)
+        if (codes < 0).any():
+            i = int(np.argmax(codes < 0))
+            got = f"row {i} has {self.name} at {X[i].tolist()}, which fit has not seen"
+            raise problem(table.where, got, "points of the fit", "rows_at(theta, table) has other points, too.")
+        return self._at(codes)
+
+    def _codes(self, X: np.ndarray) -> np.ndarray:
+        return np.array([self.place.get(tuple(point), -1) for point in X.tolist()], dtype=np.int64)
+
+    def _at(self, codes: np.ndarray) -> Rows:
+        at = np.arange(codes.size), codes
+        design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
+        return Rows(design, np.zeros((codes.size, 0)), codes)
+
+    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+        X = self._points(table)
+        codes = self._codes(X)
+        new = codes < 0
+        if not new.any():
+            return self._at(codes)
+        W, left = np.zeros((len(X), self.n_latents)), np.zeros(len(X))
+        W[np.flatnonzero(~new), codes[~new]] = 1.0
+        W[new], left[new] = self.process.weights(theta, X[new])
+        together = partial(self._together, theta, X[new])
+        return Rows(sp.csr_array(W), np.zeros((len(X), 0)), None, np.sqrt(left)[:, None], together)
+
+    def _together(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        points, which = np.unique(X, axis=0, return_inverse=True)
+        return which.ravel(), self.process.left(theta, points)
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.ones((1, 1))
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        """At the points of the fit."""
+        assert self.levels is not None
+        return self.levels, self._at(np.arange(self.n_latents))
+
+    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
+        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+def _range(name: str, width: float, dimension: int) -> Hyperparameter:
+    """Of data that are so wide."""
+    bounds = float(np.log(_SHORT * width)), float(np.log(_LONG * width))
+    return Hyperparameter(name, LOG, float(np.log(width / 5.0)), bounds, PCRange(width / 20.0, 0.05, dimension))
