@@ -22,7 +22,9 @@ from .compiler import Compiler, Scope
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
+from .hurdle import TRUNCATED, FittedHurdle, zeros_of
 from .response import Response, Target
+from .second import SecondPredictor
 from .specified import FixedPriors, effect_priors
 
 if TYPE_CHECKING:
@@ -80,6 +82,12 @@ class Model:
         overall level of y; for noise about eta in units of the sd of y.
     bound : str
         "best", or one of the likelihood's bounds.
+    dispersion : str, optional
+        ``"~ x + f"``, fixed effects alone: the log of each row's sd (Gaussian, Student-t), shape (gamma), precision
+        (beta, beta-binomial) or size (negative binomial). Its coefficients are hyperparameters.
+    zero : str, optional
+        ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
+        of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
 
     Examples
     --------
@@ -110,6 +118,8 @@ class Model:
         priors: Mapping[str, Any] | None = None,
         fixed_sd: float = 10.0,
         bound: str = "best",
+        dispersion: str | None = None,
+        zero: str | None = None,
         _depth: int = 1,
     ) -> None:
         self.parsed, frame = parse(formula), read_frame("Model", data)
@@ -126,7 +136,11 @@ class Model:
             frame,
         )
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
-        self.response = Response(scope, family, given)
+        self.zeros = zeros_of(scope, family, zero, weights, levels)
+        family = TRUNCATED[str(family)] if self.zeros is not None else family
+        asked = {"dispersion": dispersion, "zero": None if self.zeros else zero}
+        self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
+        self.response = Response(scope, family, given, self.seconds, self.zeros is not None)
         self.compiled = Compiler(scope, _levels(scope, levels or {})).run(terms)
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
@@ -146,7 +160,8 @@ class Model:
     @property
     def covariates(self) -> list[Hashable]:
         """The columns that a row needs to be predicted, y's own and exposures aside."""
-        names = [*self.fixed.expression.names, *(n for o in self.offsets for n in o.names), *self.compiled.sources]
+        others = [*self.offsets, *(second.expression for second in self.seconds)]
+        names = [*self.fixed.expression.names, *(n for o in others for n in o.names), *self.compiled.sources]
         return list(dict.fromkeys(names))
 
     def _kept(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, Dropped]:
@@ -260,7 +275,11 @@ class Model:
             progress=progress,
             evidence=evidence,
         )
-        return FittedModel(self, found)
+        fit = FittedModel(self, found)
+        if self.zeros is None:
+            return fit
+        zeros = self.zeros.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)
+        return FittedHurdle(fit, zeros)  # type: ignore[return-value]  # answers what a fitted model does, less
 
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
@@ -271,7 +290,8 @@ def fit(formula: str, data: Table, family: str | Likelihood = "gaussian", **opti
 
     Parameters
     ----------
-    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound
+    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
+    dispersion, zero
         Of ``Model``.
     n_restarts, tol, progress, seed, evidence
         Of ``Model.fit``.

@@ -165,8 +165,8 @@ def prior_table(model: Model) -> pd.DataFrame:
         rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
-    for p in model.target.likelihood.learned:
-        rows.append((model.target.likelihood.name, p.name, in_words(p.prior)))
+    for owner, name, prior in model.target.likelihood.own_priors():
+        rows.append((owner, name, in_words(prior)))
     frame = pd.DataFrame(rows, columns=["name", "parameter", "prior"])
     return frame.set_index(["name", "parameter"])
 
@@ -202,6 +202,7 @@ def summary(fit: FittedModel) -> str:
         "",
         f"{model.formula}",
         f"  family: {family}",
+        *(f"  {second.word}: {second.parsed.formula}" for second in model.seconds),
         *(f"  {term.name}: {_in_words(term)}" for term in model.sum.effects),
         f"  rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
     ]
