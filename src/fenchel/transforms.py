@@ -5,17 +5,21 @@ LogAbove(a)   log (x - a)                        x > a; LOG is a = 0
 Logit         log x - log(1 - x)                 0 < x < 1
 Correlation   the logit of (1 + x) / 2           -1 < x < 1
 Steps         b_1, log(b_2 - b_1), ...           increasing b_1, ..., b_K
+OfRows        b with D b = log x / power, or logit x    one x for each row, by a linear predictor
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .linalg.arrays import ArrayLike
+
+_LARGEST = 170.0  # of a linear predictor of a log: a variance is its square
 
 
 class Transform(ABC):
@@ -120,6 +124,67 @@ class Steps(Transform):
 
     def names(self, name: str, n: int) -> list[str]:
         return [f"first {name}", *(f"log step {k} of the {name}s" for k in range(1, n))]
+
+
+@dataclass(frozen=True, eq=False)
+class OfRows(Transform):
+    """A parameter with a linear predictor of its own: theta = b, and x_n = exp(power D_n b) or sigmoid(D_n b).
+
+    Attributes
+    ----------
+    design : array (N, k)
+        D, its columns about their means and in units of their sd.
+    back : array (k, k)
+        From theta to the coefficients of the columns as they are.
+    owner, columns : what the predictor is of, and what its coefficients are called
+    power : float
+        2 for a variance whose sd is predicted.
+    logistic : bool
+        Whether x is a probability.
+    """
+
+    design: np.ndarray
+    back: np.ndarray
+    owner: str
+    columns: tuple[str, ...]
+    power: float = 1.0
+    logistic: bool = False
+
+    def takes(self, x: ArrayLike) -> bool:
+        return True
+
+    @cached_property
+    def _solve(self) -> np.ndarray:
+        return np.linalg.pinv(self.design)
+
+    def forward(self, x: Any) -> np.ndarray:
+        linear = np.log(x) - np.log1p(-x) if self.logistic else np.log(x) / self.power
+        return np.asarray(self._solve @ linear)
+
+    def inverse(self, theta: np.ndarray) -> np.ndarray:
+        return self.at(self.design, theta)
+
+    def at(self, design: np.ndarray, theta: np.ndarray) -> np.ndarray:
+        """x at other rows."""
+        linear = np.clip(design @ theta, -_LARGEST, _LARGEST)
+        if not self.logistic:
+            return np.asarray(np.exp(self.power * linear))
+        e = np.exp(-np.abs(linear))
+        return np.asarray(np.where(linear >= 0.0, 1.0, e) / (1.0 + e))
+
+    def slope(self, x: ArrayLike) -> Any:
+        raise NotImplementedError("a parameter of the rows has a slope in each of them: gather() sums them.")
+
+    def gather(self, slopes: np.ndarray) -> np.ndarray:
+        """From slopes in log x or logit x."""
+        return np.asarray((1.0 if self.logistic else self.power) * (slopes @ self.design))
+
+    def take(self, index: Any) -> OfRows:
+        """The same for some of its rows."""
+        return replace(self, design=self.design[index])
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"{self.owner}: {column}" for column in self.columns]
 
 
 LOG, LOGIT, CORRELATION, STEPS = LogAbove(), Logit(), Correlation(), Steps()

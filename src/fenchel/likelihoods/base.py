@@ -91,7 +91,7 @@ class Likelihood(Predicted, ABC):
     def take(self, index: Any) -> Self:
         """The same likelihood for some of its rows."""
         own = {key: getattr(self, key) for key in self.row_parameters}
-        some = {key: np.asarray(value)[index] for key, value in own.items() if np.ndim(value) == 1}
+        some = {key: np.asarray(value)[index] for key, value in own.items() if np.ndim(value) == 1} | self.taken(index)
         return self.changed(**some) if some else self
 
     def lenient(self) -> Self:

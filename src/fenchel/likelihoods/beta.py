@@ -21,22 +21,22 @@ from typing import Any
 import numpy as np
 from scipy.special import betainc, logit
 
-from ..checks import first_value, number, numeric, positive, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
+from ..checks import first_value, numeric, positive, problem
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
 from .base import Rows, flat
 from .bounds import Bound
 from .gamma_ratios import gamma_functions
 from .gaussian import Gaussian
-from .parameters import Parameter
-from .summaries import mean
+from .parameters import Parameter, shown
+from .summaries import mean, per_row
 from .tangents import TangentLikelihood
 
 _LOWEST, _HIGHEST = 30.0, 1e-4  # of -eta: where an inflection may lie; psi is straight to rounding beyond the first
 
 
-def inflections(L: np.ndarray, phi: float) -> np.ndarray:
+def inflections(L: np.ndarray, phi: Any) -> np.ndarray:
     """eta < 0 where A - (1 - 2 mu) L changes its sign, for each L; -inf where it is positive throughout."""
 
     def parts(eta: np.ndarray) -> tuple[Array, np.ndarray]:
@@ -50,6 +50,14 @@ def inflections(L: np.ndarray, phi: float) -> np.ndarray:
         A, lean = parts(eta)
         return to_numpy(A) / lean - L
 
+    if np.ndim(phi):  # no grid serves all rows: bisection in log(-eta)
+        low, high = np.full(L.shape, np.log(_HIGHEST)), np.full(L.shape, np.log(_LOWEST))
+        some = excess(-np.exp(high)) < 0.0
+        for _ in range(45):
+            middle = (low + high) / 2
+            below = excess(-np.exp(middle)) < 0.0
+            low, high = np.where(below, low, middle), np.where(below, middle, high)
+        return np.where(some, -np.exp(low), -np.inf)
     grid = -np.exp(np.linspace(np.log(_LOWEST), np.log(_HIGHEST), 2000))
     A, lean = parts(grid)
     rising = np.maximum.accumulate(A / lean)
@@ -89,7 +97,7 @@ class Beta(TangentLikelihood):
         phi = numeric(self.name, "precision", precision)
         if phi.ndim != 0:
             raise problem(self.name, f"precision has shape {phi.shape}", "one number for all rows")
-        self.precision = float(positive(self.name, "precision", phi))
+        self.precision: Any = float(positive(self.name, "precision", phi))  # (N,) with a predictor of its own
 
     def neighbour(self) -> Gaussian:
         """Least squares on the logits, with about the same variances: it reads ``y`` and ``variance``."""
@@ -115,13 +123,14 @@ class Beta(TangentLikelihood):
             "variance": 1.0 / np.maximum(phi * y * (1.0 - y), 1e-12),
             "log_y": log_y,
             "log_rest": log_rest,
+            "precision": per_row(phi, y.shape[0]) + 0.0,
             "left": inflections(L, phi),
             "right": -inflections(-L, phi),
         }
 
     # -- psi and its slopes ------------------------------------------------------------------------
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        phi, L = self.precision, rows["y"][:, None]
+        phi, L = rows["precision"][:, None], rows["y"][:, None]
         mu, rest = sigmoid(eta), sigmoid(-eta)
         g1, d1, t1 = gamma_functions(1.0 + phi * mu)
         g2, d2, t2 = gamma_functions(1.0 + phi * rest)
@@ -129,26 +138,33 @@ class Beta(TangentLikelihood):
         log_y, log_rest = rows["log_y"][:, None], rows["log_rest"][:, None]
         # log Gamma(x) = log Gamma(1 + x) - log x
         psi = g1 + g2 + softplus(eta) + softplus(-eta) - phi * (mu * log_y + rest * log_rest) + log_y + log_rest
-        return psi - self._norm[0], bend * pull - lean, bend * (bend * (t1 + t2) + lean * pull + 2.0 / phi)
+        return (
+            psi - self._norm(rows)[0][:, None],
+            bend * pull - lean,
+            bend * (bend * (t1 + t2) + lean * pull + 2.0 / phi),
+        )
 
-    @property
-    def _norm(self) -> tuple[float, float]:
-        """log Gamma(phi) + 2 log phi, and its slope in log phi."""
-        phi = self.precision
-        g, d, _ = gamma_functions(np.asarray(1.0 + phi))
-        return float(g + np.log(phi)), float(phi * d + 1.0)
+    @staticmethod
+    def _norm(rows: Rows) -> tuple[Array, Array]:
+        """log Gamma(phi) + 2 log phi, and its slope in log phi, of each row (N,)."""
+        phi = rows["precision"]
+        g, d, _ = gamma_functions(1.0 + phi)
+        return g + namespace(phi).log(phi), phi * d + 1.0
 
     def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
         """dpsi/dlog phi and its slope in eta."""
-        phi, mu, rest = self.precision, sigmoid(eta), sigmoid(-eta)
+        phi, mu, rest = rows["precision"][:, None], sigmoid(eta), sigmoid(-eta)
         _, d1, t1 = gamma_functions(1.0 + phi * mu)
         _, d2, t2 = gamma_functions(1.0 + phi * rest)
-        value = phi * (mu * (d1 - rows["log_y"][:, None]) + rest * (d2 - rows["log_rest"][:, None])) - self._norm[1]
+        value = (
+            phi * (mu * (d1 - rows["log_y"][:, None]) + rest * (d2 - rows["log_rest"][:, None]))
+            - self._norm(rows)[1][:, None]
+        )
         return value, phi * mu * rest * (d1 + phi * mu * t1 - d2 - phi * rest * t2 - rows["y"][:, None])
 
     def _cuts(self, rows: Rows) -> list[Array]:
         """psi is straight beyond +-log phi."""
-        bent = max(float(np.log(self.precision)), 0.0)
+        bent = max(float(np.log(np.max(self.precision))), 0.0)
         at = [sign * x for sign in (-1.0, 1.0) for x in (0.0, bent / 2, bent, bent + 4.0, bent + 12.0, bent + 36.0)]
         return [x + 0.0 * rows["y"] for x in at]
 
@@ -165,14 +181,15 @@ class Beta(TangentLikelihood):
         m = logistic_moments(flat(h), flat(rho))
         spread = m[TAU, :] * m[REST, :] - m[FIRST, :]
         spread = namespace(m).where(spread > 0.0, spread, 0.0 * spread)
-        return m[FIRST, :] / (1.0 + self.precision) + spread
+        return m[FIRST, :] / (1.0 + asarray(per_row(self.precision, m.shape[1]) + 0.0, m)) + spread
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return float(logit(mean(y, w)))
 
     def _shapes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         up, down = to_numpy(sigmoid(eta)), to_numpy(sigmoid(-eta))
-        return self.precision * up + 1e-300, self.precision * down + 1e-300
+        phi = per_row(self.precision, eta.shape[0])[:, None]
+        return phi * up + 1e-300, phi * down + 1e-300
 
     def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         return np.asarray(betainc(*self._shapes(eta), x))
@@ -181,7 +198,7 @@ class Beta(TangentLikelihood):
         return rng.beta(*self._shapes(eta))
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
-        return logit(x), min(1.0, 2.0 * self.precision**-0.5)
+        return logit(x), np.minimum(1.0, 2.0 * per_row(self.precision, x.shape[0]) ** -0.5)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Beta, np.ndarray]:
@@ -190,4 +207,4 @@ class Beta(TangentLikelihood):
         return cls(phi), np.clip(rng.beta(mu * phi, (1.0 - mu) * phi), 1e-6, 1.0 - 1e-6)
 
     def __repr__(self) -> str:
-        return f"Beta({number(self.precision)})"
+        return f"Beta({shown(self.precision)})"

@@ -130,10 +130,17 @@ class BetaBinomial(TangentLikelihood):
     def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
         n, phi = (per_row(v, eta.shape[0])[:, None] for v in (self.trials, self.precision))
         x, total = np.broadcast_to(np.minimum(x, n), eta.shape), np.zeros(eta.shape)
-        base = rising(np.log(phi), n)[0]
+        up, down = phi * expit(eta), phi * expit(-eta)
+        log_p = rising(np.log(phi) - softplus(eta), n)[0] - rising(np.log(phi), n)[0]  # of k = 0
         for k in range(int(np.max(x, initial=-1.0)) + 1):
-            log_p = choices(n, np.minimum(k, n)) - base - _parts(eta, np.minimum(k, n) + 0.0 * eta, n, phi)[0]
             total += np.where(k <= x, np.exp(log_p), 0.0)
+            left = np.maximum(n - k, 0.5)
+            log_p = (
+                log_p
+                + np.log(left / (k + 1.0))
+                + np.log(up + k + 1e-300)
+                - np.log(down + np.maximum(left - 1.0, 0.0) + 1e-300)
+            )
         return np.where(x >= n, 1.0, np.clip(total, 0.0, 1.0))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -15,13 +15,13 @@ import numpy as np
 from scipy.special import gammainc
 
 from ..checks import first_value, positive, problem, vector
-from ..linalg.arrays import Array, Seed, namespace, special, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, namespace, special
 from .base import Rows, flat
 from .by_density import LARGEST
-from .parameters import Parameter
+from .parameters import Parameter, shown
 from .ranges import log_noise_variance
 from .scalar import ExponentialLikelihood
-from .summaries import mean
+from .summaries import mean, per_row
 
 
 class Gamma(ExponentialLikelihood):
@@ -52,7 +52,8 @@ class Gamma(ExponentialLikelihood):
     )
 
     def __init__(self, shape: float = 1.0) -> None:
-        self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
+        k = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))
+        self.shape: Any = k  # (N,) where it has a predictor of its own
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         bad = y <= 0.0
@@ -63,28 +64,28 @@ class Gamma(ExponentialLikelihood):
                 "positive numbers, or NaN for unobserved",
                 "For counts use Poisson; for real-valued targets use Gaussian.",
             )
-        return {"y": np.where(np.isnan(y), 1.0, y)}
+        return {"y": np.where(np.isnan(y), 1.0, y), "shape": vector(self.name, "shape", self.shape, y.shape[0])}
 
     def linear(self, rows: Rows) -> Array:
-        return self.shape + 0.0 * rows["y"]
+        return rows["shape"] + 0.0
 
     def rate(self, rows: Rows) -> Array:
-        return self.shape * rows["y"]
+        return rows["shape"] * rows["y"]
 
     def constant(self, rows: Rows) -> Array:
-        k = self.shape
-        return math.lgamma(k) - k * math.log(k) - (k - 1.0) * namespace(rows["y"]).log(rows["y"])
+        xp, k = namespace(rows["y"]), rows["shape"]
+        return special("gammaln", k) - k * xp.log(k) - (k - 1.0) * xp.log(rows["y"])
 
     def landmarks(self, rows: Rows) -> list[Array]:
         return [namespace(rows["y"]).log(rows["y"])]
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, y, k = namespace(h), rows["y"], self.shape
+        xp, y, k = namespace(h), rows["y"], rows["shape"]
         away = h[:, 0] - xp.log(y)
         # log k - digamma(k) is near 1/(2k); what is left of the row is 0 where e^h = y and rho = 0
         each = xp.exp(-away + rho[:, 0] / 2) - 1.0 + away
-        pull = float(special("digamma", np.asarray(k))) - math.log(k)
-        return np.atleast_1d(-k * to_numpy(xp.sum(rows["weight"] * (each + pull))))
+        pull = special("digamma", k) - xp.log(k)
+        return self.gathered(rows["weight"] * (k * (each + pull)))
 
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
@@ -96,19 +97,21 @@ class Gamma(ExponentialLikelihood):
         mean, rho = self.predictive_mean(h, rho), flat(rho)
         xp = namespace(rho)
         with np.errstate(over="ignore"):
-            return mean**2 * (xp.exp(rho) / self.shape + xp.expm1(rho))
+            return mean**2 * (xp.exp(rho) / asarray(per_row(self.shape, rho.shape[0]) + 0.0, rho) + xp.expm1(rho))
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return math.log(mean(y, w))
 
     def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
-        return np.asarray(gammainc(self.shape, self.shape * x * np.exp(np.minimum(-eta, LARGEST))))
+        k = per_row(self.shape, eta.shape[0])[:, None]
+        return np.asarray(gammainc(k, k * x * np.exp(np.minimum(-eta, LARGEST))))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.exp(eta) * rng.gamma(self.shape, 1.0 / self.shape, eta.shape)
+        k = per_row(self.shape, eta.shape[0])[:, None]
+        return np.exp(eta) * rng.gamma(k, 1.0 / k, eta.shape)
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
-        return np.log(x), min(1.0, self.shape**-0.5)
+        return np.log(x), np.minimum(1.0, per_row(self.shape, x.shape[0]) ** -0.5)
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Gamma, np.ndarray]:
@@ -116,4 +119,4 @@ class Gamma(ExponentialLikelihood):
         return cls(shape), rng.gamma(shape, np.exp(rng.normal(size=n)) / shape)
 
     def __repr__(self) -> str:
-        return f"Gamma({self.shape!r})"
+        return f"Gamma({shown(self.shape, repr)})"

@@ -54,7 +54,7 @@ class Gaussian(Likelihood):
     Parameters
     ----------
     variance : float or array (N,)
-        Noise variance v, above 0.
+        Noise variance v, above 0. Learnable where it is one number.
 
     Examples
     --------
@@ -101,17 +101,11 @@ class Gaussian(Likelihood):
         psi, first, second = (x[:, 0] for x in self.derivatives(h, rows))
         return Loss(psi + second * rho[:, 0] / 2, first, second, second, 0.0 * second, 0.0 * second)
 
-    @property
-    def learned(self) -> tuple[Parameter, ...]:
-        """A vector of variances is not learned."""
-        return self.parameters if np.ndim(self.variance) == 0 else ()
-
     def readable(self) -> list[tuple[str, str, float]]:
+        if self.of_rows:
+            return super().readable()
         v = [float(np.asarray(self.variance))] if np.ndim(self.variance) == 0 else []
         return [("noise", word, x) for each in v for word, x in (("variance", each), ("sd", float(np.sqrt(each))))]
-
-    def take(self, index: Any) -> Gaussian:
-        return self if np.ndim(self.variance) == 0 else self.changed(variance=np.asarray(self.variance)[index])
 
     @classmethod
     def scale_of(cls, y: np.ndarray, weights: Any = None) -> float:
@@ -121,11 +115,10 @@ class Gaussian(Likelihood):
         return mean(y, w)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        if np.ndim(self.variance) != 0:
+        if not self.learned:
             return np.zeros(0)
-        xp, v = namespace(h), rows["variance"]
-        slope = 0.5 - ((rows["y"] - h[:, 0]) ** 2 + rho[:, 0]) / (2 * v)
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+        slope = 0.5 - ((rows["y"] - h[:, 0]) ** 2 + rho[:, 0]) / (2 * rows["variance"])
+        return self.gathered(rows["weight"] * slope)
 
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         return flat(h) + 0.0
@@ -161,4 +154,4 @@ class Gaussian(Likelihood):
         return cls(float(rng.gamma(2.0, 0.5) + 0.1)), rng.normal(size=n)
 
     def __repr__(self) -> str:
-        return f"Gaussian({self.variance!r})"
+        return f"Gaussian({self.variance!r})" if np.ndim(self.variance) == 0 else "Gaussian(...)"

@@ -21,17 +21,18 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.special import betainc
 
-from ..checks import number, numeric, positive, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special, to_numpy
+from ..checks import numeric, positive, problem
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from .base import Rows, flat
 from .bernoulli import LogitLikelihood
 from .bounds import Bound, Bounds, ExactExpectation
 from .by_density import MOST
 from .gamma_ratios import digamma_rest, stirling_rest
-from .parameters import Parameter
+from .parameters import Parameter, shown
 from .poisson import ExposedMean, exposed_counts
 from .sites import Loss
 from .softplus_bounds import LogSumLogit, Softpluses, TiltedLogit
+from .summaries import per_row
 
 _STIRLING = 20.0  # a size from which Stirling's series is exact to rounding
 
@@ -94,15 +95,17 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         r = numeric(self.name, "size", size)
         if r.ndim != 0:
             raise problem(self.name, f"size has shape {r.shape}", "one number for all rows")
-        self.size, self.exposure = float(positive(self.name, "size", r)), exposure
+        self.size: Any = float(positive(self.name, "size", r))  # (N,) where it has a predictor of its own
+        self.exposure = exposure
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        rows, r = exposed_counts(self.name, y, self.exposure), self.size
+        rows, r = exposed_counts(self.name, y, self.exposure), per_row(self.size, y.shape[0])
         count, n = rows["y"], rows["y"] + r
         choices = log_rising(r, count) - special("gammaln", count + 1.0)  # of Gamma(y+r)/(Gamma(r) y!), less y log r
         return {
             "y": count / n,
             "trials": n,
+            "size": r + 0.0,
             "centre": np.log(r) - np.log(rows["exposure"]),
             "constant": -(choices + count * np.log(rows["exposure"])) / n,
             "slope": log_rising_slope(r, count),
@@ -137,10 +140,10 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
 
     # -- its own parameter -------------------------------------------------------------------------
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, n, loss = namespace(h), rows["trials"], self.objective.loss(h, rho, rows)
+        n, loss = rows["trials"], self.objective.loss(h, rho, rows)
         softened = loss.value - rows["constant"] + rows["y"] * h[:, 0]  # Phi
-        each = self.size * softened - n * loss.alpha - rows["slope"]
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] / n * each)))
+        each = rows["size"] * softened - n * loss.alpha - rows["slope"]
+        return self.gathered(rows["weight"] / n * each)
 
     # -- the likelihood itself ---------------------------------------------------------------------
     def log_density(self, eta: Array, rows: Rows) -> Array:
@@ -151,14 +154,16 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         mean, rho = self.predictive_mean(h, rho), flat(rho)
         xp = namespace(rho)
         with np.errstate(over="ignore"):
-            return mean + mean**2 * (xp.exp(rho) / self.size + xp.expm1(rho))
+            size = asarray(per_row(self.size, rho.shape[0]) + 0.0, rho)
+            return mean + mean**2 * (xp.exp(rho) / size + xp.expm1(rho))
 
     def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
-        return np.asarray(betainc(self.size, x + 1.0, self.size / (self.size + self._rate_at(eta))))
+        r = per_row(self.size, eta.shape[0])[:, None]
+        return np.asarray(betainc(r, x + 1.0, r / (r + self._rate_at(eta))))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        rate = self._rate_at(eta)
-        return rng.poisson(np.minimum(rate * rng.gamma(self.size, 1.0 / self.size, eta.shape), MOST)) + 0.0
+        rate, r = self._rate_at(eta), per_row(self.size, eta.shape[0])[:, None]
+        return rng.poisson(np.minimum(rate * rng.gamma(r, 1.0 / r, eta.shape), MOST)) + 0.0
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial, np.ndarray]:
@@ -169,4 +174,4 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
 
     def __repr__(self) -> str:
         given = "" if self.exposure is None else "exposure=..., "
-        return f"NegativeBinomial({number(self.size)}, {given}bound={self.bound!r})"
+        return f"NegativeBinomial({shown(self.size)}, {given}bound={self.bound!r})"

@@ -136,8 +136,8 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial1, np.ndarray]:
-        exposure, a = rng.gamma(2.0, 1.0, n) + 0.1, float(rng.gamma(2.0, 0.5) + 0.1)
-        r = exposure * np.exp(rng.normal(size=n)) / a
+        exposure, a = rng.gamma(2.0, 1.0, n) + 0.1, float(rng.gamma(2.0, 0.5) + 0.3)
+        r = exposure * np.exp(rng.normal(0.0, 0.5, n)) / a
         return cls(a, exposure), rng.negative_binomial(r, 1.0 / (1.0 + a)).astype(float)
 
     def __repr__(self) -> str:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from ..checks import number
-from ..linalg.arrays import Array, ArrayLike, to_numpy
-from ..transforms import LOG, Transform
+from ..linalg.arrays import Array, to_numpy
+from ..transforms import LOG, OfRows, Transform
 
 _WITHIN = 10.0  # a parameter of which nothing is known stays within e^10 of where it stands
+
+
+Density = Callable[[float], tuple[float, float]]  # log p(theta) and its slope
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Parameter:
     transform : to the scale on which it is learned
     bounds : where it may lie when it is learned: two numbers in the user's units; or a function of the likelihood and
         y (N,), NaN where unobserved, that gives bounds of theta, (k, 2); None is within e^10 of where it stands
-    prior : a density of theta, as in ``fenchel.hyperparameters.priors``; None is flat
+    prior : a density of theta, as in ``fenchel.hyperparameters.priors``, or one for each entry; None is flat
     start : a function of the class, y and the weights (0 where unobserved) that gives where learning starts, in the
         user's units; None is the constructor's default
     """
@@ -39,7 +42,7 @@ class Parameter:
     attribute: str
     transform: Transform = LOG
     bounds: tuple[float, float] | Callable[[Any, np.ndarray], Any] | None = None
-    prior: Callable[[float], tuple[float, float]] | None = None
+    prior: Density | tuple[Density | None, ...] | None = None
     start: Callable[[Any, np.ndarray, np.ndarray], Any] | None = None
 
     def bounds_of(self, likelihood: Any, y: np.ndarray) -> np.ndarray:
@@ -52,9 +55,9 @@ class Parameter:
         return np.array([[self.transform.forward(x)[0] for x in self.bounds]])
 
 
-def shown(value: ArrayLike) -> str:
+def shown(value: Any, of: Callable[[float], str] = number) -> str:
     """A parameter in a repr: a number, or dots for one number a row."""
-    return number(float(np.asarray(value))) if np.ndim(value) == 0 else "..."
+    return of(value) if np.ndim(value) == 0 else "..."
 
 
 class Parametrised:
@@ -70,6 +73,25 @@ class Parametrised:
     def learned(self) -> tuple[Parameter, ...]:
         """The parameters that theta holds: not those that were given row by row."""
         return tuple(p for p in self.parameters if p.transform.takes(getattr(self, p.attribute)))
+
+    @property
+    def of_rows(self) -> tuple[Parameter, ...]:
+        """The parameters that have a linear predictor of their own."""
+        return tuple(p for p in self.parameters if isinstance(p.transform, OfRows))
+
+    def taken(self, index: Any) -> dict[str, Any]:
+        """What the parameters that differ from row to row are for some of the rows."""
+        out: dict[str, Any] = {}
+        for p in self.parameters:
+            value = getattr(self, p.attribute)
+            if (np.ndim(value) == 1 and not p.transform.takes(value)) or isinstance(p.transform, OfRows):
+                out[p.attribute] = np.asarray(value)[index]
+        if self.of_rows:
+            out["parameters"] = tuple(
+                replace(p, transform=p.transform.take(index)) if isinstance(p.transform, OfRows) else p
+                for p in self.parameters
+            )
+        return out
 
     @property
     def theta(self) -> np.ndarray:
@@ -113,11 +135,23 @@ class Parametrised:
         value, slopes, i = 0.0, np.zeros_like(theta), 0
         for p in self.learned:
             n = p.transform.forward(getattr(self, p.attribute)).size
-            for k in range(i, i + n if p.prior is not None else i):
-                each, slopes[k] = p.prior(float(theta[k]))  # type: ignore[misc]
-                value += each
+            for k, prior in enumerate(p.prior if isinstance(p.prior, tuple) else (p.prior,) * n, i):
+                if prior is not None:
+                    each, slopes[k] = prior(float(theta[k]))
+                    value += each
             i += n
         return value, slopes
+
+    def own_priors(self) -> list[tuple[str, str, Density | None]]:
+        """The priors of what is learned: (owner, parameter, density of theta)."""
+        out: list[tuple[str, str, Density | None]] = []
+        for p in self.learned:
+            if isinstance(p.transform, OfRows) and isinstance(p.prior, tuple):
+                pairs = zip(p.transform.columns, p.prior, strict=True)
+                out += [(p.transform.owner, name if d is None else f"{name}, for one sd of it", d) for name, d in pairs]
+            elif not isinstance(p.prior, tuple):
+                out.append((self.name, p.name, p.prior))
+        return out
 
     def gathered(self, *slopes: Array) -> np.ndarray:
         """The gradient of the evidence in theta: minus what the rows say, weight_n df_n/dtheta (N,) a parameter."""
@@ -129,7 +163,12 @@ class Parametrised:
         out: list[tuple[str, str, float]] = []
         for p in self.parameters:
             value = getattr(self, p.attribute)
-            if np.ndim(value):
+            if isinstance(p.transform, OfRows):
+                at = p.transform.back @ p.transform.forward(value)
+                out += [
+                    (p.transform.owner, column, float(b)) for column, b in zip(p.transform.columns, at, strict=True)
+                ]
+            elif np.ndim(value):
                 out += [(p.attribute, str(k), float(b)) for k, b in enumerate(value)]
             else:
                 out.append((self.name, p.attribute, float(value)))

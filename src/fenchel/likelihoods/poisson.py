@@ -55,7 +55,7 @@ class ExposedMean(Likelihood):
     support: str = "count"
     ratio: str | None = "relative_risk"
     row_parameters: tuple[str, ...] = ("exposure",)
-    size: float = math.inf  # of the noise beyond the Poisson's
+    size: Any = math.inf  # of the noise beyond the Poisson's
 
     def _exposure_like(self, h: Array) -> Array:
         exposure = 1.0 if self.exposure is None else self.exposure

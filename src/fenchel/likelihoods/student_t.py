@@ -22,12 +22,12 @@ import numpy as np
 from scipy.special import digamma, gammaln, stdtr
 
 from ..checks import number, positive, problem, vector
-from ..linalg.arrays import Array, Seed, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, namespace
 from ..transforms import LogAbove
 from .base import Rows
 from .bounds import Bound, Bounds
 from .logistic_noise import LogisticNoise
-from .parameters import Parameter
+from .parameters import Parameter, shown
 from .sites import Loss
 from .super_gaussian import SCALE, NoiseLikelihood, SuperGaussian
 
@@ -80,7 +80,8 @@ class StudentT(NoiseLikelihood):
 
     def neighbour(self) -> LogisticNoise:
         """Logistic noise with the same curvature at its centre: (nu+1)/nu against 1/2."""
-        return LogisticNoise(self.scale * math.sqrt(self.df / (2.0 * (self.df + 1.0))), "tilted")
+        scale = float(np.exp(np.mean(np.log(self.scale))))
+        return LogisticNoise(scale * math.sqrt(self.df / (2.0 * (self.df + 1.0))), "tilted")
 
     # -- unit noise --------------------------------------------------------------------------------
     @property
@@ -126,15 +127,15 @@ class StudentT(NoiseLikelihood):
         return self.parameters if self.learn_df else self.parameters[1:]
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        scale = super().theta_gradient(h, rho, rows)
+        scale = rows["weight"] * self._scale_slope(h, rho, rows)
         if not self.learn_df:
-            return scale
+            return self.gathered(scale)
         xp, nu = namespace(h), self.df
         a, v = self._unit(h[:, 0], rho[:, 0], rows)
         x = a * a + v
         base = 0.5 / nu - _digamma_difference(nu / 2) / 2
         slope = 0.5 * xp.log1p(x / nu) - (nu + 1.0) / 2 * x / (nu * (nu + x)) + base
-        return np.append(-(nu - 1.0) * to_numpy(xp.sum(rows["weight"] * slope)), scale)
+        return self.gathered((nu - 1.0) * rows["weight"] * slope, scale)
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
@@ -175,7 +176,7 @@ class StudentT(NoiseLikelihood):
         return cls(df, scale, bool(rng.integers(2))), rng.normal(size=n) + rng.standard_t(df, n) * scale
 
     def __repr__(self) -> str:
-        return f"StudentT({self.df!r}, {self.scale!r}{', learn_df=True' if self.learn_df else ''})"
+        return f"StudentT({self.df!r}, {shown(self.scale, repr)}{', learn_df=True' if self.learn_df else ''})"
 
 
 def _log_gamma_ratio(x: float) -> float:

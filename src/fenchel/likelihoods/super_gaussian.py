@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from ..checks import positive, vector
-from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace
 from .base import Likelihood, Rows, flat
 from .bounds import Bound, DirectBound
-from .parameters import Parameter
+from .parameters import Parameter, shown
 from .ranges import log_noise_variance
 from .sites import Loss
-from .summaries import observed, quantile, spread
+from .summaries import observed, per_row, quantile, spread
 
 _POINT = 1e-20  # a variance, relative to the squared distance from the kink, below which a normal is a point
 
@@ -44,7 +44,7 @@ class SuperGaussian(DirectBound):
         a, v = own._unit(h[:, 0], rho[:, 0], rows)
         g, slope, bend = own.unit_bound(a * a + v)
         lam, turn = 2.0 * slope, 2.0 * a * bend
-        scaled: Loss = own._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend))
+        scaled: Loss = own._scaled(Loss(g, a * lam, lam, lam + 2.0 * a * turn, turn, bend), rows)
         return scaled
 
 
@@ -66,7 +66,8 @@ class NoiseLikelihood(Likelihood):
 
     def __init__(self, scale: float = 1.0, bound: str | type[Bound] = "exact") -> None:
         self._choose(bound)
-        self.scale = float(positive(self.name, "scale", vector(self.name, "scale", scale, 1)[0]))
+        b = float(positive(self.name, "scale", vector(self.name, "scale", scale, 1)[0]))
+        self.scale: Any = b  # (N,) where it has a predictor of its own
 
     # -- unit noise --------------------------------------------------------------------------------
     @abstractmethod
@@ -88,10 +89,19 @@ class NoiseLikelihood(Likelihood):
 
     # -- the contract ------------------------------------------------------------------------------
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        return {"y": np.where(np.isnan(y), 0.0, y)}
+        rows = {"y": np.where(np.isnan(y), 0.0, y)}
+        return (
+            rows if np.ndim(self.scale) == 0 else {**rows, "scale": vector(self.name, "scale", self.scale, y.shape[0])}
+        )
+
+    def _scale_of(self, rows: Rows) -> tuple[Any, Any]:
+        """b and log b: a number, or one for each row."""
+        if np.ndim(self.scale) == 0:
+            return self.scale, math.log(self.scale)
+        return rows["scale"], namespace(rows["scale"]).log(rows["scale"])
 
     def constant(self, rows: Rows) -> Array:
-        return math.log(self.scale) + 0.0 * rows["y"]
+        return self._scale_of(rows)[1] + 0.0 * rows["y"]
 
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -self.derivatives(eta, rows)[0]
@@ -100,27 +110,29 @@ class NoiseLikelihood(Likelihood):
         return [rows["y"]]
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        b = self.scale
+        b, log_b = (x if np.ndim(x) == 0 else x[:, None] for x in self._scale_of(rows))
         psi, slope, bend = self.unit_loss((eta - rows["y"][:, None]) / b)
-        return psi + math.log(b), slope / b, bend / b**2
+        return psi + log_b, slope / b, bend / b**2
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         a, v = self._unit(h[:, 0], rho[:, 0], rows)
-        return self._scaled(self.unit_expectation(a, v))
+        return self._scaled(self.unit_expectation(a, v), rows)
 
     def _unit(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, Array]:
-        return (h - rows["y"]) / self.scale, rho / self.scale**2
+        b = self._scale_of(rows)[0]
+        return (h - rows["y"]) / b, rho / b**2
 
-    def _scaled(self, unit: Loss) -> Loss:
-        b = self.scale
-        return Loss(
-            unit.value + math.log(b), unit.alpha / b, unit.lam / b**2, unit.hh / b**2, unit.hr / b**3, unit.rr / b**4
-        )
+    def _scaled(self, unit: Loss, rows: Rows) -> Loss:
+        b, log_b = self._scale_of(rows)
+        return Loss(unit.value + log_b, unit.alpha / b, unit.lam / b**2, unit.hh / b**2, unit.hr / b**3, unit.rr / b**4)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        loss, xp = self.objective.loss(h, rho, rows), namespace(h)
-        slope = 1.0 - (h[:, 0] - rows["y"]) * loss.alpha - rho[:, 0] * loss.lam
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * slope)))
+        return self.gathered(rows["weight"] * self._scale_slope(h, rho, rows))
+
+    def _scale_slope(self, h: Array, rho: Array, rows: Rows) -> Array:
+        """df/dlog b of each row (N,)."""
+        loss = self.objective.loss(h, rho, rows)
+        return 1.0 - (h[:, 0] - rows["y"]) * loss.alpha - rho[:, 0] * loss.lam
 
     @classmethod
     def scale_of(cls, y: np.ndarray, weights: Any = None) -> float:
@@ -134,12 +146,14 @@ class NoiseLikelihood(Likelihood):
         return flat(h) + 0.0
 
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        return flat(rho) + self.scale**2 * self.unit_variance
+        rho = flat(rho)
+        b = self.scale if np.ndim(self.scale) == 0 else asarray(self.scale, rho)
+        return rho + b**2 * self.unit_variance
 
     def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp, rows = namespace(h), self.rows_for(y, h)
-        out = self.unit_log_predictive(*self._unit(h, rho, rows)) - math.log(self.scale)
+        out = self.unit_log_predictive(*self._unit(h, rho, rows)) - self._scale_of(rows)[1]
         return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
 
     def unit_log_predictive(self, a: Array, v: Array) -> Array:
@@ -160,13 +174,13 @@ class NoiseLikelihood(Likelihood):
         """Noise of scale 1."""
 
     def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
-        return np.asarray(self.unit_cdf((x - eta) / self.scale))
+        return np.asarray(self.unit_cdf((x - eta) / per_row(self.scale, eta.shape[0])[:, None]))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.asarray(eta + self.scale * self.unit_draw(rng, eta.shape))
+        return np.asarray(eta + per_row(self.scale, eta.shape[0])[:, None] * self.unit_draw(rng, eta.shape))
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         return x, self.scale
 
     def __repr__(self) -> str:
-        return f"{self.name}({self.scale!r}, bound={self.bound!r})"
+        return f"{self.name}({shown(self.scale, repr)}, bound={self.bound!r})"

@@ -13,19 +13,20 @@ bounds this one from above.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ..checks import number, numeric, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..transforms import LOGIT
 from .base import Rows, flat
 from .bounds import Bounds, DirectBound
-from .parameters import Parameter
+from .parameters import Parameter, shown
 from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
+from .summaries import per_row
 
 _SURE = 2000.0  # a mean from which a zero is structural whatever pi is: e^-2000 is 0
 
@@ -39,18 +40,18 @@ class ZeroMixture(DirectBound):
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         y = rows["y"]
-        value, _, lam, less = self.likelihood._of_mean(self._mean(h, rho, rows), y)
+        value, _, lam, less = self.likelihood._of_mean(self._mean(h, rho, rows), y, rows["odds"])
         bend = lam - less
         value = value - y * h[:, 0] + self.likelihood.constant(rows)
         return Loss(value, lam - y, lam, bend, bend / 2, bend / 4)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, y, pi, mean = namespace(h), rows["y"], self.likelihood.probability, self._mean(h, rho, rows)
-        w = self.likelihood._of_mean(mean, 0.0 * y)[1]
+        xp, y, pi, mean = namespace(h), rows["y"], rows["probability"], self._mean(h, rho, rows)
+        w = self.likelihood._of_mean(mean, 0.0 * y, rows["odds"])[1]
         m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
         # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
         each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
-        return np.atleast_1d(-to_numpy(xp.sum(rows["weight"] * each)))
+        return np.asarray(self.likelihood.gathered(rows["weight"] * each))
 
 
 class ZeroInflatedPoisson(ExposedMean):
@@ -86,32 +87,30 @@ class ZeroInflatedPoisson(ExposedMean):
             raise problem(
                 self.name, f"{got} is not usable", "one number in (0, 1)", "Without structural zeros use Poisson."
             )
-        self.probability, self.exposure = float(pi), exposure
+        self.probability: Any = float(pi)  # (N,) where it has a predictor of its own
+        self.exposure = exposure
 
     def neighbour(self) -> Poisson:
         return Poisson(self.exposure)
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        return exposed_counts(self.name, y, self.exposure)
-
-    @property
-    def _odds(self) -> float:
-        """log((1 - pi)/pi)."""
-        return float(np.log1p(-self.probability) - np.log(self.probability))
+        pi = per_row(self.probability, y.shape[0]) + 0.0
+        odds = np.log1p(-pi) - np.log(pi)  # log((1 - pi)/pi)
+        return {**exposed_counts(self.name, y, self.exposure), "probability": pi, "odds": odds}
 
     def constant(self, rows: Rows) -> Array:
         """What a count above zero has beyond -y eta + mu."""
         xp, y = namespace(rows["y"]), rows["y"]
-        return special("gammaln", y + 1.0) - y * xp.log(rows["exposure"]) - float(np.log1p(-self.probability))
+        return special("gammaln", y + 1.0) - y * xp.log(rows["exposure"]) - xp.log1p(-rows["probability"])
 
-    def _of_mean(self, mean: Array, y: Array) -> tuple[Array, Array, Array, Array]:
+    def _of_mean(self, mean: Array, y: Array, odds: Array) -> tuple[Array, Array, Array, Array]:
         """What psi has beyond -y eta and the constant, as a function of the mean: value, w, w m and w (1 - w) m^2."""
         xp = namespace(mean)
         zero = xp.where(y > 0.0, xp.zeros_like(mean), xp.ones_like(mean)) > 0.0
         m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
-        lean = self._odds - m
+        lean = odds - m
         # G - const = -log((pi + (1 - pi) e^-m)/(1 - pi)) = m - softplus(-lean), which tends to the log odds
-        level = xp.where(lean > 0.0, m - softplus(-lean), self._odds - softplus(lean))
+        level = xp.where(lean > 0.0, m - softplus(-lean), odds - softplus(lean))
         w, rest = sigmoid(lean), sigmoid(-lean)
         return (
             xp.where(zero, level, mean),
@@ -126,7 +125,9 @@ class ZeroInflatedPoisson(ExposedMean):
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         y, exposure = rows["y"][:, None], rows["exposure"][:, None]
         with np.errstate(over="ignore"):
-            value, _, slope, less = self._of_mean(exposure * namespace(eta).exp(eta), y + 0.0 * eta)
+            value, _, slope, less = self._of_mean(
+                exposure * namespace(eta).exp(eta), y + 0.0 * eta, rows["odds"][:, None] + 0.0 * eta
+            )
         return value - y * eta + self.constant(rows)[:, None], slope - y, slope - less
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
@@ -141,37 +142,45 @@ class ZeroInflatedPoisson(ExposedMean):
     def landmarks(self, rows: Rows) -> list[Array]:
         """The mode of a count; for a zero, where the two causes are alike, and the bend on either side."""
         xp, y = namespace(rows["y"]), rows["y"]
-        even = xp.where(y > 0.0, y + 0.5, max(self._odds, 0.5) + xp.zeros_like(y))
+        even = xp.where(y > 0.0, y + 0.5, xp.maximum(rows["odds"], 0.5 + xp.zeros_like(y)))
         at = xp.log(even / rows["exposure"])
         return [at, at - 1.0, at + 1.0]
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        return (1.0 - self.probability) * super().predictive_mean(h, rho)
+        mean = super().predictive_mean(h, rho)
+        return (1.0 - self._pi(mean)) * mean
+
+    def _pi(self, like: Array) -> Array:
+        """pi of each row (N,)."""
+        return asarray(per_row(self.probability, like.shape[0]) + 0.0, like)
 
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         # (1 - pi) (m + E[mu^2]) - (1 - pi)^2 m^2, with E[mu^2] = m^2 e^rho
-        m, rho, pi = super().predictive_mean(h, rho), flat(rho), self.probability
+        m, rho = super().predictive_mean(h, rho), flat(rho)
+        pi = self._pi(rho)
         with np.errstate(over="ignore"):
             return (1.0 - pi) * (m + m**2 * (namespace(rho).expm1(rho) + pi))
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
-        return super()._level(y, w) - float(np.log1p(-self.probability))
+        return super()._level(y, w) - float(np.log1p(-np.mean(self.probability)))
 
     def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
-        return self.probability + (1.0 - self.probability) * super().cdf(x, eta)
+        pi = per_row(self.probability, eta.shape[0])[:, None]
+        return pi + (1.0 - pi) * super().cdf(x, eta)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        structural = rng.random(eta.shape) < self.probability
+        structural = rng.random(eta.shape) < per_row(self.probability, eta.shape[0])[:, None]
         return np.where(structural, 0.0, super().draw(eta, rng))
 
     def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
         xp, rows = namespace(h), self.rows_for(y, h)
         host = np.where(to_numpy(rows["weight"]) > 0.0, to_numpy(rows["y"]), np.nan)
-        count = Poisson(self.exposure).predictive_log_density(host, h, rho) + float(np.log1p(-self.probability))
-        top = xp.maximum(count, float(np.log(self.probability)) + xp.zeros_like(count))
-        either = top + xp.log(xp.exp(count - top) + self.probability * xp.exp(-top))
+        pi = self._pi(h)
+        count = Poisson(self.exposure).predictive_log_density(host, h, rho) + xp.log1p(-pi)
+        top = xp.maximum(count, xp.log(pi))
+        either = top + xp.log(xp.exp(count - top) + pi * xp.exp(-top))
         return xp.where(rows["y"] > 0.0, count, either)
 
     @classmethod
@@ -182,4 +191,4 @@ class ZeroInflatedPoisson(ExposedMean):
 
     def __repr__(self) -> str:
         given = "" if self.exposure is None else ", exposure=..."
-        return f"ZeroInflatedPoisson({number(self.probability)}{given})"
+        return f"ZeroInflatedPoisson({shown(self.probability)}{given})"

@@ -319,7 +319,9 @@ class FittedModel:
 
 def load(path: str | Path) -> FittedModel:
     """A fitted model from a file of ``FittedModel.save``. Load only files that you trust: they are pickles."""
+    from .hurdle import FittedHurdle
+
     out = pickle.loads(Path(path).read_bytes())
-    if not isinstance(out, FittedModel):
+    if not isinstance(out, FittedModel | FittedHurdle):
         raise problem("load", f"{path} holds a {type(out).__name__}", "a fitted model")
-    return out
+    return out  # type: ignore[return-value]

@@ -21,8 +21,10 @@ from .compiler import Compiler, Scope
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
+from .hurdle import TRUNCATED, FittedHurdle, zeros_of
 from .remarks import of_data, warn
 from .response import Response, Target
+from .second import SecondPredictor
 from .specified import FixedPriors, effect_priors
 
 if TYPE_CHECKING:
@@ -83,6 +85,12 @@ class Model:
         overall level of y; for noise about eta in units of the sd of y.
     bound : str
         "best", or one of the likelihood's bounds.
+    dispersion : str, optional
+        ``"~ x + f"``, fixed effects alone: the log of each row's sd (Gaussian, Student-t), shape (gamma), precision
+        (beta, beta-binomial) or size (negative binomial). Its coefficients are hyperparameters.
+    zero : str, optional
+        ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
+        of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
 
     Examples
     --------
@@ -113,6 +121,8 @@ class Model:
         priors: Mapping[str, Any] | None = None,
         fixed_sd: float = 10.0,
         bound: str = "best",
+        dispersion: str | None = None,
+        zero: str | None = None,
         _depth: int | None = 1,  # of the caller whose variables the formula may use; None: nobody's
     ) -> None:
         self.parsed, frame = parse(formula), read_frame("Model", data)
@@ -129,13 +139,18 @@ class Model:
             frame,
         )
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
-        self.response = Response(scope, "gaussian" if family is None else family, given)
+        named, family = family is not None, "gaussian" if family is None else family
+        self.zeros = zeros_of(scope, family, zero, weights, levels)
+        family = TRUNCATED[str(family)] if self.zeros is not None else family
+        asked = {"dispersion": dispersion, "zero": None if self.zeros else zero}
+        self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
+        self.response = Response(scope, family, given, self.seconds, self.zeros is not None)
         self.compiled = Compiler(scope, _levels(scope, levels or {})).run(terms)
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
         self._assemble(bound, fixed_sd, priors or {})
-        warn(of_data(self, family is not None), stacklevel=1 + (_depth or 0))
+        warn(of_data(self, named), stacklevel=1 + (_depth or 0))
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:
@@ -150,7 +165,8 @@ class Model:
     @property
     def covariates(self) -> list[Hashable]:
         """The columns that a row needs to be predicted, y's own and exposures aside."""
-        names = [*self.fixed.expression.names, *(n for o in self.offsets for n in o.names), *self.compiled.sources]
+        others = [*self.offsets, *(second.expression for second in self.seconds)]
+        names = [*self.fixed.expression.names, *(n for o in others for n in o.names), *self.compiled.sources]
         return list(dict.fromkeys(names))
 
     def _kept(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, Dropped]:
@@ -262,7 +278,11 @@ class Model:
         )
         if self.sum.settle(found.theta, self.table(self.frame)):  # once
             return self.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)
-        return FittedModel(self, found)
+        fit = FittedModel(self, found)
+        if self.zeros is None:
+            return fit
+        zeros = self.zeros.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)
+        return FittedHurdle(fit, zeros)  # type: ignore[return-value]  # answers what a fitted model does, less
 
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
@@ -273,7 +293,8 @@ def fit(formula: str, data: Table, family: str | Likelihood | None = None, **opt
 
     Parameters
     ----------
-    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound
+    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
+    dispersion, zero
         Of ``Model``.
     n_restarts, tol, progress, seed, evidence
         Of ``Model.fit``.

@@ -11,8 +11,8 @@ y may be missing: such a row is predicted like any other. The likelihood is foun
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from .compiler import Scope
 from .fixed import Expression
 from .frames import column_of, unknown
 from .grammar import Argument, Constant, Name
+from .second import SecondPredictor
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,12 +80,23 @@ class Response:
     family : str or Likelihood
     given : mapping
         exposure, trials, weights, event as the caller gave them: names of columns, numbers or arrays.
+    seconds : sequence of SecondPredictor
+        Of the likelihood's own parameters.
+    above : bool
+        Whether a zero is unobserved: another model has it.
     """
 
     found: target.Target
 
-    def __init__(self, scope: Scope, family: str | Likelihood, given: Mapping[str, Any]) -> None:
-        self.family, parsed = family, scope.parsed
+    def __init__(
+        self,
+        scope: Scope,
+        family: str | Likelihood,
+        given: Mapping[str, Any],
+        seconds: Sequence[SecondPredictor] = (),
+        above: bool = False,
+    ) -> None:
+        self.family, parsed, self.seconds, self.above = family, scope.parsed, seconds, above
         if isinstance(family, str):
             choice("Model", "family", family, tuple(WORDS), "Or a Likelihood, such as fenchel.Poisson().")
         text = parsed.response.text
@@ -100,9 +112,10 @@ class Response:
             if key in self.given:
                 raise scope.refuse(argument.at, f"{key} stands in the formula and in {key}=", "one of them")
             self.given[key] = _argument(scope, argument)
-        if family == "binomial" and not {"trials", "failures"} & set(self.given):
+        needs = isinstance(family, str) and "trials" in WORDS[family].row_parameters
+        if needs and not {"trials", "failures"} & set(self.given):
             advice = f'Write "{self.name} | trials(n) ~ ...", or trials= a column or a number.'
-            raise problem("Model", 'family="binomial" without trials', "how many of whom y are the successes", advice)
+            raise problem("Model", f'family="{family}" without trials', "how many of whom y are the successes", advice)
         for key, value in self.given.items():
             if isinstance(value, str) and value not in scope.columns:
                 got, expected, advice = unknown(scope.frame, value)
@@ -149,6 +162,7 @@ class Response:
             advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
             raise problem("Model", f"the response {self.name!r} holds {holds(y)}", "numbers", advice)
         y, rows = target_of("Model", len(frame), y), self.rows(frame, keep)
+        y = np.where(y == 0.0, np.nan, y) if self.above else y
         weights = _weights(rows.pop("weights", None))
         if "failures" in rows:
             rows["trials"] = y + rows.pop("failures")
@@ -157,7 +171,11 @@ class Response:
         bound = bound if isinstance(family, str) else "best"
         self.found = read_observations("Model", family, bound, y, rows, weights, centred, True, words)
         found = self.found
-        return Target(found.likelihood, found.y, found.level, found.scale, found.values, words, weights)
+        likelihood = found.likelihood
+        made = Target(likelihood, found.y, found.level, found.scale, found.values, words, weights)
+        for second in self.seconds:
+            likelihood = second.attached(likelihood, frame, made.seen)
+        return replace(made, likelihood=likelihood)
 
     def at(self, likelihood: Likelihood, frame: pd.DataFrame, given: Mapping[str, Any]) -> Likelihood:
         """The likelihood at new rows: by what is given, by the columns that fit read, or exposure 1 and one trial."""
@@ -174,6 +192,8 @@ class Response:
                 rows[key] = numeric("predict", key, value)
         none = np.zeros(len(frame))
         made: Likelihood = self.found.at(likelihood, none, none, rows).likelihood
+        for second in self.seconds:
+            made = second.at(made, frame)
         return made
 
 

@@ -178,8 +178,8 @@ def prior_table(model: Model) -> pd.DataFrame:
     for term in model.sum.effects:
         rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
         rows += [(str(term.name), *pair) for pair in term.stated]
-    for p in model.target.likelihood.learned:
-        rows.append((model.target.likelihood.reported()[0].name, p.name, in_words(p.prior)))
+    for owner, name, prior in model.target.likelihood.reported()[0].own_priors():
+        rows.append((owner, name, in_words(prior)))
     frame = pd.DataFrame(rows, columns=["name", "parameter", "prior"])
     return frame.set_index(["name", "parameter"])
 
@@ -216,6 +216,7 @@ def described(model: Model) -> list[str]:
     seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
     lines = [
         f"family: {model.target.likelihood.word or repr(model.target.likelihood)}",
+        *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
         *(f"{term.name}: {_in_words(term)}" for term in model.sum.effects),
         f"rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
     ]
