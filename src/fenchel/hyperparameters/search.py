@@ -19,7 +19,7 @@ from .objective import F, Objective, Reached
 
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
-_FINEST = 1e-13  # the relative gap of fits whose differences hide what is left to rise
+_FINER = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
 _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 
 
@@ -65,8 +65,7 @@ class Search(Generic[F]):
 
     def run(self, start: np.ndarray) -> F:
         """From ``start`` to where no slope within the bounds is left, or nothing rises any more."""
-        evidence, theta, rounds = self.evidence, start, 0
-        tol = evidence.tol
+        evidence, theta, rounds, tol = self.evidence, start, 0, self.evidence.tol
         evidence.begin(None)
         evidence.slope, evidence.limit = 0.0, None
         before, slope = self.negative(start)
@@ -86,13 +85,13 @@ class Search(Generic[F]):
             if evidence.rising(theta, slope) <= self.gtol:
                 break
             if exact and risen <= max(_NOTHING * abs(before), rounding):  # not even exact fits rise any more
-                if evidence.tol > _FINEST:
-                    evidence.tol = _FINEST
-                    continue
                 self.allowed = max(self.gtol, _STEEP * abs(before), rounding**0.5)  # its rise is lost in rounding
-                break
+                if evidence.rising(theta, slope) <= self.allowed or evidence.tol < tol:
+                    break
+                evidence.tol *= _FINER  # or in what fits within tol leave of the elbo: once more with finer ones
             before = -self.known.value
-        evidence.limit, evidence.tol = None, tol  # what is returned was asked for all of tol
+        evidence.tol = tol
+        evidence.limit = None  # what is returned was asked for all of tol
         self.certify()
         return self.learned()
 
