@@ -41,18 +41,19 @@ def small_cholesky(A):
 
 @compiled
 def lower_inverse(L, out):
-    """L^-1 of a lower triangle into the square ``out``, zeros above."""
+    """L^-1 of a lower triangle into the square ``out``, zeros above; whole rows at a time, as they lie in memory."""
     w = L.shape[0]
     for i in range(w):
-        for j in range(i + 1, w):
+        for j in range(w):
             out[i, j] = 0.0
+        for k in range(i):
+            c = L[i, k]
+            for j in range(k + 1):
+                out[i, j] -= c * out[k, j]
         d = 1.0 / L[i, i]
-        out[i, i] = d
         for j in range(i):
-            s = 0.0
-            for k in range(j, i):
-                s += L[i, k] * out[k, j]
-            out[i, j] = -s * d
+            out[i, j] *= d
+        out[i, i] = d
 
 
 @compiled
