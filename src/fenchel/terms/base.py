@@ -22,6 +22,7 @@ from ..checks import problem
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
 from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
+from .ahead import Unseen, numbered
 from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types
@@ -178,6 +179,35 @@ class Term(ABC):
     def population(self, theta: np.ndarray) -> np.ndarray:
         """Covariance (d, d) of the latents of a level that fit has not seen."""
         return np.zeros((0, 0))
+
+    @property
+    def group_columns(self) -> tuple[Hashable, ...]:
+        """The columns that say which group a row has."""
+        for attribute in ("group", "members", "column"):
+            found = getattr(self, attribute, None)
+            if found is not None:
+                return found if isinstance(found, tuple) else (found,)
+        return tuple(self.columns)
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether it is an effect of groups, of which another one may come."""
+        return bool(getattr(self, "grows", False)) or hasattr(self, "members")
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """Rows that fit has not seen, and what they have beyond its latents: groups of the population.
+
+        With ``ahead`` a series that knows how it goes on does, beyond its times; without, such a time is refused.
+        """
+        rows = self.rows(table, new=True)
+        if rows.unseen is None:
+            return rows, []
+        strange = np.asarray(rows.unseen.any(axis=1) if rows.codes is None else rows.codes < 0)
+        if not strange.any():
+            return rows, []
+        keys = list(zip(*(table.column(name).values for name in self.group_columns), strict=True))
+        of_groups = rows.codes is not None or hasattr(self, "members")
+        return rows, [Unseen(rows.unseen, self.population(theta), numbered(keys, strange), of_groups)]
 
     def shown(self) -> tuple[list[Hashable], Rows] | None:
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
