@@ -76,16 +76,16 @@ def test_counts_at_repeated_points_against_a_dense_prior_of_all_points(word):
 def test_new_points_vary_together():
     term = GaussianProcess("x", "z").read(DataTable("here", ROWS), 1.0)
     theta = np.log([0.8, 2.5, 300.0])
-    rows = term.rows_at(theta, DataTable("here", {key: np.r_[v, v[:1]] for key, v in NEW.items()}))
-    which, between = rows.together()
+    rows, [unseen] = term.new_rows(theta, DataTable("here", {key: np.r_[v, v[:1]] for key, v in NEW.items()}))
+    which, between = unseen.together()
     X, at = stacked(ROWS, ("x", "z")), stacked(NEW, ("x", "z"))[:4]
     R = kernel_of("matern32", np.array([1.25, 150.0]))
     C = 0.64 * (R(at) - R(at, X) @ np.linalg.solve(R(X) + NUGGET * np.eye(N), R(X, at)))
     order = which[[0, 1, 2, 3]]
     np.testing.assert_allclose(between[np.ix_(order, order)], C, atol=1e-8)
     assert which[4] == which[0]  # the last row is the first point again; the fifth row is a point of the fit
-    np.testing.assert_allclose(rows.unseen[:4, 0] ** 2, np.diag(C), atol=1e-8)
-    assert rows.unseen[4, 0] == 0.0
+    np.testing.assert_allclose(unseen.variance[:4], np.diag(C), atol=1e-8)
+    assert unseen.variance[4] == 0.0
     assert rows.design.toarray()[4].tolist() == np.eye(N)[term._codes(stacked(NEW, ("x", "z")))[4]].tolist()
 
 

@@ -103,6 +103,24 @@ class Decaying:
         return Q, [-2.0 * Q, k * tridiagonal(np.r_[slope, 0.0] + np.r_[0.0, slope], off)]
 
 
+def decaying_between(times: np.ndarray, t: np.ndarray, theta: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+    """Weights (N, n) of a ``Decaying`` process for times t between its own and beyond, and the variance they leave."""
+    n, sd2, reach = times.size, np.exp(2.0 * theta[0]), np.exp(theta[1])
+    right = np.searchsorted(times, t, side="left")
+    known = (right < n) & (times[np.minimum(right, n - 1)] == t)
+    a, b = np.clip(right - 1, 0, n - 1), np.clip(right, 0, n - 1)
+    x = np.where(right > 0, 2.0 * (t - times[a]) / reach, np.inf)  # in e-folds of correlation; inf: nobody there
+    y = np.where(right < n, 2.0 * (times[b] - t) / reach, np.inf)
+    free = -np.expm1(-2.0 * (x + y))
+    before = np.where(known, 0.0, np.exp(-x) * -np.expm1(-2.0 * y) / free)
+    after = np.where(known, 1.0, np.exp(-y) * -np.expm1(-2.0 * x) / free)
+    left = np.where(known, 0.0, sd2 * np.expm1(-2.0 * x) * np.expm1(-2.0 * y) / free)
+    row = np.arange(t.size)
+    W = sp.csr_array((np.r_[before, after], (np.r_[row, row], np.r_[a, b])), shape=(t.size, n))
+    W.eliminate_zeros()
+    return W, left
+
+
 @dataclass(frozen=True)
 class Autoregression:
     """Of order p at n equal steps; theta = (log sd, 2 atanh of the partial autocorrelations)."""

@@ -140,8 +140,13 @@ class Compiled:
     derived: dict[str, Derived] = field(default_factory=dict)
 
     def extended(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The frame with the columns made for the terms."""
-        return frame.assign(**{name: made.of(frame) for name, made in self.derived.items()}) if self.derived else frame
+        """The frame with the columns made for the terms, those whose own columns are there."""
+        here = [made for made in self.derived.values() if all(source in frame.columns for source in made.sources)]
+        return frame.assign(**{made.name: made.of(frame) for made in here}) if here else frame
+
+    def sources_of(self, name: Hashable) -> tuple[Hashable, ...]:
+        """The columns of the data that a term's column is made of: itself, or others."""
+        return self.derived[str(name)].sources if name in self.derived else (name,)
 
 
 class Compiler:

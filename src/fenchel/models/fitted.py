@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,10 +140,14 @@ class FittedModel:
         *,
         interval: float | None = None,
         new_groups: str = "population",
+        without: str | Sequence[str] = (),
         exposure: Any = None,
         trials: Any = None,
     ) -> Any:
         """What the model says of new rows.
+
+        Beyond the times of a fit ``rw1``, ``rw2``, ``ar1``, ``ar`` and ``seasonal`` go on as their own steps say, with
+        a variance that grows, on either side; a region that is not in the graph is refused.
 
         Parameters
         ----------
@@ -155,7 +159,11 @@ class FittedModel:
         interval : float, optional
             The probability of an interval, such as 0.95; a frame with mean, lower and upper then comes back.
         new_groups : "population" or "error"
-            A group that fit has not seen is one more of the population, or refused.
+            A group that fit has not seen is one more of the population, with the variance of its groups, or refused.
+        without : "groups", or names of terms, such as "(1|school)" or ["s(x)", "year"]
+            Terms that are 0 in the prediction, of every row: their columns are not needed, and their variance is not in
+            the interval. "groups" are all effects of groups (lme4's ``re.form=NA``): what is said of a group at the
+            centre of the population, where ``new_groups`` speaks of one drawn from it.
         exposure, trials : name of a column, number or array, optional
             Default: the columns that fit read, or 1.
 
@@ -164,7 +172,7 @@ class FittedModel:
         pandas Series, or frame with an interval or probabilities, with the index of ``new``
         """
         choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
-        where = predictions.rows_at(self, new, new_groups)
+        where = predictions.rows_at(self, new, new_groups, without)
         return predictions.predict(self, where, kind, interval, {"exposure": exposure, "trials": trials})
 
     def sample(
@@ -175,6 +183,7 @@ class FittedModel:
         *,
         kind: str = "mean",
         new_groups: str = "population",
+        without: str | Sequence[str] = (),
         exposure: Any = None,
         trials: Any = None,
     ) -> np.ndarray:
@@ -184,7 +193,7 @@ class FittedModel:
         0 and 1 for two words; ``simulate`` has the words.
         """
         choice("sample", "kind", kind, ("mean", "link", "outcome"))
-        where, rng = predictions.rows_at(self, new, new_groups), np.random.default_rng(rng)
+        where, rng = predictions.rows_at(self, new, new_groups, without), np.random.default_rng(rng)
         size = count("sample", "size", size, 1)
         return predictions.draws(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
 

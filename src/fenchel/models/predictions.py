@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,16 @@ from ..likelihoods.base import Likelihood
 from ..likelihoods.prediction import mean_quantiles
 from ..marginals import probabilities
 from ..priors.base import NewRows
+from ..terms import DataTable, Term
+from ..terms.ahead import Unseen
 from .frames import missing, read_frame, used
+from .specified import term_named
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
     from .frames import Table
-
-
-Unseen = tuple[np.ndarray, np.ndarray, np.ndarray | Callable[[], tuple[np.ndarray, np.ndarray]]]
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class Where:
         Which of all rows can be predicted: no covariate is missing.
     new : NewRows
         Design, offset and the extra variance of groups that fit has not seen.
-    unseen : list of (groups, weights, covariance)
-        Of each term with such groups: which one each row has (-1: a known one), the weights (M, d) of its latents, and
-        their covariance; or, where they vary together, what makes their places and the covariance there.
+    unseen : list of Unseen
+        What such groups, and times beyond those of a series, have of their own.
     """
 
     frame: pd.DataFrame
@@ -58,20 +57,22 @@ class Where:
         return out
 
 
-def rows_at(fit: FittedModel, table: Table = None, new_groups: str = "population") -> Where:
-    """The rows of a table, or of the fit's own data."""
+def rows_at(
+    fit: FittedModel, table: Table = None, new_groups: str = "population", without: str | Sequence[str] = ()
+) -> Where:
+    """The rows of a table, or of the fit's own data; terms named in ``without`` are 0, and their columns not needed."""
     choice("predict", "new_groups", new_groups, ("population", "error"))
-    model = fit.model
+    model, out = fit.model, _left_out(fit, without)
     if table is None:
         frame, index = model.frame, model.data_index
         there = np.zeros(len(index), dtype=bool)
         there[model.kept] = True
     else:
         frame = read_frame("predict", table, "new")
-        index = frame.index
-        plain = used("predict", frame, model.covariates)
+        index, needed = frame.index, _needed(fit, out)
+        plain = used("predict", frame, needed)
         lost = np.zeros(len(frame), dtype=bool)
-        for where in missing("predict", plain, model.covariates).values():
+        for where in missing("predict", plain, needed).values():
             lost |= where
         there, rest = ~lost, [name for name in frame.columns if name not in plain.columns]
         plain = plain.assign(**{name: frame[name].array for name in rest}) if rest else plain
@@ -79,50 +80,48 @@ def rows_at(fit: FittedModel, table: Table = None, new_groups: str = "population
         if not there.any():
             raise problem("predict", "no row of new has all covariates", "at least one")
     data = model.table(frame)
-    new = model.sum.new_rows(fit.theta, data)
-    known = model.level + model.offset_at(frame)
-    if model.coefficient_priors.stated:
-        X = model.sum._fixed(model.sum.rows_at(fit.theta, data), len(frame))
-        known = known + model.coefficient_priors.offset(X)
-    return Where(frame, index, there, replace(new, offset=known), _unseen(fit, data, new_groups))
+    new = model.sum.new_table(fit.theta, data, ahead=True, without=out)
+    if new_groups == "error":
+        _check_groups(new.unseen, data)
+    known = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
+    return Where(frame, index, there, replace(new.rows, offset=known), [part for _, part in new.unseen])
 
 
-def _unseen(fit: FittedModel, data: Any, new_groups: str) -> list[Unseen]:
-    """Groups that fit has not seen, term by term."""
-    out, model = list[Unseen](), fit.model
-    for term, theta in model.sum.thetas(fit.theta):
-        rows = term.rows_at(theta, data)
-        if rows.unseen is None:
+def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
+    """The names of the terms that a prediction does without."""
+    effects, asked = fit.model.sum.effects, [without] if isinstance(without, str) else list(without)
+    out = []
+    for key in asked:
+        if key == "groups":
+            out += [term.name for term in effects if term.of_groups]
             continue
-        strange = np.flatnonzero(rows.unseen.any(axis=1) if rows.codes is None else rows.codes < 0)
-        if not strange.size:
-            continue
-        columns = [data.column(name).values for name in _group_of(term)]
-        keys = [tuple(column[i] for column in columns) for i in strange]
-        if new_groups == "error" and _of_groups(term, rows.codes, data):
-            named = ", ".join(repr(part) for part in keys[0])
-            got = f"row {strange[0]} has a group of {term.name} that fit has not seen: {named}"
-            raise problem("predict", got, "known groups", 'new_groups="population" predicts it as one more of them.')
-        place = {key: k for k, key in enumerate(dict.fromkeys(keys))}
-        groups = np.full(len(data), -1)
-        groups[strange] = [place[key] for key in keys]
-        out.append((groups, rows.unseen, rows.together or term.population(theta)))
+        term = term_named(effects, key)
+        if term is None:
+            known = ", ".join(repr(str(each.name)) for each in effects) or "none is there"
+            raise problem("predict", f"without names {key!r}", f'"groups", or terms of the formula: {known}')
+        out.append(term.name)
     return out
 
 
-def _group_of(term: Any) -> tuple[Any, ...]:
-    """The columns that say which group a row has."""
-    for attribute in ("group", "members", "column"):
-        found = getattr(term, attribute, None)
-        if found is not None:
-            return found if isinstance(found, tuple) else (found,)
-    return tuple(term.columns)
+def _needed(fit: FittedModel, out: Sequence[Any]) -> list[Any]:
+    """The columns that rows have to bring, where some terms are left out."""
+    model = fit.model
+    if not out:
+        return model.covariates
+    kept = [name for term in model.sum.effects if term.name not in out for name in term.columns]
+    kept = [source for name in kept for source in model.compiled.sources_of(name)]
+    fixed = [name for name in model.fixed.columns if name in model.fixed.expression.names]
+    return list(dict.fromkeys([*fixed, *(n for o in model.offsets for n in o.names), *kept]))
 
 
-def _of_groups(term: Any, codes: Any, data: Any) -> bool:
-    """Whether what fit has not seen are groups, and not times between those of a series."""
-    codes = term.first.rows(data, new=True).codes if hasattr(term, "first") else codes
-    return hasattr(term, "members") or (codes is not None and bool((codes < 0).any()))
+def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> None:
+    """Refuses groups that fit has not seen."""
+    for term, part in unseen:
+        if part.groups:
+            row = int(np.argmax(part.of >= 0))
+            named = ", ".join(repr(data.column(name).values[row]) for name in term.group_columns)
+            got = f"row {row} has a group of {term.name} that fit has not seen: {named}"
+            raise problem("predict", got, "known groups", 'new_groups="population" predicts it as one more of them.')
 
 
 # -- moments ------------------------------------------------------------------------------------------------
@@ -209,23 +208,9 @@ def latent_draws(fit: FittedModel, size: int, rng: np.random.Generator) -> np.nd
 def eta_draws(where: Where, latents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Of eta (M, size), from draws of the latents; rows of one new group share its draw."""
     eta = np.asarray(where.new.design @ latents.T) + np.asarray(where.new.offset)[:, None]
-    for groups, weights, covariance in where.unseen:
-        strange = groups >= 0
-        if callable(covariance):
-            which, between = covariance()
-            root = _root(between)
-            eta[strange] += (root @ rng.standard_normal((root.shape[1], latents.shape[0])))[which]
-            continue
-        root, n = _root(covariance), int(groups.max()) + 1
-        z = np.einsum("de,nes->nds", root, rng.standard_normal((n, root.shape[0], latents.shape[0])))
-        eta[strange] += np.einsum("md,mds->ms", weights[strange], z[groups[strange]])
+    for part in where.unseen:
+        eta += part.draws(latents.shape[0], rng)
     return eta
-
-
-def _root(covariance: np.ndarray) -> np.ndarray:
-    """A with A A' the covariance, which may be singular: of a series held by constraints, of points very near."""
-    values, vectors = np.linalg.eigh(covariance)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def mean_given(fit: FittedModel, likelihood: Likelihood, eta: np.ndarray) -> np.ndarray:

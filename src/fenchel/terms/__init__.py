@@ -25,7 +25,6 @@ from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
 from .model import SumOfTerms
 from .points import Matern
-from .process import VecchiaProcess
 from .processes import GaussianProcess
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
@@ -35,6 +34,7 @@ from .stationary import MaternSeries, matern
 from .surfaces import Tensor
 from .tables import DataColumn, DataTable, Kind
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
+from .vecchia import VecchiaProcess
 
 __all__ = [
     "AR",

@@ -22,6 +22,7 @@ from ..checks import problem
 from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
 from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
+from .ahead import Unseen, numbered
 from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types
@@ -118,16 +119,12 @@ class Rows:
     unseen : array (N, d), optional
         Of rows whose level fit has not seen: the weights of the d latents that such a level would have, with the
         covariance ``Term.population``; 0 elsewhere.
-    together : callable, optional
-        Of those rows, where levels that fit has not seen are not independent: makes the place (M,) of each of these
-        rows among d points, and the covariance (d, d) of what ``unseen`` says of each alone.
     """
 
     design: Sparse
     fixed: np.ndarray
     codes: np.ndarray | None = None
     unseen: np.ndarray | None = None
-    together: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
 
 
 class Term(ABC):
@@ -178,10 +175,6 @@ class Term(ABC):
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""
 
-    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
-        """Its rows where fit has not seen them, of a term whose design there depends on theta; default: ``rows``."""
-        return self.rows(table, new=True)
-
     def precision(self, theta: np.ndarray) -> tuple[Sparse, list[Sparse]]:
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
@@ -196,6 +189,35 @@ class Term(ABC):
     def population(self, theta: np.ndarray) -> np.ndarray:
         """Covariance (d, d) of the latents of a level that fit has not seen."""
         return np.zeros((0, 0))
+
+    @property
+    def group_columns(self) -> tuple[Hashable, ...]:
+        """The columns that say which group a row has."""
+        for attribute in ("group", "members", "column"):
+            found = getattr(self, attribute, None)
+            if found is not None:
+                return found if isinstance(found, tuple) else (found,)
+        return tuple(self.columns)
+
+    @property
+    def of_groups(self) -> bool:
+        """Whether it is an effect of groups, of which another one may come."""
+        return bool(getattr(self, "grows", False)) or hasattr(self, "members")
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """Rows that fit has not seen, and what they have beyond its latents: groups of the population.
+
+        With ``ahead`` a series that knows how it goes on does, beyond its times; without, such a time is refused.
+        """
+        rows = self.rows(table, new=True)
+        if rows.unseen is None:
+            return rows, []
+        strange = np.asarray(rows.unseen.any(axis=1) if rows.codes is None else rows.codes < 0)
+        if not strange.any():
+            return rows, []
+        keys = list(zip(*(table.column(name).values for name in self.group_columns), strict=True))
+        of_groups = rows.codes is not None or hasattr(self, "members")
+        return rows, [Unseen(rows.unseen, self.population(theta), numbered(keys, strange), of_groups)]
 
     def shown(self) -> tuple[list[Hashable], Rows] | None:
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""

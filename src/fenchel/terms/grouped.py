@@ -16,8 +16,9 @@ from .. import gmrf
 from ..checks import problem
 from ..gmrf import MarkovField
 from ..priors.sparse import SparsePrecision
+from .ahead import FARTHEST, Unseen, beyond
 from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
-from .levels import inferred, listed, mismatch
+from .levels import inferred, listed, mismatch, step_of
 from .tables import DataColumn, DataTable, present, shown, sort_of
 
 
@@ -97,6 +98,14 @@ class LevelTerm(Term):
         """Fixed effects that give back what the field is held free of: names and columns (levels, r)."""
         return [], np.zeros((len(self.levels), 0))
 
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float] | None:
+        """Of a series in equal steps: z_t = sum_j phi_j z_{t-j} + e_t, as phi and the variance of e; None of others."""
+        return None
+
+    def free_at(self, steps: np.ndarray) -> np.ndarray:
+        """The columns of ``free`` (N, r) at steps before, among and beyond the levels."""
+        return np.zeros((steps.size, 0))
+
     # -- the contract ------------------------------------------------------------------------------
     @property
     def columns(self) -> tuple[Hashable, ...]:
@@ -139,6 +148,31 @@ class LevelTerm(Term):
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         codes = self.codes(table.column(self.column), new)
         return self._at(codes, np.ones(codes.size) if self.by is None else table.column(self.by).numbers())
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        known = self.recursion(theta) if ahead and self.in_time else None
+        if known is None or all(value in self.place for value in table.column(self.column).values):
+            return super().new_rows(theta, table, ahead)
+        column = table.column(self.column)
+        steps = np.array([self._step(column, i, value) for i, value in enumerate(column.values)])
+        weight = np.ones(steps.size) if self.by is None else table.column(self.by).numbers()
+        n, (phi, variance) = len(self.levels), known
+        design, noise = beyond(steps, n, phi, weight)
+        inside = (steps >= 0) & (steps < n)
+        rows = Rows(design, weight[:, None] * self.free_at(steps), np.where(inside, steps, -1))
+        return rows, [Unseen(noise, np.full(noise.shape[1], variance), np.where(inside, -1, 0))]
+
+    def _step(self, column: DataColumn, row: int, value: Hashable) -> int:
+        """Which step of the series a time is, those before and after its levels included."""
+        if value in self.place:
+            return self.place[value]
+        step = step_of(self.levels, value) if present(value) else None
+        if step is None:
+            raise self._unknown(column, row, value, True)
+        if not -FARTHEST <= step < len(self.levels) + FARTHEST:
+            got = f"X[{row}, {column.name!r}] = {value!r} is {abs(step)} steps away"
+            raise problem(column.where, got, f"at most {FARTHEST} beyond the levels of {self.name!r}")
+        return step
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         every = np.arange(len(self.levels))

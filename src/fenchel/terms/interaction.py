@@ -22,6 +22,7 @@ from scipy.linalg import block_diag
 from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, product, row_products
 from ..priors.sparsity import checked_constraints
+from .ahead import Unseen, numbered
 from .base import Rows, Term
 from .grouped import IID, LevelTerm
 from .sizes import deviation
@@ -88,6 +89,23 @@ class Interaction(Term):
         a, b = (term.rows(table, new and not term.grows) for term in (self.first, self.second))
         out = self._at(a.design, b.design)
         return Rows(out.design, out.fixed, None, self._left(a, b) if new and self._walks() else None)
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """A factor in time goes on beyond its times, each latent of the other one by itself."""
+        own = np.split(theta[1:], [self.made.first.n_theta])
+        a, b = (
+            (term.rows(table), []) if term.grows else term.new_rows(np.r_[0.0, rest], table, ahead)
+            for term, rest in zip((self.first, self.second), own, strict=True)
+        )
+        unseen, size = [], np.exp(2.0 * theta[0]) / self.made.spread
+        for mine, theirs, other, rest in ((a, b, self.made.second, own[1]), (b, a, self.made.first, own[0])):
+            for part in mine[1]:
+                if theirs[1]:
+                    raise problem(table.where, f"{self.name!r} is asked beyond both of its factors", "beyond one")
+                each, C = part.weights @ part.root(), size * other.covariance(rest)
+                W = other.seen_by(theirs[0].design).toarray()
+                unseen += [Unseen(W * column[:, None], C, part.of) for column in each.T if column.any()]
+        return self._at(a[0].design, b[0].design), unseen
 
     def _at(self, a: Any, b: Any) -> Rows:
         design = row_products(self.made.first.seen_by(a), self.made.second.seen_by(b))
@@ -167,6 +185,10 @@ class Replicated(Interaction):
         self.group = self.first.column
         self.name = f"{term.name} by {self.group}" if name is None else name
 
+    @property
+    def group_columns(self) -> tuple[Hashable, ...]:
+        return self.first.group_columns
+
     def read(self, table: DataTable, scale: float) -> Self:
         out = super().read(table, scale)
         free, levels = out.second.fixed_names, out.first.shown()[0]
@@ -183,6 +205,27 @@ class Replicated(Interaction):
         series = self.made.second.seen_by(sp.csr_array(alone[:, None] * b.design)).toarray()
         between = np.zeros((n, 0)) if b.unseen is None else b.unseen
         return Rows(out.design, fixed, None, np.hstack([series, between]))
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """Groups that fit has not seen have a series of their own; every series goes on beyond its times."""
+        a, size = self.first.rows(table, True), np.exp(2.0 * theta[0]) / self.second.spread
+        more: list[Unseen] = []
+        if self.second.grows:
+            b = self.second.rows(table)
+        else:
+            b, more = self.second.new_rows(np.r_[0.0, theta[1:]], table, ahead)
+        rows = Rows(self._at(a.design, b.design).design, _copies(a.codes, b.fixed, len(self.first.levels)))
+        groups = list(zip(*(table.column(name).values for name in self.group_columns), strict=True))
+        unseen = [
+            Unseen(part.weights, size * part.covariance, numbered(list(zip(groups, part.of)), part.of >= 0))
+            for part in more
+        ]
+        if a.codes is not None and (a.codes < 0).any():
+            new = (a.codes < 0).astype(float)
+            series = self.made.second.seen_by(sp.csr_array(new[:, None] * b.design)).toarray()
+            inner = size * self.made.second.covariance(theta[1:])
+            unseen.append(Unseen(series, inner, numbered(groups, a.codes < 0), True))
+        return rows, unseen
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         """Of the latents of a series, and of what it does between the times of the fit."""

@@ -108,3 +108,49 @@ def _dates(where: str, name: Hashable, dates: Any) -> list[Any]:
 def regular(gaps: np.ndarray) -> bool:
     """Whether all gaps are the same."""
     return gaps.size == 0 or bool(np.ptp(gaps) <= 1e-6 * gaps.max())
+
+
+# -- beyond them ----------------------------------------------------------------------------------------------
+def step_of(levels: list[Any], value: Any) -> int | None:
+    """Which step a time is, 0 the first level, where all levels are equal steps apart; None where it is on no step."""
+    if len(levels) < 2 or sort_of(value) != sort_of(levels[0]):
+        return None
+    if all(isinstance(level, (bool, int, float)) for level in levels):
+        return _equal_steps(np.array(levels, dtype=np.float64), float(value))
+    if hasattr(levels[0], "ordinal") and hasattr(levels[0], "freq"):  # pandas Periods
+        same = getattr(value, "freq", None) == levels[0].freq
+        return (
+            _equal_steps(np.array([p.ordinal for p in levels], dtype=np.float64), float(value.ordinal))
+            if same
+            else None
+        )
+    return _date_step(levels, value) if hasattr(levels[0], "timestamp") and hasattr(value, "timestamp") else None
+
+
+def _equal_steps(times: np.ndarray, value: float) -> int | None:
+    gaps = np.diff(times)
+    if not ((gaps > 0.0).all() and regular(gaps)):
+        return None
+    gap = (times[-1] - times[0]) / gaps.size
+    step = (value - times[0]) / gap
+    return round(step) if abs(step - round(step)) <= 1e-6 * max(1.0, abs(step)) else None
+
+
+def _date_step(levels: list[Any], value: Any) -> int | None:
+    """By equal gaps, by whole months on the same day or the last one, or by working days."""
+    pd = optional("predict", "pandas")
+    dates = pd.DatetimeIndex([*levels, value])
+    since = np.asarray(dates.asi8 - dates.asi8[0], dtype=np.float64)
+    found = _equal_steps(since[:-1], float(since[-1]))
+    if found is not None:
+        return found
+    ends = bool(dates.is_month_end.all())
+    if (ends or len(set(dates.day)) == 1) and len(set(dates.time)) == 1:
+        months = np.asarray(12 * dates.year + dates.month, dtype=np.float64)
+        return _equal_steps(months[:-1], float(months[-1]))
+    days = dates.values.astype("datetime64[D]")
+    if (dates.normalize() == dates).all() and (dates.day_of_week < 5).all():
+        return _equal_steps(
+            np.busday_count(days[0], days[:-1]).astype(float), float(np.busday_count(days[0], days[-1]))
+        )
+    return None

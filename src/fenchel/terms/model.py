@@ -7,6 +7,7 @@ Every term's latents make a block, in order; its fixed columns join those of the
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,11 +19,21 @@ from ..gmrf.columns import Columns
 from ..hyperparameters.priors import ScalarPrior, independent
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
+from .ahead import Unseen
 from .base import Hyperparameter, Rows, Term
 from .fixed import Covariate
 from .tables import DataTable
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """Rows of a table that fit has not seen: as a posterior takes them, their fixed columns, and what is not in it."""
+
+    rows: NewRows
+    fixed: np.ndarray
+    unseen: list[tuple[Term, Unseen]]
 
 
 class SumOfTerms:
@@ -154,23 +165,27 @@ class SumOfTerms:
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
         return np.hstack([np.zeros((n, 0)), *(r.fixed for r in _covariates_first(self.terms, rows))])
 
-    def rows_at(self, theta: np.ndarray, table: DataTable) -> list[Rows]:
-        """The rows of each term at the rows of any table."""
-        parts = {term.name: part for term, part in self.thetas(theta)}
-        return [
-            term.rows_at(parts[term.name], table) if term.n_latents else term.rows(table, new=True)
-            for term in self.terms
-        ]
-
     def new_rows(self, theta: np.ndarray, table: DataTable) -> NewRows:
         """The rows of any table: eta = design z + offset, levels that fit has not seen by their extra variance."""
-        rows = self.rows_at(theta, table)
-        design = self._design(rows, self.columns.tail(self._fixed(rows, len(table)), self.intercept))
-        extra, parts = np.zeros(len(table)), {term.name: part for term, part in self.thetas(theta)}
-        for term, r in zip(self.terms, rows, strict=True):
-            if r.unseen is not None:
-                extra += np.einsum("nd,de,ne->n", r.unseen, term.population(parts[term.name]), r.unseen)
-        return NewRows(design=design, offset=self.offset, extra_variance=extra)
+        return self.new_table(theta, table).rows
+
+    def new_table(
+        self, theta: np.ndarray, table: DataTable, ahead: bool = False, without: Sequence[Hashable] = ()
+    ) -> NewTable:
+        """The same, series beyond their times where ``ahead`` allows it; effects named in ``without`` are 0."""
+        n, parts = len(table), {term.name: part for term, part in self.thetas(theta)}
+        rows, unseen, extra = [], [], np.zeros(n)
+        for term in self.terms:
+            if term.name in without:
+                rows.append(Rows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names)))))
+                continue
+            mine, more = term.new_rows(parts.get(term.name, np.zeros(0)), table, ahead)
+            rows.append(mine)
+            unseen += [(term, each) for each in more]
+            extra += sum((each.variance for each in more), np.zeros(n))
+        X = self._fixed(rows, n)
+        design = self._design(rows, self.columns.tail(X, self.intercept))
+        return NewTable(NewRows(design=design, offset=self.offset, extra_variance=extra), X, unseen)
 
     def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""

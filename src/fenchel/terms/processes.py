@@ -17,6 +17,7 @@ from ..checks import choice, problem
 from ..gmrf.processes import KERNELS, NUGGET, Process
 from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
+from .ahead import Unseen, UnseenPoints
 from .base import Hyperparameter, Rows, Term
 from .sizes import deviation
 from .tables import DataTable
@@ -103,7 +104,7 @@ class GaussianProcess(Term):
         if (codes < 0).any():
             i = int(np.argmax(codes < 0))
             got = f"row {i} has {self.name} at {X[i].tolist()}, which fit has not seen"
-            raise problem(table.where, got, "points of the fit", "rows_at(theta, table) has other points, too.")
+            raise problem(table.where, got, "points of the fit", "new_rows(theta, table) has other points, too.")
         return self._at(codes)
 
     def _codes(self, X: np.ndarray) -> np.ndarray:
@@ -114,24 +115,22 @@ class GaussianProcess(Term):
         design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
         return Rows(design, np.zeros((codes.size, 0)), codes)
 
-    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         X = self._points(table)
         codes = self._codes(X)
         new = codes < 0
         if not new.any():
-            return self._at(codes)
+            return self._at(codes), []
         W, left = np.zeros((len(X), self.n_latents)), np.zeros(len(X))
         W[np.flatnonzero(~new), codes[~new]] = 1.0
         W[new], left[new] = self.process.weights(theta, X[new])
+        rows, of = Rows(sp.csr_array(W), np.zeros((len(X), 0))), np.where(new, 0, -1)
         together = partial(self._together, theta, X[new])
-        return Rows(sp.csr_array(W), np.zeros((len(X), 0)), None, np.sqrt(left)[:, None], together)
+        return rows, [UnseenPoints(np.sqrt(left)[:, None], np.ones(1), of, together=together)]
 
     def _together(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         points, which = np.unique(X, axis=0, return_inverse=True)
         return which.ravel(), self.process.left(theta, points)
-
-    def population(self, theta: np.ndarray) -> np.ndarray:
-        return np.ones((1, 1))
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """At the points of the fit."""

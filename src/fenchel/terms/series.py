@@ -1,7 +1,8 @@
 """Terms in time: random walks, autoregressions, seasons.
 
 A random walk of second order is held free of a slope, a seasonal effect of what repeats exactly: both come back as
-fixed effects unless ``trend=False``, so that a trend or a season in the data is never lost.
+fixed effects unless ``trend=False``, so that a trend or a season in the data is never lost. Beyond the levels of a fit
+each goes on as its ``recursion`` says.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ class RW1(LevelTerm):
 
     word, builder, least, in_time = "rw1", staticmethod(gmrf.rw1), 2, True
 
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        return np.ones(1), float(np.exp(-theta[0]))
+
 
 class RW2(LevelTerm):
     """A random walk of second order, and its linear trend as a fixed effect."""
@@ -36,6 +40,12 @@ class RW2(LevelTerm):
 
     def free(self) -> tuple[list[str], np.ndarray]:
         return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        return np.array([2.0, -1.0]), float(np.exp(-theta[0]))
+
+    def free_at(self, steps: np.ndarray) -> np.ndarray:
+        return (steps - (len(self.levels) - 1) / 2)[:, None] if self.trend else super().free_at(steps)
 
 
 class Seasonal(LevelTerm):
@@ -56,6 +66,12 @@ class Seasonal(LevelTerm):
         C = np.asarray(self.made.constraints)
         return ([f"{self.name} (season {i})" for i in range(C.shape[0])], C.T) if self.trend else super().free()
 
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        return -np.ones(self.period - 1), float(np.exp(-theta[0]))
+
+    def free_at(self, steps: np.ndarray) -> np.ndarray:
+        return self.freed[steps % self.period] if self.trend else super().free_at(steps)
+
 
 class AR1(LevelTerm):
     """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
@@ -68,3 +84,7 @@ class AR1(LevelTerm):
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
         return variance("variance", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        phi = np.tanh(theta[1] / 2)
+        return np.array([phi]), float(np.exp(theta[0]) * (1.0 - phi * phi))

@@ -15,6 +15,7 @@ Fewer times than that, apart by more than g, are knots all of them: their covari
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from ..checks import choice, problem
 from ..gmrf.states import Stationary, hermite
 from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
+from .ahead import Unseen, in_gaps, inner_covariance
 from .base import Hyperparameter, Rows, Term
 from .points import Matern
 from .sizes import deviation
@@ -89,7 +91,7 @@ class MaternSeries(TimeTerm):
         W = hermite(self.chain.times, self.times[codes], self.p, self.chain.step)
         return Rows(W, np.zeros((codes.size, 0)), codes)
 
-    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         column = table.column(self.column)
         t = times_of(column, column.values)
         place = np.searchsorted(self.times, t).clip(max=self.times.size - 1)
@@ -98,10 +100,16 @@ class MaternSeries(TimeTerm):
         seen = hermite(self.chain.times, np.where(known, t, self.times[0]), self.p, self.chain.step)
         keep = known.astype(float)[:, None]
         design = seen.multiply(keep).tocsr() + W.multiply(1.0 - keep).tocsr()
-        return Rows(design, np.zeros((t.size, 0)), None, (np.sqrt(left) * ~known)[:, None])
+        own = np.exp(2.0 * theta[0]) * left * ~known
 
-    def population(self, theta: np.ndarray) -> np.ndarray:
-        return np.array([[np.exp(2.0 * theta[0])]])
+        def inside(times: np.ndarray, before: float | None, after: float | None) -> np.ndarray:
+            return inner_covariance(partial(self._structure, theta), times, before, after, self.p)
+
+        return Rows(design, np.zeros((t.size, 0))), in_gaps(self.chain.times, t, own, inside)
+
+    def _structure(self, theta: np.ndarray, times: np.ndarray) -> Any:
+        """The precision of the states at other times."""
+        return Stationary(times, self.p, self.chain.step)(theta)[0]
 
 
 def matern(*columns: Hashable, **options: Any) -> Term:

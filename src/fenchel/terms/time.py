@@ -5,7 +5,7 @@
     OrnsteinUhlenbeck correlation exp(-2 gap / range): AR1 where gaps are equal
     AR                of order p, equal steps, by partial autocorrelations
 
-The first two know what happens between the times of the fit and beyond them; each may be ``Replicated`` over groups.
+Each knows what happens between the times of the fit and beyond them, an AR beyond them; each may be ``Replicated``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import scipy.sparse as sp
 
 from ..checks import count, problem
 from ..gmrf.blocks import ScaledByDeviation
-from ..gmrf.times import Autoregression, Decaying, between, smooth_walk, smoothly_between, walk
+from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
 from ..hyperparameters.priors import Normal, PCRange
 from ..priors.sparse import SparsePrecision
 from ..transforms import LOG
+from .ahead import Unseen, in_gaps, inner_covariance
 from .base import Hyperparameter, Rows, correlation, typical
 from .grouped import LevelTerm
 from .levels import inferred, listed
@@ -142,9 +143,15 @@ class Wiener(TimeTerm):
         """In mean gaps: of times nearer than this one has a latent, and the others follow from its neighbours."""
         return 1e-4
 
+    states: ClassVar[int] = 1  # of each time
+
+    def chain(self, times: np.ndarray) -> sp.csc_array:
+        """The structure over increasing times."""
+        return walk(times)
+
     def walk(self) -> sp.csc_array:
         """The structure over the knots."""
-        return walk(self.knots)
+        return self.chain(self.knots)
 
     def held(self, steps: np.ndarray) -> np.ndarray:
         """What the effect at the times of the fit sums to zero with."""
@@ -181,6 +188,18 @@ class Wiener(TimeTerm):
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[np.exp(2.0 * theta[0])]])
 
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """Times of one gap, or beyond the last one, hang together."""
+        column = table.column(self.column)
+        rows, size = self.rows(table, new=True), np.exp(2.0 * theta[0])
+        assert rows.unseen is not None
+
+        def covariance(times: np.ndarray, before: Any, after: Any) -> np.ndarray:
+            return np.asarray(size / self.unit * inner_covariance(self.chain, times, before, after, self.states))
+
+        t = self._steps(times_of(column, column.values))
+        return rows, in_gaps(self.knots, t, size * rows.unseen[:, 0] ** 2, covariance)
+
 
 class IntegratedWiener(Wiener):
     """A smooth walk in continuous time: an integrated Wiener process, its trend a fixed effect.
@@ -210,8 +229,10 @@ class IntegratedWiener(Wiener):
         """
         return float(max(np.cbrt(1.2e-11 * (min(n, 1000) / np.pi) ** 4), n / 2000))
 
-    def walk(self) -> sp.csc_array:
-        return smooth_walk(self.knots)
+    states = 2  # value and slope
+
+    def chain(self, times: np.ndarray) -> sp.csc_array:
+        return smooth_walk(times)
 
     def held(self, steps: np.ndarray) -> np.ndarray:
         return np.stack([np.ones(steps.size), steps - steps.mean()])
@@ -226,7 +247,7 @@ class IntegratedWiener(Wiener):
 class OrnsteinUhlenbeck(TimeTerm):
     """A stationary series with correlation exp(-2 gap / range), 0.14 at the range.
 
-    To predict at other times name them in ``levels``.
+    A fitted model predicts between the times of the fit and beyond them; elsewhere name other times in ``levels``.
     """
 
     def setup(self, scale: float) -> None:
@@ -244,6 +265,19 @@ class OrnsteinUhlenbeck(TimeTerm):
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return Decaying(self.times)(theta)
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        column = table.column(self.column)
+        if not ahead or all(value in self.place for value in column.values):
+            return super().new_rows(theta, table, ahead)
+        t = times_of(column, column.values)
+        W, left = decaying_between(self.times, t, theta)
+
+        def covariance(times: np.ndarray, before: Any, after: Any) -> np.ndarray:
+            return inner_covariance(lambda all_: Decaying(all_)(theta)[0], times, before, after)
+
+        codes = np.array([self.place.get(value, -1) for value in column.values])
+        return Rows(W, np.zeros((t.size, 0)), codes), in_gaps(self.times, t, left, covariance)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
@@ -289,6 +323,10 @@ class AR(TimeTerm):
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.series(theta)
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        phi, v, _, _ = self.series.coefficients(theta)
+        return phi[self.p], float(np.exp(2.0 * theta[0]) * v[self.p])
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         phi = self.series.coefficients(theta)[0][self.p]

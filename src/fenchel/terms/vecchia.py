@@ -21,6 +21,7 @@ from ..checks import choice, count, first, problem
 from ..gmrf.vecchia import KERNELS, Vecchia
 from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
+from .ahead import Unseen, numbered
 from .base import Hyperparameter, Rows, Term
 from .sizes import deviation
 from .tables import DataTable
@@ -133,7 +134,7 @@ class VecchiaProcess(Term):
         near, known = self._places(self.points(table))
         if not known.all():
             got = f"row {first(~known)} is no point of the fit"
-            raise problem(table.where, got, f"points of {self.name}", "New points depend on theta: rows_at.")
+            raise problem(table.where, got, f"points of {self.name}", "New points depend on theta: new_rows.")
         return self._at(near)
 
     def _at(self, codes: np.ndarray) -> Rows:
@@ -141,7 +142,7 @@ class VecchiaProcess(Term):
         design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
         return Rows(design, np.zeros((codes.size, 0)))
 
-    def rows_at(self, theta: np.ndarray, table: DataTable) -> Rows:
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         X = self.points(table)
         near, known = self._places(X)
         weights, left = self.process.at(theta, X[~known])
@@ -149,12 +150,12 @@ class VecchiaProcess(Term):
         other = weights.tocoo()
         at = np.r_[row, fresh[other.coords[0]]], np.r_[near[known], other.coords[1]]
         design = sp.csr_array((np.r_[np.ones(row.size), other.data], at), shape=(len(X), self.n_latents))
-        unseen = np.zeros((len(X), 1))
-        unseen[fresh, 0] = np.sqrt(left)
-        return Rows(design, np.zeros((len(X), 0)), None, unseen)
-
-    def population(self, theta: np.ndarray) -> np.ndarray:
-        return np.array([[np.exp(2.0 * theta[0])]])
+        rows, own = Rows(design, np.zeros((len(X), 0))), np.zeros((len(X), 1))
+        if not fresh.size:
+            return rows, []
+        own[fresh, 0] = np.sqrt(left)
+        of = numbered([tuple(x) for x in X.tolist()], ~known)
+        return rows, [Unseen(own, np.exp(2.0 * theta[:1]), of)]
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """At the distinct points of the fit, in the order of their columns."""

@@ -1,0 +1,108 @@
+"""Predictions that users of lme4, mgcv and INLA ask for: without groups, beyond the data, of few columns, corrected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.checks import Refusal
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    n = 240
+    frame = pd.DataFrame({"x": rng.normal(5.0, 1.0, n), "g": np.arange(n) % 8, "h": np.arange(n) % 5})
+    frame["f"] = np.array(["a", "b", "c"])[rng.integers(0, 3, n)]
+    frame["t"] = np.arange(n) // 12
+    level, walk = rng.normal(size=8), np.cumsum(0.3 * rng.normal(size=20))
+    return frame.assign(y=0.5 * frame.x + level[frame.g] + walk[frame.t] + 0.5 * rng.normal(size=n))
+
+
+# -- without some terms -----------------------------------------------------------------------------------
+def test_the_population_needs_no_groups(data):
+    fit = fenchel.fit("y ~ x + (x|g) + (1|g:h) + s(t, k=5)", data)
+    new = pd.DataFrame({"x": [4.0, 5.0], "t": [3, 4]})
+    found = fit.predict(new, "link", without="groups", interval=0.95)
+    own = fit.coefficients["mean"]
+    at = fit.effects["s(t, k=5)"]["mean"]
+    curve = np.interp(new.t, at.index, at)
+    np.testing.assert_allclose(found["mean"], own["Intercept"] + own["x"] * new.x + curve, atol=2e-3)
+    wide = fit.predict(new.assign(g=99, h=99), "link", interval=0.95)
+    np.testing.assert_allclose(wide["mean"], found["mean"], atol=1e-9)
+    assert ((wide.upper - wide.lower) > 1.5 * (found.upper - found.lower)).all()
+    drawn = fit.sample(new, 4000, 0, kind="link", without=["(x|g)", "(1|g:h)"])
+    np.testing.assert_allclose(drawn.std(axis=0), (found.upper - found.lower) / (2 * 1.96), rtol=0.06)
+
+
+def test_a_prediction_is_what_is_left_and_the_effect(data):
+    fit = fenchel.fit("y ~ x + rw2(t) + (1|g)", data)
+    rows = data.drop_duplicates("t")
+    rest = fit.predict(rows.drop(columns="t"), "link", without="t")
+    np.testing.assert_allclose(
+        fit.predict(rows, "link"), rest.to_numpy() + fit.effects["t"]["mean"].loc[rows.t].to_numpy(), atol=1e-8
+    )
+    every = fit.predict(rows[["x"]], "link", without=["rw2(t)", "g"])
+    np.testing.assert_allclose(every, fit.coefficients["mean"][["Intercept", "x"]] @ [np.ones(20), rows.x], atol=1e-8)
+
+
+def test_what_without_may_name(data):
+    fit = fenchel.fit("y ~ x + (1|g)", data)
+    with pytest.raises(Refusal, match=r"without names '\(1\|h\)'; expected \"groups\", or terms .* '\(1\|g\)'"):
+        fit.predict(data, without="(1|h)")
+    with pytest.raises(Refusal, match="there is no column 'g'"):
+        fit.predict(data[["x"]])
+    plain = fenchel.fit("y ~ x", data)
+    np.testing.assert_allclose(plain.predict(data, without="groups"), plain.predict(data))
+
+
+# -- beyond the data --------------------------------------------------------------------------------------
+@pytest.mark.parametrize("term", ["rw1(t)", "rw2(t)", "ar1(t)", "ar(t, 2)", "seasonal(t, 4)", "rw1(t, by=g)"])
+def test_series_are_forecast(data, term):
+    fit = fenchel.fit(f"y ~ {term}", data)
+    new = pd.DataFrame({"t": [19, 20, 21, 22], "g": 0})
+    found = fit.predict(new, "link", interval=0.95)
+    width = (found.upper - found.lower).to_numpy()
+    assert width[1] > width[0]
+    assert width[3] > width[1] or term.startswith("seasonal")
+    drawn = fit.sample(new, 20000, 0, kind="link")
+    np.testing.assert_allclose(drawn.mean(axis=0), found["mean"], atol=4 * width.max() / 3.9 / 140)
+    np.testing.assert_allclose(drawn.std(axis=0), width / (2 * 1.96), rtol=0.03)
+    steps = np.diff(drawn, axis=1)[:, 1:]  # a path, not one draw for each time
+    if term == "rw1(t)":
+        k = fit.found.theta[0]
+        np.testing.assert_allclose(steps.std(axis=0), np.exp(-k / 2), rtol=0.03)
+
+
+def test_forecasts_are_those_of_levels_given_in_advance(data):
+    new = pd.DataFrame({"t": [20, 23], "x": 5.0, "g": 1})
+    formula = "y ~ x + ar1(t) + (1|g)"
+    found = fenchel.fit(formula, data).predict(new, interval=0.9)
+    known = fenchel.fit(formula, data, levels={"t": range(24)}).predict(new, interval=0.9)
+    np.testing.assert_allclose(found, known, rtol=1e-6)
+
+
+def test_dates_and_irregular_times_go_on(data):
+    months = data.assign(m=pd.Timestamp("2020-01-31") + pd.offsets.MonthEnd(1) * data.t)
+    fit = fenchel.fit("y ~ ar1(m)", months)
+    later = pd.DataFrame({"m": pd.to_datetime(["2021-09-30", "2021-10-31"])})
+    np.testing.assert_allclose(fit.predict(later), fenchel.fit("y ~ ar1(t)", data).predict({"t": [20, 21]}), rtol=1e-9)
+    with pytest.raises(Refusal, match="is unknown to the effect"):
+        fit.predict({"m": pd.to_datetime(["2021-10-05"])})
+    odd = data.assign(u=np.sqrt(data.t + 1.0))
+    uneven = fenchel.fit("y ~ ar1(u)", odd)
+    found = uneven.predict({"u": [4.5, 5.0, 50.0]}, "link", interval=0.95)
+    assert (np.diff(found.upper - found.lower) > 0).all()
+    assert found["mean"].iloc[2] == pytest.approx(uneven.coefficients.loc["Intercept", "mean"], abs=0.01)
+
+
+def test_what_does_not_go_on_says_so(data):
+    ring = {i: [(i + 1) % 8] for i in range(8)}
+    fit = fenchel.fit("y ~ icar(g) + rw1(t)", data, graphs={"g": ring})
+    with pytest.raises(Refusal, match="= 8 is unknown to the effect; expected one of 8 levels"):
+        fit.predict({"g": [8], "t": [20]})
+    with pytest.raises(Refusal, match=r"= 99999 is 99999 steps away; expected at most 5000 beyond the levels"):
+        fit.predict({"g": [7], "t": [99999]})
+    assert np.isfinite(fit.predict({"g": [7], "t": [20]})).all()
