@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..checks import choice, count, problem
 from ..criteria import LeaveOneOut
 from ..hyperparameters.learned import Learned
+from ..marginals import Answers
 from . import averages, predictions, tables
 from .frames import Table
 from .uncertainty import theta_covariance
@@ -25,6 +26,7 @@ from .uncertainty import theta_covariance
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..integration import Integrated
     from .model import Model
 
 
@@ -47,9 +49,12 @@ class FittedModel:
     Everything is at the learned hyperparameters; their own uncertainty is in ``hyperparameters`` alone.
     """
 
+    integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
+
     def __init__(self, model: Model, found: Learned) -> None:
         self.model, self.found = model, found
         self.solution, self.theta = found.solution, found.theta
+        self.posterior: Answers = found.solution.posterior
         self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
         self.likelihood, self.shift = found.likelihood.reported()
         if model.ordered and model.sum.fixed_names:  # learned where columns are at their means, stated at x = 0
@@ -197,7 +202,7 @@ class FittedModel:
 
     def loo(self) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out."""
-        found, n = self.solution.loo(), len(self.model.data_index)
+        found, n = (self.solution if self.integrated is None else self.integrated).loo(), len(self.model.data_index)
         out = {}
         for name in ("log_density", "mean", "variance"):
             values = np.asarray(getattr(found, name))

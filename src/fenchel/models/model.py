@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import problem
+from ..checks import choice, problem
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
@@ -232,6 +232,9 @@ class Model:
         progress: bool = False,
         seed: Seed = 0,
         evidence: str = "elbo",
+        integrate: str | None = None,
+        n_jobs: int | None = None,
+        checkpoint: Any = None,
     ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
 
@@ -246,9 +249,16 @@ class Model:
             What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups
             that quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes
             longer.
+        integrate : "auto", "grid", "ccd", optional
+            Integrate over the hyperparameters (see ``fenchel.integration.integrate``): coefficients, effects,
+            predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
+            corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
+        n_jobs, checkpoint
+            Of the integration: processes, and what keeps finished fits.
         """
         from .fitted import FittedModel
 
+        choice("Model", "integrate", integrate, (None, "auto", "grid", "ccd"))
         found = learn(
             self.target.likelihood,
             self.sum.family(),
@@ -260,7 +270,11 @@ class Model:
             progress=progress,
             evidence=evidence,
         )
-        return FittedModel(self, found)
+        if integrate is None:
+            return FittedModel(self, found)
+        from .integrated import integrated
+
+        return integrated(self, found, integrate, n_jobs=n_jobs, checkpoint=checkpoint, progress=progress)
 
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
@@ -273,14 +287,15 @@ def fit(formula: str, data: Table, family: str | Likelihood = "gaussian", **opti
     ----------
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound
         Of ``Model``.
-    n_restarts, tol, progress, seed, evidence
+    n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint
         Of ``Model.fit``.
 
     Returns
     -------
     FittedModel
     """
-    ours = {key: options.pop(key) for key in ("n_restarts", "tol", "progress", "seed", "evidence") if key in options}
+    names = ("n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint")
+    ours = {key: options.pop(key) for key in names if key in options}
     return Model(formula, data, family, **options, _depth=2).fit(**ours)
 
 

@@ -125,8 +125,8 @@ def _of_groups(term: Any, data: Any) -> bool:
 # -- moments ------------------------------------------------------------------------------------------------
 def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of eta (M,)."""
-    h, rho = fit.solution.posterior.predict(**new)
-    return np.asarray(h), np.maximum(np.asarray(rho), 0.0)
+    there = fit.posterior.at(**new)
+    return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
 
 
 def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, given: Mapping[str, Any]) -> Any:
@@ -178,7 +178,7 @@ def _likelihood(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Lik
 # -- draws --------------------------------------------------------------------------------------------------
 def latent_draws(fit: FittedModel, size: int, rng: np.random.Generator) -> np.ndarray:
     """Of all latents (size, L)."""
-    return np.asarray(fit.solution.posterior.sample_latents(size, rng))
+    return np.asarray(fit.posterior.sample_latents(size, rng))
 
 
 def eta_draws(where: Where, latents: np.ndarray, rng: np.random.Generator) -> np.ndarray:

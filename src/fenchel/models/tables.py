@@ -11,6 +11,7 @@ from ..checks import problem
 from ..estimators.effect_tables import table
 from ..hyperparameters.priors import PCPrecision, PCVariance
 from ..terms import Hyperparameter, Term
+from .mixed_tables import of_marginals
 from .specified import in_words, term_named
 from .uncertainty import spread
 
@@ -85,8 +86,11 @@ class Effects(Mapping[Any, Any]):
             raise problem("effects", f"the term {key!r} has no table", "a term that says where it is shown")
         labels, design, codes = where
         n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
-        moments = fit.solution.posterior.predict(design=design)
-        out = table((getattr(term, "column", term.name), labels), moments, fit.likelihood.ratio, 0.95, n)
+        where_from = (getattr(term, "column", term.name), labels)
+        if fit.integrated is None:
+            out = table(where_from, fit.solution.posterior.predict(design=design), fit.likelihood.ratio, 0.95, n)
+        else:
+            out = of_marginals(where_from, fit.integrated.at(design=design), fit.likelihood.ratio, n=n)
         if labels and all(isinstance(label, tuple) for label in labels):
             out.index = pd.MultiIndex.from_tuples(labels)
         return out
@@ -214,9 +218,14 @@ def summary(fit: FittedModel) -> str:
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
     found = fit.hyperparameters
     if len(found):
-        lines += ["", "hyperparameters, 95 % intervals by the curvature of the evidence", _text(found)]
+        known = "by the curvature of the evidence" if fit.integrated is None else "integrated over"
+        lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
     lines += ["", "priors", _text(model.priors)]
-    lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
+    gaussian = "Effects and predictions are Gaussian at these hyperparameters."
+    lines += [
+        "",
+        gaussian if fit.integrated is None else f"Hyperparameters are integrated out: {fit.integrated.status}.",
+    ]
     return "\n".join(lines)
 
 
