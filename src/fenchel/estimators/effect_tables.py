@@ -9,9 +9,12 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
+from ..integration import Mixture
 from ..likelihoods.base import Likelihood
+from ..marginals import Answers
 from ..solvers.solution import Solution
 from ..terms import SumOfTerms
+from .mixed_tables import of_marginals
 
 
 class EffectTables:
@@ -32,7 +35,7 @@ class EffectTables:
         if name not in known:
             raise problem(type(self).__name__, f"there is no effect {name!r}", f"one of {known}")
         return effect_frame(
-            type(self).__name__, self._sum, name, self.solution_, self._seen, self.likelihood_.ratio, level
+            type(self).__name__, self._sum, name, self.solution_.posterior, self._seen, self.likelihood_.ratio, level
         )
 
     @property
@@ -102,7 +105,7 @@ def effect_frame(
     where: str,
     terms: SumOfTerms,
     name: Any,
-    solution: Solution,
+    posterior: Answers,
     seen: np.ndarray,
     ratio: str | None,
     level: float = 0.95,
@@ -113,7 +116,10 @@ def effect_frame(
         raise problem(where, f"the effect {name!r} has no table", "a term that says where it is shown")
     labels, design, codes = shown
     n = None if codes is None else terms.counts(seen)[name][codes]
-    return table((name, labels), solution.posterior.predict(design=design), ratio, level, n)
+    found = posterior.at(design=design)
+    if isinstance(found, Mixture):
+        return of_marginals((name, labels), found, ratio, n=n, level=level)
+    return table((name, labels), (found.mean, found.variance), ratio, level, n)
 
 
 def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | None, level: float, n: Any = None) -> Any:

@@ -43,6 +43,8 @@ class Integrated(Mixture):
         Gaussian, or the Gaussians.
     thetas : array (K, n), weights : array (K,)
         The points and their shares.
+    answers : list of Answers
+        The posterior at each point.
     solutions : list of Solution
         The fits there, each with its certificate.
     gap : float
@@ -69,7 +71,7 @@ class Integrated(Mixture):
         self.evidence: str = told["evidence"]
         answers: list[Answers] = [_answers(p, self.evidence) for p in points]
         super().__init__(weights, answers)
-        self._answers, self.theta, self.family, self.mode = answers, theta, family, mode
+        self.answers, self.theta, self.family, self.mode = answers, theta, family, mode
         self.thetas, self.solutions = np.array([p.theta for p in points]), [p.solution for p in points]
         self.log_evidence, self.log_evidence_error = float(told["log_evidence"]), float(told["error"])
         self.n_fits, self.method, self.notes = int(told["n_fits"]), str(told["method"]), list(told["notes"])
@@ -100,7 +102,7 @@ class Integrated(Mixture):
 
     def latents(self) -> Mixture:
         """The marginals of z."""
-        return Mixture(self.weights, [part.latents() for part in self._answers])
+        return Mixture(self.weights, [part.latents() for part in self.answers])
 
     def at(
         self,
@@ -126,7 +128,7 @@ class Integrated(Mixture):
         return Mixture(self.weights, self._at(rows))
 
     def _at(self, rows: Callable[[np.ndarray], NewRows]) -> list[Marginals]:
-        return [part.at(**rows(theta)) for part, theta in zip(self._answers, self.thetas, strict=True)]
+        return [part.at(**rows(theta)) for part, theta in zip(self.answers, self.thetas, strict=True)]
 
     def at_table(self, table: Any) -> Mixture:
         """The marginals of eta at the rows of a table, as the family reads one (``Family.new_rows``)."""
@@ -143,7 +145,7 @@ class Integrated(Mixture):
     ) -> MixedPredictive:
         """y at the observations, or at new ``rows`` of each theta under what ``likelihoods`` makes of each one's."""
         each = self.likelihoods if likelihoods is None else [likelihoods(own) for own in self.likelihoods]
-        return MixedPredictive(self.weights, each, self._answers if rows is None else self._at(rows))
+        return MixedPredictive(self.weights, each, self.answers if rows is None else self._at(rows))
 
     # -- draws -------------------------------------------------------------------------------------
     def shared(self, size: int, rng: Seed = None) -> list[np.ndarray]:
@@ -157,7 +159,7 @@ class Integrated(Mixture):
 
     def _drawn(self, ask: Callable[[Answers, int], Any], size: int, rng: np.random.Generator) -> np.ndarray:
         parts = self.shared(size, rng)
-        draws = [to_numpy(ask(a, len(p))) for a, p in zip(self._answers, parts, strict=True) if len(p)]
+        draws = [to_numpy(ask(a, len(p))) for a, p in zip(self.answers, parts, strict=True) if len(p)]
         out = np.empty((size, *draws[0].shape[1:])) if draws else np.empty((0, *self.mean.shape))
         for some, values in zip([p for p in parts if len(p)], draws, strict=True):
             out[some] = values
@@ -180,7 +182,7 @@ class Integrated(Mixture):
         p(theta | the others) prop. to p(theta | y) / p(y_n | the others, theta), so p(y_n | the others) is the harmonic
         mean of those of the points.
         """
-        each = [_loo_of(part, s) for part, s in zip(self._answers, self.solutions, strict=True)]
+        each = [_loo_of(part, s) for part, s in zip(self.answers, self.solutions, strict=True)]
         logs = np.stack([to_numpy(found.log_density) for found in each])
         log_w = np.log(self.weights)[:, None] - np.where(np.isnan(logs), 0.0, logs)
         total = logsumexp(log_w, axis=0)

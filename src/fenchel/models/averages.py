@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 
 from ..checks import problem
 from ..marginals import probabilities
 from ..terms import DataColumn, Kind
 from .frames import read_frame, used
-from .predictions import Where, eta_draws, latent_draws, mean_given, moments, rows_at
+from .predictions import Where, eta_draws, latent_draws, mean_given, rows_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,12 +41,11 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
     if kind == "link" and not (one.unseen or two.unseen):
         a, b = (_repeated(where, n) for where in (one, two))
         new = replace(a.new, design=a.new.design - b.new.design, offset=a.new.offset - b.new.offset, extra_variance=0.0)
-        mean, variance = moments(fit, new)
-        sd = np.sqrt(variance)
-        reach = float(ndtri(0.5 + float(probabilities("FittedModel", interval, "interval")) / 2)) * sd
-        with np.errstate(divide="ignore", invalid="ignore"):
-            above = ndtr(np.where(mean == 0.0, 0.0, mean / sd))
-        return _frame(index, mean, sd, mean - reach, mean + reach, above)
+        there = fit.posterior.at(**new)
+        probabilities("FittedModel", interval, "interval")
+        ends, none = np.asarray(there.interval(interval)), np.asarray(there.sd) == 0.0
+        above = np.where(none & (np.asarray(there.mean) == 0.0), 0.5, 1.0 - np.asarray(there.cdf(0.0)))
+        return _frame(index, np.asarray(there.mean), np.asarray(there.sd), ends[:, 0], ends[:, 1], above)
     import pandas as pd
 
     rng = np.random.default_rng(0)

@@ -31,13 +31,15 @@ def over_rows(fit: FittedModel, found: R, *names: str) -> R:
 
 
 def loo(fit: FittedModel) -> LeaveOneOut:
-    return over_rows(fit, fit.solution.loo(), "log_density", "mean", "variance")
+    """Leave-one-out, over the hyperparameters too where they are integrated out."""
+    found = fit.solution if fit.integrated is None else fit.integrated
+    return over_rows(fit, found.loo(), "log_density", "mean", "variance")
 
 
 def information(fit: FittedModel, which: str) -> InformationCriterion:
     """WAIC or DIC."""
     ask = {"waic": waic, "dic": dic}[which]
-    found = ask(fit.found.likelihood, fit.solution.posterior, fit.solution.y)
+    found = ask(fit.found.likelihood, fit.posterior, fit.solution.y)
     return over_rows(fit, found, "log_density", "penalty", "flagged")
 
 

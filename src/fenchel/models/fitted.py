@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..checks import choice, count, problem
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..hyperparameters.learned import Learned
+from ..marginals import Answers
 from ..validation import KFold, LeaveGroupOut
 from . import averages, criticism, predictions, remarks, tables
 from .frames import Table
@@ -26,6 +27,7 @@ from .uncertainty import Known, curvature
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..integration import Integrated
     from .model import Model
 
 
@@ -48,9 +50,12 @@ class FittedModel:
     Everything is at the learned hyperparameters; their own uncertainty is in ``hyperparameters`` alone.
     """
 
+    integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
+
     def __init__(self, model: Model, found: Learned) -> None:
         self.model, self.found = model, found
         self.solution, self.theta = found.solution, found.theta
+        self.posterior: Answers = found.solution.posterior
         self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
         self.likelihood, self.shift = found.likelihood.reported()
         if model.ordered and model.sum.fixed_names:  # learned where columns are at their means, stated at x = 0

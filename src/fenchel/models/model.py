@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import problem
+from ..checks import choice, problem
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
@@ -248,6 +248,9 @@ class Model:
         progress: bool = False,
         seed: Seed = 0,
         evidence: str = "elbo",
+        integrate: str | None = None,
+        n_jobs: int | None = None,
+        checkpoint: Any = None,
     ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
 
@@ -262,9 +265,16 @@ class Model:
             What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups
             that quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes
             longer.
+        integrate : "auto", "grid", "ccd", optional
+            Integrate over the hyperparameters (see ``fenchel.integration.integrate``): coefficients, effects,
+            predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
+            corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
+        n_jobs, checkpoint
+            Of the integration: processes, and what keeps finished fits.
         """
         from .fitted import FittedModel
 
+        choice("Model", "integrate", integrate, (None, "auto", "grid", "ccd"))
         found = learn(
             self.target.likelihood,
             self.sum.family(),
@@ -276,13 +286,19 @@ class Model:
             progress=progress,
             evidence=evidence,
         )
+        again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
+        again |= {"evidence": evidence, "integrate": integrate, "n_jobs": n_jobs, "checkpoint": checkpoint}
         if self.sum.settle(found.theta, self.table(self.frame)):  # once
-            return self.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)
-        fit = FittedModel(self, found)
+            return self.fit(**again)
+        if integrate is None:
+            fit = FittedModel(self, found)
+        else:
+            from .integrated import integrated
+
+            fit = integrated(self, found, integrate, n_jobs=n_jobs, checkpoint=checkpoint, progress=progress)
         if self.zeros is None:
             return fit
-        zeros = self.zeros.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)
-        return FittedHurdle(fit, zeros)  # type: ignore[return-value]  # answers what a fitted model does, less
+        return FittedHurdle(fit, self.zeros.fit(**again))  # type: ignore[return-value]  # answers what a model does, less
 
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
@@ -296,14 +312,15 @@ def fit(formula: str, data: Table, family: str | Likelihood | None = None, **opt
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
     dispersion, zero
         Of ``Model``.
-    n_restarts, tol, progress, seed, evidence
+    n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint
         Of ``Model.fit``.
 
     Returns
     -------
     FittedModel
     """
-    ours = {key: options.pop(key) for key in ("n_restarts", "tol", "progress", "seed", "evidence") if key in options}
+    names = ("n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint")
+    ours = {key: options.pop(key) for key in names if key in options}
     return Model(formula, data, family, **options, _depth=2).fit(**ours)
 
 

@@ -40,6 +40,8 @@ class Where:
         Design, offset and the extra variance of groups that fit has not seen.
     unseen : list of Unseen
         What such groups, and times beyond those of a series, have of their own.
+    without : list
+        The names of the terms that are left out.
     """
 
     frame: pd.DataFrame
@@ -47,6 +49,7 @@ class Where:
     there: np.ndarray
     new: NewRows
     unseen: list[Unseen]
+    without: Sequence[Any] = ()
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows that can be predicted, along the first axis, with NaN for the others."""
@@ -79,12 +82,24 @@ def rows_at(
         frame = plain[there].reset_index(drop=True)
         if not there.any():
             raise problem("predict", "no row of new has all covariates", "at least one")
+    return _where(fit, frame, index, there, out, new_groups == "error")
+
+
+def again(fit: FittedModel, where: Where) -> Where:
+    """The same rows under the hyperparameters of another fit of the model."""
+    return _where(fit, where.frame, where.index, where.there, where.without)
+
+
+def _where(
+    fit: FittedModel, frame: pd.DataFrame, index: Any, there: np.ndarray, without: Sequence[Any], strict: bool = False
+) -> Where:
+    model = fit.model
     data = model.table(frame)
-    new = model.sum.new_table(fit.theta, data, ahead=True, without=out)
-    if new_groups == "error":
+    new = model.sum.new_table(fit.theta, data, ahead=True, without=without)
+    if strict:
         _check_groups(new.unseen, data)
     known = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
-    return Where(frame, index, there, replace(new.rows, offset=known), [part for _, part in new.unseen])
+    return Where(frame, index, there, replace(new.rows, offset=known), [part for _, part in new.unseen], without)
 
 
 def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
@@ -127,8 +142,8 @@ def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> Non
 # -- moments ------------------------------------------------------------------------------------------------
 def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of eta (M,)."""
-    h, rho = fit.solution.posterior.predict(**new)
-    return np.asarray(h), np.maximum(np.asarray(rho), 0.0)
+    there = fit.posterior.at(**new)
+    return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
 
 
 def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, given: Mapping[str, Any]) -> Any:
@@ -202,7 +217,7 @@ def _likelihood(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Lik
 # -- draws --------------------------------------------------------------------------------------------------
 def latent_draws(fit: FittedModel, size: int, rng: np.random.Generator) -> np.ndarray:
     """Of all latents (size, L)."""
-    return np.asarray(fit.solution.posterior.sample_latents(size, rng))
+    return np.asarray(fit.posterior.sample_latents(size, rng))
 
 
 def eta_draws(where: Where, latents: np.ndarray, rng: np.random.Generator) -> np.ndarray:

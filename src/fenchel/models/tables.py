@@ -95,7 +95,7 @@ class Effects(Mapping[Any, Any]):
         import pandas as pd
 
         fit, model = self._fit, self._fit.model
-        out = effect_frame("effects", model.sum, term.name, fit.solution, model.target.seen, fit.likelihood.ratio)
+        out = effect_frame("effects", model.sum, term.name, fit.posterior, model.target.seen, fit.likelihood.ratio)
         if len(out) and all(isinstance(label, tuple) for label in out.index):
             return out.set_axis(pd.MultiIndex.from_tuples(list(out.index)), axis=0)
         return out.rename_axis(index=getattr(term, "column", term.name))
@@ -237,10 +237,15 @@ def summary(fit: FittedModel) -> str:
     lines += [f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks]
     found = fit.hyperparameters
     if len(found):
-        lines += ["", "hyperparameters, 95 % intervals by the curvature of the evidence", _text(found)]
+        known = "by the curvature of the evidence" if fit.integrated is None else "integrated over"
+        lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(model.priors)]
-    lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
+    gaussian = "Effects and predictions are Gaussian at these hyperparameters."
+    lines += [
+        "",
+        gaussian if fit.integrated is None else f"Hyperparameters are integrated out: {fit.integrated.status}.",
+    ]
     return "\n".join(lines)
 
 

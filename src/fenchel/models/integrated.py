@@ -1,0 +1,188 @@
+"""A fitted model with its hyperparameters integrated out: the same answers, from a mixture over theta.
+
+p(eta | y) = sum_k w_k p(eta | y, theta_k)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import choice, count, problem
+from ..estimators.mixed_tables import of_marginals
+from ..hyperparameters.learned import Learned
+from ..integration import Integrated, integrate
+from ..integration.predictive import MixedPredictive
+from ..marginals import probabilities
+from . import predictions, tables
+from .fitted import FittedModel
+from .frames import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .model import Model
+
+
+def integrated(model: Model, found: Learned, method: str, **options: Any) -> IntegratedModel:
+    """The model with its hyperparameters integrated out, about what was learned."""
+    target = model.target
+    posterior = integrate(
+        target.likelihood, model.sum.family(), target.y, weights=target.weights, mode=found, method=method, **options
+    )
+    return IntegratedModel(model, found, posterior)
+
+
+class IntegratedModel(FittedModel):
+    """What ``Model.fit(integrate=...)`` returns: a ``FittedModel`` whose answers are mixtures over theta.
+
+    Attributes
+    ----------
+    integrated : Integrated
+        The posterior, with the points, their weights and fits, and ``theta``, the posterior of the hyperparameters.
+    log_evidence, log_evidence_error : float
+        log p(y) with the hyperparameters integrated out, an estimate; ``elbo`` is the bound at their mode.
+    gap : float
+        The largest of all fits.
+    """
+
+    integrated: Integrated
+
+    def __init__(self, model: Model, found: Learned, posterior: Integrated) -> None:
+        super().__init__(model, found)
+        self.integrated = self.posterior = posterior
+        self.converged, self.gap = posterior.converged, posterior.gap
+        self.log_evidence, self.log_evidence_error = posterior.log_evidence, posterior.log_evidence_error
+
+    @cached_property
+    def _views(self) -> list[FittedModel]:
+        """The model as fitted at each point."""
+        out: list[FittedModel] = []
+        mixed = self.integrated
+        for theta, solution, part in zip(mixed.thetas, mixed.solutions, mixed.answers, strict=True):
+            view = FittedModel.__new__(FittedModel)
+            found = replace(self.found, theta=theta, solution=solution, likelihood=solution.likelihood)
+            there = {"theta": theta, "solution": solution, "posterior": part, "found": found}
+            mine = {key: self.__dict__[key] for key in ("model", "likelihood", "shift")}
+            view.__dict__.update(mine | there)
+            out.append(view)
+        return out
+
+    # -- tables ------------------------------------------------------------------------------------
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval."""
+        model, names = self.model, tables.names_of(self.model)
+        if not names:
+            return super().coefficients
+        T = model.sum.columns.to_user(model.sum.intercept)
+        if model.fixed.back is not None:
+            T = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))[0] @ T
+        latents = np.asarray(self.solution.posterior.latent_mean)
+        design = np.zeros((T.shape[0], latents.size))
+        design[:, latents.size - T.shape[1] :] = T
+        shift = tables.fixed_moments(self)[0] - design @ latents
+        return of_marginals((None, names), self.integrated.at(design=design), self.likelihood.ratio, shift)
+
+    @property
+    def covariance(self) -> pd.DataFrame:
+        """The posterior covariance of the coefficients."""
+        import pandas as pd
+
+        w, names = self.integrated.weights, tables.names_of(self.model)
+        means, covariances = (np.stack(each) for each in zip(*map(tables.fixed_moments, self._views), strict=True))
+        off = means - w @ means
+        total = np.einsum("k,kij->ij", w, covariances) + (off * w[:, None]).T @ off
+        return pd.DataFrame(total, index=names, columns=names)
+
+    @cached_property
+    def hyperparameters(self) -> pd.DataFrame:
+        """Standard deviations, correlations, shares and the likelihood's parameters: posterior mean, sd, median and
+        95 % interval; ``value`` is that at the mode.
+        """
+        import pandas as pd
+
+        rows = tables._described(self, self.theta)
+        if not rows:
+            return super().hyperparameters
+        found = self.integrated.theta.of(lambda theta: [row[2] for row in tables._described(self, theta)], size=2048)
+        lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
+        columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}
+        index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])
+        return pd.DataFrame({**columns, "lower": lower, "upper": upper}, index=index)
+
+    # -- predictions -------------------------------------------------------------------------------
+    def predict(
+        self,
+        new: Table = None,
+        kind: str = "mean",
+        *,
+        interval: float | None = None,
+        new_groups: str = "population",
+        without: str | Sequence[str] = (),
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> Any:
+        """What the model says of new rows, theta integrated out; as ``FittedModel.predict``."""
+        import pandas as pd
+
+        choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
+        where = predictions.rows_at(self, new, new_groups, without)
+        found = self._predictive(where, {"exposure": exposure, "trials": trials})
+        values, labels = self.model.target.values, self.model.target.labels
+        if kind == "probability":
+            if labels is None:
+                raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"')
+            return pd.DataFrame(where.full(found.probabilities), index=where.index, columns=pd.Index(labels))
+        mean = found.eta.mean + self.shift if kind == "link" else found.mean
+        mean = found.probabilities @ values if values is not None and kind != "link" else mean
+        if interval is None:
+            return pd.Series(where.full(mean), index=where.index, name=kind)
+        inside = float(probabilities("predict", interval, "interval"))
+        ends = [0.5 - inside / 2, 0.5 + inside / 2]
+        if kind == "link":
+            limits = found.eta.quantile(ends) + self.shift
+        elif kind == "mean":
+            limits = found.mean_quantile(ends, values)
+        else:
+            limits = found.quantile(ends)
+            limits = limits if values is None else values[limits.astype(int)]
+        columns = {"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]}
+        return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+
+    def _predictive(self, where: predictions.Where, given: Mapping[str, Any]) -> MixedPredictive:
+        """y at rows, part by part."""
+        likelihoods = [predictions._likelihood(view, where, given) for view in self._views]
+        etas = [view.posterior.at(**predictions.again(view, where).new) for view in self._views]
+        return MixedPredictive(self.integrated.weights, likelihoods, etas)
+
+    def sample(
+        self,
+        new: Table = None,
+        size: int = 1000,
+        rng: Any = None,
+        *,
+        kind: str = "mean",
+        new_groups: str = "population",
+        without: str | Sequence[str] = (),
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> np.ndarray:
+        """Joint posterior draws (size, M), of theta too; as ``FittedModel.sample``."""
+        choice("sample", "kind", kind, ("mean", "link", "outcome"))
+        where, rng = predictions.rows_at(self, new, new_groups, without), np.random.default_rng(rng)
+        out = np.empty((count("sample", "size", size, 1), where.there.size))
+        given = {"exposure": exposure, "trials": trials}
+        for view, some in zip(self._views, self.integrated.shared(len(out), rng), strict=True):
+            if some.size:
+                out[some] = predictions.draws(view, predictions.again(view, where), some.size, rng, kind, given)
+        return out
+
+    def __repr__(self) -> str:
+        word = "converged" if self.converged else "NOT CONVERGED"
+        found = f"log_evidence={self.log_evidence:.4f}, {len(self.integrated.solutions)} points, gap={self.gap:.1e}"
+        return f"IntegratedModel({self.model.formula!r}, {word}, {found})"

@@ -1,0 +1,149 @@
+"""Models with their hyperparameters integrated out, against a fine grid of theta written out, and their own draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm, poisson
+
+import fenchel
+from fenchel.models.integrated import IntegratedModel
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(2)
+    g = np.repeat(np.arange(12), 3)
+    y = rng.poisson(np.exp(0.5 + 0.4 * rng.normal(size=12)[g]))
+    return pd.DataFrame({"y": y, "g": g})
+
+
+@pytest.fixture(scope="module")
+def fits(data):
+    model = fenchel.Model("y ~ (1|g)", data, family="poisson")
+    return model.fit(), model.fit(integrate="auto")
+
+
+@pytest.fixture(scope="module")
+def truth(data):
+    """p(sd, intercept | y) on a grid; given both, groups are apart: E and Var of each, by sums."""
+    sds, level = np.exp(np.linspace(-7.0, 1.0, 60)), np.linspace(-0.9, 1.7, 66)
+    nodes = np.linspace(-6.0, 6.0, 121)
+    sums = data.groupby("g")["y"].sum().to_numpy()
+    centre = np.log(data["y"].mean())
+    log_p = np.empty((sds.size, level.size))
+    moments = np.empty((2, 12, sds.size, level.size))
+    for i, sd in enumerate(sds):
+        b = sd * nodes
+        like = poisson(3.0 * np.exp(level[:, None] + b)).pmf(sums[:, None, None]) * norm.pdf(nodes)
+        total = like.sum(axis=2)
+        log_p[i] = np.log(total).sum(axis=0) + norm(centre, 10.0).logpdf(level)
+        log_p[i] += np.log(sd) - np.log(100.0) * sd  # an exponential sd, even steps of its log
+        moments[:, :, i] = (like @ b) / total, (like @ b**2) / total
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    return {
+        "sd": sds,
+        "p_sd": p.sum(axis=1),
+        "level": level,
+        "p_level": p.sum(axis=0),
+        "b": (moments * p).sum(axis=(2, 3)),
+    }
+
+
+def test_hyperparameters_have_means_and_intervals(fits, truth):
+    plain, found = fits
+    assert isinstance(found, IntegratedModel)
+    assert found.converged
+    row = found.hyperparameters.iloc[0]
+    mean = truth["p_sd"] @ truth["sd"]
+    sd = np.sqrt(truth["p_sd"] @ (truth["sd"] - mean) ** 2)
+    below = np.cumsum(truth["p_sd"]) - 0.5 * truth["p_sd"]
+    assert row["value"] == pytest.approx(plain.hyperparameters.iloc[0]["value"])
+    assert row["mean"] == pytest.approx(mean, abs=0.03 * sd)
+    assert row["sd"] == pytest.approx(sd, rel=0.04)
+    for name, q in (("lower", 0.025), ("median", 0.5), ("upper", 0.975)):
+        assert row[name] == pytest.approx(np.interp(q, below, truth["sd"]), abs=0.08 * sd)
+
+
+def test_effects_and_coefficients_are_mixtures(fits, truth):
+    plain, found = fits
+    mean, square = truth["b"]
+    sd = np.sqrt(square - mean**2)
+    table = found.effects["g"]
+    assert list(table.columns) == list(plain.effects["g"].columns)
+    assert np.abs((table["mean"] - mean) / sd).max() < 0.03
+    assert table["sd"].to_numpy() == pytest.approx(sd, rel=0.03)
+    assert np.abs(np.log(plain.effects["g"]["sd"] / sd)).mean() > 3 * np.abs(np.log(table["sd"] / sd)).mean()
+    level = truth["p_level"] @ truth["level"]
+    wide = np.sqrt(truth["p_level"] @ (truth["level"] - level) ** 2)
+    row = found.coefficients.iloc[0]
+    below = np.cumsum(truth["p_level"]) - 0.5 * truth["p_level"]
+    assert list(found.coefficients.columns) == list(plain.coefficients.columns)
+    assert row["mean"] == pytest.approx(level, abs=0.03 * wide)
+    assert row["sd"] == pytest.approx(wide, rel=0.03)
+    assert row["lower"] == pytest.approx(np.interp(0.025, below, truth["level"]), abs=0.06 * wide)
+    assert np.sqrt(found.covariance.iloc[0, 0]) == pytest.approx(wide, rel=0.03)
+
+
+def test_predictions_agree_with_draws(fits):
+    found = fits[1]
+    new = pd.DataFrame({"g": [0, 3, 99]})  # the last is a group that fit has not seen
+    draws = found.sample(new, 20_000, 0)
+    told = found.predict(new, interval=0.9)
+    sd = draws.std(axis=0)
+    assert np.abs((draws.mean(axis=0) - told["mean"]) / sd).max() < 0.04
+    assert np.abs((np.quantile(draws, 0.05, axis=0) - told["lower"]) / sd).max() < 0.05
+    assert np.abs((np.quantile(draws, 0.95, axis=0) - told["upper"]) / sd).max() < 0.08
+    counts = found.sample(new, 20_000, 1, kind="outcome")
+    outcome = found.predict(new, "outcome", interval=0.9)
+    for j in range(3):
+        assert (counts[:, j] <= outcome["upper"].iloc[j]).mean() >= 0.94
+        assert (counts[:, j] < outcome["upper"].iloc[j]).mean() <= 0.96
+    link = found.predict(new, "link", interval=0.9)
+    assert np.log(told["upper"].to_numpy()) == pytest.approx(link["upper"].to_numpy(), abs=0.02)
+    apart = found.contrast(new[:1], new[1:2])
+    eta = found.sample(new, 20_000, 2, kind="link")
+    assert apart["mean"].iloc[0] == pytest.approx((eta[:, 0] - eta[:, 1]).mean(), abs=0.03)
+    assert apart["upper"].iloc[0] == pytest.approx(np.quantile(eta[:, 0] - eta[:, 1], 0.975), abs=0.06)
+
+
+def test_it_is_kept_and_says_what_it_is(fits, tmp_path):
+    plain, found = fits
+    assert "integrated over" in found.summary()
+    assert "by the curvature of the evidence" in plain.summary()
+    assert f"{len(found.integrated.solutions)} fits weighted by the corrected evidence" in found.summary()
+    assert found.loo().elpd == pytest.approx(plain.loo().elpd, abs=1.0)
+    found.save(tmp_path / "fit")
+    again = fenchel.load(tmp_path / "fit")
+    assert again.predict().to_numpy() == pytest.approx(found.predict().to_numpy())
+    with pytest.raises(ValueError, match="integrate = 'all' is not known"):
+        found.model.fit(integrate="all")
+
+
+def test_families_with_parameters_of_their_own():
+    rng = np.random.default_rng(4)
+    data = pd.DataFrame({"x": rng.normal(size=60), "g": np.repeat(np.arange(10), 6)})
+    data["y"] = 1.0 + 0.5 * data["x"] + 0.5 * rng.normal(size=10)[data["g"]] + rng.normal(size=60) * 0.7
+    found = fenchel.fit("y ~ x + (1|g)", data, integrate="grid")
+    assert [name for _, name in found.hyperparameters.index][-1] == "sd"
+    assert (found.hyperparameters["lower"] < found.hyperparameters["upper"]).all()
+    told, draws = found.predict(interval=0.9), found.sample(None, 8000, 0)
+    assert np.abs(draws.mean(axis=0) - told["mean"]).max() < 0.03
+    assert np.abs(np.quantile(draws, 0.95, axis=0) - told["upper"]).max() < 0.05
+    y = found.sample(None, 8000, 1, kind="outcome")
+    outcome = found.predict(kind="outcome", interval=0.9)
+    assert np.abs(np.quantile(y, 0.95, axis=0) - outcome["upper"]).max() < 0.1
+
+
+def test_labels_have_probabilities():
+    rng = np.random.default_rng(5)
+    data = pd.DataFrame({"g": np.repeat(np.arange(15), 4)})
+    data["y"] = np.where(rng.random(60) < 1 / (1 + np.exp(-rng.normal(size=15)[data["g"]])), "yes", "no")
+    found = fenchel.fit("y ~ (1|g)", data, family="bernoulli", integrate="auto")
+    p = found.predict(kind="probability")
+    assert list(p.columns) == ["no", "yes"]
+    assert p.sum(axis=1).to_numpy() == pytest.approx(np.ones(60))
+    assert found.predict().to_numpy() == pytest.approx(p["yes"].to_numpy(), abs=1e-6)
+    assert found.sample(None, 4000, 0).mean(axis=0) == pytest.approx(p["yes"].to_numpy(), abs=0.02)
