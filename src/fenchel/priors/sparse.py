@@ -154,7 +154,7 @@ class SparsePredictors(LatentPredictors):
         self.pattern, self.W = pattern, seen.designs[0].csr()
 
     @cached_property
-    def variance(self) -> Array:  # type: ignore[override]
+    def variance(self) -> Array:
         each = self.pattern.diagonal(self.pattern.base)
         return self.blocks.join([each] * len(self.blocks.groups))
 
