@@ -35,6 +35,7 @@ from fenchel.hyperparameters.evidence import Evidence
 from fenchel.likelihoods import Poisson
 from fenchel.priors.sparse import SparseFactor
 from fenchel.priors.sparsity import Pattern
+from fenchel.terms import ICAR, RW1, Interaction
 
 ROWS, STUDENTS, LECTURERS, DEPARTMENTS = 73_421, 2_972, 1_128, 28
 SDS = {"s": 0.6, "d": 0.8, "dept": 0.3}
@@ -90,11 +91,11 @@ class Counts:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        made, hadamard, fit = Pattern.factor, SparseFactor.hadamard, Evidence.fit
+        made, hadamard, fit = Pattern._made, SparseFactor.hadamard, Evidence.fit
 
-        def factor(pattern: Pattern, *arguments: Any) -> Any:
-            self.factorisations += 1
-            return made(pattern, *arguments)
+        def factor(pattern: Pattern, data: Any, prior: bool = False) -> Any:
+            self.factorisations += not prior
+            return made(pattern, data, prior)
 
         def product(factor: SparseFactor, v: Any) -> Any:
             self.products += 1
@@ -105,11 +106,11 @@ class Counts:
             self.fits, self.steps = self.fits + 1, self.steps + found.n_iter
             return found
 
-        Pattern.factor, SparseFactor.hadamard, Evidence.fit = factor, product, counted  # type: ignore[method-assign]
+        Pattern._made, SparseFactor.hadamard, Evidence.fit = factor, product, counted  # type: ignore[method-assign]
         try:
             yield
         finally:
-            Pattern.factor, SparseFactor.hadamard, Evidence.fit = made, hadamard, fit  # type: ignore[method-assign]
+            Pattern._made, SparseFactor.hadamard, Evidence.fit = made, hadamard, fit  # type: ignore[method-assign]
 
 
 def measured(label: str, work: Any) -> Any:
@@ -157,26 +158,26 @@ def own_effects(rows: int) -> None:
 
 
 def interaction(regions: int) -> None:
-    """Space and time with their interaction of type IV, at its true precisions."""
+    """Counts in space and time: a map, a walk, and their interaction of type IV."""
     side = max(2, round(regions**0.5))
     wide, times = (regions + side - 1) // side, max(3, regions // 10)
     index = np.arange(side * wide).reshape(side, wide)
-    edges = np.concatenate(
-        [
-            np.stack([index[:, :-1].ravel(), index[:, 1:].ravel()], axis=1),
-            np.stack([index[:-1].ravel(), index[1:].ravel()], axis=1),
-        ]
-    )
+    across = np.stack([index[:, :-1].ravel(), index[:, 1:].ravel()], axis=1)
+    edges = np.concatenate([across, np.stack([index[:-1].ravel(), index[1:].ravel()], axis=1)])
+    where, when = (grid.ravel() for grid in np.meshgrid(np.arange(side * wide), np.arange(times), indexing="ij"))
+    rng = np.random.default_rng(2)
+    smooth = np.cumsum(0.2 * rng.normal(size=(side, wide, times)), axis=2)
+    eta = 1.0 + (smooth + 0.3 * rng.normal(size=(side, wide, 1))).reshape(-1)
+    data = pd.DataFrame({"y": rng.poisson(np.exp(np.clip(eta, -3, 4))).astype(float), "r": where, "t": when})
     graph = np.zeros((side * wide, side * wide))
     graph[edges[:, 0], edges[:, 1]] = graph[edges[:, 1], edges[:, 0]] = 1.0
-    rng = np.random.default_rng(2)
-    y = rng.poisson(5.0, size=side * wide * times).astype(float)
 
     def work() -> Any:
-        return learn(Poisson(), gmrf.type_iv(graph, times), y)
+        terms = [Interaction(ICAR("r", graph), RW1("t"))]
+        return fenchel.fit("y ~ icar(r) + rw1(t)", data, "poisson", terms=terms, graphs={"r": graph})
 
     found = measured(f"type IV, {side * wide} x {times}", work)
-    print(f"  theta {found.theta}", flush=True)
+    print(f"  theta {np.round(found.theta, 3)}", flush=True)
 
 
 def main() -> None:

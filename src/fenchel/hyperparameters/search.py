@@ -136,10 +136,18 @@ class Search(Generic[F]):
             if best is None:
                 raise self._no_start(value, gradient)
             return self._wall(theta, best)
-        if best is None or value > best.value:
+        if best is None or value > best.value or self._as_good(value, theta, gradient, best):
             self.best = Reached(value, np.array(theta), gradient, evidence.solution, evidence.prior)
         self._tell(value, gradient)
         return -self.scale * value, -self.scale * gradient
+
+    def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Reached) -> bool:
+        """Whether there is no slope left here, and one at the best point, which the fits' gaps cannot tell from it."""
+        blur = self.evidence.solution.gap + best.solution.gap
+        if not (np.isfinite(blur) and value > best.value - blur):
+            return False
+        here, there = self.evidence.rising(theta, gradient), self.evidence.rising(best.theta, best.gradient)
+        return here <= self.gtol < there
 
     def _wall(self, theta: np.ndarray, best: Reached) -> tuple[float, np.ndarray]:
         """What is told of a theta that cannot be evaluated: a slope back to the best point."""

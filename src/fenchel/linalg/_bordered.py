@@ -131,10 +131,24 @@ def selected(start, ptr, rows, square, panel, x, Y, Z, z):
     scratch = np.empty(max(1, widest * tallest))
     first = panel[0]
     for k in range(start.size - 1):
-        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
+        if w == 1:  # the same without views of arrays: there may be millions of leaves with a row or two
+            below, inner = at - first, x[square[k]] * x[square[k]]
+            for i in range(r):
+                here, y_i, s = rows[q + i], Y[below + i], 0.0
+                for j in range(i):
+                    c = Z[here, rows[q + j]]
+                    s += c * Y[below + j]
+                    scratch[j] += c * y_i
+                scratch[i] = s + Z[here, here] * y_i
+            for i in range(r):
+                z[at + i] = -scratch[i]
+                inner += Y[below + i] * scratch[i]
+            z[square[k]] = inner
+            continue
         y = Y[at - first : at - first + r * w].reshape(r, w)
         T = scratch[: r * w].reshape(r, w)
-        times_border(rows, Z, y, ptr[k], r, w, T)
+        times_border(rows, Z, y, q, r, w, T)
         out = z[square[k] : square[k] + w * w].reshape(w, w)
         gram(x[square[k] : square[k] + w * w].reshape(w, w), out)
         for i in range(r):

@@ -255,3 +255,32 @@ def positions(start, ptr, rows, panel, indptr, indices):
                     local = w + low - ptr[k]
                 out[p] = panel[k] + local * w + (j - start[k])
     return out
+
+
+@compiled
+def pair_places(W_indptr, W_indices, W_data, indptr, indices, ptr, place, product):
+    """For every pair of entries of each row of W, where (i, j) stands in a csc pattern, and the product of the two.
+
+    ``ptr`` counts pairs row by row. Returns which rows have all of their pairs in the pattern.
+    """
+    n = W_indptr.size - 1
+    whole = np.ones(n, np.bool_)
+    for row in range(n):
+        p = ptr[row]
+        for a in range(W_indptr[row], W_indptr[row + 1]):
+            i = W_indices[a]
+            for b in range(W_indptr[row], W_indptr[row + 1]):
+                j = W_indices[b]
+                low, high = indptr[j], indptr[j + 1] - 1
+                while low < high:
+                    middle = (low + high) // 2
+                    if indices[middle] < i:
+                        low = middle + 1
+                    else:
+                        high = middle
+                if low > high or indices[low] != i:
+                    whole[row] = False
+                place[p] = low
+                product[p] = W_data[a] * W_data[b]
+                p += 1
+    return whole

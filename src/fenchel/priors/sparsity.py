@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,6 +151,7 @@ class Pattern:
     """The union of the patterns of Q and W'W, and the map T from lam to entries."""
 
     joint: Analysis | None = None  # of a softmax's classes together, made when first needed
+    _last: tuple[np.ndarray, weakref.ref[Factorisation]] | None = None  # the weights of the last factor, and it
 
     def __init__(self, Q: Any, W: Any, factor: Factorisation, constraint: Constraint | None) -> None:
         self.constraint, self.Q = constraint, Q
@@ -169,6 +171,9 @@ class Pattern:
             self.symbolic = analyse(union)
             self._set(Q)
         self.T = self.products(W)[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
 
     @property
     def owners(self) -> np.ndarray:
@@ -191,18 +196,19 @@ class Pattern:
 
         Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
         """
-        n, per_row = W.shape[0], np.diff(W.indptr)
-        first = np.repeat(np.arange(W.nnz), np.repeat(per_row, per_row))
-        within = np.arange(first.size) - np.repeat(np.concatenate([[0], np.cumsum(per_row**2)])[:-1], per_row**2)
-        row = np.repeat(np.arange(n), per_row**2)
-        second = W.indptr[row] + within % np.maximum(per_row[row], 1)
-        i, j = W.indices[first], W.indices[second]
-        place = np.minimum(self._places(i, j), self.indices.size - 1)
-        there = (self.indices[place] == i) & (place >= self.indptr[j]) & (place < self.indptr[j + 1])
-        whole = np.bincount(row[~there], minlength=n) == 0
-        keep = whole[row]
-        data = (W.data[first] * W.data[second])[keep]
-        return sp.csr_array((data, (place[keep], row[keep])), shape=(self.indices.size, n)), whole
+        from ..linalg._symbolic import pair_places
+
+        per_row = np.diff(W.indptr).astype(np.int64)
+        ptr = np.concatenate([[0], np.cumsum(per_row**2)])
+        small = max(int(ptr[-1]), self.indices.size) < 2**31
+        place, data = np.empty(ptr[-1], dtype=np.int32 if small else np.int64), np.empty(ptr[-1])
+        whole = pair_places(W.indptr, W.indices, W.data, self.indptr, self.indices, ptr, place, data)
+        if not whole.all():
+            keep = np.repeat(whole, per_row**2)
+            place, data = place[keep], data[keep]
+            ptr = np.concatenate([[0], np.cumsum(np.where(whole, per_row**2, 0))])
+        shape = (W.shape[0], self.indices.size)
+        return sp.csr_array((data, place, ptr.astype(place.dtype)), shape=shape).T, whole
 
     def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
@@ -223,20 +229,28 @@ class Pattern:
     def reweighted(self, Q: Any) -> Pattern:
         """The same pattern with other values of Q. Raises NotPositiveDefinite."""
         out = object.__new__(Pattern)
-        out.__dict__ = dict(self.__dict__)
+        out.__dict__ = {**self.__dict__, "_last": None}
         out._set(Q)
         return out
 
     def restricted(self, rows: np.ndarray) -> Pattern:
         """The same pattern seen by fewer rows of W."""
         out = object.__new__(Pattern)
-        changed = {"T": sp.csr_array(self.T[:, rows]), "n_rows": rows.size, "W": self.W[rows]}
+        changed = {"T": self.T[:, rows], "n_rows": rows.size, "W": self.W[rows], "_last": None}
         out.__dict__ = {**self.__dict__, **changed}
         return out
 
     def factor(self, weight: np.ndarray) -> Factorisation:
-        """Q + W' diag(weight) W, under the constraints."""
-        return self._made(self.q + self.T @ weight)
+        """Q + W' diag(weight) W, under the constraints; the last one made, if it is still in use and of these weights.
+
+        A Gaussian likelihood asks for the same at its start, for Newton's step and where that ends.
+        """
+        last = self._last
+        found = None if last is None or not np.array_equal(last[0], weight) else last[1]()
+        if found is None:
+            found = self._made(self.q + self.T @ weight)
+            self._last = np.array(weight), weakref.ref(found)
+        return found
 
     def _made(self, data: np.ndarray, prior: bool = False) -> Factorisation:
         """The factor of values on the union; of a ``prior`` by its own pattern, where that holds what is asked for."""
