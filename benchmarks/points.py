@@ -42,7 +42,7 @@ def field(X: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A draw at points: frequencies of a Matern 3/2 in the plane are those of a t with 3 degrees, over half a range."""
     w = rng.normal(size=(FEATURES, 2)) / np.sqrt(rng.chisquare(3, FEATURES) / 3)[:, None] / (RANGE / 2)
     phase, out = rng.uniform(0, 2 * np.pi, FEATURES), np.empty(len(X))
-    for part in np.array_split(np.arange(len(X)), max(1, len(X) // 20_000)):
+    for part in np.array_split(np.arange(len(X)), max(1, len(X) // 2_000)):
         out[part] = np.cos(X[part] @ w.T + phase).sum(axis=1) * np.sqrt(2 / FEATURES)
     return out
 
