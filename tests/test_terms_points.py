@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 import fenchel
 from fenchel.gmrf.spde import diffusion, matern_field
 from fenchel.hyperparameters import PCRange
+from fenchel.plots import plot_surface
 from fenchel.terms import DataTable, Matern, SumOfTerms
 
 RNG = np.random.default_rng(3)
@@ -149,3 +150,15 @@ def test_what_a_field_refuses():
         Matern("a", "b", prior_range=[1, 2])
     with pytest.raises(ValueError, match="there is no column 'lot'"):
         fenchel.Model("y ~ matern(lon, lot)", data)
+
+
+def test_surfaces_are_drawn_on_a_grid_with_holes_and_at_scattered_points():
+    x, y = (a.ravel() for a in np.meshgrid(np.arange(5.0), np.arange(4.0)))
+    frame = pd.DataFrame({"mean": x + y, "sd": 1.0}, index=pd.MultiIndex.from_arrays([x, y])).iloc[1:]
+    ax = plot_surface(frame, (x, y), names=("east", "north"), title="field")
+    assert [a.get_xlabel() for a in ax.figure.axes[:2]] == ["east", "east"]
+    assert ax.get_title() == "field"
+    scattered = frame.set_index(pd.MultiIndex.from_arrays(RNG.random((2, 19))))
+    assert len(plot_surface(scattered).collections) == 1
+    with pytest.raises(ValueError, match="a grid of 5 by 1 points; expected at least two of each"):
+        plot_surface(frame[frame.index.get_level_values(1) == 1.0])

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST = 2000  # points that are drawn
+_LEVELS = 8
 
 
 def plot_surface(
@@ -45,8 +46,21 @@ def plot_surface(
         return _scattered(at, frame[column].to_numpy(), ax, column, names, title)
     values = np.full((y.size, x.size), np.nan)
     values[j, i] = frame[column].to_numpy()
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    levels = np.linspace(low, high if high > low else low + 1.0, _LEVELS)
     ax = plot_contours(
-        x, y, values, ax, star=False, points=False, xlabel=names[0], ylabel=names[1], title=title, label=column
+        x,
+        y,
+        values,
+        ax,
+        star=False,
+        points=False,
+        levels=_rounded(levels),
+        xlabel=names[0],
+        ylabel=names[1],
+        title=title,
+        label=column,
+        cmap="viridis",
     )
     if points is not None:
         a, b = (np.asarray(p)[:: max(1, len(np.asarray(p)) // _MOST)] for p in points)
@@ -65,3 +79,11 @@ def _scattered(
     ax.set_ylabel(names[1])
     ax.set_title(title, fontsize="medium")
     return ax
+
+
+def _rounded(levels: np.ndarray) -> np.ndarray:
+    """To two digits of a step, the ends outwards."""
+    unit = 10.0 ** np.floor(np.log10(levels[1] - levels[0]) - 1.0)
+    inner = np.round(levels[1:-1] / unit)
+    digits = max(0, -int(np.floor(np.log10(unit))))
+    return np.round(np.r_[np.floor(levels[0] / unit), inner, np.ceil(levels[-1] / unit)] * unit, digits)

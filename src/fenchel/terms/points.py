@@ -131,11 +131,11 @@ class Matern(Term):
         return [tuple(point) for point in points.tolist()], self._at(points, str(self.name))
 
     def grid(self, side: int = _SIDE) -> np.ndarray:
-        """Points of squares over that box, ``side`` of them along its longer side."""
+        """Points of squares, nearly, over that box: ``side`` of them along its longer side."""
         span = self.high - self.low
-        step = float(span.max()) / (side - 1)
-        axes = [a + step * np.arange(int(np.floor(s / step + 1e-9)) + 1) for a, s in zip(self.low, span, strict=True)]
-        return np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1)
+        sides = np.maximum(np.round(span / span.max() * (side - 1)).astype(int) + 1, 2)
+        axes = [np.linspace(a, b, n) for a, b, n in zip(self.low, self.high, sides, strict=True)]
+        return np.unique(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1), axis=0)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
