@@ -201,7 +201,7 @@ def summary(fit: FittedModel) -> str:
         *([] if fit.converged else [f"  {fit.found.status}"]),
         "",
         f"{model.formula}",
-        f"  family: {family}",
+        f"  family: {'cox, as counts of events in intervals' if model.cox else family}",
         *(f"  {second.word}: {second.parsed.formula}" for second in model.seconds),
         *(f"  {term.name}: {_in_words(term)}" for term in model.sum.effects),
         f"  rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
