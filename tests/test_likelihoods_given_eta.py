@@ -15,7 +15,8 @@ ETA = np.linspace(-1.0, 1.5, 12).reshape(4, 3)
 
 def at_four_rows(cls):
     likelihood, y = cls.example(np.random.default_rng(5), 4)
-    return (likelihood.with_rows(event=None) if likelihood.durations else likelihood), y
+    free = dict.fromkeys(likelihood.row_parameters)  # every event seen
+    return (likelihood.with_rows(**free) if likelihood.durations else likelihood), y
 
 
 @pytest.mark.parametrize("cls", SCALAR)

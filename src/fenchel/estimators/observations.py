@@ -57,6 +57,7 @@ def read_observations(
     if isinstance(likelihood, str):
         choice(where, "likelihood", likelihood, tuple(WORDS), "Or give a Likelihood, such as fenchel.Poisson().")
         cls = WORDS[likelihood]
+        cls = cls.intervals or cls if "upper" in given else cls
         _check_words(where, cls, bound, given)
         if cls.support == "levels":
             classes, y = _encoded(where, cls, y)
@@ -136,6 +137,7 @@ def _check_words(where: str, cls: type[Likelihood], bound: str, given: Mapping[s
     for key in given:
         if key not in cls.row_parameters:
             owners = [f'"{word}"' for word, other in WORDS.items() if key in other.row_parameters]
+            owners = owners or [f'"{word}"' for word, other in WORDS.items() if key == "upper" and other.intervals]
             raise problem(where, f'{key} meets likelihood="{cls.word}"', f"{key} with {' or '.join(owners)} alone")
     if "trials" in cls.row_parameters and "trials" not in given:
         raise problem(where, "trials is missing", "the trials of each row", "Call fit(X, y, trials=n).")

@@ -27,6 +27,7 @@ from .stochastic_volatility import StochasticVolatility
 from .student_t import StudentT
 from .super_gaussian import NoiseLikelihood
 from .survival import Exponential, Weibull
+from .survival_intervals import IntervalExponential, IntervalWeibull
 from .truncated import TruncatedNegativeBinomial, TruncatedPoisson
 from .zero_inflated import ZeroInflatedPoisson
 
@@ -46,6 +47,8 @@ __all__ = [
     "Gaussian",
     "HurdleNegativeBinomial",
     "HurdlePoisson",
+    "IntervalExponential",
+    "IntervalWeibull",
     "LaplaceNoise",
     "Likelihood",
     "LogisticNoise",

@@ -45,6 +45,7 @@ class Likelihood(Predicted, ABC):
     ordered : whether cutpoints take the place of an intercept
     durations : whether y are durations, of which ``predictive_survival`` knows
     least : the smallest count
+    intervals : the likelihood of the same durations where they are known up to an interval, or None
     """
 
     word: str | None = None
@@ -54,6 +55,7 @@ class Likelihood(Predicted, ABC):
     ordered: bool = False
     durations: bool = False
     least: int = 0
+    intervals: type[Likelihood] | None = None
 
     bound: str = "exact"
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}

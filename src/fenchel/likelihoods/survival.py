@@ -256,8 +256,8 @@ class Weibull(ProportionalHazards):
     array([0.8326])
     """
 
-    word = "weibull"
-    parameters = (Parameter("shape", "shape", bounds=_shape_bounds),)
+    word: str | None = "weibull"
+    parameters: tuple[Parameter, ...] = (Parameter("shape", "shape", bounds=_shape_bounds),)
 
     def __init__(self, shape: float = 1.0, event: ArrayLike | None = None) -> None:
         self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))

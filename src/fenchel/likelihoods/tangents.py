@@ -87,6 +87,7 @@ class TangentLikelihood(Likelihood):
     bound = "tangent"
     bounds: ClassVar[Bounds] = {"tangent": Tangent}
     log_concave = False  # what is fitted is
+    _strip = 2.8  # about the real line within which psi is analytic, pi at most
 
     @abstractmethod
     def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
@@ -121,7 +122,7 @@ class TangentLikelihood(Likelihood):
             clear = (rho <= _WIDE) & (h - reach > left) & (h + reach < right)
 
         def smooth(index: np.ndarray) -> np.ndarray:
-            return to_numpy(expect_near(lambda eta, part: g(eta, index[part]), h[index], rho[index], []))
+            return to_numpy(expect_near(lambda eta, part: g(eta, index[part]), h[index], rho[index], [], self._strip))
 
         def panels(index: np.ndarray) -> np.ndarray:
             low, high = left[index], right[index]

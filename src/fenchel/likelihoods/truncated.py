@@ -34,7 +34,25 @@ from .sites import Loss
 from .summaries import per_row
 from .tangents import TangentLikelihood
 
+STRIP = 1.4  # log(1 - e^-mu) is analytic within pi/2 of the real line of log mu
 _SURE = 700.0  # a mean from which a zero is impossible in doubles
+
+
+def log_above_zero(eta: Array, exposure: Array) -> tuple[Array, Array, Array]:
+    """log(1 - e^-mu), mu = exposure e^eta, and its first two derivatives in eta (N, M)."""
+    xp = namespace(eta)
+    log_mu = eta + xp.log(exposure)[:, None]
+    small = log_mu < -30.0  # where it is log mu - mu/2
+    mu = xp.exp(xp.minimum(xp.where(small, -30.0 + 0.0 * eta, log_mu), float(np.log(_SURE)) + 0.0 * eta))
+    rest = xp.expm1(mu)
+    k = mu / rest
+    bend = k * (expm1_minus(mu) / rest - mu)
+    tiny = xp.exp(xp.where(small, log_mu, -30.0 + 0.0 * eta)) / 2
+    return (
+        xp.where(small, log_mu - tiny, xp.log(-xp.expm1(-mu))),
+        xp.where(small, 1.0 - tiny, k),
+        xp.where(small, -tiny, bend),
+    )
 
 
 class CountsAbove(Poisson):
@@ -109,22 +127,6 @@ class TruncatedPoisson(CountsAboveZero):
         xp = namespace(rows["y"])
         return special("gammaln", rows["y"] + 1.0) - rows["y"] * xp.log(rows["exposure"])
 
-    def _seen(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """log(1 - e^-mu) and its first two derivatives in eta."""
-        xp = namespace(eta)
-        log_mu = eta + xp.log(rows["exposure"])[:, None]
-        small = log_mu < -30.0  # where it is log mu - mu/2
-        mu = xp.exp(xp.minimum(xp.where(small, -30.0 + 0.0 * eta, log_mu), float(np.log(_SURE)) + 0.0 * eta))
-        rest = xp.expm1(mu)
-        k = mu / rest
-        bend = k * (expm1_minus(mu) / rest - mu)
-        tiny = xp.exp(xp.where(small, log_mu, -30.0 + 0.0 * eta)) / 2
-        return (
-            xp.where(small, log_mu - tiny, xp.log(-xp.expm1(-mu))),
-            xp.where(small, 1.0 - tiny, k),
-            xp.where(small, -tiny, bend),
-        )
-
     def log_density(self, eta: Array, rows: Rows) -> Array:
         return -self.derivatives(eta, rows)[0]
 
@@ -132,19 +134,21 @@ class TruncatedPoisson(CountsAboveZero):
         y = rows["y"][:, None]
         with np.errstate(over="ignore"):
             mu = rows["exposure"][:, None] * namespace(eta).exp(eta)
-        value, first, second = self._seen(eta, rows)
+        value, first, second = log_above_zero(eta, rows["exposure"])
         return mu - y * eta + value + self.constant(rows)[:, None], mu - y + first, mu + second
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         """E[mu] in closed form, the rest by a trapezoidal rule or panels."""
 
         def rest(eta: Array, own: Rows) -> tuple[Array, Array, Array]:
-            value, first, second = self._seen(eta, own)
+            value, first, second = log_above_zero(eta, own["exposure"])
             y = own["y"][:, None]
             return value - y * eta + self.constant(own)[:, None], first - y, second
 
         marks = self.landmarks(rows)[1:]
-        return grown_loss(rows["exposure"], rest, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks), h, rho, rows)
+        return grown_loss(
+            rows["exposure"], rest, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks, STRIP), h, rho, rows
+        )
 
     # -- prediction --------------------------------------------------------------------------------
     def mean_at(self, eta: np.ndarray) -> np.ndarray:
@@ -199,6 +203,7 @@ class TruncatedNegativeBinomial(CountsAboveZero, TangentLikelihood):
     """
 
     word = "truncated-negative-binomial"
+    _strip = STRIP
     parameters: tuple[Parameter, ...] = (
         Parameter("size", "size", bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))])),
     )

@@ -59,8 +59,8 @@ def expect_between(g: Integrand, h: np.ndarray, rho: np.ndarray, cuts: Iterable[
     return sums / mass
 
 
-def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array]) -> Array:
-    """E[g(eta)] under N(h, rho) for a g analytic within 2.8 of the real line; g(eta, index) returns (..., n, M)."""
+def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array], strip: float = 2.8) -> Array:
+    """E[g(eta)] under N(h, rho) for a g analytic within ``strip`` of the real line; g(eta, index) returns (..., n, M)."""
     if not (is_numpy(h) and is_numpy(rho)):
         return expect(g, h, rho, kinks)
 
@@ -76,6 +76,6 @@ def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array]) -> Array
 
     groups, lower = [], -np.inf
     for upper, spacing, reach in _FOLLOWED:
-        groups.append(((rho > lower) & (rho <= upper), followed(spacing, reach)))
+        groups.append(((rho > lower) & (rho <= upper), followed(spacing * min(1.0, strip / 2.8), reach)))
         lower = upper
     return in_groups(h.shape[0], [*groups, (~(rho <= lower), panels)])

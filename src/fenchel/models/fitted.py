@@ -202,6 +202,24 @@ class FittedModel:
         size = count("sample", "size", size, 1)
         return predictions.draws(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
 
+    def survival(
+        self,
+        new: Table,
+        times: Any,
+        *,
+        interval: float | None = None,
+        size: int = 1000,
+        rng: Any = 0,
+        new_groups: str = "population",
+    ) -> pd.DataFrame:
+        """P(T > t) of new rows at ``times``, of ``family="cox"``: a row each, a column for each time.
+
+        With ``interval`` the columns are mean, lower and upper of each time, by ``size`` joint draws.
+        """
+        from .cox import survival
+
+        return survival(self, new, times, interval, size, rng, new_groups)
+
     def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data.
 

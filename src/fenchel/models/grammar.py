@@ -2,6 +2,7 @@
 
     formula   :=  response ~ piece + piece - piece ...
     response  :=  expression  |  expression "|" trials(n)  |  cbind(successes, failures)  |  cens(time, event)
+                  |  interval(lower, upper)
     piece     :=  "(" slopes "|" group ")"  |  "(" slopes "||" group ")"  |  word "(" arguments ")"
                   |  offset(expression)  |  anything else, which belongs to the fixed part
     group     :=  column  |  a:b  |  a/b  |  gr(column, cov=A)  |  mm(a, b)
@@ -28,6 +29,7 @@ _OPEN, _SHUT = "([{", ")]}"
 _NAME = re.compile(r"[^\W\d]\w*|`[^`]+`")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _CALL = re.compile(r"([^\W\d]\w*)\s*\(")
+_PAIRS = {"cens": "event", "interval": "upper", "cbind": "failures"}  # left sides, and what their second argument is
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -297,11 +299,12 @@ def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument]]:
             raise refusal(formula, p.at, f"{p.text!r} behind |", "y | trials(n), event(e), exposure(e) or weights(w)")
         out[found.word] = found.args[0]
     word = _CALL.match(first.text)
-    if word and word[1] in ("cens", "cbind") and first.text[-1] == ")":
+    if word and word[1] in _PAIRS and first.text[-1] == ")":
         call = _call(formula, first)
         if len(call.args) != 2 or call.options or not all(isinstance(a, Name) for a in call.args):
-            raise refusal(formula, first.at, f"{first.text!r}", "cens(time, event) or cbind(successes, failures)")
-        out["event" if word[1] == "cens" else "failures"] = call.args[1]
+            wanted = "cens(time, event), interval(lower, upper) or cbind(successes, failures)"
+            raise refusal(formula, first.at, f"{first.text!r}", wanted)
+        out[_PAIRS[word[1]]] = call.args[1]
         name = call.args[0]
         assert isinstance(name, Name)
         return Piece(f"`{name.name}`", name.at), out

@@ -18,6 +18,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
+from .cox import WIDTH, PoissonForm
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
@@ -59,7 +60,7 @@ class Model:
         column. Special terms are added to it: ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a/b)``, ``(1|a:b)``,
         ``(1|gr(g, cov=A))``, ``rw1(t)``, ``rw2(t)``, ``ar1(t)``, ``seasonal(t, 12)``, ``icar(r)``, ``bym2(r)``,
         ``leroux(r)`` and others of ``models.grammar``. On the left: ``y``, ``np.log(y)``, ``y | trials(n)``,
-        ``cbind(successes, failures)``, ``cens(time, event)``.
+        ``cbind(successes, failures)``, ``cens(time, event)``, ``interval(lower, upper)``.
     data : data frame of pandas, polars or whatever narwhals reads, or a dict of columns
         Rows in which a covariate is missing are left out and counted; where y is missing, y is predicted.
     family : str or Likelihood, optional
@@ -91,6 +92,8 @@ class Model:
     zero : str, optional
         ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
         of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
+    baseline : "rw1", "rw2" or "free"
+        Of ``family="cox"``: the log of its hazard over time.
 
     Examples
     --------
@@ -123,8 +126,14 @@ class Model:
         bound: str = "best",
         dispersion: str | None = None,
         zero: str | None = None,
+        baseline: str = "rw1",
         _depth: int | None = 1,  # of the caller whose variables the formula may use; None: nobody's
     ) -> None:
+        self.cox: PoissonForm | None = None
+        if family == "cox":
+            rows = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
+            self.cox = PoissonForm(formula, data, baseline, rows)
+            formula, data, family, exposure = self.cox.formula, self.cox.frame, "poisson", WIDTH
         self.parsed, frame = parse(formula), read_frame("Model", data)
         self.formula, self.data_index = self.parsed.formula, frame.index
         if not len(frame):
@@ -310,7 +319,7 @@ def fit(formula: str, data: Table, family: str | Likelihood | None = None, **opt
     Parameters
     ----------
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
-    dispersion, zero
+    dispersion, zero, baseline
         Of ``Model``.
     n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint
         Of ``Model.fit``.

@@ -3,6 +3,7 @@
     y, np.log(y)                     one number a row, or the labels of a column
     y | trials(n), cbind(s, f)       successes of trials
     cens(time, event)                durations, observed where event is 1
+    interval(lower, upper)           durations that ended between them: lower = upper was seen, upper = inf not yet
     exposure, weights                of the rows: a column by name, a number or an array
 
 y may be missing: such a row is predicted like any other. The likelihood is found as estimators find it.
@@ -32,7 +33,7 @@ from .second import SecondPredictor
 if TYPE_CHECKING:
     import pandas as pd
 
-ROWS = ("exposure", "trials", "event", "failures", "weights")  # what a row may have beside its y
+ROWS = ("exposure", "trials", "event", "upper", "failures", "weights")  # what a row may have beside its y
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,14 @@ class Response:
     @property
     def names(self) -> list[str]:
         """The columns that y is made of."""
-        return [self.name] if self.expression is None else self.expression.names
+        upper = self.given.get("upper")
+        own = [self.name] if self.expression is None else self.expression.names
+        return [*own, upper] if isinstance(upper, str) else own
 
     @property
     def row_names(self) -> list[str]:
         """The columns that a row needs beside y."""
-        return [value for value in self.given.values() if isinstance(value, str)]
+        return [value for key, value in self.given.items() if isinstance(value, str) and key != "upper"]
 
     def rows(self, frame: pd.DataFrame, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Exposure, trials, event and weights of the rows of a fit; ``keep`` are those of the data that are left."""

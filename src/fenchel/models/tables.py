@@ -214,8 +214,9 @@ def certificate(fit: FittedModel) -> list[str]:
 def described(model: Model) -> list[str]:
     """The model in words: its family, its terms, the rows used and left out."""
     seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
+    family = model.target.likelihood.word or repr(model.target.likelihood)
     lines = [
-        f"family: {model.target.likelihood.word or repr(model.target.likelihood)}",
+        f"family: {'cox, as counts of events in intervals' if model.cox else family}",
         *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
         *(f"{term.name}: {_in_words(term)}" for term in model.sum.effects),
         f"rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),

@@ -1,0 +1,128 @@
+"""Cox's proportional hazards in its Poisson form: rows cut at event times, a log baseline hazard for each interval.
+
+    lambda_i(t) = lambda_0(t) e^{eta_i},      (c_{j-1}, c_j] the intervals,  b_j = log lambda_0 within them
+    y_ij = 1 if row i ended in interval j, else 0   ~   Poisson(width_ij e^{b_j + eta_i})      for the intervals it saw
+
+With a free b_j for each event time the Poisson likelihood, maximised over b, is the partial likelihood with Breslow's
+treatment of ties. With many event times intervals hold equal numbers of events, and a row counts for the time it was
+there. b is a random walk over time ("rw1", "rw2"), or free. The data become one row for each row and interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import choice, count, numeric, problem
+from .frames import Table, column_of, read_frame, unknown
+from .grammar import Name, parse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted import FittedModel
+
+EVENT, WIDTH, TIME = "event in interval", "time in interval", "time of interval"
+_MOST = 60  # intervals
+_BASELINES = {"rw1": f"rw1(`{TIME}`)", "rw2": f"rw2(`{TIME}`)", "free": f"C(`{TIME}`)"}
+
+
+class PoissonForm:
+    """Durations as counts of events in intervals.
+
+    Attributes
+    ----------
+    formula, frame : str and pandas frame
+        Of the Poisson model, with exposure ``WIDTH``.
+    edges : array (J + 1,)
+        Where the intervals end, from 0.
+    """
+
+    def __init__(self, formula: str, data: Table, baseline: str, given: Mapping[str, Any]) -> None:
+        choice("Model", "baseline", baseline, tuple(_BASELINES))
+        parsed, frame = parse(formula), read_frame("Model", data)
+        for key, value in given.items():
+            if value is not None and not (isinstance(value, str) or np.ndim(value) == 0):
+                raise problem("Model", f'{key} is an array and family="cox" cuts rows', "a column by name")
+        time = parsed.response.text.strip("`")
+        event = parsed.about.get("event")
+        if not isinstance(event, Name):
+            got = f'family="cox" meets the response {parsed.response.text!r}'
+            raise problem("Model", got, "cens(time, event)", "Where every event was seen, event is a column of ones.")
+        for name in (time, event.name):
+            if name not in frame.columns:
+                raise parsed.refuse(name, *unknown(frame, name))
+        t = numeric("Model", time, column_of("Model", frame, time), missing=True)
+        ended = numeric("Model", event.name, column_of("Model", frame, event.name), missing=True)
+        bad = ~np.isnan(t) & ~((t > 0.0) & np.isin(ended, (0.0, 1.0)))
+        if bad.any():
+            i = int(np.flatnonzero(bad)[0])
+            got = f"row {i} has {time} = {t[i]:g} and {event.name} = {ended[i]:g}"
+            raise problem("Model", got, "times above 0, and events of 0 or 1")
+        seen = ~np.isnan(t)
+        times = np.unique(t[seen & (ended == 1.0)])
+        if not times.size:
+            raise problem("Model", "no event happened", "at least one row with an event")
+        self.each = times.size <= _MOST  # whether every event time ends an interval of its own
+        inner = (
+            times if self.each else np.unique(np.quantile(t[seen & (ended == 1.0)], np.arange(1, _MOST + 1) / _MOST))
+        )
+        self.edges = np.concatenate([[0.0], inner])
+        rows, interval, width, y = self._cut(np.where(seen, t, 0.0), np.where(seen, ended, 0.0))
+        right = parsed.formula.split("~", 1)[1].strip()
+        self.formula = f"`{EVENT}` ~ {right} + {_BASELINES[baseline]}"
+        self.frame = self._expanded(frame, rows, interval).assign(**{EVENT: y, WIDTH: width})
+
+    @property
+    def middles(self) -> np.ndarray:
+        """Of the intervals (J,)."""
+        return np.asarray((self.edges[1:] + self.edges[:-1]) / 2)
+
+    def _cut(self, t: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Row, interval, width and event of each piece; nothing is said of time beyond the last event."""
+        low, high = self.edges[:-1], self.edges[1:]
+        spent = np.clip(t[:, None] - low, 0.0, high - low)
+        if self.each:  # the hazard acts at event times: who left before is not at risk there
+            spent = np.where(t[:, None] >= high, high - low, 0.0)
+        rows, interval = np.nonzero(spent > 0.0)
+        y = (ended[rows] == 1.0) & (t[rows] > low[interval]) & (t[rows] <= high[interval])
+        return rows, interval, spent[rows, interval], y.astype(np.float64)
+
+    def _expanded(self, frame: pd.DataFrame, rows: np.ndarray, interval: np.ndarray) -> pd.DataFrame:
+        return frame.iloc[rows].reset_index(drop=True).assign(**{TIME: self.middles[interval]})
+
+
+def survival(
+    fit: FittedModel, new: Table, times: Any, interval: float | None, size: int, rng: Any, new_groups: str
+) -> pd.DataFrame:
+    """S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times, averaged over joint draws."""
+    import pandas as pd
+
+    form = fit.model.cox
+    if form is None:
+        raise problem("survival", f"the family is {fit.model.target.likelihood.word!r}", 'a model with family="cox"')
+    at = np.atleast_1d(numeric("survival", "times", times))
+    if at.ndim > 1 or not ((at >= 0.0) & (at <= form.edges[-1])).all():
+        raise problem("survival", "times beyond the data", f"between 0 and {form.edges[-1]:g}, the last event")
+    frame = read_frame("survival", new, "new")
+    n, J = len(frame), form.edges.size - 1
+    rows, where = np.repeat(np.arange(n), J), np.tile(np.arange(J), n)
+    draws = fit.sample(
+        form._expanded(frame, rows, where), count("survival", "size", size, 2), rng, kind="link", new_groups=new_groups
+    )
+    hazard = np.exp(draws).reshape(len(draws), n, J)
+    low, high = form.edges[:-1], form.edges[1:]
+    spent = np.where(at[:, None] >= high, high - low, 0.0) if form.each else np.clip(at[:, None] - low, 0.0, high - low)
+    S = np.exp(-np.einsum("snj,tj->snt", hazard, spent))
+    columns = pd.Index(at, name="time")
+    mean = pd.DataFrame(S.mean(axis=0), index=frame.index, columns=columns)
+    if interval is None:
+        return mean
+    ends = np.quantile(S, [0.5 - interval / 2, 0.5 + interval / 2], axis=0)
+    parts = {
+        "mean": mean,
+        **{k: pd.DataFrame(e, frame.index, columns) for k, e in zip(("lower", "upper"), ends, strict=True)},
+    }
+    return pd.concat(parts, axis=1)
