@@ -106,3 +106,24 @@ def test_what_does_not_go_on_says_so(data):
     with pytest.raises(Refusal, match=r"= 99999 is 99999 steps away; expected at most 5000 beyond the levels"):
         fit.predict({"g": [7], "t": [99999]})
     assert np.isfinite(fit.predict({"g": [7], "t": [20]})).all()
+
+
+# -- contrasts of a few columns ---------------------------------------------------------------------------
+def test_columns_that_are_the_same_need_not_be_named(data):
+    fit = fenchel.fit("y ~ x + f + rw1(t) + (1|g)", data)
+    found = fit.contrast({"x": 6.0}, {"x": 5.0})
+    own = fit.coefficients.loc["x"]
+    np.testing.assert_allclose(found[["mean", "sd"]].iloc[0], own[["mean", "sd"]], rtol=1e-9)
+    every = {"f": "b", "t": 3, "g": 5}
+    np.testing.assert_allclose(fit.contrast({"x": 6.0, **every}, {"x": 5.0, **every}), found, rtol=1e-9)
+    levels = fit.contrast({"f": ["b", "c"]}, {"f": "a"})
+    np.testing.assert_allclose(levels["mean"], fit.coefficients.loc[["f[T.b]", "f[T.c]"], "mean"], rtol=1e-9)
+    with pytest.raises(Refusal, match="there is no column 'f'"):
+        fit.contrast({"x": 6.0}, {"f": "a"})
+
+
+def test_beside_an_interaction_the_others_are_typical(data):
+    fit = fenchel.fit("y ~ x*z + (1|g)", data.assign(z=data.t - 3.0))
+    found = fit.contrast({"x": 6.0}, {"x": 5.0})["mean"].iloc[0]
+    own = fit.coefficients["mean"]
+    assert found == pytest.approx(own["x"] + own["x:z"] * (data.t - 3.0).mean(), rel=1e-9)

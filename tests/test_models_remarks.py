@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import fenchel
+import fenchel.checks
 from fenchel.hyperparameters import Normal
 
 
@@ -100,3 +101,48 @@ def test_a_saturated_model_warns_once(data):
     assert "the columns 'x7', 'x8', 'x9' and 10 more are linear combinations of others and the level" in said
     [one] = _said(lambda: fenchel.Model("y ~ x1 + a", wide))
     assert one.startswith("Model: the column 'a' is 1 in every observed row")
+
+
+@pytest.mark.parametrize(
+    ("formula", "sentence"),
+    [
+        (
+            "y ~ foo(x)",
+            r"there is no column 'foo' and no function foo\(\); expected one that is defined. One of your own",
+        ),
+        (
+            "y ~ tanh(x)",
+            r"there is no column 'tanh' and no function tanh\(\); expected one that is defined. numpy's is np.tanh",
+        ),
+        ("y ~ np.foo(x)", r"'np.foo\(x\)' calls a function foo that is not there"),
+        ("y ~ np.log(f)", r"'np.log\(f\)' is computed of 'f', which holds no numbers; expected a column of numbers"),
+        ("y ~ scale(f)", "is computed of 'f', which holds no numbers"),
+        ("y ~ bs(x, df=2)", r"'bs\(x, df=2\)' has a df that is too small; expected df above 3"),
+        ("y ~ x + 2", "a number stands alone; expected columns, 0 or 1"),
+        ("y ~ x + f:", "an operator has only one side"),
+        ("y ~ x**f", r"\*\* stands before no whole number"),
+        ("y ~ te(x)", r"te\(x\): missing 1 required positional argument: 'z'; expected other arguments of te"),
+    ],
+)
+def test_what_formulaic_complains_of_is_said_in_our_words(data, formula, sentence):
+    with pytest.raises(fenchel.checks.Refusal, match=sentence) as found:
+        fenchel.Model(formula, data.assign(f=[f"a{i}" for i in data.g]))
+    assert "`" not in str(found.value)
+    assert "\n    y ~ " in str(found.value)
+
+
+def test_new_rows_of_another_kind_are_refused_in_our_words(data):
+    flagged = data.assign(flag=data.g < 3, u=np.linspace(0.0, 1.0, 60))
+    fit = fenchel.fit("y ~ flag + x + bs(u, df=4)", flagged)
+    for changed, sentence in (
+        ({"flag": "yes"}, r"'flag' holds text \('yes'\) and held booleans .* new\[\"flag\"\] == 'yes' makes booleans"),
+        ({"x": "3"}, r"'x' holds text \('3'\) and held numbers .* pandas.to_numeric\(new\[\"x\"\]\) makes numbers"),
+        (
+            {"u": 2.0},
+            r"'bs\(u, df=4\)' is asked beyond the range of the data that made it; .* extrapolation=\"extend\"",
+        ),
+    ):
+        with pytest.raises(fenchel.checks.Refusal, match=sentence):
+            fit.predict(flagged.head(2).assign(**changed))
+    extended = fenchel.fit('y ~ bs(u, df=4, extrapolation="extend")', flagged)
+    assert np.isfinite(extended.predict({"u": [2.0]})).all()

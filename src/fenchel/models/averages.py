@@ -30,6 +30,7 @@ _CELLS = 20_000_000  # numbers of a block of draws
 
 def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval: float) -> pd.DataFrame:
     """``first`` minus ``second``."""
+    first, second = _completed(fit, first, second)
     one, two = rows_at(fit, first), rows_at(fit, second)
     if not (one.there.all() and two.there.all()):
         raise problem("contrast", "a covariate is missing in a row", "all of them in every row")
@@ -53,6 +54,23 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
     both = rows_at(fit, pd.concat([one.frame, two.frame], ignore_index=True))  # a group unseen in both is one group
     drawn, m = _drawn(fit, both, latents, np.random.default_rng(1), kind), len(one.index)
     return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, _SIZE)), interval)
+
+
+def _completed(fit: FittedModel, first: Table, second: Table) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both, with the columns that neither names at a typical value: the mean of numbers, the most frequent level."""
+    model = fit.model
+    frames = read_frame("contrast", first, "first"), read_frame("contrast", second, "second")
+    named = {name for frame in frames for name in frame.columns}
+    levels = {
+        source for term in model.sum.effects for column in term.claims for source in model.compiled.sources_of(column)
+    }
+    same: dict[str, Any] = {}
+    for name in (name for name in model.covariates if name not in named):
+        column = model.frame[name]
+        number = getattr(column.dtype, "kind", "O") in "iuf" and name not in {*levels, *model.fixed.expression.factors}
+        same[str(name)] = float(column.mean()) if number else column.mode().iloc[0]
+    one, two = (frame.assign(**same) for frame in frames)
+    return one, two
 
 
 def _repeated(where: Where, n: int) -> Where:

@@ -255,6 +255,9 @@ class Compiler:
         except Refusal as error:
             said, _, expected = str(error).partition("; expected ")
             raise self.scope.refuse(call.at, f"{call.text}: {said}", expected.rstrip(".")) from None
+        except TypeError as error:  # too few arguments, or too many
+            said = str(error).partition("() ")[2] or str(error)
+            raise self.scope.refuse(call.at, f"{call.text}: {said}", f"other arguments of {call.word}()") from None
 
     def _matrix(self, call: Call, column: str, given: list[Argument], options: dict[str, Any], words: Any) -> Any:
         """The graph or matrix of a term: its second argument, an option, or what ``graphs`` has for the column."""

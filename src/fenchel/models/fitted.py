@@ -231,7 +231,9 @@ class FittedModel:
         """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
 
         ``kind`` "link" compares eta, "mean" E[y] at exposure 1 and one trial. A frame of one row is compared with every
-        row of the other.
+        row of the other. Columns that neither of them names are the same in both, numbers at their mean and others at
+        their most frequent level: of terms that add up they cancel in eta, and beside an interaction, a slope of groups
+        or in E[y] they do not, where naming them says at which values the two are compared.
         """
         choice("contrast", "kind", kind, ("link", "mean"))
         return averages.contrast(self, first, second, kind, interval)

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import Refusal, holds
+from ..checks import Refusal
 from ..terms.base import Rows, Term
-from ..terms.tables import DataTable, shown
+from ..terms.tables import DataColumn, DataTable, Kind, shown
 from .frames import is_date
+from .unreadable import another_kind, in_our_words, unknown_function, words_for_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,19 +55,28 @@ class Expression:
     def __init__(self, text: str, columns: Any, scope: Callable[[str], Any], refuse: Refuse) -> None:
         from formulaic import Formula
         from formulaic.errors import FormulaicError
+        from formulaic.transforms import TRANSFORMS
 
         self.text, self.refuse = text, refuse
         try:
             self.formula = Formula(text)
             wanted = _names(self.formula, columns)
         except (FormulaicError, AttributeError, SyntaxError) as error:
-            raise refuse(text, f"{text!r} cannot be read: {_plain(error)}", "a formula", "") from None
+            said = in_our_words(_plain(error), text)
+            raise refuse(text, *said or (f"{text!r} cannot be read: {_plain(error)}", "a formula", "")) from None
         self.names = [name for name in wanted if name in columns]
         self.context: dict[str, Any] = {}
+        called = _called(self.formula)
         for name in wanted:
             if name not in columns:
-                self.context[name] = scope(name)
+                try:
+                    self.context[name] = scope(name)
+                except Refusal:
+                    if name not in called:
+                        raise
+                    raise refuse(name, *unknown_function(name, [*TRANSFORMS, "s", "te", "rw1", "ar1"])) from None
         self.spec: Any = None
+        self.kinds: dict[str, Kind] = {}  # of its columns, as fit saw them
 
     def evaluate(self, frame: pd.DataFrame) -> np.ndarray:
         """Its columns (N, p) at the rows of a frame; the first call fixes levels, means and knots."""
@@ -74,7 +84,10 @@ class Expression:
 
         new = self.spec is not None
         if new:
+            self._check_kinds(frame)
             self._check_levels(frame)
+        else:
+            self.kinds = {name: DataColumn("Model", name, frame[name]).kind for name in self.names}
         frame = _without_empty_levels(frame, self.names, self.factors if new else {})
         try:
             with warnings.catch_warnings():
@@ -115,6 +128,12 @@ class Expression:
         held = {str(name) for factor in self.spec.factor_contrasts for name in self.spec.factor_variables[factor]}
         return [] if alone else [name for name in self.names if name in bare - held]
 
+    def _check_kinds(self, frame: pd.DataFrame) -> None:
+        for name, kind in self.kinds.items():
+            said = another_kind(name, kind, DataColumn("predict", name, frame[name]))
+            if said is not None:
+                raise self.refuse(name, *said)
+
     def _check_levels(self, frame: pd.DataFrame) -> None:
         for name, levels in self.factors.items():
             known = set(levels)
@@ -125,6 +144,8 @@ class Expression:
 
     def _explain(self, error: Exception, frame: pd.DataFrame) -> Refusal:
         """formulaic's complaint in our words."""
+        from formulaic.errors import FormulaicError
+
         dates = [name for name in self.names if is_date(frame[name])]
         if dates:
             name = dates[0]
@@ -141,15 +162,20 @@ class Expression:
             got = f"{text!r} is asked for beyond the {seen} that fit has seen"
             advice = "s(x) goes on as a line; bs(x, ..., extrapolation='extend') as its last polynomial."
             return self.refuse(text, got, "values within", advice)
-        words = [name for name in self.names if name in text and holds(frame[name]) is not None]
-        if "could not convert" in said and words:
-            got = f"{text!r} is of {words[0]!r}, which holds {holds(frame[words[0]])}"
-            return self.refuse(text, got, "numbers", f"Levels stand as they are: {words[0]}, or C({words[0]}).")
         option = re.search(r"unexpected keyword argument '(\w+)'", said)
         if option and text.startswith(("bs(", "cr(", "cc(", "cs(", "poly(")):
             got, word = f"{text!r} has an option {option[1]!r}", text.partition("(")[0]
             advice = "s(x, k=10) is a spline whose smoothness is learned."
             return self.refuse(text, got, f"those of formulaic's {word}(), such as df or degree", advice)
+        ours = in_our_words(_plain(error), text)
+        if ours is not None:
+            return self.refuse(text, *ours)
+        inside = [str(v) for v in re.findall(r"\w+", text) if str(v) in self.names]
+        words = words_for_numbers(frame, inside) if isinstance(error, (TypeError, ValueError, FormulaicError)) else None
+        if words is not None:
+            return self.refuse(
+                text, f"{text!r} is computed of {words!r}, which holds no numbers", "a column of numbers", ""
+            )
         return self.refuse(text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", "")
 
 
@@ -172,6 +198,14 @@ def _names(formula: Any, columns: Any, lookups: bool = True) -> list[str]:
             theirs = [n for n in read if n in columns or not (n in TRANSFORMS or hasattr(builtins, n))]
             out += [quoted.get(name, name) for name in theirs]
     return list(dict.fromkeys(out))
+
+
+def _called(formula: Any) -> set[str]:
+    """The names that a formula calls as functions."""
+    texts = [str(factor) for term in formula for factor in term.factors if factor.eval_method.value == "python"]
+    trees = [ast.parse(re.sub(r"`[^`]+`", "__0", text), mode="eval") for text in texts]
+    calls = [node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {func.id for func in calls if isinstance(func, ast.Name)}
 
 
 def _plain(error: Exception) -> str:

@@ -1,0 +1,77 @@
+"""What formulaic complains of, in our words: (what it says, what is wrong, what was expected, what to try)."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ..terms.tables import DataColumn, Kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_WORDS = [
+    (
+        r"extend beyond upper and/or lower bounds",
+        "{text} is asked beyond the range of the data that made it",
+        "rows within it",
+        'extrapolation="extend" among its arguments continues it, and so does s(...).',
+    ),
+    (r"Invalid value for `df`.*greater than (\d+)", "{text} has a df that is too small", "df above {0}", ""),
+    (r"Numeric literals other than", "a number stands alone", "columns, 0 or 1", "I(2 * x) multiplies a column."),
+    (r"insuff\w+ arguments and/or is misplaced", "an operator has only one side", "a term on either side", ""),
+    (r"argument of `\*\*` must be", "** stands before no whole number", "(a + b)**2", "I(x**z) is a power."),
+    (r"before quote context was closed", "{text} has a sign that formulas do not have", "terms", "I(x % 2) computes."),
+    (
+        r"not among the provided levels|outside of the nominated levels",
+        "{text} names levels that are not those of the data",
+        "the levels of the column",
+        "",
+    ),
+    (r"module '\w+' has no attribute '(\w+)'", "{text} calls a function {0} that is not there", "another", ""),
+    (r"has no attribute '(\w+)'", "{text} asks for {0}, which is not there", "another", ""),
+]
+
+
+def in_our_words(said: str, text: str) -> tuple[str, str, str] | None:
+    """What is wrong with a text of the formula, what was expected, what to try; None of a complaint not known here."""
+    for pattern, got, expected, advice in _WORDS:
+        found = re.search(pattern, said, re.DOTALL)
+        if found:
+            return got.format(*found.groups(), text=repr(text)), expected.format(*found.groups(), text=text), advice
+    return None
+
+
+def words_for_numbers(frame: pd.DataFrame, names: list[str]) -> str | None:
+    """The first of the columns that holds text or categories, where a function wants numbers."""
+    for name in names:
+        if DataColumn("Model", name, frame[name]).kind in (Kind.TEXT, Kind.CATEGORIES, Kind.MIXED):
+            return name
+    return None
+
+
+def another_kind(name: str, fitted: Kind, column: DataColumn) -> tuple[str, str, str] | None:
+    """Of new rows that hold text where fit had numbers, or numbers where it had booleans as text."""
+    words = (Kind.TEXT, Kind.CATEGORIES, Kind.MIXED, Kind.DATES)
+    if fitted not in (Kind.NUMBERS, Kind.BOOLEANS) or column.kind not in words:
+        return None
+    first = next((value for value in column.values if isinstance(value, str)), column.values[0])
+    cure = f'new["{name}"] == {first!r}' if fitted is Kind.BOOLEANS else f'pandas.to_numeric(new["{name}"])'
+    got = f"{name!r} holds {column.kind.value} ({first!r}) and held {fitted.value} in the data of the fit"
+    return got, fitted.value, f"{cure} makes {fitted.value} of it." if column.kind is Kind.TEXT else ""
+
+
+def unknown_function(name: str, known: list[str]) -> tuple[str, str, str]:
+    """Of a function that nobody has defined."""
+    from difflib import get_close_matches
+
+    import numpy as np
+
+    near = get_close_matches(name, known, 1)
+    if callable(getattr(np, name, None)):
+        advice = f"numpy's is np.{name}."
+    else:
+        advice = (
+            f"Did you mean {near[0]}?" if near else "One of your own is found where you call from, or by env={...}."
+        )
+    return f"there is no column {name!r} and no function {name}()", "one that is defined", advice
