@@ -52,6 +52,7 @@ _HOME = {
     "FittedModel": "models",
     "Model": "models",
     "PC": "models",
+    "calibrate": "models",
     "compare": "models",
     "fit": "models",
     "load": "models",
@@ -114,6 +115,7 @@ __all__ = [
     "Weibull",
     "ZeroInflatedPoisson",
     "__version__",
+    "calibrate",
     "compare",
     "datasets",
     "estimators",
@@ -167,7 +169,7 @@ if TYPE_CHECKING:
         Weibull,
         ZeroInflatedPoisson,
     )
-    from .models import PC, FittedModel, Model, compare, fit, load
+    from .models import PC, FittedModel, Model, calibrate, compare, fit, load
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

@@ -138,11 +138,14 @@ class ThetaPosterior(GridAnswers):
     def _grid(self) -> Grid:
         thetas, w = self._draws
         mean, sd, x = w @ thetas, np.sqrt(np.diag(self.covariance)), _GRID
-        logs = np.zeros((mean.size, x.size))
-        for i in self.free:
-            logs[i] = self._along([i], mean[i] + sd[i] * x[:, None])
-        scale = np.where(np.isin(np.arange(mean.size), self.free), sd, 0.0)
-        return Grid(mean, scale, x, logs)
+        centre, scale, logs = mean.copy(), np.zeros(mean.size), np.zeros((mean.size, x.size))
+        for i in self.free:  # a density that a bound cuts off is taken up to the bound: no curve goes through a cliff
+            assert self._log_density is not None
+            low, high = np.clip(mean[i] + sd[i] * x[[0, -1]], *self._log_density.bounds[i])
+            scale[i] = (high - low) / (x[-1] - x[0])
+            centre[i] = low - scale[i] * x[0]
+            logs[i] = self._along([i], (centre[i] + scale[i] * x)[:, None].clip(low, high))
+        return Grid(centre, scale, x, logs)
 
     @property
     def _like(self) -> Array:

@@ -8,9 +8,10 @@
 """
 
 from ..hyperparameters.priors import Normal
+from .calibrating import calibrate
 from .comparing import compare
 from .fitted import FittedModel, load
 from .model import Model, fit
 from .specified import PC
 
-__all__ = ["PC", "FittedModel", "Model", "Normal", "compare", "fit", "load"]
+__all__ = ["PC", "FittedModel", "Model", "Normal", "calibrate", "compare", "fit", "load"]

@@ -5,7 +5,7 @@ matplotlib is imported when a picture is drawn. Figures are made without pyplot:
 function draws into ``ax`` when given one, else into a figure of its own (``ax.figure``).
 """
 
-from .checks import plot_bars, plot_density, plot_reliability, plot_rootogram, plot_survival
+from .checks import plot_bars, plot_calibration, plot_density, plot_reliability, plot_rootogram, plot_survival
 from .factors import plot_biplot, plot_components, plot_loadings
 from .grids import plot_contours, plot_grid, plot_heat
 from .intervals import plot_caterpillar, plot_forest, plot_path
@@ -16,6 +16,7 @@ from .trace import plot_race, plot_trace
 __all__ = [
     "plot_bars",
     "plot_biplot",
+    "plot_calibration",
     "plot_caterpillar",
     "plot_components",
     "plot_contours",

@@ -218,3 +218,22 @@ def kaplan_meier(time: np.ndarray, happened: np.ndarray) -> tuple[np.ndarray, np
     at_risk = time.size - np.searchsorted(np.sort(time), steps, side="left")
     died = np.bincount(np.searchsorted(steps, time[happened]), minlength=steps.size)
     return steps, np.cumprod(1.0 - died / at_risk)
+
+
+def plot_calibration(u: Any, ax: Axes | None = None) -> Axes:
+    """Distribution functions of values that should be uniform (a frame, one column each), less the uniform's own.
+
+    The band holds 95 % of such functions at each place.
+    """
+    from scipy import stats
+
+    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
+    n, at = len(u), np.linspace(0.0, 1.0, _GRID + 1)
+    lower, upper = (stats.binom.ppf(q, n, at) / n - at for q in (0.025, 0.975))
+    ax.fill_between(at, lower, upper, color=GREY, alpha=0.25, linewidth=0, label="uniform, 95 %")
+    for k, name in enumerate(u.columns):
+        places = np.sort(np.asarray(u[name]))
+        below = np.searchsorted(places, at, side="right") / n
+        ax.plot(at, below - at, color=BLUE, alpha=0.5, linewidth=0.9, label="each quantity" if k == 0 else None)
+    ax.axhline(0.0, color=GREY, linewidth=0.8)
+    return _finished(ax, "probability below the truth", "share of data sets, less uniform")

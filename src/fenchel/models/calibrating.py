@@ -1,0 +1,222 @@
+"""Simulation-based calibration: a model fitted to data that it made itself, from unknowns that are known.
+
+    theta ~ p(theta),  z ~ p(z | theta),  y ~ p(y | z, theta),      u = P(unknown <= its true value | y)
+
+If the posterior is right, every u is uniform over such data sets, whatever the model (Talts et al. 2018). The
+posterior's own distribution functions are asked, so that no ranks of draws are needed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy import stats
+
+from ..checks import choice, count, instance, problem
+from ..hyperparameters.learning import learn
+from ..hyperparameters.priors import Normal
+from ..inference import infer
+from ..integration import integrate
+from ..likelihoods.base import Likelihood
+from ..linalg.arrays import to_numpy
+from ..priors.predictors import LatentPredictors
+from ..solvers.progress import reporting
+from .model import Model
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+_GRID = 4001  # points of a prior's distribution function
+_SHOWN = 4  # latents of each term, and rows, that are looked at
+_OWN = 0.5  # sd of a prior of a likelihood's parameter, on its learning scale, where the model has none
+_FARTHEST = 1e12  # data beyond this are not fitted
+_SMALL = 1e-3  # a p-value below which a quantity is said not to be calibrated
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What ``calibrate`` found.
+
+    Attributes
+    ----------
+    u : pandas frame (n, quantities)
+        P(unknown <= its true value | y) of each data set.
+    p_values : pandas series
+        Of uniformity, by Kolmogorov and Smirnov, each quantity on its own.
+    converged : bool array (n,)
+        Whether each fit was; those that were not are among the u.
+    """
+
+    u: pd.DataFrame
+    p_values: pd.Series
+    converged: np.ndarray
+
+    @classmethod
+    def of(cls, u: pd.DataFrame, converged: np.ndarray) -> Calibration:
+        """With the p-values of u."""
+        import pandas as pd
+
+        each = {name: float(stats.kstest(u[name], "uniform").pvalue) for name in u}
+        return cls(u, pd.Series(each, dtype=np.float64), converged)
+
+    @property
+    def calibrated(self) -> bool:
+        """No p-value below 0.001."""
+        return bool((self.p_values >= _SMALL).all())
+
+    @property
+    def verdict(self) -> str:
+        """In a sentence."""
+        n, low = len(self.u), self.p_values[self.p_values < _SMALL]
+        fits = "" if self.converged.all() else f" {int((~self.converged).sum())} of the fits did not converge."
+        if not len(low):
+            return f"Nothing speaks against calibration in {n} data sets: least p = {self.p_values.min():.2g}.{fits}"
+        named = ", ".join(f"{name} (p = {p:.1g})" for name, p in low.nsmallest(4).items())
+        return f"Not calibrated in {n} data sets: {named}.{fits}"
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Distribution functions of u less the uniform's, with the band that holds 95 % of them at each place."""
+        from ..plots import plot_calibration
+
+        return plot_calibration(self.u, ax)
+
+
+def calibrate(
+    model: Model,
+    n: int = 200,
+    *,
+    method: str | None = "auto",
+    evidence: str = "corrected",
+    rng: Any = 0,
+    n_jobs: int | None = None,
+    progress: bool = False,
+) -> Calibration:
+    """Fit a model to n data sets that it makes, and see where the truth lies in its posteriors.
+
+    Parameters
+    ----------
+    model : Model
+        Its rows, terms and priors; its y is not used but for which rows are observed. Every hyperparameter needs a
+        proper prior. A likelihood's own parameters without one are drawn, and learned, under a normal one of sd 0.5 on
+        their learning scale about where they start. Priors have to make data that can be: ``fixed_sd=1`` rather than
+        the default 10.
+    n : int
+    method : "auto", "grid", "ccd" or None
+        How hyperparameters are integrated out; None fits at those that are learned, which is not calibrated, and says
+        by how much.
+    evidence : "corrected" or "elbo"
+    n_jobs : int, optional
+        Processes, as joblib counts them.
+    progress : bool
+
+    Returns
+    -------
+    Calibration
+    """
+    instance("calibrate", "model", model, Model, 'Model("y ~ x + (1|g)", data)')
+    n = count("calibrate", "n", n, 20)
+    choice("calibrate", "method", method, ("auto", "grid", "ccd", None))
+    prior = _prior_of(model)
+    seeds = np.random.default_rng(rng).integers(0, 2**63, n)
+    with reporting(progress, f"calibrating on {n} data sets", None) as report:
+        tasks = (delayed(_one)(model, prior, int(seed), method, evidence) for seed in seeds)
+        found = []
+        for i, each in enumerate(Parallel(n_jobs=n_jobs, return_as="generator")(tasks)):
+            found.append(each)
+            if report is not None:
+                report({"iteration": i + 1, "elbo": float("nan"), "gap": float("nan"), "step": 1.0})
+    import pandas as pd
+
+    return Calibration.of(pd.DataFrame([part[0] for part in found]), np.array([part[1] for part in found]))
+
+
+# -- the prior ----------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class _Prior:
+    """Of theta: the distribution function of each entry on a grid, and the likelihood with proper priors of its own."""
+
+    tables: list[tuple[np.ndarray, np.ndarray]]
+    likelihood: Likelihood
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        return np.array([np.interp(rng.random(), total, at) for at, total in self.tables])
+
+
+def _prior_of(model: Model) -> _Prior:
+    likelihood, tables = _proper(model.target.likelihood), []
+    for term in model.sum.effects:
+        for h in term.hyperparameters:
+            if h.prior is None:
+                got, cure = f"{h.name!r} of {term.name} has a flat prior", f"priors={{{str(term.name)!r}: PC(sd=1)}}."
+                raise problem("calibrate", got, "a proper one to draw from", cure)
+            tables.append(_table(h.prior, h.bounds))
+    bounds = likelihood.theta_bounds(model.target.y)
+    tables += [_table(p.prior, tuple(b)) for p, b in zip(likelihood.learned, bounds, strict=True)]
+    return _Prior(tables, likelihood)
+
+
+def _table(prior: Any, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    at = np.linspace(*bounds, _GRID)
+    log_p = np.array([prior(float(t))[0] for t in at])
+    p = np.exp(log_p - log_p.max())
+    total = np.concatenate([[0.0], np.cumsum((p[1:] + p[:-1]) / 2)])
+    return at, total / total[-1]
+
+
+def _proper(likelihood: Likelihood) -> Likelihood:
+    """With priors of the parameters that have none, about where they start."""
+    made = []
+    for i, p in enumerate(likelihood.learned):
+        if np.ndim(getattr(likelihood, p.attribute)) or isinstance(p.prior, tuple):
+            got = f"{likelihood.name} learns several numbers as its {p.name}"
+            raise problem("calibrate", got, "a likelihood whose parameters are one number each")
+        made.append(p if p.prior is not None else replace(p, prior=Normal(float(likelihood.theta[i]), _OWN)))
+    return likelihood.changed(parameters=tuple(made)) if made else likelihood
+
+
+# -- one data set -------------------------------------------------------------------------------------------
+def _one(model: Model, prior: _Prior, seed: int, method: str | None, evidence: str) -> tuple[dict[str, float], bool]:
+    """Where the truth lies in the posterior of each quantity, and whether the fit converged."""
+    rng, family, likelihood = np.random.default_rng(seed), model.sum.family(), prior.likelihood
+    theta = prior.draw(rng)
+    n_own = likelihood.theta.size
+    own = theta[theta.size - n_own :]
+    truth = likelihood.with_theta(own) if n_own else likelihood
+    nothing = infer(truth, family.at(theta[: theta.size - n_own]), np.full(model.target.y.shape, np.nan)).posterior
+    z = to_numpy(nothing.sample_latents(1, rng))[0]
+    everyone = nothing._all
+    assert isinstance(everyone, LatentPredictors)
+    eta = to_numpy(everyone.mt)[:, 0] + to_numpy(everyone.designs[0].times(z - to_numpy(nothing.latent_mean)))
+    y = np.asarray(truth.lenient().draw(eta[:, None], rng), dtype=np.float64)[:, 0]
+    if not (np.isfinite(y).all() and np.abs(y).max(initial=0.0) < _FARTHEST):
+        raise problem("calibrate", "the priors made data beyond 1e12", "tighter ones", "Model(..., fixed_sd=1).")
+    y = np.where(model.target.seen > 0.0, y, np.nan)
+    found = learn(likelihood, family, y, weights=model.target.weights)
+    u: dict[str, float] = {}
+    post: Any = found.solution.posterior
+    converged = found.converged
+    if method is not None:
+        options: dict[str, Any] = {"weights": model.target.weights, "mode": found, "method": method}
+        post = integrate(likelihood, family, y, evidence=evidence, **options)
+        converged = post.converged
+        at = to_numpy(post.theta.cdf(theta))
+        u |= {str(name): float(v) for name, v in zip(post.theta.names, at, strict=True)}
+    latents, rows = to_numpy(post.latents().cdf(z)), to_numpy(post.cdf(eta))
+    u |= {name: float(latents[i]) for name, i in _places(model).items()}
+    u |= {f"eta[{i}]": float(rows[i]) for i in np.linspace(0, y.size - 1, min(_SHOWN, y.size)).astype(int)}
+    return u, converged
+
+
+def _places(model: Model) -> dict[str, int]:
+    """The latents that are looked at: some of each term, and all coefficients."""
+    out, begin = {}, 0
+    for term in model.sum.effects:
+        for i in np.linspace(0, term.n_latents - 1, min(_SHOWN, term.n_latents)).astype(int):
+            out[f"{term.name}[{i}]"] = begin + int(i)
+        begin += term.n_latents
+    names = [*(["Intercept"] if model.sum.intercept else []), *model.sum.fixed_names]
+    return out | {name: begin + j for j, name in enumerate(names)}
