@@ -155,7 +155,7 @@ def test_the_average_slope_is_the_processes(fit):
 
 SENTENCES = {
     "y ~ gp()": r"no column; expected gp\(x\), or gp\(x, z\)",
-    "y ~ gp(g)": r"the column 'g' holds text; expected numbers",
+    "y ~ gp(g)": r"the column 'g' holds text; expected numbers. A level for each of them is \(1\|g\)",
     "y ~ gp(c)": r"'c' is 1 in every row; expected a column that varies",
     'y ~ gp(x, kernel="matern")': r"kernel = 'matern' is not known; expected 'matern12' .* or 'rbf'|Did you mean",
     "y ~ gp(x, length=3)": r"gp\(\) has no option 'length'; expected kernel, isotropic",
