@@ -122,6 +122,7 @@ class GaussianProcess(Term):
         W, left = np.zeros((len(X), self.n_latents)), np.zeros(len(X))
         W[np.flatnonzero(~new), codes[~new]] = 1.0
         W[new], left[new] = self.process.weights(theta, X[new])
+        left[new] = np.maximum(left[new], np.finfo(float).tiny)  # rounding may leave nothing: a new point all the same
         together = partial(self._together, theta, X[new])
         return Rows(sp.csr_array(W), np.zeros((len(X), 0)), None, np.sqrt(left)[:, None], together)
 
