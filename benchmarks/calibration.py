@@ -36,9 +36,7 @@ def models() -> dict[str, Model]:
         "groups, Poisson": Model("y ~ x + (1|g)", counts, "poisson", fixed_sd=1.0, priors={"(1|g)": size}),
         "slopes, logistic": Model("y ~ x + (x|g)", binary, "bernoulli", fixed_sd=1.0),
         "random walk, Gaussian": Model("y ~ rw1(t)", series, "gaussian", fixed_sd=1.0, priors={"rw1(t)": size}),
-        "counties, BYM2": Model(
-            "y ~ bym2(county)", areas, "poisson", fixed_sd=1.0, priors={"bym2(county)": size}, **graph
-        ),
+        "counties, BYM2": Model("y ~ bym2(county)", areas, "poisson", fixed_sd=1.0, priors=spread, **graph),
     }
 
 

@@ -24,6 +24,7 @@ import pandas as pd
 
 import fenchel
 from fenchel.datasets import load_coal, load_pima
+from fenchel.models.grammar import parse
 
 FIGURES = Path(__file__).with_name("smooths.json")
 BASES = ("cr", "ps", "tp", "cc")
@@ -114,11 +115,11 @@ class Case:
     def fit(self, flat: bool) -> tuple[np.ndarray, np.ndarray, float]:
         """eta and its sd on the grid, and seconds; with flat priors, or our default ones."""
         rows, grid = DATA[self.data]()
-        start = time.perf_counter()
-        model = fenchel.Model(self.formula, rows, self.ours, fixed_sd=WIDE if flat else 10.0)
+        priors = None
         if flat:
-            priors = {str(term.name): None for term in model.sum.effects}
-            model = fenchel.Model(self.formula, rows, self.ours, fixed_sd=WIDE, priors=priors)
+            priors = {str(part.text): None for part in parse(self.formula).terms}
+        start = time.perf_counter()
+        model = fenchel.Model(self.formula, rows, self.ours, fixed_sd=WIDE if flat else 10.0, priors=priors)
         fitted = model.fit()
         seconds = time.perf_counter() - start
         if not fitted.converged:

@@ -101,6 +101,16 @@ def test_close_points_of_a_smooth_kernel():
     assert fenchel.fit('y ~ gp(x, kernel="rbf")', {"x": x, "y": y}).converged
 
 
+def test_units_and_origins_do_not_matter():
+    found = []
+    for factor, origin in ((1.0, 0.0), (1e3, 0.0), (1.0, 1e6)):
+        data = {"x": factor * ROWS["x"] + origin, "z": ROWS["z"], "y": Y}
+        fit = fenchel.fit("y ~ gp(x, z)", data)
+        here = fit.predict({"x": factor * NEW["x"] + origin, "z": NEW["z"]})
+        found.append([fit.elbo, *here, fit.hyperparameters.loc[("gp(x,z)", "range x"), "value"] / factor])
+    np.testing.assert_allclose(found, [found[0]] * 3, atol=1e-5)
+
+
 # -- in formulas -------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def fit():
@@ -155,7 +165,7 @@ def test_the_average_slope_is_the_processes(fit):
 
 SENTENCES = {
     "y ~ gp()": r"no column; expected gp\(x\), or gp\(x, z\)",
-    "y ~ gp(g)": r"the column 'g' holds text; expected numbers",
+    "y ~ gp(g)": r"the column 'g' holds text; expected numbers. A level for each of them is \(1\|g\)",
     "y ~ gp(c)": r"'c' is 1 in every row; expected a column that varies",
     'y ~ gp(x, kernel="matern")': r"kernel = 'matern' is not known; expected 'matern12' .* or 'rbf'|Did you mean",
     "y ~ gp(x, length=3)": r"gp\(\) has no option 'length'; expected kernel, isotropic",

@@ -86,7 +86,8 @@ class Search(Generic[F]):
                 break
             if exact and risen <= max(_NOTHING * abs(before), rounding):  # not even exact fits rise any more
                 self.allowed = max(self.gtol, _STEEP * abs(before), rounding**0.5)  # its rise is lost in rounding
-                if evidence.rising(theta, slope) <= self.allowed or evidence.tol < tol:
+                coarse = evidence.tol == tol and rounding < tol * max(1.0, abs(before))
+                if evidence.rising(theta, slope) <= self.allowed or not coarse:
                     break
                 evidence.tol *= _FINER  # or in what fits within tol leave of the elbo: once more with finer ones
             before = -self.known.value

@@ -20,6 +20,7 @@ from ..transforms import LOG
 from .ahead import Unseen, UnseenPoints
 from .base import Hyperparameter, Rows, Term
 from .sizes import deviation
+from .smooths import numbers_of
 from .tables import DataTable
 
 _MOST = 1000  # different points: a dense block of as many rows and columns is factorised at every theta
@@ -41,8 +42,9 @@ class GaussianProcess(Term):
 
     The sd is that of the process anywhere, with P(sd > scale of eta) = 0.01; at a distance of the range its correlation
     is about 0.14, with P(range < a twentieth of the width of the data) = 0.05 (Fuglstad et al. 2019). Each point has an
-    independent effect of a thousandth of the sd beside it, the nugget. Other points are predicted with the mean and the
-    variance that the process has there given those of the fit, without a nugget, and drawn together.
+    independent effect of a thousandth of the sd beside it, the nugget: noise about eta that is less than that is not
+    told from it. Other points are predicted with the mean and the variance that the process has there given those of
+    the fit, without a nugget, and drawn together.
 
     Examples
     --------
@@ -68,11 +70,8 @@ class GaussianProcess(Term):
     def columns(self) -> tuple[Hashable, ...]:
         return self.inputs
 
-    def _points(self, table: DataTable) -> np.ndarray:
-        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
-
     def read(self, table: DataTable, scale: float) -> Self:
-        out, X = copy.copy(self), self._points(table)
+        out, X = copy.copy(self), numbers_of(table, self.inputs)
         points = np.unique(X, axis=0)
         n, d = points.shape
         width = np.ptp(points, axis=0)
@@ -99,7 +98,7 @@ class GaussianProcess(Term):
         return self.process(theta)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        X = self._points(table)
+        X = numbers_of(table, self.inputs)
         codes = self._codes(X)
         if (codes < 0).any():
             i = int(np.argmax(codes < 0))
@@ -116,7 +115,7 @@ class GaussianProcess(Term):
         return Rows(design, np.zeros((codes.size, 0)), codes)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
-        X = self._points(table)
+        X = numbers_of(table, self.inputs)
         codes = self._codes(X)
         new = codes < 0
         if not new.any():

@@ -24,7 +24,7 @@ from .fixed import Covariate, is_factor
 from .sizes import deviation
 from .tables import DataTable, Kind
 
-_OTHER = {
+_INSTEAD = {  # what to write over a column that holds something else
     Kind.TEXT: "A level for each of them is (1|g).",
     Kind.CATEGORIES: "A level for each of them is (1|g).",
     Kind.DATES: "rw1() and rw2() are smooth in time and take dates.",
@@ -39,6 +39,12 @@ _ELSEWHERE = {  # what others write with s() and here is another term
     "gp": "A Gaussian process is gp(x), or gp(x, z).",
     "cp": 'bs="cc" is the cyclic one.',
 }
+
+
+def numbers_of(table: DataTable, names: Sequence[Hashable]) -> np.ndarray:
+    """Columns of numbers (N, d)."""
+    columns = [table.column(name) for name in names]
+    return np.stack([column.numbers(_INSTEAD.get(column.kind, "")) for column in columns], axis=1)
 
 
 class Curve(Term):
@@ -85,13 +91,8 @@ class Curve(Term):
     def claims(self) -> tuple[Hashable, ...]:
         return self.inputs
 
-    def _inputs(self, table: DataTable) -> np.ndarray:
-        return np.stack(
-            [table.column(name).numbers(_OTHER.get(table.column(name).kind, "")) for name in self.inputs], 1
-        )
-
     def read(self, table: DataTable, scale: float) -> Self:
-        out, X = copy.copy(self), self._inputs(table)
+        out, X = copy.copy(self), numbers_of(table, self.inputs)
         out.low, out.high, out.moments = *self.range_of(X), column_moments(X)
         out.unit, out.lowered = self.unit_of(out.high - out.low), ()
         if out.moments.constant.any():
@@ -183,7 +184,7 @@ class Curve(Term):
         return np.stack([np.ones(len(X)), *(Z[:, list(line)].prod(axis=1) for line in self.lines)], axis=1)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        X, n = self._inputs(table), len(table)
+        X, n = numbers_of(table, self.inputs), len(table)
         if self.factor is not None:
             rest = self.factor.rows(table, new).fixed
             weights = np.hstack([1.0 - rest.sum(axis=1, keepdims=True), rest])
