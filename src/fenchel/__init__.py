@@ -54,7 +54,8 @@ _HOME = {
     "PC": "models",
     "compare": "models",
     "fit": "models",
-    "load": "models",
+    "load": "files",
+    "save": "files",
 }
 _ROOMS = (
     "datasets",
@@ -123,6 +124,7 @@ __all__ = [
     "load",
     "models",
     "priors",
+    "save",
     "solvers",
     "terms",
 ]
@@ -140,6 +142,7 @@ if TYPE_CHECKING:
         ProbabilisticPCA,
         StochasticVolatilityModel,
     )
+    from .files import load, save
     from .inference import infer
     from .likelihoods import (
         BernoulliLogit,
@@ -162,7 +165,7 @@ if TYPE_CHECKING:
         Weibull,
         ZeroInflatedPoisson,
     )
-    from .models import PC, FittedModel, Model, compare, fit, load
+    from .models import PC, FittedModel, Model, compare, fit
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

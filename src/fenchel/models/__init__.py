@@ -7,9 +7,10 @@
 ``response`` reads y. ``PC`` and ``Normal`` state priors.
 """
 
+from ..files import load
 from ..hyperparameters.priors import Normal
 from .comparing import compare
-from .fitted import FittedModel, load
+from .fitted import FittedModel
 from .model import Model, fit
 from .specified import PC
 
