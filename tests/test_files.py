@@ -1,5 +1,6 @@
 """Fitted things in files: the same answers to the last bit, and a sentence for whatever is damaged or hostile."""
 
+import io
 import json
 import os
 import pickle
@@ -294,6 +295,36 @@ def test_hostile_nodes(small, tmp_path):
 
         rewritten(path, change, tmp_path / "hostile")
         assert "load: " in str(refused(tmp_path / "hostile"))
+
+
+def test_indices_that_compiled_loops_would_follow(small, tmp_path):
+    """Arrays of the analysis of a factorisation, each changed with its checksum right."""
+    fit, path = small
+    found = []
+
+    def look(content):
+        for node in content["nodes"]:
+            if node[0] == "object" and node[1].endswith((":SymbolicCholesky", ":SparseCholesky")):
+                found.extend((name, content["nodes"][ref[0]][1]) for name, ref in node[2] if _is_array(content, ref))
+
+    rewritten(path, look, tmp_path / "same")
+    assert refused(tmp_path / "same", fit, fit.model.frame) is None
+    assert {"start", "ptr", "rows", "relative", "target", "_x"} <= {name for name, _ in found}
+    for name, place in found:
+        with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "hostile", "w") as out:
+            for info in source.infolist():
+                data = source.read(info)
+                if info.filename == f"arrays/{place}.npy":
+                    array = np.load(io.BytesIO(data))
+                    array = array[:-1] if array.dtype.kind == "f" else array + 10**6
+                    np.save(buffer := io.BytesIO(), array)
+                    data = buffer.getvalue()
+                out.writestr(info.filename, data)
+        assert "is damaged" in str(refused(tmp_path / "hostile", measured=False)), name
+
+
+def _is_array(content, ref):
+    return isinstance(ref, list) and isinstance(ref[0], int) and content["nodes"][ref[0]][0] == "array"
 
 
 @pytest.mark.parametrize(
