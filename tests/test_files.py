@@ -149,6 +149,8 @@ def test_a_file_that_was_there_stays_whole(data, tmp_path, monkeypatch):
     fit = fenchel.fit("y ~ x", data)
     fit.save(tmp_path / "a.model")
     before = (tmp_path / "a.model").read_bytes()
+    fenchel.load(tmp_path / "a.model").save(tmp_path / "a.model")
+    assert (tmp_path / "a.model").read_bytes() == before
     monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
         fenchel.fit("y ~ z", data).save(tmp_path / "a.model")
@@ -237,7 +239,7 @@ def test_nodes_that_are_not_as_they_should_be(small, tmp_path):
     for k in range(130):
         rewritten(path, change, tmp_path / "odd")
         heard += refused(tmp_path / "odd", measured=k % 10 == 0) is not None
-    assert heard > 60
+    assert heard > 100
 
 
 def hostile():

@@ -62,8 +62,8 @@ class Encoder:
     def _node(self, x: Any, where: str) -> Json:
         kind = type(x)
         for word, sequence in _SEQUENCES.items():
-            if kind is sequence:
-                return [word, self.values(x, where)]
+            if kind is sequence:  # sets in an order of their own: the same bytes for the same fit
+                return [word, self.values(sorted(x, key=repr) if kind in (set, frozenset) else x, where)]
         if kind is dict:
             return ["dict", [[self.value(k, where), self.value(v, f"{where}[{k!r}]")] for k, v in x.items()]]
         if kind is np.ndarray and x.dtype.kind in "biufcmMSU":
