@@ -227,6 +227,17 @@ def test_pages_are_well_formed(pages):
     assert text.index("converged: gap") < text.index("Coefficients</h2>") < text.index("Hyperparameters</h2>")
 
 
+def test_a_term_that_is_not_shown_leaves_the_page_whole(data, tmp_path):
+    class Hidden(fenchel.terms.IID):
+        """A term of one's own without a table."""
+
+        def shown(self):
+            return None
+
+    fit = fenchel.fit("y ~ x", data, terms=[Hidden("a")])
+    assert "does not say where it is shown" in fit.report(tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
 def test_pages_open_in_a_browser_without_errors(pages, tmp_path):
     for page in pages:

@@ -55,9 +55,10 @@ _HOME = {
     "calibrate": "models",
     "compare": "models",
     "fit": "models",
-    "load": "models",
     "Mesh": "gmrf.mesh",
     "mesh": "gmrf.mesh",
+    "load": "files",
+    "save": "files",
 }
 _ROOMS = (
     "datasets",
@@ -129,6 +130,7 @@ __all__ = [
     "mesh",
     "models",
     "priors",
+    "save",
     "solvers",
     "terms",
 ]
@@ -146,6 +148,7 @@ if TYPE_CHECKING:
         ProbabilisticPCA,
         StochasticVolatilityModel,
     )
+    from .files import load, save
     from .gmrf.mesh import Mesh, mesh
     from .inference import infer
     from .likelihoods import (
@@ -169,7 +172,7 @@ if TYPE_CHECKING:
         Weibull,
         ZeroInflatedPoisson,
     )
-    from .models import PC, FittedModel, Model, calibrate, compare, fit, load
+    from .models import PC, FittedModel, Model, calibrate, compare, fit
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

@@ -108,6 +108,17 @@ class SymbolicCholesky:
         self.nnz = int(self.panel[-1])
         self.work = float(((width + below) ** 3.0 - below**3.0).sum() / 3.0)  # multiplications, about
 
+    def verify(self) -> None:
+        """Raise ValueError where this is not the analysis of its own pattern and order: compiled loops rely on it."""
+        A = sp.csc_array((np.ones(self.indices.size), self.indices, self.indptr), shape=(self.n, self.n))
+        A.check_format(full_check=True)
+        if self.order.shape != (self.n,) or not np.array_equal(np.sort(self.order), np.arange(self.n)):
+            raise ValueError("the order of an analysis is no permutation")
+        for name, value in vars(SymbolicCholesky(A, self.order)).items():
+            own = vars(self)[name]
+            if np.asarray(own).dtype != np.asarray(value).dtype or not np.array_equal(own, value):
+                raise ValueError(f"the {name} of an analysis are not those of its pattern")
+
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
 
@@ -142,6 +153,16 @@ class SparseCholesky:
     def __init__(self, A: ArrayLike, symbolic: SymbolicCholesky | None = None) -> None:
         self.symbolic = SymbolicCholesky(A) if symbolic is None else symbolic
         self._factorise(self._checked(A).data)
+
+    def verify(self) -> None:
+        """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""
+        S = self.symbolic
+        if type(S) is not SymbolicCholesky:
+            raise ValueError("the analysis of a factor is none")
+        sizes = [(self._x, S.nnz), (self._inverse, S.inverse_ptr[-1]), (self._diagonal, S.n)]
+        sizes += [] if self._z is None else [(self._z, S.nnz)]
+        if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (n,) for x, n in sizes):
+            raise ValueError("the arrays of a factor are not of the sizes of its analysis")
 
     def refactor(self, A: ArrayLike) -> SparseCholesky:
         """The factor of another matrix with the same pattern, without a second analysis."""

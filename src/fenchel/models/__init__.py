@@ -7,10 +7,11 @@
 ``response`` reads y. ``PC`` and ``Normal`` state priors.
 """
 
+from ..files import load
 from ..hyperparameters.priors import Normal
 from .calibrating import calibrate
 from .comparing import compare
-from .fitted import FittedModel, load
+from .fitted import FittedModel
 from .model import Model, fit
 from .specified import PC
 

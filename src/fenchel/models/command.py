@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checks import problem
-from .fitted import FittedModel, load
+from ..files import load
+from .fitted import FittedModel
 from .grammar import Call, Name, parse
 from .model import Model
 from .sources import pair, read_matrix, read_outlines, read_pairs, read_prior, read_table, region_texts
@@ -111,6 +112,8 @@ class Fit:
 def predict(model: Path, data: Path, out: Path | None, asked: Asked, texts: Sequence[str] = ()) -> None:
     """Write the rows of a table with what a saved model says of them, to a file or to standard output."""
     fit = load(model)
+    if not isinstance(fit, FittedModel):
+        raise problem("fenchel predict", f"{model} holds a {type(fit).__name__}", "a fitted model of fenchel fit")
     known = [name for term in fit.model.sum.effects for name in term.columns if _are_words(term.levels)]
     table = predicted(fit, read_table(data, [*texts, *map(str, known)]), asked)
     if out is None:

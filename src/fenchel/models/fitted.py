@@ -5,7 +5,6 @@ eta ~ N(design m + offset, design V design')  at the learned hyperparameters;  y
 
 from __future__ import annotations
 
-import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..checks import choice, count, problem
+from ..checks import choice, count
 from ..criteria import InformationCriterion, LeaveOneOut
+from ..files import save
 from ..hyperparameters.learned import Learned
 from ..marginals import Answers
 from ..validation import KFold, LeaveGroupOut
@@ -342,20 +342,8 @@ class FittedModel:
 
     # -- keeping -----------------------------------------------------------------------------------
     def save(self, path: str | Path) -> None:
-        """Keep the fitted model in a file; ``fenchel.load`` brings it back."""
-        try:
-            text = pickle.dumps(self)
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            got = f"a part of the model cannot be saved ({error})"
-            raise problem("save", got, "functions of a module in the formula, no lambdas") from None
-        Path(path).write_bytes(text)
+        """Keep the fitted model in a file of arrays and json; ``fenchel.load`` brings it back, in another process too.
 
-
-def load(path: str | Path) -> FittedModel:
-    """A fitted model from a file of ``FittedModel.save``. Load only files that you trust: they are pickles."""
-    from .hurdle import FittedHurdle
-
-    out = pickle.loads(Path(path).read_bytes())
-    if not isinstance(out, FittedModel | FittedHurdle):
-        raise problem("load", f"{path} holds a {type(out).__name__}", "a fitted model")
-    return out  # type: ignore[return-value]
+        Functions of one's own in the formula, and terms and likelihoods of one's own, cannot be saved.
+        """
+        save(self, path)

@@ -72,6 +72,8 @@ def _hyperparameters(fit: FittedModel) -> list[Block]:
 
 
 def _effect(fit: FittedModel, name: Any, geometry: dict[str, Any]) -> list[Block]:
+    if fit.model.sum.shown(name) is None:
+        return ["This term does not say where it is shown."]
     frame, term = fit.effects[name], term_named(fit.model.sum.effects, name)
     parts = parts_of(term, frame, str(name))
     kind = parts[0].kind

@@ -1,0 +1,5 @@
+"""Fitted things in files: one archive of arrays and json, versioned, that runs no code when it is loaded."""
+
+from .keeping import load, save
+
+__all__ = ["load", "save"]

@@ -1,0 +1,128 @@
+"""One file of plain numbers and text: a zip archive, nothing in it compressed, of a json text and arrays.
+
+Everything about sizes is checked before anything is allocated: members are as long as the file says and no longer than
+it is, and an array has as many bytes as its own header asks for. Nothing in it is a pickle.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ..checks import Refusal, problem
+
+CONTENT = "content.json"
+_KINDS = "biufcmMSU"  # of dtypes that are plain bytes
+_HEADER = 4096  # bytes of an array's header at most
+
+
+def write(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray]) -> None:
+    """Write the archive whole: a file that was there stays until the new one is complete."""
+    target = Path(path)
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                _member(archive, CONTENT, text)
+                for i, array in enumerate(arrays):
+                    _member(archive, f"arrays/{i}.npy", _npy(array))
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _member(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes for the same fit
+    archive.writestr(info, data)
+
+
+def _npy(array: np.ndarray) -> bytes:
+    out = io.BytesIO()
+    npy.write_array(out, array, allow_pickle=False)
+    return out.getvalue()
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The content and the arrays of a file, or the sentence that says what is wrong with it."""
+    file = Path(path)
+    size = file.stat().st_size
+    with open(file, "rb") as start:
+        first = start.read(2)
+    if first[:1] == b"\x80":
+        got = f"{file} is a pickle, which can run any code when it is loaded"
+        raise problem("load", got, "a file of save", "Load it with pickle yourself if you trust it, and save it again.")
+    if first != b"PK":
+        raise problem("load", f"{file} is not a file of fenchel's", "one that save wrote")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = _checked(archive, size)
+            content = json.loads(archive.read(members[0]).decode("utf-8"))
+            if not isinstance(content, dict):
+                raise ValueError("its content is no object")
+            return content, [_array(archive.read(info)) for info in members[1:]]
+    except Refusal:
+        raise
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, RecursionError, NotImplementedError) as error:
+        raise damaged(file, error) from None
+    except Exception as error:  # zipfile raises what its parts raise: struct.error, zlib.error, RuntimeError, ...
+        raise damaged(file, error) from None
+
+
+def damaged(path: str | Path, error: BaseException | str) -> Refusal:
+    """The sentence of a file that cannot be read."""
+    why = str(error).strip().splitlines()
+    return problem(
+        "load", f"{path} is damaged ({why[0][:120] if why else type(error).__name__})", "a whole file of save"
+    )
+
+
+def _checked(archive: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
+    """The members in order; names and sizes are those that ``write`` gives."""
+    infos, total = archive.infolist(), 0
+    for i, info in enumerate(infos):
+        expected = CONTENT if i == 0 else f"arrays/{i - 1}.npy"
+        if info.filename != expected:
+            raise ValueError(f"member {i} is {info.filename[:40]!r} and not {expected!r}")
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size or info.flag_bits & 1:
+            raise ValueError(f"{expected} is compressed or encrypted")
+        total += info.file_size
+        if total > size:
+            raise ValueError("its members are longer than the file")
+    if not infos:
+        raise ValueError("it is empty")
+    return infos
+
+
+def _array(data: bytes) -> np.ndarray:
+    """An array whose bytes are all there, made without a pickle."""
+    stream = io.BytesIO(data)
+    version = npy.read_magic(stream)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"an array of format {version}")
+    reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, fortran, dtype = reader(stream, max_header_size=_HEADER)
+    if dtype.hasobject or dtype.kind not in _KINDS or dtype.fields is not None or dtype.subdtype is not None:
+        raise ValueError(f"an array of {dtype}")
+    if not all(isinstance(n, int) and n >= 0 for n in shape):
+        raise ValueError("an array of a negative size")
+    at, count = stream.tell(), math.prod(shape)
+    if count * dtype.itemsize != len(data) - at:
+        raise ValueError(f"an array of shape {shape} has {len(data) - at} bytes")
+    if not count:
+        return np.zeros(shape, dtype, order="F" if fortran else "C")
+    flat = np.frombuffer(data, dtype, count, at).copy()  # its own, writable
+    return flat.reshape(shape, order="F" if fortran else "C")

@@ -1,0 +1,177 @@
+"""Things of pandas, scipy and the calendar in a file: their numbers as arrays, made again by their own constructors."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+if TYPE_CHECKING:
+    from .graph import Decoder, Encoder
+
+Json = Any
+_SPARSE = {
+    kind.__name__: kind
+    for kind in (sp.csr_array, sp.csc_array, sp.csr_matrix, sp.csc_matrix, sp.coo_array, sp.dia_array)
+}
+
+
+def encoded(encoder: Encoder, x: Any, where: str) -> Json | None:
+    """The node of such a thing, or None of another."""
+    if isinstance(x, np.dtype):
+        return ["dtype", x.str] if x.kind in "biufcmMSU" else ["dtype", "O"] if x.kind == "O" else None
+    name = type(x).__name__
+    if sp.issparse(x) and name in _SPARSE:
+        parts = {"dia_array": ("data", "offsets"), "coo_array": ("data", "row", "col")}
+        arrays = [encoder.array(np.asarray(getattr(x, p))) for p in parts.get(name, ("data", "indices", "indptr"))]
+        return ["sparse", name, list(x.shape), arrays, bool(getattr(x, "has_sorted_indices", True))]
+    if isinstance(x, (datetime.datetime, datetime.date, datetime.timedelta)) and type(x).__module__ == "datetime":
+        return _calendar(x)
+    pd = sys.modules.get("pandas")
+    return None if pd is None else _of_pandas(pd, encoder, x, where)
+
+
+def _calendar(x: Any) -> Json | None:
+    if isinstance(x, datetime.timedelta):
+        return ["timedelta", x.days, x.seconds, x.microseconds]
+    if isinstance(x, datetime.datetime):
+        return None if x.tzinfo is not None else ["datetime", x.isoformat()]
+    return ["date", x.isoformat()]
+
+
+def _of_pandas(pd: Any, encoder: Encoder, x: Any, where: str) -> Json | None:
+    if isinstance(x, (pd.Timestamp, pd.Timedelta)):
+        zone = None if getattr(x, "tz", None) is None else str(x.tz)
+        return ["moment", type(x).__name__, encoder.array(np.asarray(x.to_numpy())), zone]
+    if isinstance(x, pd.Period):
+        return ["period", x.ordinal, x.freqstr]
+    if x is pd.NaT or x is pd.NA:
+        return ["missing", "NaT" if x is pd.NaT else "NA"]
+    if isinstance(x, pd.DataFrame) and type(x) is pd.DataFrame:
+        columns = [encoder.value(x[name].array, f"{where}[{name!r}]") for name in x.columns]
+        return ["frame", encoder.value(x.columns, where), encoder.value(x.index, where), columns]
+    if type(x) is pd.Series:
+        values = encoder.value(x.array, where)
+        return ["series", values, encoder.value(x.index, where), encoder.value(x.name, where)]
+    if type(x) is pd.RangeIndex:
+        return ["index", encoder.value(range(x.start, x.stop, x.step), where), encoder.value(x.name, where)]
+    if type(x) is pd.MultiIndex:
+        levels = [encoder.value(x.get_level_values(k).array, where) for k in range(x.nlevels)]
+        return ["indices", levels, encoder.values(x.names, where)]
+    if isinstance(x, pd.Index):
+        return ["index", encoder.value(x.array, where), encoder.value(x.name, where)]
+    if isinstance(x, pd.api.extensions.ExtensionArray):
+        return _column(pd, encoder, x, where)
+    if isinstance(x, pd.CategoricalDtype):
+        return ["categories", encoder.value(x.categories, where), bool(x.ordered)]
+    if isinstance(x, pd.api.extensions.ExtensionDtype):
+        return ["pandas-dtype", str(x)]
+    return None
+
+
+def _column(pd: Any, encoder: Encoder, x: Any, where: str) -> Json:
+    dtype = x.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        codes = encoder.array(np.asarray(x.codes))
+        return ["categorical", codes, encoder.value(dtype.categories, where), bool(x.ordered)]
+    if isinstance(dtype, pd.PeriodDtype):
+        return ["ordinals", encoder.array(np.asarray(x.asi8)), str(dtype)]
+    if isinstance(dtype, pd.DatetimeTZDtype):
+        return ["ordinals", encoder.array(np.asarray(x.asi8)), str(dtype)]
+    if isinstance(dtype, np.dtype):
+        return ["column", encoder.value(np.asarray(x), where), None]
+    return ["column", encoder.value(np.asarray(x, dtype=object), where), str(dtype)]
+
+
+# -- back ---------------------------------------------------------------------------------------------------
+def _pandas() -> Any:
+    import pandas as pd
+
+    return pd
+
+
+def _sparse(decoder: Decoder, name: str, shape: Json, arrays: Json, in_order: Json) -> Any:
+    kind, parts, size = _SPARSE[name], [decoder.array(i) for i in arrays], tuple(shape)
+    if len(size) != 2 or not all(type(n) is int and n >= 0 for n in size):
+        raise ValueError("a matrix of an odd shape")
+    if name == "dia_array":
+        return kind((parts[0], parts[1]), shape=size)
+    if name == "coo_array":
+        return kind((parts[0], (parts[1], parts[2])), shape=size)
+    out = kind((parts[0], parts[1], parts[2]), shape=size, copy=False)
+    out.check_format(full_check=True)
+    out.has_sorted_indices = bool(in_order) and out.has_sorted_indices
+    return out
+
+
+def _moment(decoder: Decoder, kind: Json, i: Json, zone: Json) -> Any:
+    pd, value = _pandas(), decoder.array(i).reshape(())[()]
+    if kind == "Timedelta":
+        return pd.Timedelta(value)
+    out = pd.Timestamp(value)
+    return out if zone is None else out.tz_localize("UTC").tz_convert(str(zone))
+
+
+def _categorical(decoder: Decoder, codes: Json, categories: Json, ordered: Json) -> Any:
+    pd = _pandas()
+    return pd.Categorical.from_codes(decoder.array(codes), decoder.value(categories), ordered=bool(ordered))
+
+
+def _ordinals(decoder: Decoder, i: Json, dtype: Json) -> Any:
+    pd, values = _pandas(), decoder.array(i)
+    if str(dtype).startswith("period"):
+        return pd.arrays.PeriodArray(values, dtype=pd.PeriodDtype(str(dtype)[7:-1]))
+    made = pd.DatetimeTZDtype.construct_from_string(str(dtype))
+    return pd.DatetimeIndex(values.view(f"M8[{made.unit}]")).tz_localize("UTC").tz_convert(made.tz).array
+
+
+def _filled(decoder: Decoder, values: Json, dtype: Json) -> Any:
+    made = decoder.value(values)
+    if not isinstance(made, np.ndarray) or made.ndim != 1:
+        raise ValueError("a column is no array")
+    pd = _pandas()
+    return pd.array(made, dtype=made.dtype if dtype is None else str(dtype))
+
+
+def _frame(decoder: Decoder, columns: Json, index: Json, values: Json) -> Any:
+    pd, names, rows = _pandas(), decoder.value(columns), decoder.value(index)
+    made = decoder.values(values)
+    if len(made) != len(names) or any(len(one) != len(rows) for one in made):
+        raise ValueError("a table whose columns differ in length")
+    out = pd.DataFrame(dict(enumerate(made)), index=rows, copy=False)
+    return out.set_axis(names, axis=1)
+
+
+def _index(decoder: Decoder, values: Json, name: Json) -> Any:
+    return _pandas().Index(decoder.value(values), name=decoder.value(name))
+
+
+def _series(decoder: Decoder, values: Json, index: Json, name: Json) -> Any:
+    return _pandas().Series(decoder.value(values), index=decoder.value(index), name=decoder.value(name))
+
+
+BUILDERS: dict[str, Callable[..., Any]] = {
+    "dtype": lambda decoder, text: np.dtype(str(text)),
+    "sparse": _sparse,
+    "timedelta": lambda decoder, *parts: datetime.timedelta(*parts),
+    "datetime": lambda decoder, text: datetime.datetime.fromisoformat(text),
+    "date": lambda decoder, text: datetime.date.fromisoformat(text),
+    "moment": _moment,
+    "period": lambda decoder, ordinal, freq: _pandas().Period(ordinal=ordinal, freq=freq),
+    "missing": lambda decoder, word: _pandas().NaT if word == "NaT" else _pandas().NA,
+    "frame": _frame,
+    "series": _series,
+    "index": _index,
+    "indices": lambda decoder, levels, names: _pandas().MultiIndex.from_arrays(
+        decoder.values(levels), names=decoder.values(names)
+    ),
+    "column": _filled,
+    "categorical": _categorical,
+    "ordinals": _ordinals,
+    "categories": lambda decoder, values, ordered: _pandas().CategoricalDtype(decoder.value(values), bool(ordered)),
+    "pandas-dtype": lambda decoder, text: _pandas().api.types.pandas_dtype(str(text)),
+}

@@ -1,0 +1,434 @@
+"""Fitted things in files: the same answers to the last bit, and a sentence for whatever is damaged or hostile."""
+
+import io
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import time
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+import fenchel
+from fenchel.checks import Refusal
+from fenchel.files import trusted
+from fenchel.files.archive import CONTENT
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    out = pd.DataFrame({"g": np.repeat([f"g{k}" for k in range(8)], 6), "t": np.tile(np.arange(6), 8)})
+    for name in "xz":
+        out[name] = rng.normal(size=48) + 5.0
+    out["f"] = pd.Categorical(rng.choice(["low", "mid", "top"], 48), categories=["low", "mid", "top"], ordered=True)
+    out["a"], out["b"] = rng.choice(list("pqr"), 48), rng.choice(list("pqr"), 48)
+    out["month"] = pd.to_datetime("2020-01-01") + pd.to_timedelta(31 * out.t, "D")
+    out["month"] = out.month.dt.to_period("M").dt.to_timestamp()
+    out["n"], out["yes"] = 9, np.where(rng.random(48) < 0.5, "yes", "no")
+    out["k"] = rng.poisson(np.exp(0.2 * (out.x - 5) + 1))
+    out["y"] = 2.0 * out.x + rng.normal(size=48)
+    out["time"], out["died"] = rng.exponential(1.0, 48) + 0.1, rng.integers(0, 2, 48)
+    return out
+
+
+def assert_same(fit, again, new):
+    for one, other in (
+        (fit.predict(interval=0.9), again.predict(interval=0.9)),
+        (fit.predict(new, interval=0.9), again.predict(new, interval=0.9)),
+        (fit.coefficients, again.coefficients),
+        *((fit.effects[name], again.effects[name]) for name in fit.effects),
+    ):
+        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    assert np.array_equal(fit.sample(new, 4, 0), again.sample(new, 4, 0), equal_nan=True)
+    assert fit.summary() == again.summary()
+
+
+@pytest.mark.parametrize(
+    ("formula", "family"),
+    [
+        ("y ~ scale(x) + poly(z, 2) + bs(x, df=4) + C(a) + f:x + offset(np.log(z)) + (x|g)", "gaussian"),
+        ("k ~ x*z + C(a, contr.sum) + s(x, k=5) + te(x, z, k=4) + rw1(t) + ar1(t, by=a)", "poisson"),
+        ("k | trials(n) ~ np.exp(-x) + mm(a, b) + (1|g/a) + seasonal(t, 3)", "binomial"),
+        ("f ~ x + (x||g)", "ordinal"),
+        ("yes ~ x + rw2(month) + interact(icar(g, W), rw1(t)) + (1|gr(a, cov=A))", "bernoulli"),
+        ("cens(time, died) ~ `x` + log(z) + leroux(g, W)", "weibull"),
+        ("np.log(z) ~ . - time - died - k", "student-t"),
+    ],
+)
+def test_models_answer_the_same(data, formula, family, tmp_path):
+    names = [f"g{k}" for k in range(8)]
+    W = pd.DataFrame(np.eye(8, k=1) + np.eye(8, k=-1), index=names, columns=names)
+    A = pd.DataFrame(np.eye(3) + 0.5, index=list("pqr"), columns=list("pqr"))
+    data = data.assign(k=np.minimum(data.k, 9)) if family == "binomial" else data
+    data = data.drop(columns=["g", "month", "yes", "f"]) if "~ ." in formula else data
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *a, **k: None)
+        fit = fenchel.fit(formula, data, family, env={"W": W, "A": A})
+    fit.save(tmp_path / "a.model")
+    again = fenchel.load(tmp_path / "a.model")
+    assert_same(fit, again, data.sample(20, random_state=1))
+
+
+def test_frames_keep_their_index_and_missing_rows(data, tmp_path):
+    odd = data.set_index(pd.MultiIndex.from_arrays([data.g, pd.period_range("2000-01", periods=48, freq="M")]))
+    odd = odd.assign(when=pd.date_range("2020", periods=48, tz="Europe/Berlin"))
+    odd.iloc[3, odd.columns.get_loc("x")], odd.iloc[5, odd.columns.get_loc("y")] = np.nan, np.nan
+    fit = fenchel.fit("y ~ x + f", odd)
+    fit.save(tmp_path / "a.model")
+    again = fenchel.load(tmp_path / "a.model")
+    assert again.predict().index.equals(fit.predict().index)
+    assert_same(fit, again, odd.iloc[::-1])
+    assert again.model.dropped == fit.model.dropped
+
+
+def test_estimators_and_solutions(tmp_path):
+    X = RNG.normal(size=(40, 3))
+    y, k = X @ [1.0, 0.0, -1.0] + 0.3 * RNG.normal(size=40), RNG.poisson(2.0, 40)
+    K = np.exp(-0.5 * np.subtract.outer(X[:, 0], X[:, 0]) ** 2) + 1e-6 * np.eye(40)
+    frame = pd.DataFrame({"r": np.arange(40) % 5, "x": X[:, 0]})
+    ring = np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)
+    Q = sparse.eye_array(40, format="csc")
+    for made, use in (
+        (fenchel.BayesianLinearRegression().fit(X, y), lambda e: e.predict(X)),
+        (fenchel.BayesianLogisticRegression().fit(X, np.digitize(y, [-1, 1])), lambda e: e.predict_proba(X)),
+        (fenchel.GaussianProcessClassifier().fit(X, y > 0), lambda e: e.predict_proba(X + 0.1)),
+        (fenchel.GMRFRegressor({"r": ("icar", ring)}).fit(frame, k), lambda e: e.predict(frame)),
+        (fenchel.ProbabilisticPCA(2).fit(X), lambda e: e.transform(X)),
+        (fenchel.infer(fenchel.BernoulliLogit(), fenchel.DenseCovariance(K), y > 0), lambda s: s.posterior.variance),
+        (fenchel.infer(fenchel.Poisson(), fenchel.Features(X), k), lambda s: s.posterior.mean),
+        (fenchel.infer(fenchel.Gaussian(1.0), fenchel.SparsePrecision(Q), y), lambda s: s.posterior.variance),
+    ):
+        fenchel.save(made, tmp_path / "a.model")
+        again = fenchel.load(tmp_path / "a.model")
+        assert type(again) is type(made)
+        assert np.array_equal(use(made), use(again))
+
+
+def test_another_process_predicts_to_the_last_bit(data, tmp_path):
+    fit = fenchel.fit("k ~ bs(x, df=4) + C(a) + (z|g) + s(t, k=5)", data, "poisson")
+    fit.save(tmp_path / "a.model")
+    data.to_pickle(tmp_path / "data.pkl")
+    code = (
+        "import sys, fenchel, pandas\n"
+        f"fit = fenchel.load({str(tmp_path / 'a.model')!r})\n"
+        f"new = pandas.read_pickle({str(tmp_path / 'data.pkl')!r})\n"
+        "sys.stdout.buffer.write(fit.predict(new, interval=0.9).to_numpy().tobytes())\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env={**os.environ})
+    assert ran.stdout == fit.predict(data, interval=0.9).to_numpy().tobytes()
+
+
+# -- what cannot be saved -----------------------------------------------------------------------------------
+def test_functions_and_terms_of_ones_own(data, tmp_path):
+    class Mine(fenchel.terms.IID):
+        """A term of one's own."""
+
+    for formula, options, word in (
+        ("y ~ square(x)", {"env": {"square": lambda x: x**2}}, "'square\\(x\\)' cannot be saved: it"),
+        ("y ~ square(x)", {"env": {"square": np.square}}, "it uses 'square', which is no number"),
+        ("y ~ x.clip(4, 6)", {}, "it uses x.clip"),
+        ("y ~ x", {"terms": [Mine("g")]}, "Mine FittedModel.model.* cannot be saved: it is of test_files"),
+    ):
+        fit = fenchel.fit(formula, data, **options)
+        with pytest.raises(Refusal, match=word):
+            fit.save(tmp_path / "a.model")
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_was_there_stays_whole(data, tmp_path, monkeypatch):
+    fit = fenchel.fit("y ~ x", data)
+    fit.save(tmp_path / "a.model")
+    before = (tmp_path / "a.model").read_bytes()
+    fenchel.load(tmp_path / "a.model").save(tmp_path / "a.model")
+    assert (tmp_path / "a.model").read_bytes() == before
+    monkeypatch.setattr(os, "fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        fenchel.fit("y ~ z", data).save(tmp_path / "a.model")
+    assert (tmp_path / "a.model").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["a.model"]
+
+
+# -- damaged and hostile files ------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def small(data, tmp_path_factory):
+    fit = fenchel.fit("y ~ scale(x) + (1|g)", data)
+    path = tmp_path_factory.mktemp("files") / "small.model"
+    fit.save(path)
+    return fit, path
+
+
+def refused(path, fit=None, new=None, measured=True):
+    """A sentence, within bounds of memory and time; or None, where it was no harm and the model is the same."""
+    begun, sentence = time.perf_counter(), None
+    if measured:
+        tracemalloc.start()
+    try:
+        again = fenchel.load(path)
+    except Refusal as error:
+        sentence = str(error)
+    finally:
+        peak = tracemalloc.get_traced_memory()[1] if measured else 0
+        tracemalloc.stop()
+    assert peak < 60 * path.stat().st_size + 2e7
+    assert time.perf_counter() - begun < 20.0
+    if sentence is None and fit is not None:
+        assert np.array_equal(again.predict(new), fit.predict(new))
+    assert sentence is None or ("\n" not in sentence and len(sentence) < 400 + 2 * len(str(path)))
+    return sentence
+
+
+def test_damaged_files(small, data, tmp_path):
+    """150 files: cut off, with bytes changed, removed and put in."""
+    fit, path = small
+    whole, chance, heard = path.read_bytes(), random.Random(0), 0
+    for k in range(150):
+        broken, at = bytearray(whole), chance.randrange(len(whole))
+        if k % 3 == 0:
+            broken = broken[:at]
+        elif k % 3 == 1:
+            for _ in range(chance.choice([1, 1, 5, 100])):
+                broken[chance.randrange(len(broken))] ^= 1 << chance.randrange(8)
+        else:
+            other = bytes(chance.randrange(256) for _ in range(chance.randrange(1, 200)))
+            broken[at : at + chance.randrange(200)] = other
+        (tmp_path / "broken").write_bytes(bytes(broken))
+        heard += refused(tmp_path / "broken", fit, data, measured=k % 10 < 3) is not None
+    assert heard >= 140
+
+
+def rewritten(path, change, target):
+    """The file with its content changed, its checksums right."""
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as out:
+        for info in source.infolist():
+            text = source.read(info)
+            if info.filename == CONTENT:
+                content = json.loads(text)
+                change(content)
+                text = json.dumps(content).encode()
+            out.writestr(info.filename, text)
+
+
+def test_nodes_that_are_not_as_they_should_be(small, tmp_path):
+    """130 files whose checksums are right and whose nodes are changed at random: a sentence, or an object of ours."""
+    _, path = small
+    chance = random.Random(1)
+    odd = [None, -1, 10**30, [0], [10**9], ["nan"], ["x"], "text", [], {}, 0.5, [[0]], True, ["list", [[0]]]]
+
+    def change(content):
+        nodes = content["nodes"]
+        for _ in range(chance.choice([1, 3, 20])):
+            node = nodes[chance.randrange(len(nodes))]
+            place = chance.randrange(len(node))
+            inner = node[place]
+            if isinstance(inner, list) and inner and chance.random() < 0.8:
+                inner[chance.randrange(len(inner))] = chance.choice(odd)
+            else:
+                node[place] = chance.choice(odd)
+
+    heard = 0
+    for k in range(130):
+        rewritten(path, change, tmp_path / "odd")
+        heard += refused(tmp_path / "odd", measured=k % 10 == 0) is not None
+    assert heard > 100
+
+
+def hostile():
+    """Nodes that ask for more than a model, and where they stand in for node 0."""
+    yield from (
+        ["object", "os:system", [], None],
+        ["object", "builtins:eval", [], None],
+        ["object", "subprocess:Popen", [], None],
+        ["object", "fenchel.cli:main", [], None],
+        ["object", "fenchel.models.fitted:os", [], None],
+        ["object", "fenchel.models.fitted:FittedModel.save", [], None],
+        ["object", "fenchel.checks:Refusal", [], None],
+        ["object", "fenchel.models.fitted:FittedModel", [["__class__", 1]], None],
+        ["object", "fenchel.models.fitted:FittedModel", [["expr", "1"]], None],
+        ["object", "fenchel.models.fitted:FittedModel", [[1, 1]], None],
+        ["object", "fenchel.models.fitted:FittedModel", [], [["model", 1]]],
+        ["object", "../../etc/passwd:x", [], None],
+        ["object", "numpy:ndarray", [], None],
+        ["function", "fenchel.plots.outlines:opened"],
+        ["function", "builtins:exec"],
+        ["function", "fenchel.terms.base:typical.__call__"],
+        ["class", "pathlib:Path"],
+        ["enum", "fenchel.models.model:Model", "x"],
+        ["named", "fenchel.linalg.moments:Moments", []],
+        ["text", "fenchel.models.model:Model", "x", [], None],
+        ["method", [0], "save"],
+        ["tuple", [[0]]],
+        ["frozenset", [[0]]],
+        ["partial", [0], [0], [0]],
+        ["range", [0, 10**18, 1]],
+        ["objects", [10**9], []],
+        ["objects", [-1, -1], [1]],
+        ["array", 10**9],
+        ["array", 0, [10**9]],
+        ["sparse", "csr_array", [10**9, 10**9], [0, 0, 0], True],
+        ["sparse", "lil_array", [1, 1], [0], True],
+        ["index", [0], None],
+        ["dtype", "V1000000000"],
+        ["dtype", "O8, O8"],
+        ["pickle", "cos\nsystem\n(S'true'\ntR."],
+        ["dict", [[[0], 1]]],
+        ["set", [["list", []]]],
+        ["datetime", "never"],
+        ["moment", "Timestamp", 0, "../../etc"],
+        ["frame", [0], [0], [[0]]],
+    )
+
+
+def test_hostile_nodes(small, tmp_path):
+    _, path = small
+    for node in hostile():
+
+        def change(content, node=node):
+            content["nodes"][0] = node
+
+        rewritten(path, change, tmp_path / "hostile")
+        assert "load: " in str(refused(tmp_path / "hostile"))
+
+
+def test_indices_that_compiled_loops_would_follow(small, tmp_path):
+    """Arrays of the analysis of a factorisation, each changed with its checksum right."""
+    fit, path = small
+    found = []
+
+    def look(content):
+        for node in content["nodes"]:
+            if node[0] == "object" and node[1].endswith((":SymbolicCholesky", ":SparseCholesky")):
+                found.extend((name, content["nodes"][ref[0]][1]) for name, ref in node[2] if _is_array(content, ref))
+
+    rewritten(path, look, tmp_path / "same")
+    assert refused(tmp_path / "same", fit, fit.model.frame) is None
+    assert {"start", "ptr", "rows", "relative", "target", "_x"} <= {name for name, _ in found}
+    for name, place in found:
+        with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "hostile", "w") as out:
+            for info in source.infolist():
+                data = source.read(info)
+                if info.filename == f"arrays/{place}.npy":
+                    array = np.load(io.BytesIO(data))
+                    array = array[:-1] if array.dtype.kind == "f" else array + 10**6
+                    np.save(buffer := io.BytesIO(), array)
+                    data = buffer.getvalue()
+                out.writestr(info.filename, data)
+        assert "is damaged" in str(refused(tmp_path / "hostile", measured=False)), name
+
+
+def _is_array(content, ref):
+    return isinstance(ref, list) and isinstance(ref[0], int) and content["nodes"][ref[0]][0] == "array"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('touch {canary}')",
+        "open('{canary}', 'w')",
+        "().__class__.__bases__[0].__subclasses__()",
+        "np.load('{canary}')",
+        "np.__builtins__",
+        "(lambda: 1)()",
+        "[x for x in range(3)]",
+        "eval('1')",
+        "scale.__globals__",
+        "getattr(np, 'save')('{canary}', x)",
+        "contr.__init__.__globals__",
+        "f'{{x!r}}'",
+        "x[0]",
+        "(y := 3)",
+    ],
+)
+def test_expressions_of_a_formula_that_would_run_code(small, data, tmp_path, text):
+    _, path = small
+    canary, evil, done = tmp_path / "canary", text.replace("{canary}", str(tmp_path / "canary")), []
+
+    def change(content):
+        for node in content["nodes"]:
+            if node[0] == "object" and node[1] == trusted.FACTOR:
+                slots = dict(map(tuple, node[3]))
+                if slots["expr"] == "scale(x)":
+                    node[3] = [[name, evil if name == "expr" else value] for name, value in node[3]]
+                    done.append(node)
+
+    rewritten(path, change, tmp_path / "hostile")
+    assert done
+    assert "cannot be saved" in refused(tmp_path / "hostile")
+    assert not canary.exists()
+    with pytest.raises(Refusal, match="cannot be saved"):
+        trusted.check_expression(evil)
+
+
+def test_expressions_that_may_be_saved():
+    for text in ("scale(x)", "np.log(x + 1) ** 2", "bs(x, df=4, degree=3)", "C(a, contr.treatment('b'))", "`odd name`"):
+        trusted.check_expression(text)
+    for text in ("x if x > 0 else -x", "np.where(x > 0, x, 0)", "log(x)", "1", "poly(x, 2)", "{'a': 1}", "abs(x)"):
+        trusted.check_expression(text)
+
+
+def test_hostile_archives(tmp_path):
+    bad = tmp_path / "bad"
+
+    def zipped(*members, how=zipfile.ZIP_STORED):
+        with zipfile.ZipFile(bad, "w", how) as out:
+            for name, content in members:
+                out.writestr(name, content)
+        return refused(bad)
+
+    def npy(header, payload=b""):
+        text = header.encode()
+        return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + payload
+
+    plain = json.dumps({"format": "fenchel", "version": 1, "holds": "x", "root": [0], "nodes": [["array", 0]]})
+    assert "compressed" in zipped((CONTENT, plain + " " * 10_000_000), how=zipfile.ZIP_DEFLATED)
+    for shape, dtype in (
+        ("(1000000000000,)", "<f8"),
+        ("(9223372036854775807, 9223372036854775807)", "<f8"),
+        ("(-1,)", "<f8"),
+        ("(2,)", "|O"),
+        ("(2,)", "|V8"),
+        ("(1,)", "[('a', '<f8')]"),
+        ("(3,)", "<f8"),
+        ("(__import__('os'),)", "<f8"),
+    ):
+        header = f"{{'descr': {dtype if dtype[0] == '[' else repr(dtype)}, 'fortran_order': False, 'shape': {shape}}}\n"
+        assert "is damaged" in zipped((CONTENT, plain), ("arrays/0.npy", npy(header, b"\0" * 16)))
+    assert "is damaged" in zipped((CONTENT, plain), ("arrays/0.npy", b"\x93NUMPY\x09\x00"))
+    assert "is damaged" in zipped((CONTENT, "[" * 200_000))
+    assert "is damaged" in zipped((CONTENT, "[1, 2]"))
+    assert "is damaged" in zipped((CONTENT, "9" * 100_000))
+    assert "is damaged" in zipped((CONTENT, b"\xff\xfe"))
+    assert "is damaged" in zipped(("../../evil", "x"))
+    assert "is damaged" in zipped((CONTENT, plain), ("arrays/1.npy", "x"))
+    assert "is not a file of fenchel's" in zipped((CONTENT, "{}"))
+    deep = [["list", [[k + 1]]] for k in range(50_000)]
+    assert "is damaged" in zipped((CONTENT, json.dumps({**json.loads(plain), "nodes": [*deep, ["list", []]]})))
+    newer = json.dumps({**json.loads(plain), "version": 2})
+    assert "has format 2, of a newer fenchel" in zipped((CONTENT, newer))
+    for content, word in ((b"", "is not a file"), (b"PK", "is damaged"), (b"a,b\n1,2\n", "is not a file")):
+        bad.write_bytes(content)
+        assert word in refused(bad)
+    bad.write_bytes(pickle.dumps(3))
+    assert "is a pickle" in refused(bad)
+    with pytest.raises(FileNotFoundError):
+        fenchel.load(tmp_path / "none")
+
+
+def test_another_version_is_announced(small, data, tmp_path):
+    fit, path = small
+
+    def change(content):
+        content["with"]["formulaic"] = "0.1.2"
+
+    rewritten(path, change, tmp_path / "older")
+    with pytest.warns(UserWarning, match=r"was written with formulaic 0.1.2, and this is"):
+        assert_same(fit, fenchel.load(tmp_path / "older"), data)
