@@ -175,15 +175,15 @@ class Pattern:
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
         union.sort_indices()
         self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
-        self.own, self.closed = factor.symbolic, True  # of Q, and whether its components gain no entry
+        self.own, self.closed = factor.symbolic, False  # of Q, and whether its components gain no entry in the union
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
             self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
-            self.places = np.arange(Q.nnz)
+            self.places = self.own_places = np.arange(Q.nnz)
         else:
             joined = Q if constraint is None or constraint.basis is None else abs(Q) + _together(constraint.basis)
             label = sp.csgraph.connected_components(joined, directed=False)[1]
             self.closed = int((label[union.indices] == label[self.owners]).sum()) == Q.nnz
-            self.places = self._places(Q.indices, np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr)))
+            self.own_places = self._entries_of(Q)
             self.symbolic = analyse(union) if constraint is None else constraint.analyse(union)
             self._set(Q)
         self.T = self.products(W)[0]
@@ -200,10 +200,10 @@ class Pattern:
         """Take the values of Q. Raises NotPositiveDefinite."""
         self.Q = Q
         if not self.own.same_pattern(Q):
-            self.q = self.entries(Q)
+            self.q, self.places = self.entries(Q), self._entries_of(Q)
             self.base = self._made(self.q)
             return
-        self.q = np.zeros(self.indices.size)
+        self.q, self.places = np.zeros(self.indices.size), self.own_places
         self.q[self.places] = Q.data
         self.base = self._made(self.q, prior=True)
 
@@ -231,6 +231,10 @@ class Pattern:
         L = self.shape[0]
         keys = self.owners * L + self.indices
         return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
+
+    def _entries_of(self, Q: Any) -> np.ndarray:
+        """Where the entries of Q, a canonical csc array, stand in the union."""
+        return self._places(Q.indices, np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr)))
 
     def entries(self, B: Any) -> np.ndarray:
         """The values of B, whose pattern lies in the union, in the union's order."""
