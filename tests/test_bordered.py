@@ -7,8 +7,12 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
 
 import fenchel
+from fenchel import gmrf
+from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky
 from fenchel.linalg.bordered import BorderedAnalysis, find_leaves
@@ -187,3 +191,39 @@ def test_crossed_fit_equals_the_dense_one(likelihood):
     assert one.elbo == pytest.approx(other.elbo, abs=1e-9)
     np.testing.assert_allclose(one.posterior.mean, other.posterior.mean, atol=1e-6)
     np.testing.assert_allclose(one.posterior.variance, other.posterior.variance, atol=1e-6)
+
+
+def test_a_gaussian_fit_factorises_once():
+    """Its start, Newton's step and where that ends ask for one matrix; another lam asks for another."""
+    rng = np.random.default_rng(5)
+    n = 200
+    W = sp.hstack([groups(rng.integers(0, m, n), m, [np.ones(n)]) for m in (30, 7)], format="csr")
+    prior = SparsePrecision(sp.eye_array(37, format="csc"), design=W)
+    made, count = prior.pattern.symbolic.factor, []
+    prior.pattern.symbolic.factor = lambda data: count.append(1) or made(data)
+    y = rng.normal(size=n)
+    sol = fenchel.infer(fenchel.Gaussian(0.5), prior, y)
+    assert len(count) == 1
+    assert fenchel.infer(fenchel.Gaussian(0.7), prior, y).elbo != sol.elbo
+    dense = fenchel.infer(fenchel.Gaussian(0.5), DenseCovariance(np.eye(37), design=W.toarray()), y)
+    assert sol.elbo == pytest.approx(dense.elbo, abs=1e-9)
+
+
+def test_variances_of_crossed_effects_by_a_dense_likelihood():
+    """Learned sds and noise of a Gaussian model against the marginal likelihood written out and maximised by scipy."""
+    rng = np.random.default_rng(6)
+    n, levels = 400, (25, 12)
+    codes = [rng.integers(0, m, n) for m in levels]
+    y = 0.8 * rng.normal(size=25)[codes[0]] + 0.5 * rng.normal(size=12)[codes[1]] + 0.6 * rng.normal(size=n)
+    family = gmrf.stack([(gmrf.iid(m), code) for m, code in zip(levels, codes, strict=True)], fixed_variance=4.0)
+    found = learn(fenchel.Gaussian(1.0), family, y, gtol=1e-5)
+    blocks = [(a[:, None] == a[None, :]).astype(float) for a in codes]
+
+    def negative(theta):
+        S = sum(np.exp(-t) * K for t, K in zip(theta[:2], blocks, strict=True)) + 4.0 + np.exp(theta[2]) * np.eye(n)
+        return -multivariate_normal(np.zeros(n), S).logpdf(y)
+
+    best = minimize(negative, found.theta + 0.1, method="BFGS", options={"gtol": 1e-4})
+    assert found.converged
+    np.testing.assert_allclose(found.theta, best.x, atol=2e-4)
+    assert found.solution.elbo == pytest.approx(-best.fun, abs=1e-6)

@@ -27,7 +27,7 @@ from .objective import Objective, Reached
 
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
-_FINE = 1e-9  # nats: a gap that no slope worth having is lost in
+_BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
@@ -113,9 +113,10 @@ class Evidence(Objective[Learned]):
 
         A start accepted as it is would leave a gap that blurs the evidence by more than the last steps of theta change.
         """
-        if self.last is None or not isinstance(likelihood, Gaussian):
+        scale = 1.0 if self.last is None else max(1.0, abs(self.last.elbo))
+        if self.last is None or not isinstance(likelihood, Gaussian) or self.tol * scale < _BLUR:
             return np.inf
-        return max(_FINE, 10.0 * self.last.rounding) / max(1.0, abs(self.last.elbo))
+        return max(_FINE, 10.0 * self.last.rounding) / scale
 
     def fit(self, theta: np.ndarray) -> Solution:
         """The inner fit at theta."""

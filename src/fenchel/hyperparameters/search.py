@@ -23,6 +23,13 @@ _FINER = 1e-3  # of tol: the fits of a search that nothing rises in and that has
 _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 
 
+_NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
+
+
+class _Arrived(Exception):
+    """Ends a stretch at a point without slope."""
+
+
 class Stride(NamedTuple):
     """How a search goes.
 
@@ -53,6 +60,7 @@ class Search(Generic[F]):
         self.stride, self.trace = stride, list[float]()
         self.best: Reached | None = None
         self.scale = 1.0  # of what the optimiser sees
+        self.walking = False  # whether an optimiser is asking
         self.n_steps, self.message = 0, "nothing to learn"
         self.allowed = gtol  # the slope that may be left
         self.began = time.perf_counter()
@@ -109,14 +117,21 @@ class Search(Generic[F]):
             "maxcor": self.stride.pairs,
             "maxfun": 20 * self.max_iter,
         }
-        found = minimize(
-            self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=options
-        )
-        self.message, self.n_steps, self.scale = found.message.lower(), self.n_steps + int(found.nit), 1.0
+        self.message, success, taken, self.walking = _NO_SLOPE, True, len(self.trace), True
+        try:
+            found = minimize(
+                self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=options
+            )
+            self.message, success = found.message.lower(), bool(found.success)
+            self.n_steps += int(found.nit)
+        except _Arrived:
+            self._step(self.known.theta)
+            self.n_steps += len(self.trace) - taken
+        self.scale, self.walking = 1.0, False
         if self.stride.settles:
             left = self.evidence.rising(self.known.theta, self.known.gradient)
             steep = _STEEP * max(1.0, abs(self.known.value))  # its line search failed where nothing rises any more
-            self.allowed = max(self.gtol, left if found.success or left <= steep else 0.0)
+            self.allowed = max(self.gtol, left if success or left <= steep else 0.0)
         return near.T
 
     def _step(self, theta: np.ndarray) -> None:
@@ -137,15 +152,18 @@ class Search(Generic[F]):
             if best is None:
                 raise self._no_start(value, gradient)
             return self._wall(theta, best)
-        if best is None or value > best.value or self._as_good(value, theta, gradient, best):
+        blurred = best is not None and self._as_good(value, theta, gradient, best)
+        if best is None or value > best.value or blurred:
             self.best = Reached(value, np.array(theta), gradient, evidence.solution, evidence.prior)
         self._tell(value, gradient)
+        if blurred and self.walking:
+            raise _Arrived  # a line search would go on, misled by gaps of the fits
         return -self.scale * value, -self.scale * gradient
 
     def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Reached) -> bool:
         """Whether there is no slope left here, and one at the best point, which the fits' gaps cannot tell from it."""
         blur = self.evidence.solution.gap + best.solution.gap
-        if not (np.isfinite(blur) and value > best.value - blur):
+        if not (np.isfinite(blur) and best.value - blur < value <= best.value):
             return False
         here, there = self.evidence.rising(theta, gradient), self.evidence.rising(best.theta, best.gradient)
         return here <= self.gtol < there

@@ -241,14 +241,15 @@ class SparseFactor(BlockFactor):
 
     # -- everything else ---------------------------------------------------------------------------
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
-        """dP/dQ of each block on the common pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
+        """dP/dQ of each block on the pattern of Q: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
-        columns = P.owners
-        prior = P.base.inverse_data()
+        Q, here = P.Q, P.places
+        columns = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
+        prior = P.base.inverse_data()[here]
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
-            data = 0.5 * (prior - part.inverse_data() - shift[P.indices] * shift[columns])
-            out.append(P.matrix(data))
+            data = 0.5 * (prior - part.inverse_data()[here] - shift[Q.indices] * shift[columns])
+            out.append(sp.csc_array((data, Q.indices, Q.indptr), shape=Q.shape))
         return out
 
     def design_covariance(self, designs: Sequence[Design]) -> list[sp.csr_array]:

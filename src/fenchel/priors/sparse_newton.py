@@ -65,7 +65,7 @@ class SparseCurvature:
             joint.setdiag(diagonal)
         joint = symmetric_csc(joint)
         if P.joint is None or not P.joint.same_pattern(joint):
-            P.joint = analyse(joint)
+            P.joint = analyse(joint) if P.constraint is None else P.constraint.analyse(joint, copies)
         base = P.joint.factor(joint.data)
         return base if P.constraint is None else P.constraint.hold(base, copies)
 

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from ..checks import choice, finite, numeric, problem
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
+from ..linalg.eliminated import analyse_free, split_local
 from ..linalg.factorisation import Analysis, Factorisation, analyse
 from ..linalg.sparse import symmetric_csc
 
@@ -24,15 +25,26 @@ _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, prope
 
 @dataclass(frozen=True)
 class Constraint:
-    """C (k, L), and what is added to Q so that it can be factorised: ``shift`` on its diagonal at ``nodes``."""
+    """C (k, L), and what is added to Q so that it can be factorised: ``shift`` on its diagonal at ``nodes``.
+
+    ``basis`` (L, r) is of what further constraints leave free, many and small ones: the factor is of that already.
+    """
 
     C: np.ndarray
     nodes: np.ndarray
     shift: float
     kappa: float
+    basis: Any = None
 
-    def hold(self, base: Factorisation, copies: int = 1) -> ConstrainedCholesky:
+    def analyse(self, A: Any, copies: int = 1) -> Analysis:
+        """The analysis of A on what the basis leaves free; ``copies`` of the latents side by side for a softmax."""
+        basis = self.basis if copies == 1 or self.basis is None else sp.kron(sp.eye_array(copies), self.basis, "csr")
+        return analyse_free(A, basis)
+
+    def hold(self, base: Factorisation, copies: int = 1) -> Factorisation:
         """The factor under the constraints; ``copies`` of the latents side by side for a softmax."""
+        if not len(self.C):
+            return base
         E = np.zeros((self.C.shape[1], self.nodes.size))
         E[self.nodes, np.arange(self.nodes.size)] = 1.0
         eye = np.eye(copies)
@@ -46,20 +58,23 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisat
     """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
     if constraints is None:
         return None, solid(Q)
-    C, scale = checked_constraints(Q, constraints), float(Q.diagonal().mean())
+    scale = float(Q.diagonal().mean())
+    basis, C = split_local(checked_constraints(Q, constraints))
     try:
-        free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale)
-        return free, free.hold(solid(Q))
+        free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale, basis)
+        return free, free.hold(solid(Q, basis))
     except (NotPositiveDefinite, np.linalg.LinAlgError):
+        if not len(C):
+            raise NotPositiveDefinite("the constraints do not fix its null space") from None
         nodes = _telling(C)
-        held = Constraint(C, nodes, scale, scale)
+        held = Constraint(C, nodes, scale, scale, basis)
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
         try:
-            factor = held.hold(factorised(symmetric_csc(base)))
+            factor = held.hold(factorised(symmetric_csc(base), basis))
         except (NotPositiveDefinite, np.linalg.LinAlgError):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
-        if not factor.proper or is_singular(Q, factor):
+        if not getattr(factor, "proper", True) or is_singular(Q, factor):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
         return held, factor
 
@@ -71,14 +86,14 @@ def _telling(C: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
 
 
-def factorised(Q: Any) -> Factorisation:
-    """The factor of a canonical csc array, analysed for it alone."""
-    return analyse(Q).factor(Q.data)
+def factorised(Q: Any, basis: Any = None) -> Factorisation:
+    """The factor of a canonical csc array, analysed for it alone, on what a basis leaves free."""
+    return analyse_free(Q, basis).factor(Q.data)
 
 
-def solid(Q: Any) -> Factorisation:
+def solid(Q: Any, basis: Any = None) -> Factorisation:
     """The factor of a precision that is not singular to rounding; an intrinsic one may factorise by luck."""
-    factor = factorised(Q)
+    factor = factorised(Q, basis)
     if is_singular(Q, factor):
         raise NotPositiveDefinite("it is singular to rounding")
     return factor
@@ -160,15 +175,16 @@ class Pattern:
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
         union.sort_indices()
         self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
-        self.own, self.closed = factor.symbolic, True  # of Q, and whether its components gain no entry
+        self.own, self.closed = factor.symbolic, False  # of Q, and whether its components gain no entry in the union
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
             self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
-            self.places = np.arange(Q.nnz)
+            self.places = self.own_places = np.arange(Q.nnz)
         else:
-            label = sp.csgraph.connected_components(Q, directed=False)[1]
+            joined = Q if constraint is None or constraint.basis is None else abs(Q) + _together(constraint.basis)
+            label = sp.csgraph.connected_components(joined, directed=False)[1]
             self.closed = int((label[union.indices] == label[self.owners]).sum()) == Q.nnz
-            self.places = self._places(Q.indices, np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr)))
-            self.symbolic = analyse(union)
+            self.own_places = self._entries_of(Q)
+            self.symbolic = analyse(union) if constraint is None else constraint.analyse(union)
             self._set(Q)
         self.T = self.products(W)[0]
 
@@ -184,10 +200,10 @@ class Pattern:
         """Take the values of Q. Raises NotPositiveDefinite."""
         self.Q = Q
         if not self.own.same_pattern(Q):
-            self.q = self.entries(Q)
+            self.q, self.places = self.entries(Q), self._entries_of(Q)
             self.base = self._made(self.q)
             return
-        self.q = np.zeros(self.indices.size)
+        self.q, self.places = np.zeros(self.indices.size), self.own_places
         self.q[self.places] = Q.data
         self.base = self._made(self.q, prior=True)
 
@@ -215,6 +231,10 @@ class Pattern:
         L = self.shape[0]
         keys = self.owners * L + self.indices
         return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
+
+    def _entries_of(self, Q: Any) -> np.ndarray:
+        """Where the entries of Q, a canonical csc array, stand in the union."""
+        return self._places(Q.indices, np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr)))
 
     def entries(self, B: Any) -> np.ndarray:
         """The values of B, whose pattern lies in the union, in the union's order."""
@@ -286,6 +306,11 @@ class Pattern:
         rest = np.concatenate(solved)
         out[rest] = row_quadratic(factor, W[rest])
         return out
+
+
+def _together(basis: Any) -> sp.csr_array:
+    """Entries (i, j) of latents that a small constraint holds together."""
+    return abs(basis) @ abs(basis).T
 
 
 def row_quadratic(factor: Factorisation, W: Any, step: int = 256) -> np.ndarray:
