@@ -25,6 +25,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import cdist
+from scipy.special import kv
 
 import fenchel
 from fenchel.gmrf.vecchia import NUGGET
@@ -96,7 +98,7 @@ def case(n: int, family: str, method: str, edge: float | None, neighbours: int, 
         "truth": score(eta[out], np.full(out.sum(), 1e-12)),
     }
     if exact:
-        mean, variance = dense(data, out, y, found, level, likelihood, model.sum.fixed_variance)
+        mean, variance = dense(method, data, out, y, found, level, likelihood, model.sum.fixed_variance)
         result["exact"] = score(mean, variance)
         result["mean off"] = float(np.sqrt(np.mean((np.asarray(h) + level - mean) ** 2 / variance)))
         result["sd off"] = float(np.sqrt(np.mean(np.log(np.asarray(rho) / variance) ** 2)) / 2)
@@ -104,6 +106,7 @@ def case(n: int, family: str, method: str, edge: float | None, neighbours: int, 
 
 
 def dense(
+    method: str,
     data: pd.DataFrame,
     out: np.ndarray,
     y: np.ndarray,
@@ -112,12 +115,11 @@ def dense(
     likelihood: Likelihood,
     variance: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of eta at the held-out rows under the Matern 3/2 process itself, with the same intercept."""
-    from scipy.spatial.distance import cdist
-
+    """Mean and variance of eta at the held-out rows under the process itself: Matern 1, or 3/2, with the intercept."""
     X = data[["east", "north"]].to_numpy()
-    r = np.sqrt(12.0) * cdist(X, X[~out]) / found["range"]
-    K = found["sd"] ** 2 * (1 + r) * np.exp(-r) + float(np.ravel(variance)[0])
+    nu = 1.0 if method == "spde" else 1.5
+    r = np.sqrt(8.0 * nu) * np.maximum(cdist(X, X[~out]), 1e-12) / found["range"]
+    K = found["sd"] ** 2 * (r * kv(1, r) if nu == 1.0 else (1 + r) * np.exp(-r)) + float(np.ravel(variance)[0])
     inner = K[~out] + found["sd"] ** 2 * NUGGET * np.eye(int((~out).sum()))
     sol = fenchel.infer(likelihood, fenchel.DenseCovariance(inner, offset=level), y[~out], tol=1e-8)
     whole = np.full(int(out.sum()), found["sd"] ** 2 + float(np.ravel(variance)[0]))

@@ -9,6 +9,7 @@ from scipy.spatial import Delaunay
 import fenchel
 from fenchel.gmrf.polygons import dissolved, inside, rings_of
 from fenchel.gmrf.spde import finite_elements
+from fenchel.outlines import signed_area
 
 RNG = np.random.default_rng(0)
 SQUARE = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
@@ -75,6 +76,20 @@ def test_holes_barriers_and_a_fine_boundary():
     assert shore.areas.sum() == pytest.approx(np.pi, rel=0.03)
     assert shore.angles.min() > 15.0
     assert shore.design(coast[::100] * 0.9999).shape[0] == 200  # within the slack of what was simplified
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_polygons_of_any_shape(seed):
+    """Spikes and bays narrower than an edge: the area stays, and every triangle has one."""
+    rng = np.random.default_rng(seed)
+    k = int(rng.integers(3, 60))
+    a, r = np.sort(rng.uniform(0, 2 * np.pi, k)), rng.uniform(0.2, 1.0, k)
+    ring = np.stack([np.cos(a) * r, np.sin(a) * r], axis=1) * 10.0 ** rng.uniform(-3, 3) + 100.0 * rng.normal(size=2)
+    made = fenchel.mesh(boundary=ring, edge=np.ptp(ring, axis=0).max() / rng.integers(8, 60))
+    assert made.areas.sum() == pytest.approx(abs(signed_area(ring)), rel=0.07)
+    assert made.areas.min() > 0.0
+    found, _ = made.where(made.nodes[made.triangles].mean(axis=1))
+    np.testing.assert_array_equal(found, np.arange(len(made.triangles)))  # no two overlap
 
 
 def test_districts_become_a_country():

@@ -69,21 +69,21 @@ def test_gaussian_regression_as_with_the_covariance_itself():
 
 
 def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
-    X, f, rng = points(400, seed=1)
-    g, x = rng.integers(0, 8, 400), rng.normal(size=400)
+    X, f, rng = points(300, seed=1)
+    g, x = rng.integers(0, 8, 300), rng.normal(size=300)
     eta = 0.8 + f + 0.4 * rng.normal(size=8)[g] + 0.5 * x
     data = pd.DataFrame({"east": X[:, 0], "north": X[:, 1], "x": x, "g": g, "deaths": rng.poisson(np.exp(eta))})
-    fit = fenchel.Model("deaths ~ x + (1|g) + matern(east, north)", data, family="poisson").fit()
+    fit = fenchel.Model("deaths ~ x + (1|g) + matern(east, north, edge=0.9)", data, family="poisson").fit()
     assert fit.converged
     assert fit.coefficients.loc["x", "mean"] == pytest.approx(0.5, abs=0.1)
-    found = fit.hyperparameters.loc["matern(east,north)"]
+    found = fit.hyperparameters.loc["matern(east,north,edge=0.9)"]
     assert list(found.index) == ["sd", "range"]
     for word, truth in (("sd", 1.0), ("range", 4.0)):
         assert found.loc[word, "lower"] < truth < found.loc[word, "upper"]
     text = fit.summary()
-    assert "matern(east,north): A Matern field over points in the plane" in text
+    assert "matern(east,north,edge=0.9): A Matern field over points in the plane" in text
     assert "P(range < " in text
-    effect = fit.effects["matern(east, north)"]
+    effect = fit.effects["matern(east, north, edge=0.9)"]
     assert effect.index.nlevels == 2
     at = np.array(effect.index.tolist())
     assert at.min() >= X.min()
@@ -92,7 +92,7 @@ def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
         fit.predict(where, kind="link") for where in (data.assign(x=0.0), data.assign(x=0.0, east=5.0, north=5.0))
     )
     assert np.corrcoef(here - middle, f)[0, 1] > 0.9
-    ax = fit.plot("matern(east, north)")
+    ax = fit.plot("matern(east, north, edge=0.9)")
     assert len(ax.figure.axes) == 4  # mean and sd, a bar each
     ax.figure.savefig(tmp_path / "field.png")
     draws = fit.sample(data.iloc[:3], 50)

@@ -11,6 +11,7 @@ from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
+from fenchel import terms
 from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, previous_neighbours, spread_order
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
 
@@ -163,3 +164,21 @@ def test_what_is_refused():
         VecchiaProcess("x", "z").read(DataTable("here", {"x": [1.0, 2.0], "z": [1.0, 1.0]}), 1.0)
     with pytest.raises(ValueError, match="holds text"):
         fenchel.Model("y ~ vecchia(a)", pd.DataFrame({"a": ["u", "v"], "y": [1.0, 2.0]}))
+
+
+@pytest.mark.parametrize("kind", [terms.Matern, terms.VecchiaProcess, terms.MaternSeries])
+@pytest.mark.parametrize(("unit", "origin"), [(1e3, 0.0), (1e-9, 0.0), (1.0, 1e6)])
+def test_units_and_origins_do_not_matter(kind, unit, origin):
+    rng = np.random.default_rng(4)
+    P, y = rng.random((60, 2)), rng.poisson(2.0, 60).astype(float)
+    found = []
+    for scale, shift in ((1.0, 0.0), (unit, origin)):
+        table = DataTable("here", {"x": P[:, 0] * scale + shift, "z": P[:, 1] * scale + shift})
+        term = kind("x") if kind is terms.MaternSeries else kind("x", "z")
+        family = SumOfTerms([term], table).family()
+        sol = fenchel.infer(fenchel.Poisson(), family.at(), y, tol=1e-11)
+        found.append((sol.elbo, family.theta, family.log_prior(family.theta)[0]))
+    (one, theta, prior), (other, moved, again) = found
+    assert other == pytest.approx(one, abs=1e-4)
+    np.testing.assert_allclose(moved[1:], theta[1:] + np.log(unit), atol=1e-6)
+    assert again == pytest.approx(prior, abs=1e-5)
