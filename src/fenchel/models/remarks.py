@@ -56,7 +56,8 @@ def of_data(model: Model, family_given: bool) -> list[str]:
                 )
     if not family_given:
         out += [text for text in [_likely_family(model)] if text is not None]
-    return [*out, *of_columns(model.sum.columns)]
+    own = [sentence for term in model.sum.terms for sentence in term.remarks(model.sum.terms)]
+    return [*out, *of_columns(model.sum.columns), *own]
 
 
 def _numbers_as_text(column: pd.Series, name: str) -> str | None:
