@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
+    from .multinomial import Classes
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Model:
     data : data frame of pandas, polars or whatever narwhals reads, or a dict of columns
         Rows in which a covariate is missing are left out and counted; where y is missing, y is predicted.
     family : str or Likelihood
-        "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...
+        "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...;
+        "multinomial" for labels of several kinds, "cox" for durations with a baseline hazard of any form.
     weights, exposure, trials, event : name of a column, number or array, optional
         ``weights`` multiply the log-likelihood of each row: how often it was seen, not lme4's precision of its mean.
     terms : sequence of Term, optional
@@ -127,6 +129,12 @@ class Model:
         _depth: int = 1,
     ) -> None:
         self.cox: PoissonForm | None = None
+        self.classes: Classes | None = None
+        if family in ("multinomial", "categorical"):
+            from .multinomial import Classes
+
+            self.classes = Classes.read(formula, data)
+            formula, data, family = self.classes.formula, self.classes.frame, "bernoulli"
         if family == "cox":
             rows = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
             self.cox = PoissonForm(formula, data, baseline, rows)
@@ -196,6 +204,8 @@ class Model:
         keep = np.zeros(len(self.data_index), dtype=bool)
         keep[self.kept] = True
         self.target: Target = self.response.read(self.frame, keep, bound, wanted)
+        if self.classes is not None:
+            self.target = self.classes.target(self.target, keep)
         ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
@@ -272,6 +282,7 @@ class Model:
             longer.
         """
         from .fitted import FittedModel
+        from .multinomial import FittedMultinomial
 
         found = learn(
             self.target.likelihood,
@@ -284,7 +295,7 @@ class Model:
             progress=progress,
             evidence=evidence,
         )
-        fit = FittedModel(self, found)
+        fit = FittedModel(self, found) if self.classes is None else FittedMultinomial(self, found)
         if self.zeros is None:
             return fit
         zeros = self.zeros.fit(n_restarts=n_restarts, tol=tol, progress=progress, seed=seed, evidence=evidence)

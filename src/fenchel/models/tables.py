@@ -192,6 +192,7 @@ def summary(fit: FittedModel) -> str:
     seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
     word = "converged" if fit.converged else "NOT CONVERGED"
     family = model.target.likelihood.word or repr(model.target.likelihood)
+    family = family if model.classes is None else f"multinomial, against {model.classes.labels[0]!r}"
     relative = sol.gap / max(1.0, abs(sol.elbo))
     proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"
     if np.isinf(sol.gap) and sol.certificate == "stationarity":
@@ -210,7 +211,7 @@ def summary(fit: FittedModel) -> str:
         each = ", ".join(f"{name!r} in {count}" for name, count in model.dropped.columns.items())
         rows = "1 row" if model.dropped.n == 1 else f"{model.dropped.n} rows"
         lines.append(f"  dropped: {rows} in which a covariate is missing ({each})")
-    shown = coefficients(fit)[["mean", "sd", "lower", "upper"]]
+    shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
     found = fit.hyperparameters
