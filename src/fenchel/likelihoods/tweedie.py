@@ -21,14 +21,14 @@ from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace
 from ..transforms import Between
 from .base import Likelihood, Rows, flat
 from .bounds import Bounds, ExactExpectation
-from .by_density import LARGEST
+from .by_density import LARGEST, MOST
 from .parameters import Parameter
 from .poisson import Poisson
 from .sites import Loss
 from .summaries import mean, per_row
 
 _TERMS = 2_000_000  # of the series at a time
-_MOST = 1e10  # jumps
+_MOST = 1e8  # jumps: beyond, Stirling's formula has the sum to 1e-9
 
 
 def _start(cls: type[Tweedie], y: np.ndarray, w: np.ndarray) -> float:
@@ -92,7 +92,7 @@ class Tweedie(Likelihood):
             got = f"exposure{first_value(small, exposure)} is not usable"
             raise problem(self.name, got, "finite numbers above 0")
         count, back = np.unique(np.where(np.isnan(y), 0.0, y), return_inverse=True)
-        log_a, jumps, slope = (x[back] for x in _series(count, self.dispersion, self.power, self.name))
+        log_a, jumps, slope = (x[back] for x in _series(count, self.dispersion, self.power))
         seen = ~np.isnan(y)
         return {
             "y": np.where(seen, y, 0.0),
@@ -191,16 +191,17 @@ class Tweedie(Likelihood):
         p, phi = self.power, self.dispersion
         log_mu = np.minimum(eta, LARGEST) + np.log(per_row(self.exposure, eta.shape[0]))[:, None]
         number = np.exp((2.0 - p) * log_mu) / (phi * (2.0 - p))
-        return np.minimum(number, _MOST), phi * (p - 1.0) * np.exp((p - 1.0) * log_mu), (2.0 - p) / (p - 1.0)
+        return np.minimum(number, MOST), phi * (p - 1.0) * np.exp((p - 1.0) * log_mu), (2.0 - p) / (p - 1.0)
 
     def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         rate, scale, c = self._jumps(eta)
         x, total = np.broadcast_to(np.asarray(x, dtype=np.float64), eta.shape), np.exp(-rate)
-        far = int(np.max(rate, initial=0.0) + 12.0 * np.sqrt(np.max(rate, initial=0.0)) + 40.0)
-        near = max(1, int(np.min(rate, initial=np.inf) - 12.0 * np.sqrt(np.min(rate, initial=np.inf)) - 40.0))
-        for j in range(near, far + 1):
+        rate = np.minimum(rate, _MOST)
+        low, high = (float(f(rate, initial=start)) for f, start in ((np.min, _MOST), (np.max, 0.0)))
+        for j in range(max(1, int(low - 9.0 * low**0.5 - 12.0)), int(high + 9.0 * high**0.5 + 14.0)):
             weight = np.exp(j * np.log(rate + 1e-300) - rate - gammaln(j + 1.0))
-            total = total + weight * gammainc(j * c, np.maximum(x, 0.0) / scale)
+            seen = weight > 1e-17
+            total[seen] += weight[seen] * gammainc(j * c, np.maximum(x[seen], 0.0) / scale[seen])
         return np.where(x < 0.0, 0.0, np.minimum(total, 1.0))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -221,16 +222,21 @@ class Tweedie(Likelihood):
         return f"Tweedie({number(self.dispersion)}, {number(self.power)}{given})"
 
 
-def _series(y: np.ndarray, phi: float, p: float, where: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _series(y: np.ndarray, phi: float, p: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """log a(y), the mean of j under W, and d log a/dp; all 0 for y = 0."""
     out, c = np.zeros((3, y.size)), (2.0 - p) / (p - 1.0)
     c_slope = -1.0 / (p - 1.0) ** 2
-    for_y = np.flatnonzero(y > 0.0)
+    positive_y = np.where(y > 0.0, y, 1.0)
     with np.errstate(over="ignore"):
-        top = np.maximum(y[for_y] ** (2.0 - p) / (phi * (2.0 - p)), 1.0)  # where the terms are largest
-    if not (top < _MOST).all():
-        got = f"y = {number(y[for_y][np.argmax(top)])} is a sum of more than {_MOST:.0e} jumps"
-        raise problem(where, got, "amounts in larger units, or a larger dispersion")
+        every = positive_y ** (2.0 - p) / (phi * (2.0 - p))  # where the terms are largest
+    many = (y > 0.0) & ~(every < _MOST)
+    if many.any():  # Stirling's formula for the whole sum
+        log_y, K = np.log(y[many]), every[many] / (p - 1.0)
+        out[0, many] = K - 0.5 * (np.log(2.0 * np.pi * phi) + p * log_y)
+        out[1, many] = every[many] + (p - 1.0) / 2
+        out[2, many] = K * (1.0 / (2.0 - p) - 1.0 / (p - 1.0) - log_y) - 0.5 * log_y
+    for_y = np.flatnonzero((y > 0.0) & ~many)
+    top = np.maximum(every[for_y], 1.0)
     half = np.ceil(10.0 * np.sqrt(top / (1.0 + c)) + 20.0)
     order = np.argsort(half)
     i = 0

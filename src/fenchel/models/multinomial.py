@@ -4,6 +4,8 @@
 
 Every class but the reference has its own copy of the model's terms, independent of the others' a priori and with the
 same hyperparameters: one sd of a group for all classes. The bound is the tightest tilted one, with its duality gap.
+q is a product over the classes, so that an sd is that of a class as if the others were known: somewhat too small, by a
+seventh with three classes of like size.
 """
 
 from __future__ import annotations
