@@ -29,7 +29,7 @@ scalar_cases = pytest.mark.parametrize(
 )
 
 
-INTERVALS = ("IntervalExponential", "IntervalWeibull")
+INTERVALS = ("IntervalExponential", "IntervalWeibull", "Tweedie")
 
 
 def at_random(likelihood, y, seed=0, scale=1.5):

@@ -3,6 +3,7 @@
 theta = forward(x),   x = inverse(theta)
 LogAbove(a)   log (x - a)                        x > a; LOG is a = 0
 Logit         log x - log(1 - x)                 0 < x < 1
+Between       log(x - a) - log(b - x)            a < x < b
 Correlation   the logit of (1 + x) / 2           -1 < x < 1
 Steps         b_1, log(b_2 - b_1), ...           increasing b_1, ..., b_K
 OfRows        b with D b = log x / power, or logit x    one x for each row, by a linear predictor
@@ -84,6 +85,26 @@ class Logit(Transform):
 
     def names(self, name: str, n: int) -> list[str]:
         return [f"logit {name}"]
+
+
+@dataclass(frozen=True)
+class Between(Transform):
+    """theta = the logit of (x - low) / (high - low)."""
+
+    low: float
+    high: float
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.atleast_1d(np.log(x - self.low) - np.log(self.high - x))
+
+    def inverse(self, theta: np.ndarray) -> float:
+        return self.low + (self.high - self.low) * LOGIT.inverse(theta)
+
+    def slope(self, x: Any) -> float:
+        return float((x - self.low) * (self.high - x) / (self.high - self.low))
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"logit of {name} between {self.low:g} and {self.high:g}"]
 
 
 class Correlation(Transform):

@@ -29,6 +29,7 @@ from .super_gaussian import NoiseLikelihood
 from .survival import Exponential, Weibull
 from .survival_intervals import IntervalExponential, IntervalWeibull
 from .truncated import TruncatedNegativeBinomial, TruncatedPoisson
+from .tweedie import Tweedie
 from .zero_inflated import ZeroInflatedPoisson
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "StudentT",
     "TruncatedNegativeBinomial",
     "TruncatedPoisson",
+    "Tweedie",
     "Weibull",
     "ZeroInflatedPoisson",
     "named",

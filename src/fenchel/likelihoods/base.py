@@ -45,6 +45,7 @@ class Likelihood(Predicted, ABC):
     ordered : whether cutpoints take the place of an intercept
     durations : whether y are durations, of which ``predictive_survival`` knows
     least : the smallest count
+    atom : whether y > 0 has a probability of being 0
     intervals : the likelihood of the same durations where they are known up to an interval, or None
     """
 
@@ -55,6 +56,7 @@ class Likelihood(Predicted, ABC):
     ordered: bool = False
     durations: bool = False
     least: int = 0
+    atom: bool = False
     intervals: type[Likelihood] | None = None
 
     bound: str = "exact"

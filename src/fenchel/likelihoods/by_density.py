@@ -65,6 +65,8 @@ def cdf(likelihood: Likelihood, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
             to, t = LINKS[_scale(likelihood)](x.ravel()), eta.ravel()
             some = [slice(i, i + _CHUNK) for i in range(0, t.size, _CHUNK)]
             out = np.concatenate([_integrate(each.take(part), t[part], to[part])[0] for part in some])
+            none = _at_zero(each, t)
+            out = none + (1.0 - none) * out
     return np.clip(out, 0.0, 1.0).reshape(eta.shape)
 
 
@@ -75,7 +77,8 @@ def moments(likelihood: Likelihood, eta: np.ndarray) -> tuple[np.ndarray, np.nda
             _, first, second = _sum(likelihood, np.full(eta.shape, np.inf), eta)
         else:
             _scale(likelihood)
-            _, first, second = _integrate(likelihood, eta, np.full(eta.shape, np.inf))
+            some = 1.0 - _at_zero(likelihood, eta)
+            _, first, second = some * _integrate(likelihood, eta, np.full(eta.shape, np.inf))
     return first, second - first**2
 
 
@@ -124,6 +127,11 @@ def _peak(f: Callable[[np.ndarray], np.ndarray], grid: np.ndarray, values: np.nd
 def _log_density(likelihood: Likelihood, y: np.ndarray, eta: np.ndarray) -> np.ndarray:
     """log p(y|eta), each (Q,), at rows that ``likelihood`` holds."""
     return np.asarray(likelihood.log_density(eta[:, None], likelihood.prepare(y))[:, 0])
+
+
+def _at_zero(likelihood: Likelihood, eta: np.ndarray) -> np.ndarray:
+    """P(y = 0 | eta), like eta (Q,), of a density that has mass there."""
+    return np.exp(_log_density(likelihood, np.zeros(eta.shape), eta)) if likelihood.atom else np.zeros(eta.shape)
 
 
 def _sum(likelihood: Likelihood, x: np.ndarray, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -38,7 +38,7 @@ class Tangent(DirectBound):
         c = likelihood._growth(rows)
 
         def rest(eta: Array, own: Rows) -> tuple[Array, Array, Array]:
-            at, beyond = within(eta, own)
+            at, beyond = likelihood._within(eta, own)
             psi, first, second = likelihood.derivatives(at, own)
             second = xp.where((beyond == 0.0) & (second > 0.0), second, xp.zeros_like(second))
             if c is None:
@@ -62,7 +62,7 @@ class Tangent(DirectBound):
 
         def integrand(eta: Array, index: Any) -> Array:
             own = slice_rows(rows, index)
-            at, beyond = within(eta, own)
+            at, beyond = likelihood._within(eta, own)
             value, slope = likelihood._theta_slope(at, own)
             if c is None:
                 return value + slope * beyond
@@ -88,6 +88,7 @@ class TangentLikelihood(Likelihood):
     bounds: ClassVar[Bounds] = {"tangent": Tangent}
     log_concave = False  # what is fitted is
     _strip = 2.8  # about the real line within which psi is analytic, pi at most
+    _within = staticmethod(within)
 
     @abstractmethod
     def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:

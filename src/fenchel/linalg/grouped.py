@@ -60,7 +60,7 @@ def expect_between(g: Integrand, h: np.ndarray, rho: np.ndarray, cuts: Iterable[
 
 
 def expect_near(g: Integrand, h: Array, rho: Array, kinks: list[Array], strip: float = 2.8) -> Array:
-    """E[g(eta)] under N(h, rho), g analytic within ``strip`` of the real line; g(eta, index) returns (..., n, M)."""
+    """E[g(eta)] under N(h, rho) for a g analytic within ``strip`` of the real line; g(eta, index) is (..., n, M)."""
     if not (is_numpy(h) and is_numpy(rho)):
         return expect(g, h, rho, kinks)
 

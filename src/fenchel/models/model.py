@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
+    from .multinomial import Classes
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Model:
     data : data frame of pandas, polars or whatever narwhals reads, or a dict of columns
         Rows in which a covariate is missing are left out and counted; where y is missing, y is predicted.
     family : str or Likelihood, optional
-        "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...
+        "gaussian", "poisson", "bernoulli", "binomial", "negative-binomial", "gamma", "ordinal", "student-t", ...;
+        "multinomial" for labels of several kinds, "cox" for durations with a baseline hazard of any form.
         Default: "gaussian", with a warning where y is 0 or 1 in every row, or whole numbers with zeros among them and a
         mean below 3.
     weights, exposure, trials, event : name of a column, number or array, optional
@@ -130,6 +132,12 @@ class Model:
         _depth: int | None = 1,  # of the caller whose variables the formula may use; None: nobody's
     ) -> None:
         self.cox: PoissonForm | None = None
+        self.classes: Classes | None = None
+        if family in ("multinomial", "categorical"):
+            from .multinomial import Classes
+
+            self.classes = Classes.read(formula, data)
+            formula, data, family = self.classes.formula, self.classes.frame, "bernoulli"
         if family == "cox":
             rows = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
             self.cox = PoissonForm(formula, data, baseline, rows)
@@ -201,6 +209,8 @@ class Model:
         keep = np.zeros(len(self.data_index), dtype=bool)
         keep[self.kept] = True
         self.target: Target = self.response.read(self.frame, keep, bound, wanted)
+        if self.classes is not None:
+            self.target = self.classes.target(self.target, keep)
         ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
@@ -282,8 +292,11 @@ class Model:
             Of the integration: processes, and what keeps finished fits.
         """
         from .fitted import FittedModel
+        from .multinomial import FittedMultinomial
 
         choice("Model", "integrate", integrate, (None, "auto", "grid", "ccd"))
+        if integrate is not None and self.classes is not None:
+            raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")
         found = learn(
             self.target.likelihood,
             self.sum.family(),
@@ -300,7 +313,7 @@ class Model:
         if self.sum.settle(found.theta, self.table(self.frame)):  # once
             return self.fit(**again)
         if integrate is None:
-            fit = FittedModel(self, found)
+            fit = FittedModel(self, found) if self.classes is None else FittedMultinomial(self, found)
         else:
             from .integrated import integrated
 

@@ -215,6 +215,7 @@ def described(model: Model) -> list[str]:
     """The model in words: its family, its terms, the rows used and left out."""
     seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
     family = model.target.likelihood.word or repr(model.target.likelihood)
+    family = family if model.classes is None else f"multinomial, against {model.classes.labels[0]!r}"
     lines = [
         f"family: {'cox, as counts of events in intervals' if model.cox else family}",
         *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
@@ -232,7 +233,7 @@ def summary(fit: FittedModel) -> str:
     """A page: the certificate first."""
     model, (first, *why) = fit.model, certificate(fit)
     lines = [first, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
-    shown = coefficients(fit)[["mean", "sd", "lower", "upper"]]
+    shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
     lines += [f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks]

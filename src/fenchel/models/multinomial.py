@@ -1,0 +1,191 @@
+"""Labels of several kinds: a softmax whose every class has coefficients and effects of its own.
+
+    P(y = k) = e^{eta_k} / sum_l e^{eta_l},      eta of the reference class is 0
+
+Every class but the reference has its own copy of the model's terms, independent of the others' a priori and with the
+same hyperparameters: one sd of a group for all classes. The bound is the tightest tilted one, with its duality gap.
+q is a product over the classes, so that an sd is that of a class as if the others were known: somewhat too small, by a
+seventh with three classes of like size.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import choice, count, problem
+from ..likelihoods import MultinomialLogit
+from . import predictions, tables
+from .fitted import FittedModel
+from .frames import Table, column_of, read_frame, unknown
+from .grammar import parse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .response import Target
+
+WORDS = ("multinomial", "categorical")
+_MOST = 50  # classes
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The labels of a response.
+
+    Attributes
+    ----------
+    name : str
+        Of the column.
+    labels : tuple
+        In order, the reference first.
+    codes : array (N,)
+        Places among the labels, the reference last: as the likelihood takes them. NaN where missing.
+    formula, frame : str and pandas frame
+        The same model of whether a row is anything but the reference, which has the terms.
+    """
+
+    name: str
+    labels: tuple[Any, ...]
+    codes: np.ndarray
+    formula: str
+    frame: pd.DataFrame
+
+    @classmethod
+    def read(cls, formula: str, data: Table) -> Classes:
+        parsed, frame = parse(formula), read_frame("Model", data)
+        text = parsed.response.text
+        name = text.strip("`")
+        if not re.fullmatch(r"[^\W\d]\w*|`[^`]+`", text) or parsed.about:
+            raise problem("Model", f'family="multinomial" meets the response {text!r}', "a column of labels")
+        if name not in frame.columns:
+            raise parsed.refuse(parsed.response.at, *unknown(frame, name))
+        if parsed.offsets:
+            at = parsed.offsets[0].at
+            raise parsed.refuse(at, 'an offset with family="multinomial"', "none: classes would share it")
+        column = column_of("Model", frame, name)
+        given = getattr(getattr(column, "dtype", None), "categories", None)
+        there = ~np.asarray(frame[name].isna())
+        values = np.asarray(frame[name], dtype=object)
+        found = set(values[there].tolist())
+        order = [x for x in given if x in found] if given is not None else sorted(found)
+        if not 2 <= len(order) <= _MOST:
+            got = f"the response {name!r} has {len(order)} different labels"
+            raise problem("Model", got, f"2 to {_MOST}", 'For numbers use family="gaussian".')
+        places = {label: (k - 1) % len(order) for k, label in enumerate(order)}  # the first becomes the last
+        codes = np.array([places[v] if ok else np.nan for v, ok in zip(values, there, strict=True)])
+        own = f"{name} is not {order[0]}"
+        right = parsed.formula.split("~", 1)[1].strip()
+        other = np.where(there, codes < len(order) - 1, np.nan)
+        return cls(name, tuple(order), codes, f"`{own}` ~ {right}", frame.assign(**{own: other}))
+
+    def target(self, target: Target, keep: np.ndarray) -> Target:
+        """The softmax in the place of the model of whether a row is the reference."""
+        likelihood = MultinomialLogit(len(self.labels), "last", "tilted")
+        return replace(target, likelihood=likelihood, y=self.codes[keep], level=0.0, values=None, words=None)
+
+
+class FittedMultinomial(FittedModel):
+    """What ``Model.fit`` returns for ``family="multinomial"``: a fitted model whose tables have a row a class."""
+
+    @property
+    def classes(self) -> list[Any]:
+        """Those that have a predictor: all but the reference."""
+        return list(self._labels[1:])
+
+    @property
+    def _labels(self) -> tuple[Any, ...]:
+        assert self.model.classes is not None
+        return self.model.classes.labels
+
+    @property
+    def coefficients(self) -> pd.DataFrame:
+        """Of each class against the reference: mean, sd, 95 % interval."""
+        import pandas as pd
+
+        sum_, posterior = self.model.sum, self.solution.posterior
+        T = sum_.columns.to_user(sum_.intercept)
+        if self.model.fixed.back is not None:
+            T = self.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))[0] @ T
+        n = posterior.latent_mean.shape[0]
+        design = sp.csr_array(np.hstack([np.zeros((T.shape[0], n - T.shape[1])), T]))
+        mean, variance = (np.asarray(x) for x in posterior.predict(design=design))
+        names = tables.names_of(self.model)
+        each = [tables.table((None, names), (mean[:, c], variance[:, c]), "odds_ratio", 0.95) for c in self._places]
+        return pd.concat(dict(zip(self.classes, each, strict=True)), names=["class"])
+
+    @property
+    def _places(self) -> range:
+        return range(len(self.classes))
+
+    @property
+    def covariance(self) -> pd.DataFrame:
+        raise problem("covariance", "there are several classes", "coefficients, which has the sd of each")
+
+    @property
+    def effects(self) -> Any:
+        """Each special term as a frame, one row a class and level."""
+        import pandas as pd
+
+        predict = self.solution.posterior.predict
+
+        def one(c: int) -> Any:
+            posterior = SimpleNamespace(predict=lambda **new: tuple(np.asarray(x)[:, c] for x in predict(**new)))
+            parts = {"model": self.model, "likelihood": SimpleNamespace(ratio="odds_ratio")}
+            return tables.Effects(SimpleNamespace(solution=SimpleNamespace(posterior=posterior), **parts))  # type: ignore[arg-type]
+
+        names = list(one(0))
+        return {
+            name: pd.concat({k: one(c)[name] for c, k in enumerate(self.classes)}, names=["class"]) for name in names
+        }
+
+    def predict(
+        self,
+        new: Table = None,
+        kind: str = "probability",
+        *,
+        interval: float | None = None,
+        new_groups: str = "population",
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> Any:
+        """The probability of each class, the most probable class ("class"), or eta of each ("link").
+
+        ``new`` and ``new_groups`` are those of ``FittedModel.predict``. For intervals use ``sample``.
+        """
+        import pandas as pd
+
+        choice("predict", "kind", kind, ("probability", "class", "link"))
+        if interval is not None:
+            raise problem("predict", "an interval of several classes", "sample(new, size), draws of the probabilities")
+        where = predictions.rows_at(self, new, new_groups)
+        h, rho = predictions.moments(self, where.new)
+        if kind == "link":
+            return pd.DataFrame(where.full(h), index=where.index, columns=pd.Index(self.classes))
+        p = np.roll(np.asarray(self.found.likelihood.predictive_probabilities(h, rho)), 1, axis=1)
+        if kind == "probability":
+            return pd.DataFrame(where.full(p), index=where.index, columns=pd.Index(self._labels))
+        best = np.empty(where.there.size, dtype=object)
+        best[where.there] = [self._labels[k] for k in np.argmax(p, axis=1)]
+        return pd.Series(best, index=where.index, name=kind)
+
+    def sample(  # type: ignore[override]
+        self, new: Table = None, size: int = 1000, rng: Any = None, *, new_groups: str = "population"
+    ) -> np.ndarray:
+        """Joint posterior draws (size, M, K) of the probabilities of the classes, the reference first."""
+        where, rng = predictions.rows_at(self, new, new_groups), np.random.default_rng(rng)
+        latents = predictions.latent_draws(self, count("sample", "size", size, 1), rng)
+        eta = np.stack([predictions.eta_draws(where, latents[:, :, c], rng) for c in self._places], axis=2)  # (M, s, C)
+        full = np.concatenate([np.zeros((*eta.shape[:2], 1)), eta], axis=2)
+        e = np.exp(full - full.max(axis=2, keepdims=True))
+        return np.moveaxis(where.full(e / e.sum(axis=2, keepdims=True)), 0, 1)
+
+    def _refuse(self, *args: Any, **options: Any) -> Any:
+        raise problem("Model", "this is asked of one predictor", "predict, sample, coefficients and effects of classes")
+
+    simulate = contrast = average_effect = plot = plot_map = report = _refuse
