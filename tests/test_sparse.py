@@ -270,3 +270,15 @@ def test_another_pattern_is_refused():
         SparseCholesky(lattice(5)).refactor(sp.eye_array(25, format="csc"))
     with pytest.raises(ValueError, match=r"b has shape \(3,\)"):
         SparseCholesky(lattice(5)).solve(np.ones(3))
+
+
+def test_inverses_of_diagonal_blocks():
+    """Of small ones and of one of hundreds of rows, as dense factors have; what lies above the diagonal is not read."""
+    from fenchel.linalg._multifrontal import lower_inverse
+
+    for w in (1, 2, 7, 300):
+        L = np.tril(np.random.default_rng(w).normal(size=(w, w)) / w) + np.diag(1.0 + np.arange(w) / w)
+        out = np.full((w, w), np.nan)
+        lower_inverse(L + np.triu(np.full((w, w), 9.0), 1), out)
+        np.testing.assert_allclose(out, np.linalg.inv(L), atol=1e-12)
+        assert (np.triu(out, 1) == 0.0).all()

@@ -11,6 +11,7 @@ seventh with three classes of like size.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -151,19 +152,20 @@ class FittedMultinomial(FittedModel):
         *,
         interval: float | None = None,
         new_groups: str = "population",
+        without: str | Sequence[str] = (),
         exposure: Any = None,
         trials: Any = None,
     ) -> Any:
         """The probability of each class, the most probable class ("class"), or eta of each ("link").
 
-        ``new`` and ``new_groups`` are those of ``FittedModel.predict``. For intervals use ``sample``.
+        ``new``, ``new_groups`` and ``without`` are those of ``FittedModel.predict``. For intervals use ``sample``.
         """
         import pandas as pd
 
         choice("predict", "kind", kind, ("probability", "class", "link"))
         if interval is not None:
             raise problem("predict", "an interval of several classes", "sample(new, size), draws of the probabilities")
-        where = predictions.rows_at(self, new, new_groups)
+        where = predictions.rows_at(self, new, new_groups, without)
         h, rho = predictions.moments(self, where.new)
         if kind == "link":
             return pd.DataFrame(where.full(h), index=where.index, columns=pd.Index(self.classes))
