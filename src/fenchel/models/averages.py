@@ -16,6 +16,7 @@ from ..marginals import probabilities
 from ..terms import DataColumn, Kind
 from .frames import read_frame, used
 from .predictions import Where, eta_draws, latent_draws, mean_given, moments, rows_at
+from .skewed import contrasted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +43,8 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
     if kind == "link" and not (one.unseen or two.unseen):
         a, b = (_repeated(where, n) for where in (one, two))
         new = replace(a.new, design=a.new.design - b.new.design, offset=a.new.offset - b.new.offset, extra_variance=0.0)
+        if fit.answers is not None:
+            return contrasted(index, fit.answers.at(**new), interval)
         mean, variance = moments(fit, new)
         sd = np.sqrt(variance)
         reach = float(ndtri(0.5 + float(probabilities("FittedModel", interval, "interval")) / 2)) * sd

@@ -6,19 +6,21 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..checks import problem
 from ..estimators.effect_tables import table
 from ..hyperparameters.priors import PCPrecision, PCVariance
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
+from .skewed import marginal_table
 from .specified import in_words, term_named
 from .uncertainty import spread
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .fitted import FittedModel
+    from .fitted import Corrections, FittedModel
     from .model import Model
 
 INTERCEPT = "Intercept"
@@ -28,15 +30,32 @@ INTERCEPT = "Intercept"
 def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the coefficients in the user's units, the intercept (x = 0) first where there is one."""
     model = fit.model
-    mean, covariance = model.sum.fixed_effects(fit.solution)
-    mean = mean + model.coefficient_priors.mean
-    if model.sum.intercept:
-        given, columns = model.coefficient_priors.mean[1:], model.sum.columns
-        mean[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
+    mean, covariance = model.sum.fixed_effects(fit.solution if fit.answers is None else fit.answers)
+    mean = mean + _known_part(fit)
     if model.fixed.back is None:
         return mean, covariance
     A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
     return A @ mean, A @ covariance @ A.T
+
+
+def _known_part(fit: FittedModel) -> np.ndarray:
+    """What the coefficients are above the latents behind them: prior means, and the level of the intercept."""
+    model = fit.model
+    out = model.coefficient_priors.mean.copy()
+    if model.sum.intercept:
+        given, columns = model.coefficient_priors.mean[1:], model.sum.columns
+        out[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
+    return out
+
+
+def _corrected_coefficients(fit: FittedModel, answers: Corrections) -> pd.DataFrame:
+    """Each coefficient by its own corrected marginal."""
+    sum_, p = fit.model.sum, len(fit.model.sum.fixed_names)
+    A, _ = fit.model.fixed.to_user(sum_.intercept, p)
+    L = fit.solution.posterior.latent_mean.shape[0]
+    rows = sp.csr_array(np.hstack([np.zeros((A.shape[0], L - A.shape[0])), A @ sum_.columns.to_user(sum_.intercept)]))
+    there = answers.at(design=rows, offset=A @ _known_part(fit))
+    return marginal_table((None, names_of(fit.model)), there, fit.likelihood.ratio, 0.95)
 
 
 def level_of_ordered(fit: FittedModel, solution: Solution) -> tuple[float, float]:
@@ -57,6 +76,8 @@ def names_of(model: Model) -> list[str]:
 
 def coefficients(fit: FittedModel) -> pd.DataFrame:
     """Mean, sd, interval; exp(coefficient) where it has a name."""
+    if fit.answers is not None and names_of(fit.model):
+        return _corrected_coefficients(fit, fit.answers)
     mean, covariance = fixed_moments(fit)
     moments = mean, np.diag(covariance)
     return table((None, names_of(fit.model)), moments, fit.likelihood.ratio, 0.95)
@@ -89,8 +110,12 @@ class Effects(Mapping[Any, Any]):
             raise problem("effects", f"the term {key!r} has no table", "a term that says where it is shown")
         labels, design, codes = where
         n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
-        moments = fit.solution.posterior.predict(design=design)
-        out = table((getattr(term, "column", term.name), labels), moments, fit.likelihood.ratio, 0.95, n)
+        rows = getattr(term, "column", term.name), labels
+        if fit.answers is not None:
+            out = marginal_table(rows, fit.answers.at(design=design), fit.likelihood.ratio, 0.95, n)
+        else:
+            moments = fit.solution.posterior.predict(design=design)
+            out = table(rows, moments, fit.likelihood.ratio, 0.95, n)
         if labels and all(isinstance(label, tuple) for label in labels):
             out.index = pd.MultiIndex.from_tuples(labels)
         return out
@@ -225,7 +250,11 @@ def summary(fit: FittedModel) -> str:
         lines += ["", "hyperparameters, 95 % intervals by the curvature of the evidence", _text(found)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(model.priors)]
-    lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
+    if fit.answers is None:
+        lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
+    else:
+        how = f"log evidence {fit.answers.log_evidence:.3f}, error about {fit.answers.log_evidence_se:.1g}"
+        lines += ["", f"Effects and predictions are corrected beyond the Gaussian at these hyperparameters ({how})."]
     return "\n".join(lines)
 
 
