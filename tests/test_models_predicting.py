@@ -127,3 +127,106 @@ def test_beside_an_interaction_the_others_are_typical(data):
     found = fit.contrast({"x": 6.0}, {"x": 5.0})["mean"].iloc[0]
     own = fit.coefficients["mean"]
     assert found == pytest.approx(own["x"] + own["x:z"] * (data.t - 3.0).mean(), rel=1e-9)
+
+
+# -- beyond the Gaussian ----------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def few():
+    rng = np.random.default_rng(4)
+    x = rng.normal(3.0, 2.0, 30)
+    return pd.DataFrame({"x": x, "y": rng.random(30) < 1 / (1 + np.exp(-(x - 3.0)))})
+
+
+def _by_quadrature(fit, data):
+    """The posterior of (intercept at the mean, effect of one sd) on a grid, under the model's own priors."""
+    columns, priors = fit.model.sum.columns, fit.model.coefficient_priors
+    level, (v, w) = fit.model.level, priors.variance
+    c, gamma = np.meshgrid(np.linspace(-12, 12, 601), np.linspace(-12, 22, 801), indexing="ij")
+    z = columns.standardise(data[["x"]].to_numpy())[:, 0]
+    log_p = -((c - level) ** 2) / (2 * v) - gamma**2 / (2 * w)
+    for zi, yi in zip(z, data.y, strict=True):
+        log_p -= np.logaddexp(0.0, (1 - 2 * yi) * (c + gamma * zi))
+    p = np.exp(log_p - log_p.max())
+    return c, gamma, p / p.sum()
+
+
+def _quantiles(values, p, levels):
+    order = np.argsort(values.ravel())
+    return np.interp(levels, np.cumsum(p.ravel()[order]), values.ravel()[order])
+
+
+def test_corrected_tables_and_predictions_are_those_of_quadrature(few):
+    fit = fenchel.fit("y ~ x", few, "bernoulli")
+    better = fit.corrected()
+    c, gamma, p = _by_quadrature(fit, few)
+    scale, centre = fit.model.sum.columns.scale[0], fit.model.sum.columns.centre[0]
+    beta, level = gamma / scale, c - gamma * centre / scale
+    for name, values in (("x", beta), ("Intercept", level)):
+        want = np.r_[_quantiles(values, p, [0.025, 0.975]), (values * p).sum()]
+        errors = [
+            np.abs(one.coefficients.loc[name, ["lower", "upper", "mean"]].to_numpy() - want).max()
+            for one in (fit, better)
+        ]
+        assert errors[1] < 0.35 * errors[0]
+        assert errors[1] < 0.12 * fit.coefficients.loc[name, "sd"]
+    new = pd.DataFrame({"x": [8.0]})
+    eta = level + 8.0 * beta
+    found = better.predict(new, "link", interval=0.9).iloc[0]
+    np.testing.assert_allclose(
+        found[["lower", "upper"]], _quantiles(eta, p, [0.05, 0.95]), atol=0.1 * np.sqrt((eta**2 * p).sum())
+    )
+    chance = 1 / (1 + np.exp(-eta))
+    assert better.predict(new).iloc[0] == pytest.approx((chance * p).sum(), abs=0.005)
+    assert better.predict(new, "probability").iloc[0, 1] == pytest.approx(better.predict(new).iloc[0])
+    limits = better.predict(new, interval=0.9)[["lower", "upper"]].iloc[0]
+    np.testing.assert_allclose(limits, 1 / (1 + np.exp(-found[["lower", "upper"]])), rtol=1e-9)
+    assert better.coefficients.loc["x", "or_median"] == pytest.approx(np.exp(_quantiles(beta, p, [0.5])[0]), rel=0.05)
+
+
+def test_a_corrected_fit_answers_as_any_other(few, data):
+    fit = fenchel.fit("y ~ x + (1|g)", data.assign(y=data.y > data.y.mean()).head(80), "bernoulli")
+    better = fit.corrected()
+    assert "are corrected beyond the Gaussian" in better.summary()
+    assert "are Gaussian" in fit.summary()
+    assert "corrected" in repr(better)
+    assert fit.answers is None
+    own = better.effects["g"]
+    assert (own.lower < own["mean"]).all()
+    assert ((own.upper - own["mean"]) != (own["mean"] - own.lower)).all()
+    drawn = better.sample(data.head(3), 20000, 0, kind="link")
+    np.testing.assert_allclose(drawn.mean(axis=0), better.predict(data.head(3), "link"), atol=0.05)
+    slope = better.contrast({"x": 6.0}, {"x": 5.0})
+    np.testing.assert_allclose(
+        slope[["mean", "sd", "lower", "upper"]],
+        better.coefficients.loc[["x"], ["mean", "sd", "lower", "upper"]],
+        rtol=1e-6,
+    )
+    np.testing.assert_allclose(np.sqrt(np.diag(better.covariance)), better.coefficients["sd"], rtol=1e-6)
+    pd.testing.assert_frame_equal(better.hyperparameters, fit.hyperparameters)
+    wide = better.predict({"x": [5.0], "g": [99]}, "link", interval=0.95).iloc[0]
+    near = better.predict({"x": [5.0]}, "link", interval=0.95, without="g").iloc[0]
+    assert wide.upper - wide.lower > near.upper - near.lower
+
+
+def test_a_gaussian_response_is_exact_already(data):
+    fit = fenchel.fit("y ~ x + (1|g)", data)
+    better = fit.corrected()
+    np.testing.assert_allclose(better.coefficients, fit.coefficients, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(
+        better.predict(data.head(3), interval=0.9), fit.predict(data.head(3), interval=0.9), rtol=1e-3
+    )
+
+
+def test_fixed_effects_of_any_posterior():
+    from fenchel import gmrf
+
+    rng = np.random.default_rng(5)
+    x = rng.normal(10.0, 2.0, 25)
+    field = gmrf.stack([(gmrf.iid(5, precision=4.0), np.arange(25) % 5)], fixed=x[:, None])
+    sol = fenchel.infer(fenchel.Poisson(), field.at(), rng.poisson(np.exp(0.1 * (x - 8.0))))
+    plain, better = field.fixed_effects(sol), field.fixed_effects(sol.corrected())
+    np.testing.assert_allclose(better[0], plain[0], atol=0.3 * np.sqrt(np.diag(plain[1])).max())
+    np.testing.assert_allclose(field.fixed_effects(sol.posterior)[1], plain[1], rtol=1e-7)
+    np.testing.assert_allclose(field.fixed_effects(sol.posterior)[0], plain[0], rtol=1e-9)
+    assert (np.linalg.eigvalsh(better[1]) > 0.0).all()
+    assert better[1][1, 1] != plain[1][1, 1]

@@ -9,12 +9,11 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
-from ..integration import Mixture
 from ..likelihoods.base import Likelihood
-from ..marginals import Answers
+from ..marginals import Answers, NormalMarginals
 from ..solvers.solution import Solution
 from ..terms import SumOfTerms
-from .mixed_tables import of_marginals
+from .marginal_tables import marginal_table
 
 
 class EffectTables:
@@ -117,8 +116,8 @@ def effect_frame(
     labels, design, codes = shown
     n = None if codes is None else terms.counts(seen)[name][codes]
     found = posterior.at(design=design)
-    if isinstance(found, Mixture):
-        return of_marginals((name, labels), found, ratio, n=n, level=level)
+    if not isinstance(found, NormalMarginals):
+        return marginal_table((name, labels), found, ratio, level, n)
     return table((name, labels), (found.mean, found.variance), ratio, level, n)
 
 

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..checks import finite, problem
 from ..linalg.arrays import ArrayLike
 from ..linalg.moments import column_moments
+from ..marginals import Answers
 from ..solvers.solution import Solution
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -92,9 +94,15 @@ class Columns:
         T[0, 1:] = -self.centre / self.scale - self.rest / self.scale
         return T if intercept else T[1:, 1:]
 
-    def fixed_effects(self, solution: Solution, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and covariance of (b, beta), or of beta alone, from a fit whose last latents are (c, gamma)."""
-        T, posterior = self.to_user(intercept), solution.posterior
+    def fixed_effects(self, solution: Solution | Answers, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and covariance of (b, beta), or of beta alone, from a fit whose last latents are (c, gamma).
+
+        Of any posterior, such as ``Solution.corrected()``, by the variances of its sums.
+        """
+        T = self.to_user(intercept)
+        if not isinstance(solution, Solution):
+            return _by_sums(solution, T)
+        posterior = solution.posterior
         L, p = posterior.latent_mean.shape[0], T.shape[0]
         right = np.zeros((L, p))
         right[L - p :] = T.T
@@ -117,6 +125,20 @@ class Columns:
         if len(self.dependent) > _FEW:
             out.append(f"{len(self.dependent) - _FEW} more columns are combinations of others and the level")
         return out
+
+
+def _by_sums(answers: Answers, T: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of T times the last latents: Cov(a, b) = (Var(a + b) - Var(a) - Var(b)) / 2."""
+    p, L = T.shape[0], int(np.shape(answers.latents().mean)[0])
+    unit = T / np.sqrt(np.maximum((T * T).sum(axis=1, keepdims=True), 1e-300))
+    i, j = np.triu_indices(p, 1)
+    both = np.vstack([unit, unit[i] + unit[j]])
+    there = answers.at(design=sp.csr_array(np.hstack([np.zeros((both.shape[0], L - p)), both])))
+    mean, variance = np.asarray(there.mean)[:p], np.asarray(there.variance)
+    C = np.diag(variance[:p])
+    C[i, j] = C[j, i] = (variance[p:] - variance[i] - variance[j]) / 2
+    size = np.sqrt((T * T).sum(axis=1))
+    return size * mean, size[:, None] * C * size
 
 
 def _dependent(Z: np.ndarray, live: list[int], noise: np.ndarray) -> tuple[tuple[int, tuple[int, ...]], ...]:

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from ..checks import finite, numeric, problem, vector
 from ..hyperparameters.base import offset_at
 from ..linalg.arrays import ArrayLike
+from ..marginals import Answers
 from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
 from ..priors.sparsity import checked_constraints
@@ -120,7 +121,7 @@ class StackedField(MarkovField):
         tail = self.columns.tail(X, self.intercept)
         return sp.hstack([*designs, sp.csr_array(tail)] if tail.shape[1] else designs, format="csr")
 
-    def fixed_effects(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
+    def fixed_effects(self, solution: Solution | Answers) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and covariance of (intercept, coefficients) on the scale of the columns as they came.
 
         The intercept is that of x = 0. An offset or a mean given to ``at`` is not part of it.

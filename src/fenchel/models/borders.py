@@ -1,4 +1,4 @@
-"""Who borders whom, from outlines: regions that share a point of their borders are neighbours.
+"""Graphs as users bring them; of outlines, who borders whom: regions that share a point of their borders.
 
 Points are the same when they agree to 1e-9 of the map's width. Outlines of different detail do not meet in points: a
 graph made by libpysal, with a buffer, is better there, and a warning says so when many regions have no neighbour.
@@ -24,6 +24,25 @@ def holds_outlines(graph: Any) -> bool:
     """Whether something holds outlines of regions: GeoJSON, or a frame of geopandas."""
     geojson = isinstance(graph, Mapping) and graph.get("type") in ("FeatureCollection", "GeometryCollection")
     return geojson or hasattr(graph, "geometry")
+
+
+def graph_from(given: Any, column: Hashable) -> Any:
+    """A graph as terms take it: of outlines who borders whom, of a table of two columns its pairs, others as they are.
+
+    Outlines whose frame has the ``column`` of the regions go by it, not by their index.
+    """
+    if holds_outlines(given):
+        named = hasattr(given, "columns") and hasattr(given, "set_index") and column in list(given.columns)
+        return neighbours(given.set_index(column) if named else given)
+    if hasattr(given, "columns") and hasattr(given, "shape"):  # a frame, of pandas or of others
+        names = list(given.columns)
+        adjacency = hasattr(given, "index") and list(given.index) == names
+        if len(names) == 2 and not adjacency:
+            ends = (getattr(given[name], "to_list", given[name])() for name in names)
+            return list(zip(*ends, strict=True))
+    if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 2 and given.dtype.kind in "UO":
+        return [tuple(pair) for pair in given.tolist()]
+    return given
 
 
 def neighbours(outlines: Any) -> dict[Hashable, list[Hashable]]:

@@ -27,7 +27,7 @@ from .. import terms
 from ..checks import Refusal, instance, problem
 from ..terms import IID, DataColumn, Kind, LevelTerm, Term
 from ..terms.levels import inferred
-from .borders import holds_outlines, neighbours
+from .borders import graph_from
 from .fixed import INTERCEPT, Expression
 from .frames import unknown, used
 from .grammar import ARGUMENTS, TERMS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
@@ -267,9 +267,10 @@ class Compiler:
             argument = named[0]
             if not isinstance(argument, Name):
                 raise self.scope.refuse(argument.at, "a graph is no number", "the name of a variable")
-            return _graph(self.scope.variable(argument.name, argument.at, f"the {words[0]} of {call.word}"))
+            given_graph = self.scope.variable(argument.name, argument.at, f"the {words[0]} of {call.word}")
+            return graph_from(given_graph, column)
         if column in self.scope.graphs:
-            return _graph(self.scope.graphs[column])
+            return graph_from(self.scope.graphs[column], column)
         advice = f"Model(..., graphs={{{column!r}: ...}}), or {call.word}({column}, W) with a variable W."
         raise self.scope.refuse(call.at, f"{call.text} has no {words[0]}", f"one for {column!r}", advice)
 
@@ -378,8 +379,3 @@ class Compiler:
         inverse = (inverse + inverse.T) / 2
         inverse[np.abs(inverse) < 1e-12 * np.abs(inverse).max()] = 0.0
         return terms.Generic(column, sp.csc_array(inverse), by=slopes[0], levels=labels, name=part.text)
-
-
-def _graph(given: Any) -> Any:
-    """A graph as it is; of outlines, who borders whom."""
-    return neighbours(given) if holds_outlines(given) else given

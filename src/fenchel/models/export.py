@@ -96,7 +96,8 @@ class _Export:
     def posterior(self) -> Any:
         values: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
         coords: dict[str, Any] = {"chain": np.arange(self.shape[0]), "draw": np.arange(self.shape[1])}
-        drawn = tables.fixed_draws(self.fit, self.latents)
+        design, offset = tables.fixed_rows(self.fit)
+        drawn = np.asarray(design @ self.latents.T).T + offset
         for j, name in enumerate(tables.names_of(self.model)):
             values[name] = ("chain", "draw"), self.chained(drawn[:, j])
         for term in self.model.sum.effects:

@@ -5,6 +5,7 @@ eta ~ N(design m + offset, design V design')  at the learned hyperparameters;  y
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -27,8 +28,12 @@ from .uncertainty import Known, curvature
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..corrections.corrected import Corrected
+    from ..corrections.importance import ImportanceSample
     from ..integration import Integrated
     from .model import Model
+
+    Corrections = Corrected | ImportanceSample
 
 
 class FittedModel:
@@ -47,10 +52,14 @@ class FittedModel:
     elbo, gap : float
         A lower bound on log p(y), and how far it can be from the best Gaussian's.
 
+    answers : None, or what ``Solution.corrected`` returns
+        What tables and predictions are by; None: by the Gaussian posterior.
+
     Everything is at the learned hyperparameters; their own uncertainty is in ``hyperparameters`` alone.
     """
 
     integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
+    answers: Corrections | None = None
 
     def __init__(self, model: Model, found: Learned) -> None:
         self.model, self.found = model, found
@@ -88,6 +97,18 @@ class FittedModel:
     def remarks(self) -> list[str]:
         """What the prior decides and the data do not, a sentence each."""
         return remarks.of_fit(self)
+
+    def corrected(self) -> FittedModel:
+        """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
+
+        Intervals are then skewed where the posterior is, which shows with few labels or small counts. Hyperparameters
+        and the certificate stay; joint draws are the Gaussian's, each unknown moved to its corrected marginal.
+        """
+        out = copy.copy(self)
+        out.answers = out.posterior = self.solution.corrected()
+        if not out.answers.marginals_trusted:
+            warnings.warn(f"corrected: {out.answers.status}.", UserWarning, stacklevel=2)
+        return out
 
     # -- tables ------------------------------------------------------------------------------------
     @property
@@ -135,6 +156,7 @@ class FittedModel:
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "NOT CONVERGED"
+        word += "" if self.answers is None else ", corrected"
         return f"FittedModel({self.model.formula!r}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
 
     # -- predictions -------------------------------------------------------------------------------

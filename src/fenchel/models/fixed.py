@@ -171,7 +171,8 @@ class Expression:
         if ours is not None:
             return self.refuse(text, *ours)
         inside = [str(v) for v in re.findall(r"\w+", text) if str(v) in self.names]
-        words = words_for_numbers(frame, inside) if isinstance(error, (TypeError, ValueError, FormulaicError)) else None
+        computed = about is not None and isinstance(error, (TypeError, ValueError, FormulaicError))
+        words = words_for_numbers(frame, inside) if computed else None
         if words is not None:
             return self.refuse(
                 text, f"{text!r} is computed of {words!r}, which holds no numbers", "a column of numbers", ""

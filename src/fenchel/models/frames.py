@@ -6,7 +6,9 @@ itself. Columns that a model uses become plain: pandas' nullable numbers are num
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Hashable, Iterable, Mapping
+from decimal import Decimal
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,8 @@ def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
         return pd.DataFrame.from_records(list(data))
     import narwhals as nw
 
+    if type(data).__name__ == "RecordBatch":  # a piece of an arrow table
+        data = optional(where, "pyarrow").Table.from_batches([data])
     frame = nw.from_native(data, pass_through=True)
     if isinstance(frame, nw.LazyFrame):
         frame = frame.collect()
@@ -64,8 +68,20 @@ def _of_series(series: Any) -> Any:
     import pandas as pd
 
     if series.dtype in (nw.Categorical, nw.Enum):
-        return pd.Categorical(series.to_list(), categories=series.cat.get_categories().to_list())
+        return pd.Categorical(series.to_list(), categories=_categories(series))
     return pd.Series(series.to_list() if series.dtype.is_temporal() else series.to_numpy())
+
+
+def _categories(series: Any) -> list[Any]:
+    """Of a narwhals column: as an Enum or an arrow dictionary lists them, else in the order in which they come."""
+    import narwhals as nw
+
+    if series.dtype == nw.Enum:
+        return list(series.dtype.categories)
+    native = series.to_native()
+    if hasattr(native, "unify_dictionaries") and native.num_chunks:
+        return list(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
+    return [value for value in dict.fromkeys(series.to_list()) if value is not None]
 
 
 def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
@@ -91,8 +107,10 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
         if odd is not None:
             raise problem(where, f"the column {name!r} holds a {odd}", "one number, text or date in each row")
         found = {type(value) for value in column if present(value)}
-        if found and found <= {int, float, np.float64, np.int64}:
+        if found and found <= {int, float, np.float64, np.int64, Decimal}:
             return column.astype(np.float64)
+        if found and found <= {datetime.date, datetime.datetime, pd.Timestamp}:
+            return pd.to_datetime(column)
         if found and found <= {bool, np.bool_}:
             return column.astype(np.float64 if column.isna().any() else bool)
     return column

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, count, problem
-from ..estimators.mixed_tables import of_marginals
 from ..hyperparameters.learned import Learned
 from ..integration import Integrated, integrate
 from ..integration.predictive import MixedPredictive
@@ -73,21 +72,6 @@ class IntegratedModel(FittedModel):
         return out
 
     # -- tables ------------------------------------------------------------------------------------
-    @property
-    def coefficients(self) -> pd.DataFrame:
-        """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval."""
-        model, names = self.model, tables.names_of(self.model)
-        if not names:
-            return super().coefficients
-        T = model.sum.columns.to_user(model.sum.intercept)
-        if model.fixed.back is not None:
-            T = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))[0] @ T
-        latents = np.asarray(self.solution.posterior.latent_mean)
-        design = np.zeros((T.shape[0], latents.size))
-        design[:, latents.size - T.shape[1] :] = T
-        shift = tables.fixed_moments(self)[0] - design @ latents
-        return of_marginals((None, names), self.integrated.at(design=design), self.likelihood.ratio, shift)
-
     @property
     def covariance(self) -> pd.DataFrame:
         """The posterior covariance of the coefficients."""

@@ -174,7 +174,8 @@ class Model:
         """The fixed part as one text for formulaic; a lone dot is every column that is nothing else."""
         pieces = self.parsed.fixed
         if any(piece.text == "." for piece in pieces):
-            mine = {*self.response.names, *self.response.row_names, *self.compiled.sources}
+            outlines = [name for name in scope.columns if str(scope.frame[name].dtype) == "geometry"]
+            mine = {*self.response.names, *self.response.row_names, *self.compiled.sources, *outlines}
             rest = [f"`{name}`" for name in scope.columns if name not in mine]
             return " ".join(f"{p.sign} {'+'.join(rest) or '1' if p.text == '.' else p.text}" for p in pieces)
         return " ".join(f"{p.sign} {p.text}" for p in pieces).lstrip("+ ") or "1"

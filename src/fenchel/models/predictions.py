@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..checks import choice, problem
 from ..likelihoods.base import Likelihood
@@ -16,6 +17,7 @@ from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.ahead import Unseen
 from .frames import missing, read_frame, used
+from .skewed import Said
 from .specified import term_named
 
 if TYPE_CHECKING:
@@ -150,35 +152,59 @@ def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, g
     """One kind of prediction, as pandas' own."""
     import pandas as pd
 
-    h, rho = moments(fit, where.new)
-    likelihood, values = _likelihood(fit, where, given), fit.model.target.values
+    said = _said(fit, where, given)
     if kind == "probability":
         labels = labels_of(fit)
         if labels is None:
             raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"')
-        each = np.asarray(likelihood.predictive_probabilities(h, rho))
-        return pd.DataFrame(where.full(each), index=where.index, columns=pd.Index(labels))
-    if kind == "link":
-        mean = h + fit.shift
-    elif values is not None:
-        mean = np.asarray(likelihood.predictive_probabilities(h, rho)) @ values
-    else:
-        mean = np.asarray(likelihood.predictive_mean(h, rho))
+        return pd.DataFrame(where.full(said.probabilities), index=where.index, columns=pd.Index(labels))
+    shift = fit.shift if kind == "link" else 0.0
+    mean = said.mean(kind) + shift
     if interval is None:
         return pd.Series(where.full(mean), index=where.index, name=kind)
     inside = float(probabilities("predict", interval, "interval"))
-    ends = np.array([0.5 - inside / 2, 0.5 + inside / 2])
-    if kind == "link":
-        from scipy.special import ndtri
-
-        limits = mean[:, None] + np.sqrt(rho)[:, None] * ndtri(ends)
-    elif kind == "mean":
-        limits = np.sort(mean_quantiles(likelihood, h, rho, ends, values), axis=1)
-    else:
-        limits = np.asarray(likelihood.predictive_quantile(ends, h, rho))
-        limits = limits if values is None else values[limits.astype(int)]
+    limits = said.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2])) + shift
     columns = {"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]}
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+
+
+def _said(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Said | NormalSaid:
+    """What the posterior says of y at the rows."""
+    likelihood, values = _likelihood(fit, where, given), fit.model.target.values
+    if fit.answers is not None:
+        return Said(fit.answers, where.new, likelihood, values)
+    return NormalSaid(*moments(fit, where.new), likelihood, values)
+
+
+@dataclass(frozen=True)
+class NormalSaid:
+    """What eta ~ N(h, rho) says of y at some rows; ``skewed.Said`` is the same of other marginals."""
+
+    h: np.ndarray
+    rho: np.ndarray
+    likelihood: Likelihood
+    values: np.ndarray | None
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        return np.asarray(self.likelihood.predictive_probabilities(self.h, self.rho))
+
+    def mean(self, kind: str) -> np.ndarray:
+        """E[eta] ("link") or E[y]."""
+        if kind == "link":
+            return self.h
+        if self.values is not None:
+            return np.asarray(self.probabilities @ self.values)
+        return np.asarray(self.likelihood.predictive_mean(self.h, self.rho))
+
+    def limits(self, kind: str, ends: np.ndarray) -> np.ndarray:
+        """Quantiles (M, 2) of eta, of E[y | eta] or of y."""
+        if kind == "link":
+            return np.asarray(self.h[:, None] + np.sqrt(self.rho)[:, None] * ndtri(ends))
+        if kind == "mean":
+            return np.sort(mean_quantiles(self.likelihood, self.h, self.rho, ends, self.values), axis=1)
+        out = np.asarray(self.likelihood.predictive_quantile(ends, self.h, self.rho))
+        return out if self.values is None else self.values[out.astype(int)]
 
 
 def labels_of(fit: FittedModel) -> np.ndarray | None:

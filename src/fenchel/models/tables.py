@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..checks import problem
 from ..estimators.effect_tables import effect_frame, table
+from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
@@ -28,26 +30,31 @@ INTERCEPT = "Intercept"
 def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the coefficients in the user's units, the intercept (x = 0) first where there is one."""
     model = fit.model
-    mean, covariance = model.sum.fixed_effects(fit.solution)
-    mean = mean + model.coefficient_priors.mean
-    if model.sum.intercept:
-        given, columns = model.coefficient_priors.mean[1:], model.sum.columns
-        mean[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
+    mean, covariance = model.sum.fixed_effects(fit.solution if fit.answers is None else fit.answers)
+    mean = mean + _known_part(fit)
     if model.fixed.back is None:
         return mean, covariance
     A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
     return A @ mean, A @ covariance @ A.T
 
 
-def fixed_draws(fit: FittedModel, latents: np.ndarray) -> np.ndarray:
-    """Draws of the coefficients (S, p) in the user's units, from those of the latents (S, L)."""
+def _known_part(fit: FittedModel) -> np.ndarray:
+    """What the coefficients are above the latents behind them: prior means, and the level of the intercept."""
     model = fit.model
-    T = model.sum.columns.to_user(model.sum.intercept)
-    if model.fixed.back is not None:
-        T = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))[0] @ T
-    own = latents[:, latents.shape[1] - T.shape[0] :]
-    centre = np.asarray(fit.solution.posterior.latent_mean)[latents.shape[1] - T.shape[0] :]
-    return np.asarray(fixed_moments(fit)[0] + (own - centre) @ T.T)
+    out = model.coefficient_priors.mean.copy()
+    if model.sum.intercept:
+        given, columns = model.coefficient_priors.mean[1:], model.sum.columns
+        out[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
+    return out
+
+
+def fixed_rows(fit: FittedModel) -> tuple[sp.csr_array, np.ndarray]:
+    """The coefficients as rows of a design over the latents (p, L), and what they are above those (p,)."""
+    sum_ = fit.model.sum
+    A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
+    L = fit.solution.posterior.latent_mean.shape[0]
+    own = A @ sum_.columns.to_user(sum_.intercept)
+    return sp.csr_array(np.hstack([np.zeros((len(own), L - own.shape[1])), own])), A @ _known_part(fit)
 
 
 def level_of_ordered(fit: FittedModel, solution: Solution) -> tuple[float, float]:
@@ -68,6 +75,10 @@ def names_of(model: Model) -> list[str]:
 
 def coefficients(fit: FittedModel) -> pd.DataFrame:
     """Mean, sd, interval; exp(coefficient) where it has a name."""
+    if fit.posterior is not fit.solution.posterior and names_of(fit.model):
+        design, offset = fixed_rows(fit)
+        found = fit.posterior.at(design=design, offset=offset)
+        return marginal_table((None, names_of(fit.model)), found, fit.likelihood.ratio)
     mean, covariance = fixed_moments(fit)
     moments = mean, np.diag(covariance)
     return table((None, names_of(fit.model)), moments, fit.likelihood.ratio, 0.95)
@@ -243,11 +254,13 @@ def summary(fit: FittedModel) -> str:
         lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(model.priors)]
-    gaussian = "Effects and predictions are Gaussian at these hyperparameters."
-    lines += [
-        "",
-        gaussian if fit.integrated is None else f"Hyperparameters are integrated out: {fit.integrated.status}.",
-    ]
+    if fit.integrated is not None:
+        lines += ["", f"Hyperparameters are integrated out: {fit.integrated.status}."]
+    elif fit.answers is not None:
+        how = f"log evidence {fit.answers.log_evidence:.3f}, error about {fit.answers.log_evidence_se:.1g}"
+        lines += ["", f"Effects and predictions are corrected beyond the Gaussian at these hyperparameters ({how})."]
+    else:
+        lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
     return "\n".join(lines)
 
 

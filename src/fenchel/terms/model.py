@@ -17,6 +17,7 @@ from ..checks import choice, numeric, positive, problem
 from ..gmrf import MarkovField, StackedField
 from ..gmrf.columns import Columns
 from ..hyperparameters.priors import ScalarPrior, independent
+from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from .ahead import Unseen
@@ -206,7 +207,7 @@ class SumOfTerms:
         blocks = [r.design for term, r in zip(self.terms, rows, strict=True) if term.n_latents]
         return sp.hstack([*blocks, sp.csr_array(tail)], format="csr")
 
-    def fixed_effects(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
+    def fixed_effects(self, solution: Solution | Answers) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of (intercept, coefficients) on the scale of the columns as they came."""
         return self.columns.fixed_effects(solution, self.intercept)
 

@@ -1,0 +1,54 @@
+"""Predictions by marginals that are not normal: what ``FittedModel.corrected`` says of y."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..likelihoods.base import Likelihood
+
+if TYPE_CHECKING:
+    from .fitted import Corrections
+
+
+class Said:
+    """What corrected marginals of eta say of y at some rows.
+
+    Parameters
+    ----------
+    answers : Corrections
+    new : mapping
+        The rows, as ``posterior.predict`` takes them.
+    likelihood : Likelihood
+        With the rows' exposures or trials.
+    values : array (K,) or None
+        What the labels of y stand for.
+    """
+
+    def __init__(self, answers: Corrections, new: Any, likelihood: Likelihood, values: np.ndarray | None) -> None:
+        self.eta, self.likelihood, self.values = answers.at(**new), likelihood, values
+        self.y = self.eta.predictive(likelihood)
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        return np.asarray(self.y.probabilities)
+
+    def mean(self, kind: str) -> np.ndarray:
+        """E[eta] ("link") or E[y]."""
+        if kind == "link":
+            return np.asarray(self.eta.mean)
+        return np.asarray(self.y.mean if self.values is None else self.probabilities @ self.values)
+
+    def limits(self, kind: str, ends: np.ndarray) -> np.ndarray:
+        """Quantiles (M, 2) of eta, of E[y | eta] or of y."""
+        if kind == "outcome":
+            out = np.asarray(self.y.quantile(ends))
+            return out if self.values is None else self.values[out.astype(int)]
+        eta = np.asarray(self.eta.quantile(ends))
+        if kind == "link":
+            return eta
+        means = (
+            self.likelihood.mean_at(eta) if self.values is None else self.likelihood.probabilities_at(eta) @ self.values
+        )
+        return np.sort(np.asarray(means), axis=1)
