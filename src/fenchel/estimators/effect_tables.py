@@ -9,9 +9,11 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
+from ..integration import Integrated
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
 from ..terms import SumOfTerms
+from .mixed_tables import of_marginals
 
 
 class EffectTables:
@@ -24,6 +26,8 @@ class EffectTables:
     _sum: SumOfTerms
     _counts: dict[Any, np.ndarray]
     _shift: float
+    _fitted: Likelihood
+    integrated_: Integrated | None
 
     def effect_table(self, name: Any, level: float = 0.95) -> Any:
         """One effect as a pandas frame, with intervals of probability ``level``. A walk's trend is part of it."""
@@ -38,8 +42,10 @@ class EffectTables:
             )
         labels, design, codes = where
         n = None if codes is None else self._counts[name][codes]
-        moments = self.solution_.posterior.predict(design=design)
-        return table((name, labels), moments, self.likelihood_.ratio, level, n)
+        found, word = self.integrated_, self.likelihood_.ratio
+        if found is not None:
+            return of_marginals((name, labels), found.at(design=design), word, n=n, level=level)
+        return table((name, labels), self.solution_.posterior.predict(design=design), word, level, n)
 
     @property
     def effects_(self) -> dict[Any, Any]:
@@ -51,6 +57,8 @@ class EffectTables:
         """Mean and covariance of the fixed effects on the user's scale, the intercept first."""
         check_is_fitted(self)
         mean, covariance = self._sum.fixed_effects(self.solution_)
+        if self.integrated_ is not None:
+            mean, covariance = self.integrated_.moments(self._sum.fixed_effects)
         if self._sum.intercept:
             mean[0] += self._sum.offset + self._shift
         return mean, covariance
@@ -99,9 +107,20 @@ class EffectTables:
         """What was learned, in words: a pandas frame by effect and parameter."""
         check_is_fitted(self)
         pd = optional("hyperparameters_", "pandas")
-        rows = [(term.name, *row) for term, theta in self._sum.thetas(self.theta_) for row in term.readable(theta)]
-        rows += self.likelihood_.readable()
-        return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
+        rows = self._in_words(self.theta_)
+        out = pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
+        if self.integrated_ is None or not rows:
+            return out
+        found = self.integrated_.theta.of(lambda theta: [row[2] for row in self._in_words(theta)], size=2048)
+        lower, upper = found.interval().T
+        return out.assign(mean=found.mean, sd=found.sd, lower=lower, upper=upper)
+
+    def _in_words(self, theta: np.ndarray) -> list[tuple[Any, str, float]]:
+        """theta in words."""
+        rows = [(term.name, *row) for term, part in self._sum.thetas(theta) for row in term.readable(part)]
+        own = theta[sum(len(term.hyperparameters) for term in self._sum.effects) :]
+        same = not own.size or np.array_equal(theta, self.theta_)
+        return rows + (self.likelihood_ if same else self._fitted.with_theta(own).reported()[0]).readable()
 
 
 def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | None, level: float, n: Any = None) -> Any:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, count, problem
+from ..estimators.mixed_tables import of_marginals
 from ..hyperparameters.learned import Learned
 from ..integration import Integrated, integrate
 from ..integration.predictive import MixedPredictive
@@ -21,7 +22,6 @@ from ..priors.base import NewRows
 from . import predictions, tables
 from .fitted import FittedModel
 from .frames import Table
-from .mixed_tables import of_marginals
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..checks import problem
 from ..estimators.effect_tables import table
+from ..estimators.mixed_tables import of_marginals
 from ..hyperparameters.priors import PCPrecision, PCVariance
 from ..terms import Hyperparameter, Term
-from .mixed_tables import of_marginals
 from .specified import in_words, term_named
 from .uncertainty import spread
 
