@@ -49,6 +49,7 @@ _HOME = {
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
     "StochasticVolatilityModel": "estimators",
+    "integrate": "integration",
     "FittedModel": "models",
     "Model": "models",
     "PC": "models",
@@ -61,6 +62,7 @@ _ROOMS = (
     "estimators",
     "gmrf",
     "hyperparameters",
+    "integration",
     "likelihoods",
     "linalg",
     "models",
@@ -118,6 +120,8 @@ __all__ = [
     "gmrf",
     "hyperparameters",
     "infer",
+    "integrate",
+    "integration",
     "likelihoods",
     "linalg",
     "load",
@@ -128,7 +132,19 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, models, priors, solvers, terms
+    from . import (
+        datasets,
+        estimators,
+        gmrf,
+        hyperparameters,
+        integration,
+        likelihoods,
+        linalg,
+        models,
+        priors,
+        solvers,
+        terms,
+    )
     from .estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,
@@ -141,6 +157,7 @@ if TYPE_CHECKING:
         StochasticVolatilityModel,
     )
     from .inference import infer
+    from .integration import integrate
     from .likelihoods import (
         BernoulliLogit,
         BernoulliProbit,
