@@ -292,6 +292,10 @@ def test_an_interrupted_integration_goes_on(tmp_path, monkeypatch):
         assert again.n_fits == whole.n_fits - 5
     with pytest.raises(ValueError, match="checkpoint holds fits of another model, other data or other settings"):
         integrate(*small(), evidence="elbo", checkpoint=path)
+    likelihood, _, y = small()
+    other = WeightVariances(2.0 * np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
+    with pytest.raises(ValueError, match="checkpoint holds fits of another model"):
+        integrate(likelihood, other, y, checkpoint=path)
     with path.open("ab") as file:
         file.write(b"half a record")
     assert len(Finished(path)) == 0

@@ -22,6 +22,7 @@ from ..hyperparameters.learned import Learned
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..problem import Problem
 from ..solvers.base import Solver
 from ..solvers.progress import reporting
 from . import designs
@@ -145,22 +146,18 @@ def _check_jobs(n_jobs: Any) -> None:
 
 
 def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
-    """What the fits of a checkpoint are of, as far as it can be told cheaply."""
+    """What the fits of a checkpoint are of: the rows, where theta starts, and what the prior there does to a vector."""
     rows = inner.targets.rows_of(inner.likelihood)
     digest = hashlib.sha256()
     for key in sorted(rows):
         digest.update(np.ascontiguousarray(to_numpy(rows[key])).tobytes())
     start = inner.start
-    prior = inner.log_prior(start)[0]
-    return (
-        repr(inner.likelihood),
-        tuple(inner.names),
-        start.tobytes(),
-        float(prior),
-        inner.tol,
-        evidence,
-        digest.hexdigest(),
-    )
+    task = Problem(inner.likelihood, inner.family.at(start[: inner.n_family]), inner.targets)
+    mt = task.predictors.mt
+    prior = [to_numpy(mt), to_numpy(task.predictors.apply(0.0 * mt + 1.0))]
+    digest.update(np.round(np.concatenate([x.ravel() for x in prior]), 6).tobytes())
+    log_prior, names = float(inner.log_prior(start)[0]), tuple(inner.names)
+    return repr(inner.likelihood), names, start.tobytes(), log_prior, inner.tol, evidence, digest.hexdigest()
 
 
 # -- points and their weights -------------------------------------------------------------------------------
