@@ -328,6 +328,15 @@ def test_where_the_correction_does_not_hold_the_elbo_weights(monkeypatch):
     assert "weights and marginals are the elbo's" in found.status
 
 
+def test_a_ridge_without_a_prior_is_told():
+    from fenchel.likelihoods import NegativeBinomial
+
+    rng = np.random.default_rng(0)
+    family = WeightVariances(np.ones((60, 1)), log_prior=independent({0: Normal(0.0, 1.0)}))
+    found = integrate(NegativeBinomial(), family, rng.poisson(2.0, 60).astype(float))  # any large size will do
+    assert "the points do not resolve the posterior of theta" in found.status or "bound" in found.status
+
+
 def test_a_bad_mode_is_told():
     likelihood, family, y = small()
     mode = learn(likelihood, family, y, max_iter=0)

@@ -213,7 +213,7 @@ def summary(fit: FittedModel) -> str:
         each = ", ".join(f"{name!r} in {count}" for name, count in model.dropped.columns.items())
         rows = "1 row" if model.dropped.n == 1 else f"{model.dropped.n} rows"
         lines.append(f"  dropped: {rows} in which a covariate is missing ({each})")
-    shown = coefficients(fit)[["mean", "sd", "lower", "upper"]]
+    shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
     found = fit.hyperparameters
