@@ -292,6 +292,10 @@ def test_an_interrupted_integration_goes_on(tmp_path, monkeypatch):
         assert again.n_fits == whole.n_fits - 5
     with pytest.raises(ValueError, match="checkpoint holds fits of another model, other data or other settings"):
         integrate(*small(), evidence="elbo", checkpoint=path)
+    likelihood, _, y = small()
+    other = WeightVariances(2.0 * np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
+    with pytest.raises(ValueError, match="checkpoint holds fits of another model"):
+        integrate(likelihood, other, y, checkpoint=path)
     with path.open("ab") as file:
         file.write(b"half a record")
     assert len(Finished(path)) == 0
@@ -322,6 +326,15 @@ def test_where_the_correction_does_not_hold_the_elbo_weights(monkeypatch):
     found = integrate(*small())
     assert found.evidence == "elbo"
     assert "weights and marginals are the elbo's" in found.status
+
+
+def test_a_ridge_without_a_prior_is_told():
+    from fenchel.likelihoods import NegativeBinomial
+
+    rng = np.random.default_rng(0)
+    family = WeightVariances(np.ones((60, 1)), log_prior=independent({0: Normal(0.0, 1.0)}))
+    found = integrate(NegativeBinomial(), family, rng.poisson(2.0, 60).astype(float))  # any large size will do
+    assert "the points do not resolve the posterior of theta" in found.status or "bound" in found.status
 
 
 def test_a_bad_mode_is_told():

@@ -58,6 +58,7 @@ _HOME = {
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
     "StochasticVolatilityModel": "estimators",
+    "integrate": "integration",
     "FittedModel": "models",
     "Model": "models",
     "PC": "models",
@@ -74,6 +75,7 @@ _ROOMS = (
     "estimators",
     "gmrf",
     "hyperparameters",
+    "integration",
     "likelihoods",
     "linalg",
     "models",
@@ -142,6 +144,8 @@ __all__ = [
     "gmrf",
     "hyperparameters",
     "infer",
+    "integrate",
+    "integration",
     "likelihoods",
     "linalg",
     "load",
@@ -154,7 +158,19 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from . import datasets, estimators, gmrf, hyperparameters, likelihoods, linalg, models, priors, solvers, terms
+    from . import (
+        datasets,
+        estimators,
+        gmrf,
+        hyperparameters,
+        integration,
+        likelihoods,
+        linalg,
+        models,
+        priors,
+        solvers,
+        terms,
+    )
     from .estimators import (
         BayesianLinearRegression,
         BayesianLogisticRegression,
@@ -169,6 +185,7 @@ if TYPE_CHECKING:
     from .files import load, save
     from .gmrf.mesh import Mesh, mesh
     from .inference import infer
+    from .integration import integrate
     from .likelihoods import (
         BernoulliLogit,
         BernoulliProbit,

@@ -19,9 +19,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
 from ..hyperparameters import Evidence, Family, Learned
+from ..integration import Integrated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..solvers.solution import Solution
+from .integrated import integrated, mixed, with_prior
 from .latent import Latent
 from .target import Predictive, Target
 
@@ -51,6 +53,7 @@ class LatentGaussianEstimator(BaseEstimator):
     solution_: Solution
     likelihood_: Likelihood
     theta_: np.ndarray
+    integrated_: Integrated | None = None
     _target: Target
     _latent: Latent
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
@@ -87,6 +90,9 @@ class LatentGaussianEstimator(BaseEstimator):
         if hasattr(self, "evidence"):
             choice(target.where, "evidence", self.evidence, ("elbo", "corrected"))
         n_restarts, family = count(target.where, "n_restarts_optimizer", n_restarts), latent.family()
+        method = getattr(self, "integrate", None) or None
+        choice(target.where, "integrate", method, (None, True, "auto", "grid", "ccd"))
+        family = family if method is None else with_prior(family)
         options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
         options["progress"] = bool(getattr(self, "progress", False))
         if learned:
@@ -99,6 +105,10 @@ class LatentGaussianEstimator(BaseEstimator):
             where = (start, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter)
             found = Learned(*where, likelihood=target.likelihood, prior=evidence.prior)
         self._keep(found, family)
+        self.integrated_ = None
+        if learned and method is not None:
+            self.integrated_ = integrated(target, family, found, weights, own, method)
+            self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
 
     def _inner_tol(self) -> float:
         tol = scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10))
@@ -194,6 +204,8 @@ class LatentGaussianEstimator(BaseEstimator):
         """y at new rows, which may have exposure, trials or event; with ``mean_only`` eta is taken as its mean."""
         check_is_fitted(self)
         table = self._table(X)
+        if self.integrated_ is not None:
+            return mixed(self.integrated_, self._target, self._latent, table, self._found(table, rows))
         moments = self._latent.moments(self.solution_.posterior, self.theta_, table, mean_only)
         return self._target.at(self._fitted, *moments, self._found(table, rows))
 

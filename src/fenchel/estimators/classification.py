@@ -56,7 +56,8 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class (M,)."""
         check_is_fitted(self)
-        if self.classes_.size == 2:  # the mean of a logistic is above 1/2 where the mean of its argument is above 0
+        # the mean of a logistic is above 1/2 where the mean of its argument is above 0; of a mixture it need not be
+        if self.classes_.size == 2 and self.integrated_ is None:
             return self.classes_[(self._predictive(X, mean_only=True).h > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
@@ -106,6 +107,8 @@ class Classes(Target):
         from scipy.special import expit, ndtri
 
         h, rho = new.h, new.rho
+        if self.labels.size == 2 and hasattr(new.likelihood, "rates"):  # of a mixture over theta
+            return np.asarray(new.likelihood.rates(levels))
         if self.labels.size == 2:
             return np.asarray(expit(h[:, None] + np.sqrt(rho)[:, None] * ndtri(levels)[None, :]))
         draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))

@@ -9,6 +9,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
+from ..integration import Integrated
 from ..likelihoods.base import Likelihood
 from ..marginals import Answers, NormalMarginals
 from ..solvers.solution import Solution
@@ -26,6 +27,8 @@ class EffectTables:
     _sum: SumOfTerms
     _seen: np.ndarray
     _shift: float
+    _fitted: Likelihood
+    integrated_: Integrated | None
 
     def effect_table(self, name: Any, level: float = 0.95) -> Any:
         """One effect as a pandas frame, with intervals of probability ``level``. A walk's trend is part of it."""
@@ -33,9 +36,8 @@ class EffectTables:
         known = [term.name for term in self._sum.effects]
         if name not in known:
             raise problem(type(self).__name__, f"there is no effect {name!r}", f"one of {known}")
-        return effect_frame(
-            type(self).__name__, self._sum, name, self.solution_.posterior, self._seen, self.likelihood_.ratio, level
-        )
+        found: Answers = self.solution_.posterior if self.integrated_ is None else self.integrated_
+        return effect_frame(type(self).__name__, self._sum, name, found, self._seen, self.likelihood_.ratio, level)
 
     @property
     def effects_(self) -> dict[Any, Any]:
@@ -47,6 +49,8 @@ class EffectTables:
         """Mean and covariance of the fixed effects on the user's scale, the intercept first."""
         check_is_fitted(self)
         mean, covariance = self._sum.fixed_effects(self.solution_)
+        if self.integrated_ is not None:
+            mean, covariance = self.integrated_.moments(self._sum.fixed_effects)
         if self._sum.intercept:
             mean[0] += self._sum.offset + self._shift
         return mean, covariance
@@ -95,9 +99,20 @@ class EffectTables:
         """What was learned, in words: a pandas frame by effect and parameter."""
         check_is_fitted(self)
         pd = optional("hyperparameters_", "pandas")
-        rows = [(term.name, *row) for term, theta in self._sum.thetas(self.theta_) for row in term.readable(theta)]
-        rows += self.likelihood_.readable()
-        return pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
+        rows = self._in_words(self.theta_)
+        out = pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
+        if self.integrated_ is None or not rows:
+            return out
+        found = self.integrated_.theta.of(lambda theta: [row[2] for row in self._in_words(theta)], size=2048)
+        lower, upper = found.interval().T
+        return out.assign(mean=found.mean, sd=found.sd, lower=lower, upper=upper)
+
+    def _in_words(self, theta: np.ndarray) -> list[tuple[Any, str, float]]:
+        """theta in words."""
+        rows = [(term.name, *row) for term, part in self._sum.thetas(theta) for row in term.readable(part)]
+        own = theta[sum(len(term.hyperparameters) for term in self._sum.effects) :]
+        same = not own.size or np.array_equal(theta, self.theta_)
+        return rows + (self.likelihood_ if same else self._fitted.with_theta(own).reported()[0]).readable()
 
 
 def effect_frame(

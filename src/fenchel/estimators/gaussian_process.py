@@ -78,6 +78,7 @@ class GaussianProcess(LatentGaussianEstimator):
     tol: float = 1e-10
     random_state: Any = None
     progress: bool = False
+    integrate: Any = None
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
@@ -194,10 +195,16 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         Of the restarts.
     progress : bool
         Draw a live line while fitting.
+    integrate : None, True, "grid" or "ccd"
+        Integrate over the kernel's hyperparameters (``fenchel.integration.integrate``): predictions are then mixtures
+        over fits at many of them. Each log of one is a priori N(its start, 2^2), which ``theta_`` is learned under
+        too.
 
     Attributes
     ----------
     kernel_ : the kernel with its learned hyperparameters
+    integrated_ : Integrated or None
+        The posterior over the hyperparameters too; ``integrated_.theta`` has theirs.
     mean_ : float or array (K,)
         The prior mean: with an intercept the log odds of all rows, or the logs of the classes' shares; 0 without one.
     classes_, n_classes_, X_train_, n_features_in_, feature_names_in_
@@ -223,7 +230,7 @@ class GaussianProcessPoissonRegressor(GaussianProcess, Counts):
     Parameters
     ----------
     kernel, optimizer, n_restarts_optimizer, fit_intercept, intercept_variance, warm_start, copy_X_train, tol
-    random_state, progress
+    random_state, progress, integrate
         As in ``GaussianProcessClassifier``; the intercept is of the log rate, about ``mean_``.
     mean : "rate" or float
         The prior mean of the log rate: that of the overall rate, or a number.

@@ -92,6 +92,9 @@ class GMRFRegressor(EffectTables, Regression):
     evidence : "elbo" or "corrected"
         What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups that
         quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes longer.
+    integrate : None, True, "grid" or "ccd"
+        Integrate over the hyperparameters (``fenchel.integration.integrate``): effects, coefficients and predictions
+        are then mixtures over fits at many of them, and ``hyperparameters_`` has means, sds and intervals.
     priors : "pc", None or dict
         Priors of the hyperparameters. "pc": penalised complexity, exponential with P(sd > 1) = 0.01, for the typical
         standard deviation of an effect over its levels ("leroux": 1/sqrt(precision); noise about eta: sd of y for 1);
@@ -121,9 +124,11 @@ class GMRFRegressor(EffectTables, Regression):
     hyperparameters_ : pandas frame
         Precisions, shares, correlations, the typical sd of each effect they amount to; the likelihood's parameters.
     levels_ : dict of lists
+    integrated_ : Integrated or None
     elbo_, gap_, n_iter_, solution_, theta_, converged_, n_features_in_, feature_names_in_
 
-    Intervals and probabilities are those of the Gaussian approximation at the learned hyperparameters.
+    Intervals and probabilities are those of the Gaussian approximation at the learned hyperparameters, unless these are
+    integrated out.
 
     Examples
     --------
@@ -151,6 +156,7 @@ class GMRFRegressor(EffectTables, Regression):
     fixed_variance: float = 100.0
     learn: bool = True
     evidence: str = "elbo"
+    integrate: Any = None
     priors: Any = "pc"
     noise_variance: float | None = None
     bound: str = "best"

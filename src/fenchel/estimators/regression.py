@@ -122,7 +122,7 @@ class GaussianProcessRegressor(_Generic, GaussianProcess):
         have cutpoints in its place.
     intercept_variance : float
         In units of the variance of y where eta is on its scale; never learned.
-    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress
+    n_restarts_optimizer, warm_start, copy_X_train, tol, random_state, progress, integrate
         As in ``GaussianProcessClassifier``.
 
     Attributes

@@ -90,6 +90,8 @@ class Target:
 
     def rates(self, new: Predictive, levels: np.ndarray) -> np.ndarray:
         """Quantiles (M, Q) of E[y | eta] itself."""
+        if hasattr(new.likelihood, "rates"):  # of a mixture over theta
+            return np.asarray(new.likelihood.rates(levels, self.values))
         return mean_quantiles(new.likelihood, new.h, new.rho, levels, self.values)
 
     def quantiles(self, new: Predictive, levels: np.ndarray) -> np.ndarray:

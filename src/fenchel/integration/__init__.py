@@ -1,8 +1,8 @@
 """Integration over hyperparameters: ``integrate`` and what it returns."""
 
 from .designs import composite
-from .integrate import integrate
 from .integrated import Integrated
+from .integrating import integrate
 from .mixture import Mixture
 from .points import Finished
 from .theta import ThetaPosterior

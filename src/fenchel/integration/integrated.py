@@ -147,6 +147,12 @@ class Integrated(Mixture):
         each = self.likelihoods if likelihoods is None else [likelihoods(own) for own in self.likelihoods]
         return MixedPredictive(self.weights, each, self.answers if rows is None else self._at(rows))
 
+    def moments(self, ask: Callable[[Solution], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean (p,) and covariance (p, p) of what each fit has the Gaussian moments of."""
+        means, covariances = (np.stack(each) for each in zip(*map(ask, self.solutions), strict=True))
+        off = means - self.weights @ means
+        return self.weights @ means, np.einsum("k,kij->ij", self.weights, covariances) + (off.T * self.weights) @ off
+
     # -- draws -------------------------------------------------------------------------------------
     def shared(self, size: int, rng: Seed = None) -> list[np.ndarray]:
         """Which of ``size`` draws are of each point: as its weight says, the rest by lot, in an order by lot."""

@@ -133,6 +133,6 @@ class MixedPredictive:
 
 def predictive_of(likelihood: Likelihood, eta: Marginals) -> Predictive | NormalPredictive:
     """y of one part: by the nodes of its marginals, or by those of a normal."""
-    if isinstance(eta, GridAnswers | WeightedMarginals):
+    if isinstance(eta, GridAnswers | WeightedMarginals) and likelihood.n_predictors == 1:
         return Predictive(likelihood, eta)
     return NormalPredictive(likelihood, eta)

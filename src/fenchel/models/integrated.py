@@ -5,12 +5,14 @@ p(eta | y) = sum_k w_k p(eta | y, theta_k)
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import choice, count, problem
 from ..hyperparameters.learned import Learned
@@ -56,6 +58,8 @@ class IntegratedModel(FittedModel):
         self.integrated = self.posterior = posterior
         self.converged, self.gap = posterior.converged, posterior.gap
         self.log_evidence, self.log_evidence_error = posterior.log_evidence, posterior.log_evidence_error
+        if found.converged and not posterior.converged:
+            warnings.warn(f"Model: {posterior.status}.", ConvergenceWarning, stacklevel=4)
 
     @cached_property
     def _views(self) -> list[FittedModel]:

@@ -22,6 +22,7 @@ from ..hyperparameters.learned import Learned
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..problem import Problem
 from ..solvers.base import Solver
 from ..solvers.progress import reporting
 from . import designs
@@ -32,9 +33,15 @@ from .integrated import Integrated
 from .points import Finished, Fitter, Point
 from .theta import ThetaPosterior
 
-_LEFT_OUT, _FALLEN = 0.007, 5.0  # the share of a normal outside of a lattice, and the least nats at which it ends
+_LEFT_OUT, _FALLEN, _LINE = (
+    0.007,
+    5.0,
+    7.0,
+)  # a normal's share outside of a lattice; the least nats it ends at; of d = 1
 _MOST = 150  # points of a lattice
-_COUNTS = 0.01  # the share of a point whose correction has to be trusted
+_COUNTS = 0.01  # the share of a point whose correction has to be trusted, and of theta near a bound that is told
+_APART = 0.3  # nats between two rules above which the integration is not to be believed
+_CLOSE = 0.5  # sds from a bound that are near it
 _LEAST = 1e-6  # the share of a point that is mixed
 _AUTO = 3  # the most hyperparameters for which a grid is chosen
 
@@ -145,22 +152,18 @@ def _check_jobs(n_jobs: Any) -> None:
 
 
 def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
-    """What the fits of a checkpoint are of, as far as it can be told cheaply."""
+    """What the fits of a checkpoint are of: the rows, where theta starts, and what the prior there does to a vector."""
     rows = inner.targets.rows_of(inner.likelihood)
     digest = hashlib.sha256()
     for key in sorted(rows):
         digest.update(np.ascontiguousarray(to_numpy(rows[key])).tobytes())
     start = inner.start
-    prior = inner.log_prior(start)[0]
-    return (
-        repr(inner.likelihood),
-        tuple(inner.names),
-        start.tobytes(),
-        float(prior),
-        inner.tol,
-        evidence,
-        digest.hexdigest(),
-    )
+    task = Problem(inner.likelihood, inner.family.at(start[: inner.n_family]), inner.targets)
+    mt = task.predictors.mt
+    prior = [to_numpy(mt), to_numpy(task.predictors.apply(0.0 * mt + 1.0))]
+    digest.update(np.round(np.concatenate([x.ravel() for x in prior]), 6).tobytes())
+    log_prior, names = float(inner.log_prior(start)[0]), tuple(inner.names)
+    return repr(inner.likelihood), names, start.tobytes(), log_prior, inner.tol, evidence, digest.hexdigest()
 
 
 # -- points and their weights -------------------------------------------------------------------------------
@@ -193,7 +196,10 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str) -> I
     known = float(best.log_evidence_se) if beyond and best is not None else 0.0
     w = np.exp(log_w - rule)
     kept = np.flatnonzero(w > _LEAST)
-    notes += _at_bounds(fitter, laid, w)
+    notes += _at_bounds(fitter, through)
+    if abs(total - rule) > _APART:
+        told_apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
+        notes.append(f"{told_apart}: the points do not resolve the posterior of theta; state priors of it")
     told = {
         "evidence": "corrected" if beyond else "elbo",
         "log_evidence": total if word == "grid" else rule,
@@ -244,7 +250,7 @@ def _fitted(fitter: Fitter, centre: Centre, design: Design) -> _Laid:
 def _lattice(fitter: Fitter, centre: Centre) -> _Laid:
     """A lattice that grows from the centre to where the density is expected to have fallen far enough."""
     d = centre.coordinates.dimension
-    places, deep = designs.block(d), max(_FALLEN, float(chi2.isf(_LEFT_OUT, d)) / 2)
+    places, deep = designs.block(d), max(_LINE if d == 1 else _FALLEN, float(chi2.isf(_LEFT_OUT, d)) / 2)
     while True:
         laid = _fitted(fitter, centre, designs.lattice(places))
         beyond = _believed(laid, centre, fitter.beyond)[0]
@@ -288,13 +294,12 @@ def _believed(laid: _Laid, centre: Centre, asked: bool) -> tuple[bool, str]:
     return False, f"weights and marginals are the elbo's: at {len(doubt)} points the correction does not hold ({why})"
 
 
-def _at_bounds(fitter: Fitter, laid: _Laid, w: np.ndarray) -> list[str]:
+def _at_bounds(fitter: Fitter, through: LogDensity) -> list[str]:
     """Where the posterior reaches a bound of theta."""
-    bounds, out = fitter.evidence.bounds, []
-    thetas = np.array([p.theta for p in laid.points])
+    bounds, out, (thetas, w) = fitter.evidence.bounds, [], through.draws
     for i, name in enumerate(fitter.evidence.names):
         spread = float(np.sqrt(w @ (thetas[:, i] - w @ thetas[:, i]) ** 2))
-        near = (thetas[:, i] - bounds[i, 0] < spread) | (bounds[i, 1] - thetas[:, i] < spread)
+        near = np.minimum(thetas[:, i] - bounds[i, 0], bounds[i, 1] - thetas[:, i]) < _CLOSE * spread
         if spread > 0.0 and w[near].sum() > _COUNTS:
-            out.append(f"the posterior of {name} reaches a bound: the bound decides with the data, state a prior")
+            out.append(f"the posterior of {name} reaches a bound of it and is cut off there")
     return out

@@ -1,0 +1,79 @@
+"""Estimators with their hyperparameters integrated out, against the mixture written out and against draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
+
+from fenchel.estimators import GaussianProcessClassifier, GaussianProcessRegressor, GMRFRegressor
+
+
+def test_a_classifier_averages_over_its_kernels():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = np.where(rng.random(60) < expit(2 * np.sin(2 * X[:, 0])), "b", "a")
+    Z = np.array([[0.5, 0.0], [-1.0, 2.0], [6.0, 6.0]])
+    plain = GaussianProcessClassifier(1.0 * RBF(1.0)).fit(X, y)
+    model = clone(plain).set_params(integrate=True).fit(X, y)
+    found = model.integrated_
+    assert plain.integrated_ is None
+    assert model.converged_
+    assert found.evidence == "corrected"
+    p = np.zeros(3)
+    for w, theta, solution in zip(found.weights, found.thetas, found.solutions, strict=True):
+        there = solution.importance(8192).at(**model._latent.new_rows(theta, Z))
+        p += w * there.predictive(solution.likelihood).mean
+    assert model.predict_proba(Z)[:, 1] == pytest.approx(p, abs=0.005)
+    assert np.abs(model.predict_proba(Z) - plain.predict_proba(Z)).max() > 0.001
+    assert model.predict_quantiles(Z, [0.1, 0.9]).shape == (3, 2)
+    assert (model.predict(X) == y).mean() > 0.7
+    assert (model.sample_y(Z, 4000) == "b").mean(axis=1) == pytest.approx(p, abs=0.03)
+    assert model.score(X, y) < 0.0
+
+
+def test_several_classes():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(45, 1))
+    y = np.digitize(X[:, 0] + 0.3 * rng.normal(size=45), [-0.5, 0.5])
+    model = GaussianProcessClassifier(1.0 * RBF(1.0), integrate="ccd").fit(X, y)
+    p = model.predict_proba(X)
+    assert p.sum(axis=1) == pytest.approx(np.ones(45))
+    assert (model.predict(X) == y).mean() > 0.7
+
+
+def test_a_regressor_and_its_noise():
+    rng = np.random.default_rng(2)
+    x = np.sort(rng.uniform(0, 6, 40))[:, None]
+    y = np.sin(x[:, 0]) + 0.3 * rng.normal(size=40)
+    model = GaussianProcessRegressor(1.0 * RBF(1.0), integrate=True).fit(x, y)
+    mean, std = model.predict(x, return_std=True)
+    draws = model.sample_y(x, 4000, random_state=0)
+    assert np.abs(draws.mean(axis=1) - mean).max() < 0.05
+    assert draws.std(axis=1) == pytest.approx(std, rel=0.1)
+    q = model.predict_quantiles(x, [0.05, 0.95])
+    assert np.abs(np.quantile(draws, 0.95, axis=1) - q[:, 1]).max() < 0.1
+    assert model.integrated_.theta.sd.shape == (3,)
+
+
+def test_groups_have_wider_intervals():
+    rng = np.random.default_rng(3)
+    g = np.repeat(np.arange(10), 3)
+    y = rng.poisson(np.exp(0.5 + 0.5 * rng.normal(size=10)[g]))
+    X = pd.DataFrame({"g": g})
+    plain = GMRFRegressor({"g": "iid"}).fit(X, y)
+    model = GMRFRegressor({"g": "iid"}, integrate="auto").fit(X, y)
+    table = model.hyperparameters_
+    assert {"value", "mean", "sd", "lower", "upper"} == set(table.columns)
+    assert (table["lower"] < table["mean"]).all()
+    assert list(plain.hyperparameters_.columns) == ["value"]
+    assert list(model.effects_["g"].columns) == list(plain.effects_["g"].columns)
+    draws = model.integrated_.sample_latents(4000, 0)[:, :10]
+    assert np.abs(model.effects_["g"]["mean"] - draws.mean(axis=0)).max() < 0.03
+    assert model.intercept_std_ > 0.9 * plain.intercept_std_
+    assert model.predict(X[:3]) == pytest.approx(model.sample_y(X[:3], 4000).mean(axis=1), rel=0.06)
+    with pytest.raises(ValueError, match="integrate = 'some' is not known"):
+        GMRFRegressor({"g": "iid"}, integrate="some").fit(X, y)
