@@ -45,6 +45,7 @@ _HOME = {
     "TruncatedPoisson": "likelihoods",
     "Tweedie": "likelihoods",
     "Weibull": "likelihoods",
+    "ZeroInflatedNegativeBinomial": "likelihoods",
     "ZeroInflatedPoisson": "likelihoods",
     "DenseCovariance": "priors",
     "Features": "priors",
@@ -127,6 +128,7 @@ __all__ = [
     "TruncatedPoisson",
     "Tweedie",
     "Weibull",
+    "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
     "__version__",
     "compare",
@@ -187,6 +189,7 @@ if TYPE_CHECKING:
         TruncatedPoisson,
         Tweedie,
         Weibull,
+        ZeroInflatedNegativeBinomial,
         ZeroInflatedPoisson,
     )
     from .models import PC, FittedModel, Model, compare, fit, load
