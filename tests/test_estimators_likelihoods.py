@@ -26,6 +26,16 @@ from fenchel.priors import DenseCovariance
 KERNEL = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(1.0, (1e-1, 1e1))
 NOISE = ["gaussian", "laplace", "logistic", "student-t"]
 W = np.array([0.8, -0.5])
+DRAWN = {
+    "beta-binomial": fenchel.BetaBinomial(8, 6.0),
+    "hurdle-negative-binomial": fenchel.HurdleNegativeBinomial(2.0, 0.3),
+    "hurdle-poisson": fenchel.HurdlePoisson(0.3),
+    "negative-binomial-1": fenchel.NegativeBinomial1(0.8),
+    "truncated-negative-binomial": fenchel.TruncatedNegativeBinomial(2.0),
+    "truncated-poisson": fenchel.TruncatedPoisson(),
+    "tweedie": fenchel.Tweedie(0.8, 1.5),
+    "zero-inflated-negative-binomial": fenchel.likelihoods.ZeroInflatedNegativeBinomial(2.0, 0.3),
+}
 
 
 def drawn(name, eta, rng):
@@ -46,6 +56,9 @@ def drawn(name, eta, rng):
             mean = mean * rng.gamma(3.0, 1 / 3, n)
         y = rng.poisson(mean)
         return np.where((name == "zero-inflated-poisson") & (rng.random(n) < 0.3), 0, y), {"exposure": exposure}
+    if name in DRAWN:
+        trials = {"trials": np.full(n, 8)} if name == "beta-binomial" else {}
+        return DRAWN[name].draw(eta[:, None] + 0.5, rng)[:, 0], trials
     if name == "gamma":
         return np.exp(eta) * rng.gamma(4.0, 1 / 4, n), {}
     if name in ("exponential", "weibull"):

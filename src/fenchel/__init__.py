@@ -45,6 +45,7 @@ _HOME = {
     "TruncatedPoisson": "likelihoods",
     "Tweedie": "likelihoods",
     "Weibull": "likelihoods",
+    "ZeroInflatedNegativeBinomial": "likelihoods",
     "ZeroInflatedPoisson": "likelihoods",
     "DenseCovariance": "priors",
     "Features": "priors",
@@ -134,6 +135,7 @@ __all__ = [
     "TruncatedPoisson",
     "Tweedie",
     "Weibull",
+    "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
     "__version__",
     "calibrate",
@@ -214,6 +216,7 @@ if TYPE_CHECKING:
         TruncatedPoisson,
         Tweedie,
         Weibull,
+        ZeroInflatedNegativeBinomial,
         ZeroInflatedPoisson,
     )
     from .models import PC, FittedModel, Model, calibrate, compare, fit

@@ -1,10 +1,13 @@
 """What an estimator fits: a likelihood, by its word or as it is, with its y and the rows' own parameters.
 
     "gaussian", "laplace", "logistic", "student-t"              y = eta + noise
-    "poisson", "negative-binomial", "zero-inflated-poisson"     counts of mean exposure e^eta (times 1 - pi)
-    "gamma"                                                     y > 0 of mean e^eta
-    "exponential", "weibull"                                    durations, hazard k t^{k-1} e^eta, censored if event = 0
-    "beta", "binomial", "bernoulli", "probit"                   mean sigmoid(eta), Phi(eta) for the probit
+    "poisson", "negative-binomial", "negative-binomial-1"       counts of mean exposure e^eta
+    "zero-inflated-poisson", "hurdle-..."                       the same with zeros of their own
+    "truncated-poisson", "truncated-negative-binomial"          counts above 0
+    "gamma", "tweedie"                                          y > 0, or y >= 0, of mean e^eta
+    "exponential", "weibull"                                    durations, hazard k t^{k-1} e^eta, censored by event,
+                                                                or known up to an interval
+    "beta", "binomial", "beta-binomial", "bernoulli", "probit"  mean sigmoid(eta), Phi(eta) for the probit
     "ordinal", "ordinal-probit"                                 ordered levels, cutpoints from their frequencies
 
 What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.

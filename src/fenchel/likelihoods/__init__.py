@@ -31,6 +31,7 @@ from .survival_intervals import IntervalExponential, IntervalWeibull
 from .truncated import TruncatedNegativeBinomial, TruncatedPoisson
 from .tweedie import Tweedie
 from .zero_inflated import ZeroInflatedPoisson
+from .zero_inflated_negative_binomial import ZeroInflatedNegativeBinomial
 
 __all__ = [
     "BernoulliLogit",
@@ -70,6 +71,7 @@ __all__ = [
     "TruncatedPoisson",
     "Tweedie",
     "Weibull",
+    "ZeroInflatedNegativeBinomial",
     "ZeroInflatedPoisson",
     "named",
 ]

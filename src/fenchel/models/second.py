@@ -39,8 +39,12 @@ _OWN = {  # the attribute that a formula is of, what it is called, and the power
         "negative-binomial-1": ("dispersion", "log dispersion", 1.0),
         "truncated-negative-binomial": ("size", "log size", 1.0),
         "hurdle-negative-binomial": ("size", "log size", 1.0),
+        "zero-inflated-negative-binomial": ("size", "log size", 1.0),
     },
-    "zero": {"zero-inflated-poisson": ("probability", "logit of a zero", 1.0)},
+    "zero": {
+        "zero-inflated-poisson": ("probability", "logit of a zero", 1.0),
+        "zero-inflated-negative-binomial": ("probability", "logit of a zero", 1.0),
+    },
 }
 
 
