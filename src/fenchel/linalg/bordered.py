@@ -98,6 +98,21 @@ class BorderedAnalysis:
         out[beside] = self.panel[k] + at * width[k] + low[beside] - self.start[k]
         return out
 
+    def verify(self) -> None:
+        """Raise ValueError where this is not the analysis of its own pattern and leaves: compiled loops rely on it."""
+        A = sp.csc_array((np.ones(self.indices.size), self.indices, self.indptr), shape=(self.n, self.n))
+        A.check_format(full_check=True)
+        if self.order.shape != (self.n,) or not np.array_equal(np.sort(self.order), np.arange(self.n)):
+            raise ValueError("the order of an analysis is no permutation")
+        width, leaf = np.diff(self.start), np.full(self.n, -1)
+        if (width < 1).any() or self.start[0] != 0 or not 0 <= self.start[-1] == self.n_leaves <= self.n:
+            raise ValueError("the leaves of an analysis are none")
+        leaf[self.order[: self.n_leaves]] = np.repeat(np.arange(width.size), width)
+        for name, value in vars(BorderedAnalysis(A, leaf)).items():
+            own = vars(self)[name]
+            if np.asarray(own).dtype != np.asarray(value).dtype or not np.array_equal(own, value):
+                raise ValueError(f"the {name} of an analysis are not those of its pattern")
+
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
 
@@ -125,6 +140,18 @@ class BorderedCholesky:
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {symbolic.order[bad]} is not positive")
         self._L = cholesky(C) if C.size else C
+
+    def verify(self) -> None:
+        """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""
+        S = self.symbolic
+        if type(S) is not BorderedAnalysis:
+            raise ValueError("the analysis of a factor is none")
+        r = S.n_border
+        sizes = [(self._x, (S.nnz,)), (self._diagonal, (S.n,)), (self._L, (r, r))]
+        known = {"_selected": (S.nnz,), "_regressions": (S.size - int(S.panel[0]),), "_pivots": (S.n,)}
+        sizes += [(self.__dict__[name], shape) for name, shape in known.items() if name in self.__dict__]
+        if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
+            raise ValueError("the arrays of a factor are not of the sizes of its analysis")
 
     @property
     def _leaves(self) -> tuple[np.ndarray, ...]:

@@ -11,6 +11,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
+from ..linalg.arrays import ArrayLike
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.eliminated import analyse_free, split_local
@@ -140,8 +141,19 @@ class Embedded:
 
     def __init__(self, own: Factorisation, data: np.ndarray, places: np.ndarray, union: Analysis) -> None:
         self.own, self.data, self.places, self.symbolic, self.n = own, data, places, union, own.n
-        self.solve, self.sample, self.inverse_diagonal = own.solve, own.sample, own.inverse_diagonal
         self.log_det, self.smallest_pivot = own.log_det, own.smallest_pivot
+
+    def solve(self, b: ArrayLike) -> np.ndarray:
+        """Q^-1 b."""
+        return self.own.solve(b)
+
+    def sample(self, noise: ArrayLike) -> np.ndarray:
+        """Draws with covariance Q^-1."""
+        return self.own.sample(noise)
+
+    def inverse_diagonal(self) -> np.ndarray:
+        """diag(Q^-1) (n,)."""
+        return self.own.inverse_diagonal()
 
     @property
     def log_det_rounding(self) -> float:
