@@ -60,7 +60,7 @@ def centred(fitter: Fitter, mode: Learned, beyond: bool) -> Centre:
     if beyond:
         gains = np.array([(p.gain - here.gain) / s for p, s in zip(around, steps, strict=True)])
         here = _climbed(fitter, here, root, np.where(np.isfinite(gains), gains, 0.0), free)
-    return _widths(fitter, Coordinates.straight(here.theta, free, root), here, beyond)
+    return _widths(fitter, Coordinates.straight(here.theta, free, root), here)
 
 
 def _slope(point: Point, free: list[int]) -> np.ndarray:
@@ -87,7 +87,7 @@ def _climbed(fitter: Fitter, here: Point, root: np.ndarray, gains: np.ndarray, f
     return here
 
 
-def _widths(fitter: Fitter, straight: Coordinates, here: Point, beyond: bool) -> Centre:
+def _widths(fitter: Fitter, straight: Coordinates, here: Point) -> Centre:
     """Coordinates bent so that the density has fallen as a normal's would where it was probed.
 
     Each entry is moved by some of its sds, and the others with it as H has them follow.
@@ -95,11 +95,10 @@ def _widths(fitter: Fitter, straight: Coordinates, here: Point, beyond: bool) ->
     bounds, ways = fitter.evidence.bounds, [(k, sign) for k in range(straight.dimension) for sign in (-1.0, 1.0)]
     reach = {way: _room(straight, *way, bounds) for way in ways}
     probes = [(k, sign * z) for (k, sign), z in reach.items() if z > _ROOM]
-    points = fitter.at([straight.theta(z * straight.mix[k]) for k, z in probes])
+    points = fitter.at([straight.theta(z * straight.mix[k]) for k, z in probes], plain=True)
     ends = {way: (way[1], way[1]) for way in ways}
     for (k, z), point in zip(probes, points, strict=True):
-        fallen = value_of(here, beyond) - value_of(point, beyond)
-        fallen = value_of(here, False) - value_of(point, False) if not np.isfinite(fallen) else fallen
+        fallen = here.plain - point.plain  # of the elbo: widths need no more
         ends[k, np.sign(z)] = (np.sign(z) * np.sqrt(2.0 * max(fallen, 0.02)), z)
     below, above = (np.array([end for way, end in ends.items() if way[1] == sign]) for sign in (-1.0, 1.0))
     return Centre(straight.bent(below, above), [here, *points])

@@ -161,19 +161,20 @@ class Fitter:
         self.evidence.path = [(p.theta, to_numpy(p.solution.s)) for p in points]
         self.evidence.last = points[-1].solution
 
-    def at(self, thetas: Sequence[np.ndarray], sloped: bool = False) -> list[Point]:
-        """The points at thetas, in order; with ``sloped`` they have a gradient."""
+    def at(self, thetas: Sequence[np.ndarray], sloped: bool = False, plain: bool = False) -> list[Point]:
+        """The points at thetas, in order; with ``sloped`` they have a gradient, with ``plain`` no correction."""
+        beyond = self.beyond and not plain
         names = [_name(theta, sloped) for theta in thetas]
         known = self.finished.points
         todo = [(name, theta) for name, theta in zip(names, thetas, strict=True) if name not in known]
         todo = list(dict(todo).items())
         if self.n_jobs in (None, 1) or len(todo) < 2:
             for _, theta in todo:
-                self._finish(fitted_at(self.evidence, theta, self.beyond, sloped))
+                self._finish(fitted_at(self.evidence, theta, beyond, sloped))
         else:
             from joblib import Parallel, delayed
 
-            tasks = (delayed(fitted_at)(self.evidence, theta, self.beyond, sloped) for _, theta in todo)
+            tasks = (delayed(fitted_at)(self.evidence, theta, beyond, sloped) for _, theta in todo)
             for point in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
                 self._finish(point)
         return [known[name] for name in names]
