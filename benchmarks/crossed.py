@@ -1,15 +1,17 @@
 """Crossed effects learned: ratings of lecturers by students in departments, and one effect for every row.
 
-    python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--regions 0] [--r]
+    python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--islands 800]
+                                 [--regions 0] [--r]
 
 Simulated data of the size of lme4's InstEval: 73,421 ratings of 1,128 lecturers by 2,972 students in 28 departments, a
 covariate, three crossed effects, binary or Gaussian; ``--rows`` scales all of it. ``--own`` are Poisson counts with an
-iid effect for every row and two covariates. ``--regions`` are Poisson counts in space and time with an interaction of
-type IV: a lattice of so many regions at a tenth as many times.
+iid effect for every row and two covariates. ``--islands`` are Poisson counts on a map of so many rings of six regions,
+each summing to zero: a constraint for every island. ``--regions`` are Poisson counts in space and time with an
+interaction of type IV: a lattice of so many regions at a tenth as many times.
 
 Seconds are the processor's over all threads and those of the clock; factorisations are those of A = Q + W' Lam W, with
 the products (Vt o Vt) v beside them. Peak memory is that of the process above what it held before. ``--r`` runs lme4
-(Gaussian, by REML off) and glmmTMB (binary) of an installed R on the same rows.
+(Gaussian, REML off) and glmmTMB (binary) of an installed R on the same rows.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from sparse import Peak
 
 import fenchel
@@ -157,6 +160,19 @@ def own_effects(rows: int) -> None:
     print(f"  sd {np.exp(-0.5 * found.theta[0]):.4f}", flush=True)
 
 
+def islands(number: int) -> None:
+    """An intrinsic map of many components, each held by a constraint of its own."""
+    ring = np.roll(np.eye(6), 1, axis=0) + np.roll(np.eye(6), -1, axis=0)
+    graph = sp.block_diag([ring] * number, format="csr")
+    y = np.random.default_rng(0).poisson(3.0, 6 * number).astype(float)
+
+    def work() -> Any:
+        return learn(Poisson(), gmrf.stack([(gmrf.icar(graph), np.arange(6 * number))]), y)
+
+    found = measured(f"poisson, {number} islands", work)
+    print(f"  sd {np.exp(-0.5 * found.theta[0]):.4f}", flush=True)
+
+
 def interaction(regions: int) -> None:
     """Counts in space and time: a map, a walk, and their interaction of type IV."""
     side = max(2, round(regions**0.5))
@@ -185,6 +201,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="ratings; 0 leaves them out")
     parser.add_argument("--families", nargs="+", default=["bernoulli", "gaussian"], choices=["bernoulli", "gaussian"])
     parser.add_argument("--own", type=int, nargs="*", default=[100_000], help="rows with an effect each")
+    parser.add_argument("--islands", type=int, default=800)
     parser.add_argument("--regions", type=int, default=0)
     parser.add_argument("--r", action="store_true", help="lme4 and glmmTMB beside")
     asked = parser.parse_args()
@@ -198,6 +215,8 @@ def main() -> None:
         crossed(family, asked.rows, asked.r)
     for rows in asked.own:
         own_effects(rows)
+    if asked.islands:
+        islands(asked.islands)
     if asked.regions:
         interaction(asked.regions)
 
