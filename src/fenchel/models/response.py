@@ -99,7 +99,8 @@ class Response:
     ) -> None:
         self.family, parsed, self.seconds, self.above = family, scope.parsed, seconds, above
         if isinstance(family, str):
-            choice("Model", "family", family, tuple(WORDS), "Or a Likelihood, such as fenchel.Poisson().")
+            known = (*WORDS, "multinomial", "cox")
+            choice("Model", "family", family, known, "Or a Likelihood, such as fenchel.Poisson().")
         text = parsed.response.text
         bare = re.fullmatch(r"[^\W\d]\w*|`[^`]+`", text)
         self.name = text.strip("`")
