@@ -299,19 +299,27 @@ def test_hostile_nodes(small, tmp_path):
         assert "load: " in str(refused(tmp_path / "hostile"))
 
 
-def test_indices_that_compiled_loops_would_follow(small, tmp_path):
+@pytest.mark.parametrize(
+    ("formula", "factor", "names"),
+    [
+        ("y ~ scale(x) + (1|g)", "Bordered", {"start", "ptr", "rows", "square", "panel", "everywhere", "_x"}),
+        ("y ~ scale(x) + rw1(t)", "", {"start", "ptr", "rows", "relative", "target", "_x"}),
+    ],
+)
+def test_indices_that_compiled_loops_would_follow(data, formula, factor, names, tmp_path):
     """Arrays of the analysis of a factorisation, each changed with its checksum right."""
-    fit, path = small
-    found = []
+    fit, path, found = fenchel.fit(formula, data), tmp_path / "model", []
+    fit.save(path)
+    kinds = (":BorderedAnalysis", ":BorderedCholesky") if factor else (":SymbolicCholesky", ":SparseCholesky")
 
     def look(content):
         for node in content["nodes"]:
-            if node[0] == "object" and node[1].endswith((":SymbolicCholesky", ":SparseCholesky")):
+            if node[0] == "object" and node[1].endswith(kinds):
                 found.extend((name, content["nodes"][ref[0]][1]) for name, ref in node[2] if _is_array(content, ref))
 
     rewritten(path, look, tmp_path / "same")
     assert refused(tmp_path / "same", fit, fit.model.frame) is None
-    assert {"start", "ptr", "rows", "relative", "target", "_x"} <= {name for name, _ in found}
+    assert names <= {name for name, _ in found}
     for name, place in found:
         with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "hostile", "w") as out:
             for info in source.infolist():

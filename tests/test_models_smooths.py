@@ -74,9 +74,9 @@ SENTENCES = {
     "y ~ ti(x, z, m=1)": r"ti\(\) has no option 'm'; expected bs, k, by, shared",
     'y ~ s(x, "ps")': r"'ps' in quotes is no column; expected columns first. Options have a name",
     "y ~ s(log(x))": r"'log\(x\)' is no argument of a term; .* Make it a column of the data first",
-    "y ~ ns(x, 3)": r"there is no column 'ns'; .* cr\(x, df=5\) is formulaic's natural spline; s\(x\) is one",
-    "y ~ t2(x, z)": r"there is no column 't2'; .* te\(x, z\) is a surface",
-    "y ~ bs(g, df=4)": r"'bs\(g, df=4\)' is of 'g', which holds text; expected numbers",
+    "y ~ ns(x, 3)": r"no column 'ns' and no function .* cr\(x, df=5\) is formulaic's natural spline; s\(x\) is one",
+    "y ~ t2(x, z)": r"there is no column 't2' and no function .* te\(x, z\) is a surface",
+    "y ~ bs(g, df=4)": r"'bs\(g, df=4\)' is computed of 'g', which holds no numbers",
     "y ~ bs(x, k=4)": r"'bs\(x, k=4\)' has an option 'k'; expected those of formulaic's bs\(\)",
 }
 

@@ -31,6 +31,7 @@ from .borders import graph_from
 from .fixed import INTERCEPT, Expression
 from .frames import unknown, used
 from .grammar import ARGUMENTS, TERMS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
+from .unreadable import ELSEWHERE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,12 +60,6 @@ _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of 
     "matern": terms.matern,
     "vecchia": terms.VecchiaProcess,
 }
-_ELSEWHERE = {  # words of R that formulaic does not know
-    "ns": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
-    "rcs": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
-    "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
-    "lo": "s(x) is a smooth.",
-}
 _MONOTONE = (  # why mo() is none of them, and what is
     "is not built: a monotone effect is a size b times shares s of a simplex, and the log-likelihood -(y - b s)^2 / 2 "
     "has curvature of both signs (at b = s = 0 it is [[0, y], [y, 0]]), so that no optimum is known to be the best; "
@@ -92,7 +87,7 @@ class Scope:
             if name in place:
                 return place[name]
         got, expected, advice = unknown(self.frame, name)
-        advice = advice or _ELSEWHERE.get(name, "")
+        advice = advice or ELSEWHERE.get(name, "")
         raise self.refuse(
             name if at is None else at, got, expected, advice or f"It may be {what} given by env={{...}}."
         )

@@ -33,6 +33,14 @@ _WORDS = [
 ]
 
 
+ELSEWHERE = {  # words of R that formulaic does not know
+    "ns": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
+    "rcs": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
+    "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
+    "lo": "s(x) is a smooth.",
+}
+
+
 def in_our_words(said: str, text: str) -> tuple[str, str, str] | None:
     """What is wrong with a text of the formula, what was expected, what to try; None of a complaint not known here."""
     for pattern, got, expected, advice in _WORDS:
@@ -68,7 +76,9 @@ def unknown_function(name: str, known: list[str]) -> tuple[str, str, str]:
     import numpy as np
 
     near = get_close_matches(name, known, 1)
-    if callable(getattr(np, name, None)):
+    if name in ELSEWHERE:
+        advice = ELSEWHERE[name]
+    elif callable(getattr(np, name, None)):
         advice = f"numpy's is np.{name}."
     else:
         advice = (
