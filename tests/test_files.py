@@ -310,6 +310,7 @@ def test_indices_that_compiled_loops_would_follow(data, formula, factor, names, 
     """Arrays of the analysis of a factorisation, each changed with its checksum right."""
     if not factor:  # long enough for fronts
         data = pd.DataFrame({"t": np.arange(300), "x": np.arange(300) % 7, "y": np.sin(np.arange(300) / 9)})
+        data["y"] += 0.3 * np.random.default_rng(0).normal(size=300)
     fit, path, found = fenchel.fit(formula, data), tmp_path / "model", []
     fit.save(path)
     kinds = (":BorderedAnalysis", ":BorderedCholesky") if factor else (":SymbolicCholesky", ":SparseCholesky")
@@ -328,11 +329,12 @@ def test_indices_that_compiled_loops_would_follow(data, formula, factor, names, 
                 data = source.read(info)
                 if info.filename == f"arrays/{place}.npy":
                     array = np.load(io.BytesIO(data))
+                    empty = not array.size
                     array = array[:-1] if array.dtype.kind == "f" else array + 10**6
                     np.save(buffer := io.BytesIO(), array)
                     data = buffer.getvalue()
                 out.writestr(info.filename, data)
-        assert "is damaged" in str(refused(tmp_path / "hostile", measured=False)), name
+        assert empty or "is damaged" in str(refused(tmp_path / "hostile", measured=False)), name
 
 
 def _is_array(content, ref):
