@@ -200,7 +200,10 @@ class FittedModel:
         """
         choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
         where = predictions.rows_at(self, new, new_groups, without)
-        return predictions.predict(self, where, kind, interval, {"exposure": exposure, "trials": trials})
+        return predictions.predict(self, where, self._said(where, exposure, trials), kind, interval)
+
+    def _said(self, where: predictions.Where, exposure: Any, trials: Any) -> predictions.OfY:
+        return predictions.said(self, where, {"exposure": exposure, "trials": trials})
 
     def sample(
         self,
@@ -222,7 +225,12 @@ class FittedModel:
         choice("sample", "kind", kind, ("mean", "link", "outcome"))
         where, rng = predictions.rows_at(self, new, new_groups, without), np.random.default_rng(rng)
         size = count("sample", "size", size, 1)
-        return predictions.draws(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
+        return self._drawn(where, size, rng, kind, {"exposure": exposure, "trials": trials})
+
+    def _drawn(
+        self, where: predictions.Where, size: int, rng: np.random.Generator, kind: str, given: Mapping[str, Any]
+    ) -> np.ndarray:
+        return predictions.draws(self, where, size, rng, kind, given)
 
     def survival(
         self,

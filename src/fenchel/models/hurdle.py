@@ -137,7 +137,7 @@ class FittedHurdle:
         """Of y (M, 2): P(y <= k) = pi + (1 - pi) P(count <= k)."""
         where = predictions.rows_at(self.count, new, new_groups)
         h, rho = predictions.moments(self.count, where.new)
-        likelihood, pi = predictions._likelihood(self.count, where, {"exposure": exposure}), none[where.there]
+        likelihood, pi = predictions.likelihood_at(self.count, where, {"exposure": exposure}), none[where.there]
         out = []
         for end in ends:
             level = np.clip((end - pi) / (1.0 - pi), 1e-12, 1.0 - 1e-12)

@@ -6,7 +6,7 @@ p(eta | y) = sum_k w_k p(eta | y, theta_k)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..checks import choice, count, problem
 from ..hyperparameters.learned import Learned
 from ..integration import Integrated, integrate
 from ..integration.predictive import MixedPredictive
-from ..marginals import probabilities
 from . import predictions, tables
 from .fitted import FittedModel
-from .frames import Table
+from .skewed import MixedSaid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,68 +102,19 @@ class IntegratedModel(FittedModel):
         return pd.DataFrame({**columns, "lower": lower, "upper": upper}, index=index)
 
     # -- predictions -------------------------------------------------------------------------------
-    def predict(
-        self,
-        new: Table = None,
-        kind: str = "mean",
-        *,
-        interval: float | None = None,
-        new_groups: str = "population",
-        without: str | Sequence[str] = (),
-        exposure: Any = None,
-        trials: Any = None,
-    ) -> Any:
-        """What the model says of new rows, theta integrated out; as ``FittedModel.predict``."""
-        import pandas as pd
-
-        choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
-        where = predictions.rows_at(self, new, new_groups, without)
-        found = self._predictive(where, {"exposure": exposure, "trials": trials})
-        values, labels = self.model.target.values, self.model.target.labels
-        if kind == "probability":
-            if labels is None:
-                raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"')
-            return pd.DataFrame(where.full(found.probabilities), index=where.index, columns=pd.Index(labels))
-        mean = found.eta.mean + self.shift if kind == "link" else found.mean
-        mean = found.probabilities @ values if values is not None and kind != "link" else mean
-        if interval is None:
-            return pd.Series(where.full(mean), index=where.index, name=kind)
-        inside = float(probabilities("predict", interval, "interval"))
-        ends = [0.5 - inside / 2, 0.5 + inside / 2]
-        if kind == "link":
-            limits = found.eta.quantile(ends) + self.shift
-        elif kind == "mean":
-            limits = found.mean_quantile(ends, values)
-        else:
-            limits = found.quantile(ends)
-            limits = limits if values is None else values[limits.astype(int)]
-        columns = {"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]}
-        return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
-
-    def _predictive(self, where: predictions.Where, given: Mapping[str, Any]) -> MixedPredictive:
-        """y at rows, part by part."""
-        likelihoods = [predictions._likelihood(view, where, given) for view in self._views]
-        etas = [view.posterior.at(**predictions.again(view, where).new) for view in self._views]
-        return MixedPredictive(self.integrated.weights, likelihoods, etas)
-
-    def sample(
-        self,
-        new: Table = None,
-        size: int = 1000,
-        rng: Any = None,
-        *,
-        kind: str = "mean",
-        new_groups: str = "population",
-        without: str | Sequence[str] = (),
-        exposure: Any = None,
-        trials: Any = None,
-    ) -> np.ndarray:
-        """Joint posterior draws (size, M), of theta too; as ``FittedModel.sample``."""
-        choice("sample", "kind", kind, ("mean", "link", "outcome"))
-        where, rng = predictions.rows_at(self, new, new_groups, without), np.random.default_rng(rng)
-        out = np.empty((count("sample", "size", size, 1), where.there.size))
+    def _said(self, where: predictions.Where, exposure: Any, trials: Any) -> MixedSaid:
+        """What the mixture says of y at rows, part by part."""
         given = {"exposure": exposure, "trials": trials}
-        for view, some in zip(self._views, self.integrated.shared(len(out), rng), strict=True):
+        likelihoods = [predictions.likelihood_at(view, where, given) for view in self._views]
+        etas = [view.posterior.at(**predictions.again(view, where).new) for view in self._views]
+        return MixedSaid(MixedPredictive(self.integrated.weights, likelihoods, etas), self.model.target.values)
+
+    def _drawn(
+        self, where: predictions.Where, size: int, rng: np.random.Generator, kind: str, given: Mapping[str, Any]
+    ) -> np.ndarray:
+        """Joint draws, of theta too."""
+        out = np.empty((size, where.there.size))
+        for view, some in zip(self._views, self.integrated.shared(size, rng), strict=True):
             if some.size:
                 out[some] = predictions.draws(view, predictions.again(view, where), some.size, rng, kind, given)
         return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -148,11 +148,19 @@ def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
 
 
-def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, given: Mapping[str, Any]) -> Any:
+class OfY(Protocol):
+    """What a posterior says of y at some rows."""
+
+    @property
+    def probabilities(self) -> np.ndarray: ...
+    def mean(self, kind: str) -> np.ndarray: ...
+    def limits(self, kind: str, ends: np.ndarray) -> np.ndarray: ...
+
+
+def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: float | None) -> Any:
     """One kind of prediction, as pandas' own."""
     import pandas as pd
 
-    said = _said(fit, where, given)
     if kind == "probability":
         labels = labels_of(fit)
         if labels is None:
@@ -168,9 +176,9 @@ def predict(fit: FittedModel, where: Where, kind: str, interval: float | None, g
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
 
 
-def _said(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Said | NormalSaid:
+def said(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> OfY:
     """What the posterior says of y at the rows."""
-    likelihood, values = _likelihood(fit, where, given), fit.model.target.values
+    likelihood, values = likelihood_at(fit, where, given), fit.model.target.values
     if fit.answers is not None:
         return Said(fit.answers, where.new, likelihood, values)
     return NormalSaid(*moments(fit, where.new), likelihood, values)
@@ -229,7 +237,7 @@ def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
     return out
 
 
-def _likelihood(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Likelihood:
+def likelihood_at(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Likelihood:
     """The likelihood at the rows: those of the fit have what they had."""
     model, asked = fit.model, {key: value for key, value in given.items() if value is not None}
     if where.frame is model.frame and not asked:
@@ -267,7 +275,7 @@ def draws(
     eta = eta_draws(where, latent_draws(fit, size, rng), rng)
     if kind == "link":
         return where.full(eta + fit.shift).T
-    likelihood = _likelihood(fit, where, given)
+    likelihood = likelihood_at(fit, where, given)
     if kind == "mean":
         return where.full(mean_given(fit, likelihood, eta)).T
     out, values = np.asarray(likelihood.draw(eta, rng), dtype=np.float64), fit.model.target.values

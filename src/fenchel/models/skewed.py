@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..integration.predictive import MixedPredictive
 from ..likelihoods.base import Likelihood
 
 if TYPE_CHECKING:
@@ -52,3 +53,29 @@ class Said:
             self.likelihood.mean_at(eta) if self.values is None else self.likelihood.probabilities_at(eta) @ self.values
         )
         return np.sort(np.asarray(means), axis=1)
+
+
+class MixedSaid:
+    """What a mixture over the hyperparameters says of y at some rows; ``values`` as in ``Said``."""
+
+    def __init__(self, y: MixedPredictive, values: np.ndarray | None) -> None:
+        self.y, self.values = y, values
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        return np.asarray(self.y.probabilities)
+
+    def mean(self, kind: str) -> np.ndarray:
+        """E[eta] ("link") or E[y]."""
+        if kind == "link":
+            return np.asarray(self.y.eta.mean)
+        return np.asarray(self.y.mean if self.values is None else self.probabilities @ self.values)
+
+    def limits(self, kind: str, ends: np.ndarray) -> np.ndarray:
+        """Quantiles (M, 2) of eta, of E[y | eta] or of y."""
+        if kind == "link":
+            return np.asarray(self.y.eta.quantile(ends))
+        if kind == "mean":
+            return np.asarray(self.y.mean_quantile(ends, self.values))
+        out = np.asarray(self.y.quantile(ends))
+        return out if self.values is None else self.values[out.astype(int)]
