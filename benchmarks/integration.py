@@ -24,7 +24,7 @@ from integration_reference import STORE, slopes_data
 import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import Family, KernelCovariance, Learned, Normal, PCVariance, independent, learn
-from fenchel.integration import integrate
+from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import BernoulliLogit, StochasticVolatility
 from fenchel.likelihoods.base import Likelihood
 from fenchel.models.tables import _described

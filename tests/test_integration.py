@@ -7,9 +7,9 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from fenchel.hyperparameters import KernelCovariance, Normal, PCVariance, WeightVariances, independent, learn
-from fenchel.integration import Finished, Mixture, composite, integrate
-from fenchel.integration.coordinates import Coordinates
-from fenchel.integration.designs import block, edge, factorial, lattice
+from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
+from fenchel.hyperparameters.integration.coordinates import Coordinates
+from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
 from fenchel.marginals import Answers, Marginals, NormalMarginals
 
@@ -272,7 +272,7 @@ def small():
 
 
 def test_an_interrupted_integration_goes_on(tmp_path, monkeypatch):
-    from fenchel.integration import points
+    from fenchel.hyperparameters.integration import points
 
     whole, path = integrate(*small()), tmp_path / "fits"
     plain, calls = points.fitted_at, []
@@ -320,7 +320,7 @@ def test_nothing_to_integrate_over():
 
 
 def test_where_the_correction_does_not_hold_the_elbo_weights(monkeypatch):
-    from fenchel.integration.points import Point
+    from fenchel.hyperparameters.integration.points import Point
 
     monkeypatch.setattr(Point, "trusted", False)
     found = integrate(*small())

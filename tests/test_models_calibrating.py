@@ -6,7 +6,7 @@ import pytest
 
 import fenchel
 from fenchel import PC, Model
-from fenchel.integration import integrate
+from fenchel.hyperparameters.integration import integrate
 from fenchel.models.calibrating import Calibration
 
 

@@ -59,7 +59,7 @@ _HOME = {
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
     "StochasticVolatilityModel": "estimators",
-    "integrate": "integration",
+    "integrate": "hyperparameters",
     "FittedModel": "models",
     "Model": "models",
     "PC": "models",
@@ -76,7 +76,6 @@ _ROOMS = (
     "estimators",
     "gmrf",
     "hyperparameters",
-    "integration",
     "likelihoods",
     "linalg",
     "models",
@@ -147,7 +146,6 @@ __all__ = [
     "hyperparameters",
     "infer",
     "integrate",
-    "integration",
     "likelihoods",
     "linalg",
     "load",
@@ -165,7 +163,6 @@ if TYPE_CHECKING:
         estimators,
         gmrf,
         hyperparameters,
-        integration,
         likelihoods,
         linalg,
         models,
@@ -186,8 +183,8 @@ if TYPE_CHECKING:
     )
     from .files import load, save
     from .gmrf.mesh import Mesh, mesh
+    from .hyperparameters import integrate
     from .inference import infer
-    from .integration import integrate
     from .likelihoods import (
         BernoulliLogit,
         BernoulliProbit,

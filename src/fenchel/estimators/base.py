@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
 from ..hyperparameters import Evidence, Family, Learned
-from ..integration import Integrated
+from ..hyperparameters.integration import Integrated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..solvers.solution import Solution

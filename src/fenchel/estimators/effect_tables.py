@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
-from ..integration import Integrated
+from ..hyperparameters.integration import Integrated
 from ..likelihoods.base import Likelihood
 from ..marginals import Answers, NormalMarginals
 from ..solvers.solution import Solution

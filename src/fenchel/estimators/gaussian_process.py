@@ -196,7 +196,7 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
     progress : bool
         Draw a live line while fitting.
     integrate : None, True, "grid" or "ccd"
-        Integrate over the kernel's hyperparameters (``fenchel.integration.integrate``): predictions are then mixtures
+        Integrate over the kernel's hyperparameters (``fenchel.integrate``): predictions are then mixtures
         over fits at many of them. Each log of one is a priori N(its start, 2^2), which ``theta_`` is learned under
         too.
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..hyperparameters import Family, Learned, Normal, independent
-from ..integration import Integrated, integrate
-from ..integration.predictive import MixedPredictive
+from ..hyperparameters.integration import Integrated, integrate
+from ..hyperparameters.integration.predictive import MixedPredictive
 from ..linalg.arrays import ArrayLike, to_numpy
 from .latent import Latent
 from .target import Predictive, Target

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..integration import Mixture
-from ..integration.predictive import MixedPredictive
+from ..hyperparameters.integration import Mixture
+from ..hyperparameters.integration.predictive import MixedPredictive
 from ..likelihoods import Poisson
 
 if TYPE_CHECKING:

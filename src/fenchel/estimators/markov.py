@@ -93,7 +93,7 @@ class GMRFRegressor(EffectTables, Regression):
         What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups that
         quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes longer.
     integrate : None, True, "grid" or "ccd"
-        Integrate over the hyperparameters (``fenchel.integration.integrate``): effects, coefficients and predictions
+        Integrate over the hyperparameters (``fenchel.integrate``): effects, coefficients and predictions
         are then mixtures over fits at many of them, and ``hyperparameters_`` has means, sds and intervals.
     priors : "pc", None or dict
         Priors of the hyperparameters. "pc": penalised complexity, exponential with P(sd > 1) = 0.01, for the typical

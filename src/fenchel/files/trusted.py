@@ -18,7 +18,7 @@ import numpy as np
 from ..checks import Refusal, problem
 
 ROOMS = (  # whose classes may be in a file
-    *("models", "estimators", "terms", "gmrf", "factors", "integration", "hyperparameters", "solvers", "priors"),
+    *("models", "estimators", "terms", "gmrf", "factors", "hyperparameters", "solvers", "priors"),
     *("likelihoods", "linalg", "criteria", "corrections", "posterior", "marginals", "primal", "problem", "kernels"),
     *("scaled_rbf", "transforms"),
 )

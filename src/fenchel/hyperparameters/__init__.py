@@ -1,8 +1,11 @@
-"""Priors with hyperparameters: ``base`` is the contract, one family a file; ``learn`` and ``grid`` use any."""
+"""Priors with hyperparameters: ``base`` is the contract, one family a file; ``learn`` and ``grid`` use any, and so does
+``integrate`` (in ``integration``).
+"""
 
 from .base import Family
 from .evidence import Evidence
 from .grid import Grid, grid
+from .integration import Integrated, integrate
 from .kernel import KernelCovariance
 from .learned import Learned, SearchEnding
 from .learning import learn
@@ -15,6 +18,7 @@ __all__ = [
     "Evidence",
     "Family",
     "Grid",
+    "Integrated",
     "KernelCovariance",
     "Learned",
     "Normal",
@@ -27,6 +31,7 @@ __all__ = [
     "WeightVariances",
     "grid",
     "independent",
+    "integrate",
     "learn",
     "learn_relevance",
 ]

@@ -16,10 +16,10 @@ from joblib import Parallel, delayed
 from scipy import stats
 
 from ..checks import choice, count, instance, problem
+from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
 from ..hyperparameters.priors import Normal
 from ..inference import infer
-from ..integration import integrate
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
 from ..priors.predictors import LatentPredictors

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..corrections.corrected import Corrected
     from ..corrections.importance import ImportanceSample
-    from ..integration import Integrated
+    from ..hyperparameters.integration import Integrated
     from .model import Model
 
     Corrections = Corrected | ImportanceSample

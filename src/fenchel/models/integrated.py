@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..hyperparameters.integration import Integrated, integrate
+from ..hyperparameters.integration.predictive import MixedPredictive
 from ..hyperparameters.learned import Learned
-from ..integration import Integrated, integrate
-from ..integration.predictive import MixedPredictive
 from . import predictions, tables
 from .fitted import FittedModel
 from .skewed import MixedSaid

@@ -286,7 +286,7 @@ class Model:
             that quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes
             longer.
         integrate : "auto", "grid", "ccd", optional
-            Integrate over the hyperparameters (see ``fenchel.integration.integrate``): coefficients, effects,
+            Integrate over the hyperparameters (see ``fenchel.integrate``): coefficients, effects,
             predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
             corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
         n_jobs, checkpoint

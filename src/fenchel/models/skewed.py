@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..integration.predictive import MixedPredictive
+from ..hyperparameters.integration.predictive import MixedPredictive
 from ..likelihoods.base import Likelihood
 
 if TYPE_CHECKING:

@@ -54,6 +54,10 @@ class LogDensity:
         degree = 2 if m >= (d + 1) * (d + 2) // 2 + 2 else 1 if m > d + 1 else 0
         return RBFInterpolator(self._u, self._rest, kernel="cubic", degree=degree, smoothing=_SMOOTH)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made again from the points."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("_through", "_tree")}
+
     def at_u(self, u: np.ndarray, free: bool = False) -> np.ndarray:
         """log of the density of u (m,) at u (m, d), up to log p(y); ``free``: with r beyond the points as it runs."""
         rest = self._through(u if free else self._near(u))

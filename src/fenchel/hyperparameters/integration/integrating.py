@@ -15,16 +15,16 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import chi2
 
-from ..checks import choice, problem
-from ..hyperparameters.base import Family
-from ..hyperparameters.evidence import Evidence
-from ..hyperparameters.learned import Learned
-from ..hyperparameters.learning import learn
-from ..likelihoods.base import Likelihood
-from ..linalg.arrays import ArrayLike, to_numpy
-from ..problem import Problem
-from ..solvers.base import Solver
-from ..solvers.progress import reporting
+from ...checks import choice, problem
+from ...likelihoods.base import Likelihood
+from ...linalg.arrays import ArrayLike, to_numpy
+from ...problem import Problem
+from ...solvers.base import Solver
+from ...solvers.progress import reporting
+from ..base import Family
+from ..evidence import Evidence
+from ..learned import Learned
+from ..learning import learn
 from . import designs
 from .centre import Centre, centred, value_of
 from .density import LogDensity
@@ -103,7 +103,7 @@ def integrate(
     --------
     >>> import numpy as np
     >>> from fenchel.gmrf import iid, stack
-    >>> from fenchel.integration import integrate
+    >>> from fenchel.hyperparameters.integration import integrate
     >>> from fenchel.likelihoods import Poisson
     >>> from fenchel.hyperparameters import PCPrecision, independent
     >>> from fenchel.hyperparameters import WeightVariances, Normal

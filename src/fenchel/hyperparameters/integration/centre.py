@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..hyperparameters.learned import Learned
+from ..learned import Learned
 from .coordinates import Coordinates
 from .points import Fitter, Point
 

@@ -83,7 +83,7 @@ def composite(d: int) -> Design:
 
     Examples
     --------
-    >>> from fenchel.integration.designs import composite
+    >>> from fenchel.hyperparameters.integration.designs import composite
     >>> [len(composite(d).u) for d in (4, 5, 6, 8, 10)]
     [25, 27, 45, 81, 149]
     """

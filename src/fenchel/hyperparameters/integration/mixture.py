@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtri
 
-from ..linalg.arrays import Array, ArrayLike, to_numpy
-from ..marginals import Levels, Marginals, at_each, probabilities
+from ...linalg.arrays import Array, ArrayLike, to_numpy
+from ...marginals import Levels, Marginals, at_each, probabilities
 
 _TOL, _ROUNDS = 1e-9, 60  # of probabilities
 
@@ -28,7 +28,7 @@ class Mixture:
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.integration import Mixture
+    >>> from fenchel.hyperparameters.integration import Mixture
     >>> from fenchel.marginals import NormalMarginals
     >>> parts = [NormalMarginals(np.array([m]), np.ones(1)) for m in (-2.0, 2.0)]
     >>> both = Mixture([0.5, 0.5], parts)

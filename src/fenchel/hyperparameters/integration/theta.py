@@ -10,10 +10,10 @@ import numpy as np
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
-from ..checks import problem
-from ..corrections.grids import Grid, GridAnswers
-from ..linalg.arrays import Array, ArrayLike, Seed
-from ..marginals import Levels, at_each, probabilities
+from ...checks import problem
+from ...corrections.grids import Grid, GridAnswers
+from ...linalg.arrays import Array, ArrayLike, Seed
+from ...marginals import Levels, at_each, probabilities
 from .density import LogDensity
 
 _GRID = np.linspace(-8.0, 8.0, 161)  # of a marginal, in its sds

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import problem
-from ..corrections import Corrected
-from ..corrections.importance import ImportanceSample
-from ..hyperparameters.evidence import Evidence
-from ..hyperparameters.learned import Learned
-from ..linalg.arrays import to_numpy
-from ..solvers.base import Callback
-from ..solvers.solution import Solution
+from ...checks import problem
+from ...corrections import Corrected
+from ...corrections.importance import ImportanceSample
+from ...linalg.arrays import to_numpy
+from ...solvers.base import Callback
+from ...solvers.solution import Solution
+from ..evidence import Evidence
+from ..learned import Learned
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Finished:
 
     Examples
     --------
-    >>> from fenchel.integration import Finished
+    >>> from fenchel.hyperparameters.integration import Finished
     >>> len(Finished())
     0
     """

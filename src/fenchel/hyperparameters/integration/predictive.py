@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.special import logsumexp
 
-from ..corrections.draws import WeightedMarginals
-from ..corrections.grids import GridAnswers
-from ..corrections.predictive import Predictive
-from ..likelihoods.base import Likelihood
-from ..likelihoods.prediction import levels_at, quantile_of
-from ..linalg.arrays import ArrayLike, to_numpy
-from ..linalg.quadrature import expect
-from ..marginals import Levels, Marginals, probabilities
+from ...corrections.draws import WeightedMarginals
+from ...corrections.grids import GridAnswers
+from ...corrections.predictive import Predictive
+from ...likelihoods.base import Likelihood
+from ...likelihoods.prediction import levels_at, quantile_of
+from ...linalg.arrays import ArrayLike, to_numpy
+from ...linalg.quadrature import expect
+from ...marginals import Levels, Marginals, probabilities
 from .mixture import Mixture
 
 _EVEN = 200  # quantiles of a part that stand for it

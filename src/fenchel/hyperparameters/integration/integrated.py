@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import logsumexp
 
-from ..checks import count, problem
-from ..criteria import LeaveOneOut
-from ..hyperparameters.base import Family
-from ..hyperparameters.learned import Learned
-from ..likelihoods.base import Likelihood
-from ..linalg.arrays import ArrayLike, Seed, to_numpy
-from ..marginals import Answers, Marginals
-from ..priors.base import NewRows
-from ..solvers.solution import Solution
+from ...checks import count, problem
+from ...criteria import LeaveOneOut
+from ...likelihoods.base import Likelihood
+from ...linalg.arrays import ArrayLike, Seed, to_numpy
+from ...marginals import Answers, Marginals
+from ...priors.base import NewRows
+from ...solvers.solution import Solution
+from ..base import Family
+from ..learned import Learned
 from .mixture import Mixture
 from .predictive import MixedPredictive
 from .theta import ThetaPosterior
@@ -215,6 +215,6 @@ def _answers(point: Point, evidence: str) -> Answers:
 
 
 def _loo_of(part: Answers, solution: Solution) -> LeaveOneOut:
-    from ..corrections import Corrected
+    from ...corrections import Corrected
 
     return part.loo() if isinstance(part, Corrected) else solution.loo()
