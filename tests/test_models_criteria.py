@@ -32,6 +32,13 @@ def test_criteria_are_over_the_rows_of_the_data(fit):
     assert 5.0 < fit.dic().n_parameters < 11.0
 
 
+def test_corrected_leave_one_out(fit):
+    better, plain = fit.loo(corrected=True), fit.loo()
+    assert 0.0 < np.nanmean(np.abs(better.log_density - plain.log_density)) < 0.02
+    assert np.flatnonzero(np.isnan(better.pit)).tolist() == [3, 7]
+    assert ((better.pit_below <= better.pit) | np.isnan(better.pit)).all()
+
+
 def test_groups_by_column_array_and_correlation(fit, data):
     by_name, by_array = fit.leave_group_out("g"), fit.leave_group_out(data.g)
     np.testing.assert_allclose(by_name.log_density, by_array.log_density)
@@ -78,3 +85,13 @@ def test_arviz_reads_the_draws(fit):
     assert len(az.compare({"one": out, "two": fit.to_arviz(250, rng=1)})) == 2
     with pytest.raises(ValueError, match="GiB"):
         fit.to_arviz(10**9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_arviz_has_hyperparameters_that_were_integrated_over(data):
+    pytest.importorskip("arviz")
+    fit = fenchel.fit("y | trials(n) ~ x + (1|g)", data, family="binomial", integrate="auto")
+    sd = np.asarray(fit.to_arviz(500, predictive=False)["posterior"]["(1|g) sd"])
+    row = fit.hyperparameters.loc[("(1|g)", "sd")]
+    assert abs(sd.mean() - row["mean"]) < 0.1 * row["sd"]
+    assert abs(sd.std() - row["sd"]) < 0.15 * row["sd"]

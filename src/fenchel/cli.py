@@ -100,7 +100,7 @@ def _asked(command: Any) -> Any:
 @main.command(epilog="Exit status: 0 converged, 3 not converged (everything is written all the same), 1 an error.")
 @click.argument("formula")
 @click.argument("data", type=_TABLE)
-@click.option("--family", default="gaussian", show_default=True, help="Such as poisson, binomial, bernoulli, ordinal.")
+@click.option("--family", help="Such as poisson, binomial, bernoulli, ordinal.  [default: gaussian]")
 @click.option("--exposure", help="A column or a number.")
 @click.option("--trials", help="A column or a number.")
 @click.option("--event", help="A column: 1 where the event happened, 0 where it had not by then.")

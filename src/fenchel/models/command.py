@@ -39,7 +39,7 @@ class Fit:
     formula: str
     data: Path
     out: Path
-    family: str = "gaussian"
+    family: str | None = None
     exposure: str | None = None
     trials: str | None = None
     event: str | None = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..checks import problem
+from ..corrections import Corrected
 from ..criteria import InformationCriterion, LeaveOneOut, dic, waic
 from ..linalg.arrays import Seed, to_numpy
 from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out
@@ -30,8 +31,13 @@ def over_rows(fit: FittedModel, found: R, *names: str) -> R:
     return replace(found, **out)
 
 
-def loo(fit: FittedModel) -> LeaveOneOut:
-    """Leave-one-out, over the hyperparameters too where they are integrated out."""
+def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
+    """Leave-one-out, over the hyperparameters too where they are integrated out; or from corrected marginals."""
+    if corrected and fit.integrated is None:
+        better = fit.solution.corrected()
+        if not isinstance(better, Corrected):
+            raise problem("loo", f"corrected marginals are not there: {better.status}", "loo(), by the cavity")
+        return over_rows(fit, better.loo(), "log_density", "mean", "variance", "pit", "pit_below", "trusted")
     found = fit.solution if fit.integrated is None else fit.integrated
     return over_rows(fit, found.loo(), "log_density", "mean", "variance")
 

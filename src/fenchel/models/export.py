@@ -1,6 +1,6 @@
 """A fitted model as draws for ArviZ: xarray datasets with named dimensions, in the form that either generation reads.
 
-    posterior               coefficients one by one, effects over their levels
+    posterior               coefficients one by one, effects over their levels, hyperparameters if integrated over
     posterior_predictive    y at the observed rows, predictions: at those where y is missing
     log_likelihood          log p(y_n | eta_n)
     observed_data           y
@@ -110,7 +110,19 @@ class _Export:
             dim = dim if dim not in coords or np.array_equal(coords[dim], known) else f"{dim} of {term.name}"
             coords[dim] = known
             values[str(term.name)] = ("chain", "draw", dim), self.chained(np.asarray(design @ self.latents.T).T)
+        values |= self.hyperparameters()
         return self.dataset(values, coords)
+
+    def hyperparameters(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
+        """Draws of what was integrated over, in words; none where hyperparameters are plugged in."""
+        mixed = self.fit.integrated
+        if mixed is None:
+            return {}
+        drawn = mixed.theta.sample(self.shape[0] * self.shape[1], self.rng)
+        rows = [tables.described_theta(self.fit, theta) for theta in drawn]
+        names = [f"{term} {parameter}" for term, parameter, _ in rows[0]] if rows else []
+        found = np.array([[value for _, _, value in row] for row in rows])
+        return {name: (("chain", "draw"), self.chained(found[:, j])) for j, name in enumerate(names)}
 
     def constants(self) -> dict[str, np.ndarray]:
         out = {}

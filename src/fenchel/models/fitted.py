@@ -281,9 +281,12 @@ class FittedModel:
         choice("average_effect", "kind", kind, ("link", "mean"))
         return averages.average_effect(self, name, new, kind, count("average_effect", "size", size, 2), interval)
 
-    def loo(self) -> LeaveOneOut:
-        """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out."""
-        return criticism.loo(self)
+    def loo(self, corrected: bool = False) -> LeaveOneOut:
+        """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out.
+
+        ``corrected`` takes them from marginals beyond the Gaussian, with the probabilities ``pit`` of what was seen.
+        """
+        return criticism.loo(self, corrected)
 
     def leave_group_out(
         self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False

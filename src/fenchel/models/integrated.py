@@ -92,10 +92,12 @@ class IntegratedModel(FittedModel):
         """
         import pandas as pd
 
-        rows = tables._described(self, self.theta)
+        rows = tables.described_theta(self, self.theta)
         if not rows:
             return super().hyperparameters
-        found = self.integrated.theta.of(lambda theta: [row[2] for row in tables._described(self, theta)], size=2048)
+        found = self.integrated.theta.of(
+            lambda theta: [row[2] for row in tables.described_theta(self, theta)], size=2048
+        )
         lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
         columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}
         index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])

@@ -126,16 +126,16 @@ def hyperparameters(fit: FittedModel) -> pd.DataFrame:
     """By term and parameter: the value, and an interval from the curvature of the evidence."""
     import pandas as pd
 
-    rows, ends = _described(fit, fit.theta), np.zeros((0, 2))
+    rows, ends = described_theta(fit, fit.theta), np.zeros((0, 2))
     if rows:
         sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
-        ends = spread(fit, lambda theta, shift: [row[2] for row in _described(fit, theta, shift)], sd)
+        ends = spread(fit, lambda theta, shift: [row[2] for row in described_theta(fit, theta, shift)], sd)
     index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
     columns = {"value": [row[2] for row in rows], "lower": ends[:, 0], "upper": ends[:, 1]}
     return pd.DataFrame(columns, index=index)
 
 
-def _described(fit: FittedModel, theta: np.ndarray, shift: float = 0.0) -> list[tuple[str, str, float]]:
+def described_theta(fit: FittedModel, theta: np.ndarray, shift: float = 0.0) -> list[tuple[str, str, float]]:
     """theta in words, sds rather than precisions and variances; cutpoints at x = 0, and ``shift`` above that."""
     rows = [(str(term.name), *row) for term, part in fit.model.sum.thetas(theta) for row in _of_term(term, part)]
     own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
@@ -250,7 +250,7 @@ def summary(fit: FittedModel) -> str:
     lines += [f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks]
     found = fit.hyperparameters
     if len(found):
-        known = "by the curvature of the evidence" if fit.integrated is None else "integrated over"
+        known = "by the evidence about its mode" if fit.integrated is None else "integrated over"
         lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
     lines += ["", "priors", _text(model.priors)]
