@@ -95,3 +95,15 @@ def test_arviz_has_hyperparameters_that_were_integrated_over(data):
     row = fit.hyperparameters.loc[("(1|g)", "sd")]
     assert abs(sd.mean() - row["mean"]) < 0.1 * row["sd"]
     assert abs(sd.std() - row["sd"]) < 0.15 * row["sd"]
+
+
+def test_a_corrected_fit_has_corrected_criteria(fit):
+    np.testing.assert_allclose(fit.corrected().loo().log_density, fit.loo(corrected=True).log_density)
+
+
+def test_groups_have_no_average_effect_and_a_loose_tol_is_refused(fit, data):
+    with pytest.raises(ValueError, match="which group a row has"):
+        fit.average_effect("g")
+    assert len(fit.average_effect("x")) == 1
+    with pytest.raises(ValueError, match="tol"):
+        fenchel.fit("y | trials(n) ~ x", data, family="binomial", tol=1.0)

@@ -62,6 +62,7 @@ _HOME = {
     "integrate": "hyperparameters",
     "FittedModel": "models",
     "Model": "models",
+    "Normal": "models",
     "PC": "models",
     "calibrate": "models",
     "compare": "models",
@@ -119,6 +120,7 @@ __all__ = [
     "MultinomialLogit",
     "NegativeBinomial",
     "NegativeBinomial1",
+    "Normal",
     "Ordinal",
     "OrdinalProbit",
     "Poisson",
@@ -216,7 +218,7 @@ if TYPE_CHECKING:
         ZeroInflatedNegativeBinomial,
         ZeroInflatedPoisson,
     )
-    from .models import PC, FittedModel, Model, calibrate, compare, fit
+    from .models import PC, FittedModel, Model, Normal, calibrate, compare, fit
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

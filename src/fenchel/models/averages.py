@@ -95,6 +95,9 @@ def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int
     if name not in fit.model.covariates:
         known = ", ".join(repr(str(column)) for column in fit.model.covariates)
         raise problem("average_effect", f"{name!r} is no covariate of the model", f"one of {known}")
+    if _only_groups(fit, name):
+        advice = "Its levels are in fit.effects, and fit.contrast compares any two rows."
+        raise problem("average_effect", f"{name!r} says which group a row has", "a number or a factor", advice)
     column = used("average_effect", frame, [name])[name]
     latents = latent_draws(fit, size, np.random.default_rng(0))
     kinds = DataColumn("average_effect", name, column)
@@ -108,6 +111,14 @@ def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int
         base, *others = _average(fit, frame, name, levels, latents, kind)
         rows = {f"{name}[{level} - {levels[0]}]": other - base for level, other in zip(levels[1:], others, strict=True)}
     return _of_draws(list(rows), np.array(list(rows.values())), interval)
+
+
+def _only_groups(fit: FittedModel, name: str) -> bool:
+    """Whether a column is that of groups or regions, and nothing else in the model."""
+    fixed = name in fit.model.fixed.expression.names
+    terms = [term for term in fit.model.sum.effects if name in term.columns]
+    over = [t for t in terms if name in t.group_columns and t.levels is not None and not getattr(t, "in_time", False)]
+    return not fixed and bool(over) and len(over) == len(terms)
 
 
 def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:

@@ -33,7 +33,7 @@ def over_rows(fit: FittedModel, found: R, *names: str) -> R:
 
 def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
     """Leave-one-out, over the hyperparameters too where they are integrated out; or from corrected marginals."""
-    if corrected and fit.integrated is None:
+    if (corrected or fit.answers is not None) and fit.integrated is None:
         better = fit.solution.corrected()
         if not isinstance(better, Corrected):
             raise problem("loo", f"corrected marginals are not there: {better.status}", "loo(), by the cavity")

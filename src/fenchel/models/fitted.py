@@ -284,14 +284,16 @@ class FittedModel:
     def loo(self, corrected: bool = False) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out.
 
-        ``corrected`` takes them from marginals beyond the Gaussian, with the probabilities ``pit`` of what was seen.
+        ``corrected`` takes them from marginals beyond the Gaussian, as those of a corrected fit are, with the
+        probabilities ``pit`` of what was seen. A row with a weight is left out whole, and counts once.
         """
         return criticism.loo(self, corrected)
 
     def leave_group_out(
         self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False
     ) -> LeaveGroupOut:
-        """Each row predicted without its group, by small fits about the group (``fenchel.validation``).
+        """Each row predicted without its group, by small fits about the group (``fenchel.validation``): Gaussian, at
+        the learned hyperparameters, of a corrected or integrated model too.
 
         Parameters
         ----------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, problem
+from ..checks import choice, problem, scalar
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from .fitted import FittedModel
     from .multinomial import Classes
+
+
+_LOOSEST = 1e-3  # relative gap that a fit may ask for
 
 
 @dataclass(frozen=True)
@@ -268,7 +271,7 @@ class Model:
         progress: bool = False,
         seed: Seed = 0,
         evidence: str = "elbo",
-        integrate: str | None = None,
+        integrate: str | bool | None = None,
         n_jobs: int | None = None,
         checkpoint: Any = None,
     ) -> FittedModel:
@@ -285,7 +288,7 @@ class Model:
             What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups
             that quadrature finds, where the elbo's are too small: few binary or small-count rows a group. It takes
             longer.
-        integrate : "auto", "grid", "ccd", optional
+        integrate : "auto" (or True), "grid", "ccd", optional
             Integrate over the hyperparameters (see ``fenchel.integrate``): coefficients, effects,
             predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
             corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
@@ -295,8 +298,10 @@ class Model:
         from .fitted import FittedModel
         from .multinomial import FittedMultinomial
 
-        choice("Model", "integrate", integrate, (None, "auto", "grid", "ccd"))
-        if integrate is not None and self.classes is not None:
+        choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
+        method = "auto" if integrate is True else integrate or None
+        scalar("Model", "tol", tol, 0.0, _LOOSEST)
+        if method is not None and self.classes is not None:
             raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")
         found = learn(
             self.target.likelihood,
@@ -310,15 +315,15 @@ class Model:
             evidence=evidence,
         )
         again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
-        again |= {"evidence": evidence, "integrate": integrate, "n_jobs": n_jobs, "checkpoint": checkpoint}
+        again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}
         if self.sum.settle(found.theta, self.table(self.frame)):  # once
             return self.fit(**again)
-        if integrate is None:
+        if method is None:
             fit = FittedModel(self, found) if self.classes is None else FittedMultinomial(self, found)
         else:
             from .integrated import integrated
 
-            fit = integrated(self, found, integrate, n_jobs=n_jobs, checkpoint=checkpoint, progress=progress)
+            fit = integrated(self, found, str(method), n_jobs=n_jobs, checkpoint=checkpoint, progress=progress)
         if self.zeros is None:
             return fit
         return FittedHurdle(fit, self.zeros.fit(**again))  # type: ignore[return-value]  # answers what a model does, less

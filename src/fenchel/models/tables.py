@@ -261,6 +261,9 @@ def summary(fit: FittedModel) -> str:
         lines += ["", f"Effects and predictions are corrected beyond the Gaussian at these hyperparameters ({how})."]
     else:
         lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
+        words = " and ".join(second.word for second in model.seconds)
+        cure = 'fit(integrate="auto") has it'
+        lines += [f"How well the {words} formula is known is not in their sds: {cure}."] if words else []
     return "\n".join(lines)
 
 
