@@ -30,6 +30,14 @@ TARGETS = {
     "poisson": rng.poisson(np.exp(ETA)),
     "negative-binomial": rng.poisson(np.exp(ETA) * rng.gamma(2.0, 0.5, N)),
     "zero-inflated-poisson": rng.poisson(np.exp(ETA)) * (rng.random(N) < 0.8),
+    "negative-binomial-1": rng.poisson(rng.gamma(np.exp(ETA), 1.0)),
+    "zero-inflated-negative-binomial": rng.poisson(np.exp(ETA) * rng.gamma(2.0, 0.5, N)) * (rng.random(N) < 0.8),
+    "truncated-poisson": np.maximum(rng.poisson(np.exp(ETA)), 1),
+    "truncated-negative-binomial": np.maximum(rng.poisson(np.exp(ETA) * rng.gamma(2.0, 0.5, N)), 1),
+    "hurdle-poisson": rng.poisson(np.exp(ETA)) * (rng.random(N) < 0.8),
+    "hurdle-negative-binomial": rng.poisson(np.exp(ETA) * rng.gamma(2.0, 0.5, N)) * (rng.random(N) < 0.8),
+    "tweedie": rng.gamma(2.0, np.exp(ETA) / 2.0) * (rng.random(N) < 0.8),
+    "beta-binomial": rng.binomial(5, rng.beta(3.0 / (1 + np.exp(-ETA)), 3.0 / (1 + np.exp(ETA)))),
     "gamma": rng.gamma(2.0, np.exp(ETA) / 2.0),
     "exponential": rng.exponential(np.exp(-ETA)),
     "weibull": rng.weibull(1.5, N) * np.exp(-ETA / 1.5),
@@ -50,7 +58,7 @@ def model_of(case, **options):
     kind, name = case
     options = {"learn_variance": False, "tol": 1e-12, **options}
     if kind == "linear":
-        extra = {"trials": np.full(N, 5.0)} if name == "binomial" else {}
+        extra = {"trials": np.full(N, 5.0)} if name in ("binomial", "beta-binomial") else {}
         return BayesianLinearRegression(likelihood=name, learn_likelihood=False, **options), TARGETS[name], extra
     if kind == "labels":
         return BayesianLogisticRegression(**options), TARGETS["bernoulli"] if name == "two" else THREE, {}

@@ -61,7 +61,7 @@ def test_every_kind_of_term_has_its_picture(data):
 def test_curves_of_very_many_groups_are_a_grid(data):
     fit = fenchel.fit("y ~ rw1(t, by=r)", data)
     assert fit.plot("rw1(t, by=r)").images[0].get_array().shape == (16, 6)
-    by = fenchel.fit("y ~ te(u, v, k=4, by=g)", data)
+    by = fenchel.fit("y ~ g + te(u, v, k=4, by=g)", data)
     assert titles(by.plot("te(u,v,k=4,by=g)")) == ["l", "m"]
 
 

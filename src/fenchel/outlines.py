@@ -36,6 +36,15 @@ def labels_of(given: Any) -> list[Any] | None:
     return ids if ids and None not in ids else None
 
 
+def property_names(given: Any) -> list[Any]:
+    """What the columns or properties of districts are called."""
+    if hasattr(given, "columns"):
+        return [name for name in given.columns if name != "geometry"]
+    features = given.get("features") if isinstance(given, dict) else None
+    first = features[0] if features and isinstance(features[0], dict) else {}
+    return list(first.get("properties") or {})
+
+
 def named_by(given: Any, key: Any) -> Any:
     """The same districts, called by the column or property of that name where all of them have one."""
     if key is None:

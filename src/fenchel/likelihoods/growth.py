@@ -21,9 +21,18 @@ Parts = Callable[[Array, Rows], tuple[Array, Array, Array]]  # (eta, rows) -> va
 
 
 def grown_loss(
-    c: Array | None, rest: Parts, expect: Callable[[Integrand], Array], h: Array, rho: Array, rows: Rows
+    c: Array | None,
+    rest: Parts,
+    expect: Callable[[Integrand], Array],
+    h: Array,
+    rho: Array,
+    rows: Rows,
+    convex: bool = True,
 ) -> Loss:
-    """E[psi] with its slopes and curvature, h and rho (N, 1); ``expect`` gives E under N(h, rho), c None is 0."""
+    """E[psi] with its slopes and curvature, h and rho (N, 1); ``expect`` gives E under N(h, rho), c None is 0.
+
+    The curvature of a ``convex`` psi is held at 0 where rounding leaves less.
+    """
     xp = namespace(h)
 
     def integrand(eta: Array, index: Any) -> Array:
@@ -39,5 +48,5 @@ def grown_loss(
     with np.errstate(over="ignore"):
         mean = c * xp.exp(h[:, 0] + rho[:, 0] / 2)
     lam = mean + out[2, :]
-    lam = xp.where(lam > 0.0, lam, xp.zeros_like(lam))
+    lam = xp.where(lam > 0.0, lam, xp.zeros_like(lam)) if convex else lam
     return Loss(mean + out[0, :], mean + out[1, :], lam, lam, (mean + out[3, :]) / 2, (mean + out[4, :]) / 4)

@@ -100,7 +100,13 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         marks = self.landmarks(rows)
         return grown_loss(
-            self._growth(rows), self._rest, lambda g: expect_near(g, h[:, 0], rho[:, 0], marks), h, rho, rows
+            self._growth(rows),
+            self._rest,
+            lambda g: expect_near(g, h[:, 0], rho[:, 0], marks),
+            h,
+            rho,
+            rows,
+            convex=False,
         )
 
     def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:

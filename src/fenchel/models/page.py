@@ -61,13 +61,18 @@ def _coefficients(fit: FittedModel) -> list[Block]:
 def _hyperparameters(fit: FittedModel) -> list[Block]:
     frame = fit.hyperparameters
     rows: list[list[object]] = []
-    for (term, name), (value, lower, upper) in zip(frame.index, frame.to_numpy(), strict=True):
+    for (term, name), (value, lower, upper) in zip(
+        frame.index, frame[["value", "lower", "upper"]].to_numpy(), strict=True
+    ):
         known = np.isfinite(lower) and np.isfinite(upper)
         places = _places((upper - lower) / 4 if known else abs(value) / 100)
         span = f"{_fixed(lower, places)} to {_fixed(upper, places)}" if known else "at a bound"
         rows.append([term, name, _fixed(value, places), span])
-    header, caption = ["term", "parameter", "value", "95 % interval"], "Intervals by the curvature of the evidence"
+    header, caption = ["term", "parameter", "value", "95 % interval"], "Intervals by the evidence about its mode"
     note = "Coefficients, effects and predictions are Gaussian at these values: their intervals take them as known."
+    if fit.integrated is not None:
+        caption = "Values at the mode, intervals of the posterior"
+        note = "Hyperparameters are integrated out of everything else here."
     return [Table(header, rows, caption), note]
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..outlines import labels_of, named_by, opened
+from ..outlines import labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
 from ..plots.base import panels, short_name
-from ..terms import Matern, VecchiaProcess
+from ..terms import GaussianProcess, Matern, VecchiaProcess
 from .frames import is_date
 from .specified import term_named
 
@@ -58,7 +58,7 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
         return plot_coefficients(fit, ax)
     frame, term = fit.effects[name], term_named(fit.model.sum.effects, name)
     title = str(name if term is None else term.name)
-    if isinstance(term, Matern) or (isinstance(term, VecchiaProcess) and len(term.inputs) == 2):
+    if isinstance(term, Matern) or (isinstance(term, VecchiaProcess | GaussianProcess) and len(term.inputs) == 2):
         points = [fit.model.frame[column].to_numpy() for column in term.inputs]
         return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
     parts = parts_of(term, frame, title)
@@ -167,9 +167,10 @@ def _ends(frame: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _along(term: Any, index: Any) -> bool:
-    """Whether the rows of a term's table are places along an axis: times, or the x of a smooth."""
+    """Whether the rows of a term's table are places along an axis: times, or the x of a smooth or process."""
     numbers = getattr(index.dtype, "kind", "O") in "iuf"
-    return numbers and (bool(getattr(term, "in_time", False)) or getattr(term, "levels", None) is None)
+    along = isinstance(term, GaussianProcess) or getattr(term, "levels", None) is None
+    return numbers and (along or bool(getattr(term, "in_time", False)))
 
 
 # -- maps ---------------------------------------------------------------------------------------------------
@@ -201,10 +202,18 @@ def draw_map(fit: FittedModel, name: Any, geodata: Any, ax: Any = None, column: 
 
 
 def _called(geodata: Any, regions: Any, key: Any) -> Any:
-    """The outlines by their own labels, or by the column or property of the regions' name where these are theirs."""
-    own, other = labels_of(geodata), named_by(geodata, key)
-    mine = own is not None and set(regions) <= set(own)
-    return geodata if mine or not set(regions) <= set(labels_of(other) or ()) else other
+    """The outlines by their own labels, or by the column or property that holds those of the regions."""
+    own, wanted = labels_of(geodata), set(regions)
+    if own is not None and wanted <= set(own):
+        return geodata
+    for name in dict.fromkeys([key, *property_names(geodata)]):
+        other = named_by(geodata, name)
+        if wanted <= set(labels_of(other) or ()):
+            return other
+    if own is None and isinstance(geodata, dict) and any(isinstance(label, str) for label in wanted):
+        got = f"no id and no property of the outlines holds the regions, such as {next(iter(wanted))!r}"
+        raise problem("plot_map", got, "features whose id, or one property, is the region's name")
+    return geodata
 
 
 def _on(geodata: Any, values: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ class StructuredTerm(LevelTerm):
     def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
         self.matrix, levels = self.matrix_of(column, chosen)
         n = self.matrix.shape[0]
-        if chosen is None and levels == list(range(n)):  # such names say nothing
+        named = isinstance(getattr(self, "graph", None), Mapping)
+        if chosen is None and not named and levels == list(range(n)):  # such names say nothing
             counted_from_one(self.name, column, n)
         if len(levels) != n:
             got = f"levels[{self.name!r}] has {len(levels)} entries and the structure {n} rows"
