@@ -133,6 +133,7 @@ class Model:
     ) -> None:
         self.cox: PoissonForm | None = None
         self.classes: Classes | None = None
+        asked_formula = formula  # which classes and durations rewrite
         if family in ("multinomial", "categorical"):
             from .multinomial import Classes
 
@@ -143,7 +144,7 @@ class Model:
             self.cox = PoissonForm(formula, data, baseline, rows)
             formula, data, family, exposure = self.cox.formula, self.cox.frame, "poisson", WIDTH
         self.parsed, frame = parse(formula), read_frame("Model", data)
-        self.formula, self.data_index = self.parsed.formula, frame.index
+        self.formula, self.data_index = parse(asked_formula).formula, frame.index
         if not len(frame):
             raise problem("Model", "the data have no rows", "at least one")
         caller = None if _depth is None else sys._getframe(_depth)

@@ -11,7 +11,7 @@ seventh with three classes of like size.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from ..checks import choice, count, problem
 from ..likelihoods import MultinomialLogit
+from ..marginals import NormalMarginals
 from . import predictions, tables
 from .fitted import FittedModel
 from .frames import Table, column_of, read_frame, unknown
@@ -91,6 +92,18 @@ class Classes:
         return replace(target, likelihood=likelihood, y=self.codes[keep], level=0.0, values=None, words=None)
 
 
+def _refused(name: str, instead: str) -> Any:
+    """A method that is said of one predictor, where each class has its own."""
+
+    def refuse(self: Any, *args: Any, **options: Any) -> Any:
+        raise problem(
+            name, "this is asked of one predictor, and each class of a multinomial model has its own", instead
+        )
+
+    refuse.__doc__ = f"Not there for several classes: use {instead}."
+    return refuse
+
+
 class FittedMultinomial(FittedModel):
     """What ``Model.fit`` returns for ``family="multinomial"``: a fitted model whose tables have a row a class."""
 
@@ -129,21 +142,9 @@ class FittedMultinomial(FittedModel):
         raise problem("covariance", "there are several classes", "coefficients, which has the sd of each")
 
     @property
-    def effects(self) -> Any:
-        """Each special term as a frame, one row a class and level."""
-        import pandas as pd
-
-        predict = self.solution.posterior.predict
-
-        def one(c: int) -> Any:
-            posterior = SimpleNamespace(predict=lambda **new: tuple(np.asarray(x)[:, c] for x in predict(**new)))
-            parts = {"model": self.model, "likelihood": SimpleNamespace(ratio="odds_ratio")}
-            return tables.Effects(SimpleNamespace(solution=SimpleNamespace(posterior=posterior), **parts))  # type: ignore[arg-type]
-
-        names = list(one(0))
-        return {
-            name: pd.concat({k: one(c)[name] for c, k in enumerate(self.classes)}, names=["class"]) for name in names
-        }
+    def effects(self) -> Mapping[Any, pd.DataFrame]:
+        """Each special term as a frame, one row a class and level: by its text, ``"(1|g)"``, or its column, ``"g"``."""
+        return ClassEffects(self)
 
     def predict(
         self,
@@ -187,7 +188,37 @@ class FittedMultinomial(FittedModel):
         e = np.exp(full - full.max(axis=2, keepdims=True))
         return np.moveaxis(where.full(e / e.sum(axis=2, keepdims=True)), 0, 1)
 
-    def _refuse(self, *args: Any, **options: Any) -> Any:
-        raise problem("Model", "this is asked of one predictor", "predict, sample, coefficients and effects of classes")
+    _draws = "sample(new, size), joint draws of the probabilities of the classes"
+    _tables = "coefficients and effects, tables with a row a class"
+    simulate = _refused("simulate", _draws)
+    contrast = _refused("contrast", f"coefficients for the log odds against the reference, or {_draws}")
+    average_effect = _refused("average_effect", f"predict at rows that differ in the column, or {_draws}")
+    corrected = _refused("corrected", f"the Gaussian answers as they are, or {_draws}")
+    to_arviz = _refused("to_arviz", _draws)
+    plot = _refused("plot", _tables)
+    plot_map = _refused("plot_map", _tables)
+    plot_check = _refused("plot_check", "predict(), whose means are shares of the classes, beside those of the data")
+    report = _refused("report", "summary(), a page of text")
 
-    simulate = contrast = average_effect = plot = plot_map = report = _refuse
+
+class ClassEffects(tables.Effects):
+    """The special terms of classes as frames, each made when it is asked for."""
+
+    _fit: FittedMultinomial
+
+    def __getitem__(self, key: Any) -> pd.DataFrame:
+        import pandas as pd
+
+        each = {label: self._of(c)[key] for c, label in enumerate(self._fit.classes)}
+        return pd.concat(each, names=["class"])
+
+    def _of(self, c: int) -> tables.Effects:
+        """The same of one class."""
+        fit = self._fit
+
+        def at(**new: Any) -> NormalMarginals:
+            mean, variance = fit.solution.posterior.predict(**new)
+            return NormalMarginals(np.asarray(mean)[:, c], np.asarray(variance)[:, c])
+
+        parts: dict[str, Any] = {"model": fit.model, "likelihood": SimpleNamespace(ratio="odds_ratio")}
+        return tables.Effects(SimpleNamespace(posterior=SimpleNamespace(at=at), **parts))  # type: ignore[arg-type]
