@@ -122,13 +122,14 @@ class FittedMultinomial(FittedModel):
         """Of each class against the reference: mean, sd, 95 % interval."""
         import pandas as pd
 
-        sum_, posterior = self.model.sum, self.solution.posterior
+        sum_ = self.model.sum
         T = sum_.columns.to_user(sum_.intercept)
         if self.model.fixed.back is not None:
             T = self.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))[0] @ T
-        n = posterior.latent_mean.shape[0]
+        n = self.solution.posterior.latent_mean.shape[0]
         design = sp.csr_array(np.hstack([np.zeros((T.shape[0], n - T.shape[1])), T]))
-        mean, variance = (np.asarray(x) for x in posterior.predict(design=design))
+        found = self.posterior.at(design=design)
+        mean, variance = np.asarray(found.mean), np.asarray(found.variance)
         names = tables.names_of(self.model)
         each = [tables.table((None, names), (mean[:, c], variance[:, c]), "odds_ratio", 0.95) for c in self._places]
         return pd.concat(dict(zip(self.classes, each, strict=True)), names=["class"])
@@ -193,7 +194,6 @@ class FittedMultinomial(FittedModel):
     simulate = _refused("simulate", _draws)
     contrast = _refused("contrast", f"coefficients for the log odds against the reference, or {_draws}")
     average_effect = _refused("average_effect", f"predict at rows that differ in the column, or {_draws}")
-    corrected = _refused("corrected", f"the Gaussian answers as they are, or {_draws}")
     to_arviz = _refused("to_arviz", _draws)
     plot = _refused("plot", _tables)
     plot_map = _refused("plot_map", _tables)
@@ -217,8 +217,8 @@ class ClassEffects(tables.Effects):
         fit = self._fit
 
         def at(**new: Any) -> NormalMarginals:
-            mean, variance = fit.solution.posterior.predict(**new)
-            return NormalMarginals(np.asarray(mean)[:, c], np.asarray(variance)[:, c])
+            found = fit.posterior.at(**new)
+            return NormalMarginals(np.asarray(found.mean)[:, c], np.asarray(found.variance)[:, c])
 
         parts: dict[str, Any] = {"model": fit.model, "likelihood": SimpleNamespace(ratio="odds_ratio")}
         return tables.Effects(SimpleNamespace(posterior=SimpleNamespace(at=at), **parts))  # type: ignore[arg-type]
