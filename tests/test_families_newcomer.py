@@ -63,3 +63,95 @@ def test_what_classes_do_not_answer_names_itself_and_what_does(name, args):
     fit = fenchel.fit("y ~ x", labels(60), family="multinomial")
     with pytest.raises(Refusal, match=rf"^{name}: this is asked of one predictor.*expected (sample|co|pred|summ)"):
         getattr(fit, name)(*args)
+
+
+# -- a hurdle with a formula for its zeros ------------------------------------------------------------
+def hurdle_data(n=240, seed=1):
+    rng = np.random.default_rng(seed)
+    x, g = rng.normal(size=n), rng.integers(0, 8, n)
+    u = 0.6 * rng.normal(size=8)
+    above = np.maximum(1, rng.poisson(np.exp(0.8 + 0.4 * x + u[g])))
+    y = np.where(rng.random(n) < 1 / (1 + np.exp(0.5 - 0.9 * x)), 0, above)
+    return pd.DataFrame({"x": x, "z": rng.normal(size=n), "g": [f"g{k}" for k in g], "y": y})
+
+
+@pytest.fixture(scope="module")
+def hurdle():
+    return fenchel.fit("y ~ x + (1|g)", hurdle_data(), family="hurdle-poisson", zero="~ x")
+
+
+def test_tables_of_a_hurdle_whose_parts_have_other_terms(hurdle):
+    assert list(hurdle.hyperparameters.index) == [("count", "(1|g)", "sd")]
+    swapped = fenchel.fit("y ~ x", hurdle_data(), family="hurdle-poisson", zero="~ x + (1|g)")
+    assert list(swapped.hyperparameters.index) == [("zero", "(1|g)", "sd")]
+    assert len(fenchel.fit("y ~ x", hurdle_data(), family="hurdle-poisson", zero="~ x").hyperparameters) == 0
+    assert list(hurdle.effects) == ["(1|g)"]
+    frame = hurdle.effects["g"]
+    assert frame.loc["count"].shape[0] == 8
+    np.testing.assert_array_equal(frame.loc["count", "mean"], hurdle.count.effects["g"]["mean"])
+    with pytest.raises(KeyError, match="no term 'h'"):
+        hurdle.effects["h"]
+    assert {"count", "zero"} == set(hurdle.priors.index.get_level_values(0))
+
+
+def test_a_hurdle_comes_back_from_a_file(hurdle, tmp_path):
+    hurdle.save(tmp_path / "fit.model")
+    back = fenchel.load(tmp_path / "fit.model")
+    new = hurdle_data().head(4)
+    np.testing.assert_array_equal(back.predict(new), hurdle.predict(new))
+    pd.testing.assert_frame_equal(back.coefficients, hurdle.coefficients)
+    assert back.elbo == hurdle.elbo
+
+
+def test_priors_reach_both_parts_of_a_hurdle():
+    Normal, data = fenchel.hyperparameters.Normal, hurdle_data()
+    asked = {"family": "hurdle-poisson", "zero": "~ x + z + (1|g)"}
+    tight = fenchel.Model("y ~ x", data, priors={"z": Normal(0.5, 1e-4), "g": fenchel.PC(0.1)}, **asked)
+    fit = tight.fit()
+    assert fit.coefficients.loc[("zero", "z"), "mean"] == pytest.approx(0.5, abs=1e-3)
+    assert "P(sd > 0.1) = 0.01" in fit.priors.loc[("zero", "(1|g)", "sd"), "prior"]
+    both = fenchel.fit("y ~ x", data, priors={"x": Normal(0.0, 1e-4)}, **asked).coefficients
+    assert abs(both.loc[("zero", "x"), "mean"]) < 1e-3
+    assert abs(both.loc[("count", "x"), "mean"]) < 1e-3
+    small = fenchel.fit("y ~ x", data, fixed_sd=1e-3, **asked).coefficients
+    assert abs(small.loc[("zero", "x"), "mean"]) < 1e-2
+    with pytest.raises(Refusal, match=r"priors name 'w'; expected one of \['Intercept', 'x', 'z', '\(1\|g\)'\]"):
+        fenchel.Model("y ~ x", data, priors={"w": Normal(0.0, 1.0)}, **asked)
+
+
+def test_terms_left_out_of_a_hurdle(hurdle):
+    new = hurdle_data().head(3)
+    mean = hurdle.predict(new.drop(columns="g"), without="groups")
+    pi = hurdle.zero.predict(new)
+    np.testing.assert_allclose(mean, (1 - pi) * hurdle.count.predict(new, without="(1|g)"))
+    np.testing.assert_allclose(hurdle.predict(new, without="g"), mean)
+    draws = hurdle.sample(new, 3000, 0, without="groups")
+    np.testing.assert_allclose(draws.mean(axis=0), mean, rtol=0.03)
+    ends = hurdle.predict(new, "outcome", without="groups", interval=0.9)
+    assert (ends["lower"] <= ends["upper"]).all()
+    with pytest.raises(Refusal, match=r"without names 'h'; expected \"groups\", or terms of either part: '\(1\|g\)'"):
+        hurdle.predict(new, without="h")
+
+
+def test_rows_of_a_hurdle_add_over_its_parts():
+    data = hurdle_data()
+    gaps = [int(np.flatnonzero(data.y == 0)[0]), int(np.flatnonzero(data.y > 0)[0])]
+    data.loc[gaps, "x"], data.loc[30, "y"] = np.nan, np.nan
+    split = fenchel.fit("y ~ x", data, family="hurdle-poisson", zero="~ 1", fixed_sd=30.0)
+    whole = fenchel.fit("y ~ x", data, family="hurdle-poisson", fixed_sd=30.0)  # one probability of a zero
+    table = fenchel.compare({"split": split, "whole": whole})
+    assert table["converged"].all()
+    density = split.loo().log_density
+    assert np.flatnonzero(np.isnan(density)).tolist() == [*sorted(gaps), 30]
+    np.testing.assert_allclose(density, whole.loo().log_density, atol=0.03)
+    assert split.waic().elpd == pytest.approx(split.loo().elpd, abs=0.2)
+    assert split.dic().penalty.shape == density.shape
+    other = fenchel.fit("y ~ x", data.assign(y=data.y + 1), family="poisson")
+    with pytest.raises(Refusal, match="not of the same rows"):
+        fenchel.compare({"split": split, "other": other})
+
+
+@pytest.mark.parametrize("name", ["contrast", "average_effect", "k_fold", "plot_check", "report", "to_arviz"])
+def test_what_a_hurdle_does_not_answer_names_its_parts(hurdle, name):
+    with pytest.raises(Refusal, match=rf"^{name}: a hurdle .* two models; expected fit\.count\.{name} .* fit\.zero\."):
+        getattr(hurdle, name)()

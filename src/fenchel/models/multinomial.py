@@ -26,6 +26,7 @@ from . import predictions, tables
 from .fitted import FittedModel
 from .frames import Table, column_of, read_frame, unknown
 from .grammar import parse
+from .refusing import refused
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,18 +91,6 @@ class Classes:
         """The softmax in the place of the model of whether a row is the reference."""
         likelihood = MultinomialLogit(len(self.labels), "last", "tilted")
         return replace(target, likelihood=likelihood, y=self.codes[keep], level=0.0, values=None, words=None)
-
-
-def _refused(name: str, instead: str) -> Any:
-    """A method that is said of one predictor, where each class has its own."""
-
-    def refuse(self: Any, *args: Any, **options: Any) -> Any:
-        raise problem(
-            name, "this is asked of one predictor, and each class of a multinomial model has its own", instead
-        )
-
-    refuse.__doc__ = f"Not there for several classes: use {instead}."
-    return refuse
 
 
 class FittedMultinomial(FittedModel):
@@ -189,16 +178,19 @@ class FittedMultinomial(FittedModel):
         e = np.exp(full - full.max(axis=2, keepdims=True))
         return np.moveaxis(where.full(e / e.sum(axis=2, keepdims=True)), 0, 1)
 
+    _one = "this is asked of one predictor, and each class of a multinomial model has its own"
     _draws = "sample(new, size), joint draws of the probabilities of the classes"
     _tables = "coefficients and effects, tables with a row a class"
-    simulate = _refused("simulate", _draws)
-    contrast = _refused("contrast", f"coefficients for the log odds against the reference, or {_draws}")
-    average_effect = _refused("average_effect", f"predict at rows that differ in the column, or {_draws}")
-    to_arviz = _refused("to_arviz", _draws)
-    plot = _refused("plot", _tables)
-    plot_map = _refused("plot_map", _tables)
-    plot_check = _refused("plot_check", "predict(), whose means are shares of the classes, beside those of the data")
-    report = _refused("report", "summary(), a page of text")
+    simulate = refused("simulate", _one, _draws)
+    contrast = refused("contrast", _one, f"coefficients for the log odds against the reference, or {_draws}")
+    average_effect = refused("average_effect", _one, f"predict at rows that differ in the column, or {_draws}")
+    to_arviz = refused("to_arviz", _one, _draws)
+    plot = refused("plot", _one, _tables)
+    plot_map = refused("plot_map", _one, _tables)
+    plot_check = refused(
+        "plot_check", _one, "predict(), whose means are shares of the classes, beside those of the data"
+    )
+    report = refused("report", _one, "summary(), a page of text")
 
 
 class ClassEffects(tables.Effects):
