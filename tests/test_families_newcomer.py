@@ -155,3 +155,76 @@ def test_rows_of_a_hurdle_add_over_its_parts():
 def test_what_a_hurdle_does_not_answer_names_its_parts(hurdle, name):
     with pytest.raises(Refusal, match=rf"^{name}: a hurdle .* two models; expected fit\.count\.{name} .* fit\.zero\."):
         getattr(hurdle, name)()
+
+
+# -- durations ----------------------------------------------------------------------------------------
+def lives(n=110, seed=3):
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=n), rng.normal(size=n)
+    t, c = rng.exponential(size=n) * np.exp(-0.7 * x + 0.4 * z), rng.uniform(0.3, 4.0, n)
+    return pd.DataFrame({"time": np.minimum(t, c), "event": (t <= c).astype(float), "x": x, "z": z, "id": np.arange(n)})
+
+
+def partial_likelihood(data):
+    """Its maximum by Newton's steps, and standard errors."""
+    X, t, b = data[["x", "z"]].to_numpy(), data.time.to_numpy(), np.zeros(2)
+    for _ in range(20):
+        slope, bend = np.zeros(2), np.zeros((2, 2))
+        for i in np.flatnonzero(data.event):
+            risk = X[t >= t[i]]
+            w = np.exp(risk @ b) / np.exp(risk @ b).sum()
+            slope += X[i] - w @ risk
+            bend += (risk * w[:, None]).T @ risk - np.outer(w @ risk, w @ risk)
+        b = b + np.linalg.solve(bend, slope)
+    return b, np.sqrt(np.diag(np.linalg.inv(bend)))
+
+
+def test_a_free_baseline_of_many_event_times_is_the_partial_likelihood():
+    data = lives()
+    model = fenchel.Model("cens(time, event) ~ x + z", data, "cox", baseline="free")
+    times = np.unique(data.time[data.event == 1])
+    assert times.size > 60
+    np.testing.assert_array_equal(model.cox.edges[1:], times)
+    fit, (b, se) = model.fit(), partial_likelihood(data)
+    found = fit.coefficients.loc[["x", "z"]]
+    assert np.abs((found["mean"] - b) / se).max() < 0.03
+    np.testing.assert_allclose(found["sd"], se, rtol=0.05)
+    with pytest.raises(
+        Refusal, match=r'baseline="free" with \d+ different event times, .* expected at most \d+ event times'
+    ):
+        fenchel.Model("cens(time, event) ~ x", lives(600), "cox", baseline="free")
+
+
+@pytest.fixture(scope="module")
+def cox():
+    data = lives(70)
+    data.loc[[3, 4, 5], "x"], data.loc[6, "time"], data.loc[7, "event"] = np.nan, np.nan, np.nan
+    return fenchel.fit("cens(time, event) ~ x + z", data, "cox")
+
+
+def test_a_cox_model_counts_people(cox):
+    assert cox.model.dropped.n == 5
+    assert cox.model.dropped.columns == {"time": 1, "event": 1, "x": 3}
+    page = cox.summary()
+    assert "cens(time, event) ~ x + z\n" in page
+    assert "rows: 65 used, as " in page
+    assert "pieces of durations: leave-one-out and folds are by piece" in page
+    assert "dropped: 5 rows in which a time, an event or a covariate is missing" in page
+
+
+def test_a_cox_model_says_what_answers_instead_of_a_mean(cox):
+    new = pd.DataFrame({"x": [0.0, 1.0], "z": [0.0, 0.0]})
+    for ask in (lambda: cox.predict(new), cox.predict, lambda: cox.sample(new), cox.simulate):
+        with pytest.raises(Refusal, match=r"expected fit\.survival\(new, times\) .* fit\.contrast\(first, second\)"):
+            ask()
+    ratio = cox.contrast(new.tail(1), new.head(1)).iloc[0]
+    assert ratio["mean"] == pytest.approx(cox.coefficients.loc["x", "mean"])
+    assert cox.survival(new, [0.5]).shape == (2, 1)
+
+
+def test_people_are_left_out_of_a_cox_model_by_a_label_each(cox):
+    one = cox.leave_group_out(np.arange(70))
+    assert one.log_density.shape == (len(cox.model.data_index),)
+    assert len(one.groups) <= 65
+    same = cox.leave_group_out("id")
+    np.testing.assert_allclose(same.elpd, one.elpd)

@@ -42,6 +42,7 @@ class Dropped:
     Attributes
     ----------
     n : int
+        Of ``family="cox"`` people, not pieces of their durations.
     columns : dict
         How many rows each column is missing in, of those that the model uses.
     """
@@ -96,7 +97,8 @@ class Model:
         ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
         of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
     baseline : "rw1", "rw2" or "free"
-        Of ``family="cox"``: the log of its hazard over time.
+        Of ``family="cox"``: the log of its hazard over time. "free" is the partial likelihood, for about a hundred
+        different event times; rows in which the time or the event is missing are left out.
 
     Examples
     --------
@@ -206,9 +208,10 @@ class Model:
         if lost.all():
             worst = max(bad, key=lambda name: bad[name].sum())
             raise problem("Model", f"no row has all covariates: {worst!r} is missing in {bad[worst].sum()}", "one row")
-        counts = {name: int(where.sum()) for name, where in bad.items()}
-        kept = np.flatnonzero(~lost)
-        return plain[~lost].reset_index(drop=True), kept, Dropped(int(lost.sum()), counts)
+        people = bad if self.cox is None else self.cox.missing(needed)
+        counts = {name: int(where.sum()) for name, where in people.items()}
+        n = int(np.any(list(people.values()), axis=0).sum()) if people else 0
+        return plain[~lost].reset_index(drop=True), np.flatnonzero(~lost), Dropped(n, counts)
 
     # -- the parts of the model --------------------------------------------------------------------
     def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> None:
