@@ -228,3 +228,16 @@ def test_people_are_left_out_of_a_cox_model_by_a_label_each(cox):
     assert len(one.groups) <= 65
     same = cox.leave_group_out("id")
     np.testing.assert_allclose(same.elpd, one.elpd)
+
+
+@pytest.mark.parametrize("family", ["weibull", "exponential"])
+def test_a_new_row_needs_no_event(family):
+    data = lives(80)
+    fit = fenchel.fit("cens(time, event) ~ x + z", data, family)
+    new = data[["x", "z"]].head(4)
+    mean = fit.predict(new)
+    for event in (0.0, 1.0, np.nan):
+        np.testing.assert_array_equal(fit.predict(new.assign(event=event)), mean)
+    np.testing.assert_allclose(mean, fit.predict().head(4), rtol=1e-12)
+    draws = fit.sample(new, 4000, 0, kind="outcome")
+    np.testing.assert_allclose(np.median(draws, axis=0), fit.predict(new, "outcome", interval=1e-6)["lower"], rtol=0.12)
