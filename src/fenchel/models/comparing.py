@@ -13,6 +13,7 @@ import numpy as np
 from ..checks import problem
 from ..criteria import stacking_weights
 from ..criteria.rows import standard_error
+from .hurdle import FittedHurdle
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,5 +68,12 @@ def _density(fit: FittedModel) -> np.ndarray:
 
 
 def _same_response(one: FittedModel, other: FittedModel) -> bool:
-    both = [fit.model.target.y[fit.model.target.seen > 0.0] for fit in (one, other)]
+    both = [_observed(fit) for fit in (one, other)]
     return both[0].shape == both[1].shape and bool((both[0] == both[1]).all())
+
+
+def _observed(fit: FittedModel | FittedHurdle) -> np.ndarray:
+    """y of the rows that count."""
+    if isinstance(fit, FittedHurdle):
+        return fit.observed[~np.isnan(fit.observed)]
+    return np.asarray(fit.model.target.y[fit.model.target.seen > 0.0])

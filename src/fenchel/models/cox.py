@@ -3,20 +3,21 @@
     lambda_i(t) = lambda_0(t) e^{eta_i},      (c_{j-1}, c_j] the intervals,  b_j = log lambda_0 within them
     y_ij = 1 if row i ended in interval j, else 0   ~   Poisson(width_ij e^{b_j + eta_i})      for the intervals it saw
 
-With a free b_j for each event time the Poisson likelihood, maximised over b, is the partial likelihood with Breslow's
-treatment of ties. With many event times intervals hold equal numbers of events, and a row counts for the time it was
-there. b is a random walk over time ("rw1", "rw2"), or free. The data become one row for each row and interval.
+With a free b_j for each event time ("free") the Poisson likelihood, maximised over b, is the partial likelihood with
+Breslow's treatment of ties. b is otherwise a random walk over time ("rw1", "rw2"); beyond 60 event times its intervals
+hold equal numbers of events, and a row counts for the time it was there. The data become one row for each row and
+interval: pieces of durations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, count, numeric, problem
-from .frames import Table, column_of, read_frame, unknown
+from ..checks import Refusal, choice, count, numeric, problem
+from .frames import Table, column_of, missing, read_frame, unknown, used
 from .grammar import Name, parse
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 EVENT, WIDTH, TIME = "event in interval", "time in interval", "time of interval"
-_MOST = 60  # intervals
+_MOST = 60  # intervals of a walk
+_FREE = 200_000_000  # pieces times squared intervals of a free baseline, whose columns are dense: some 3 GB
 _BASELINES = {"rw1": f"rw1(`{TIME}`)", "rw2": f"rw2(`{TIME}`)", "free": f"C(`{TIME}`)"}
 
 
@@ -34,8 +36,14 @@ class PoissonForm:
 
     Attributes
     ----------
-    formula, frame : str and pandas frame
+    formula : str
         Of the Poisson model, with exposure ``WIDTH``.
+    people : pandas frame
+        The data as they came, a row a duration.
+    unknown : dict
+        Of the times and the events, where they are missing (N,): such a row is left out.
+    rows, interval : arrays (P,)
+        The place among the people and the interval of each piece.
     edges : array (J + 1,)
         Where the intervals end, from 0.
     """
@@ -56,24 +64,37 @@ class PoissonForm:
                 raise parsed.refuse(name, *unknown(frame, name))
         t = numeric("Model", time, column_of("Model", frame, time), missing=True)
         ended = numeric("Model", event.name, column_of("Model", frame, event.name), missing=True)
-        bad = ~np.isnan(t) & ~((t > 0.0) & np.isin(ended, (0.0, 1.0)))
+        both = (time, np.isnan(t)), (event.name, np.isnan(ended))
+        self.unknown: dict[Hashable, np.ndarray] = {name: where for name, where in both if where.any()}
+        seen = ~(np.isnan(t) | np.isnan(ended))
+        bad = seen & ~((t > 0.0) & np.isin(ended, (0.0, 1.0)))
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             got = f"row {i} has {time} = {t[i]:g} and {event.name} = {ended[i]:g}"
             raise problem("Model", got, "times above 0, and events of 0 or 1")
-        seen = ~np.isnan(t)
-        times = np.unique(t[seen & (ended == 1.0)])
-        if not times.size:
+        at = t[seen & (ended == 1.0)]
+        if not at.size:
             raise problem("Model", "no event happened", "at least one row with an event")
-        self.each = times.size <= _MOST  # whether every event time ends an interval of its own
-        inner = (
-            times if self.each else np.unique(np.quantile(t[seen & (ended == 1.0)], np.arange(1, _MOST + 1) / _MOST))
-        )
-        self.edges = np.concatenate([[0.0], inner])
-        rows, interval, width, y = self._cut(np.where(seen, t, 0.0), np.where(seen, ended, 0.0))
+        self.edges, self.each = _edges(at, baseline)
+        cut = self._cut(np.where(seen, t, 0.0), np.where(seen, ended, 0.0))
+        self.rows, self.interval, self._width, self._event = cut
+        J = self.edges.size - 1
+        if baseline == "free" and self.rows.size * J**2 > _FREE:
+            got = f'baseline="free" with {J} different event times, each with a coefficient, in {self.rows.size} pieces'
+            most = int(np.sqrt(_FREE / self.rows.size))
+            raise problem("Model", got, f"at most {most} event times", 'Round them, or use baseline="rw1".')
         right = parsed.formula.split("~", 1)[1].strip()
-        self.formula = f"`{EVENT}` ~ {right} + {_BASELINES[baseline]}"
-        self.frame = self._expanded(frame, rows, interval).assign(**{EVENT: y, WIDTH: width})
+        self.formula, self.people = f"`{EVENT}` ~ {right} + {_BASELINES[baseline]}", frame
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Of the Poisson model: a row for each piece."""
+        return self._expanded(self.people, self.rows, self.interval).assign(**{EVENT: self._event, WIDTH: self._width})
+
+    def missing(self, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
+        """Where the time, the event or a covariate of people is missing (N,)."""
+        own = [name for name in names if name in self.people.columns]
+        return {**self.unknown, **missing("Model", used("Model", self.people, own), own)}
 
     @property
     def middles(self) -> np.ndarray:
@@ -92,6 +113,21 @@ class PoissonForm:
 
     def _expanded(self, frame: pd.DataFrame, rows: np.ndarray, interval: np.ndarray) -> pd.DataFrame:
         return frame.iloc[rows].reset_index(drop=True).assign(**{TIME: self.middles[interval]})
+
+
+def _edges(at: np.ndarray, baseline: str) -> tuple[np.ndarray, bool]:
+    """Where intervals end, from the times of events, and whether each of these ends one."""
+    times = np.unique(at)
+    each = times.size <= _MOST or baseline == "free"
+    inner = times if each else np.unique(np.quantile(at, np.arange(1, _MOST + 1) / _MOST))
+    return np.concatenate([[0.0], inner]), each
+
+
+def refuse_rows(where: str) -> Refusal:
+    """The sentence of a question about E[y] of people, whom a Cox model has as pieces of durations."""
+    got = "a Cox model has a hazard over time, and no one mean of a row"
+    expected = "fit.survival(new, times) for P(T > t), or fit.contrast(first, second) for a log hazard ratio"
+    return problem(where, got, expected)
 
 
 def survival(

@@ -78,6 +78,12 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, n_jobs: int
 def _column(fit: FittedModel, where: str, by: Any) -> np.ndarray:
     """One label a row of the fit, by the name of a column or from an array over the data."""
     model = fit.model
+    if model.cox is not None:  # of people, as labels of the pieces of their durations
+        people = model.cox.people
+        if isinstance(by, str) and by not in model.frame and by in people.columns:
+            by = np.asarray(people[by].astype(str))
+        if not isinstance(by, str) and np.shape(by) == (len(people),):
+            by = np.asarray(by)[model.cox.rows]
     if isinstance(by, str):
         if by not in model.frame:
             got = f"there is no column {by!r} among those that the model uses"

@@ -22,6 +22,7 @@ from ..hyperparameters.learned import Learned
 from ..marginals import Answers
 from ..validation import KFold, LeaveGroupOut
 from . import averages, criticism, predictions, remarks, tables
+from .cox import refuse_rows
 from .frames import Table
 from .uncertainty import Known, curvature
 
@@ -199,6 +200,8 @@ class FittedModel:
         pandas Series, or frame with an interval or probabilities, with the index of ``new``
         """
         choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
+        if self.model.cox is not None and new is None:
+            raise refuse_rows("predict")
         where = predictions.rows_at(self, new, new_groups, without)
         return predictions.predict(self, where, self._said(where, exposure, trials), kind, interval)
 
@@ -255,6 +258,8 @@ class FittedModel:
 
         Labels are those of y: words, booleans, numbers. Where a row was left out it is NaN, or None among labels.
         """
+        if self.model.cox is not None:
+            raise refuse_rows("simulate")
         return predictions.as_labels(self, self.sample(None, size, rng, kind="outcome"))
 
     def contrast(self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95) -> pd.DataFrame:
@@ -283,6 +288,7 @@ class FittedModel:
 
     def loo(self, corrected: bool = False) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out.
+        Of ``family="cox"`` the rows are pieces of durations; ``leave_group_out(range(n))`` leaves out people.
 
         ``corrected`` takes them from marginals beyond the Gaussian, as those of a corrected fit are, with the
         probabilities ``pit`` of what was seen. A row with a weight is left out whole, and counts once.

@@ -8,21 +8,24 @@ The log-likelihood is the sum of the two, as are the elbos and the gaps; E[y] = 
 
 from __future__ import annotations
 
-import pickle
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import choice, count, problem
+from ..criteria import InformationCriterion, LeaveOneOut
+from ..files import save
 from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
-from . import predictions
+from . import predictions, tables
 from .compiler import Scope
 from .frames import Table
+from .refusing import refused
 from .second import read_second
+from .specified import term_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +37,14 @@ TRUNCATED = {"hurdle-poisson": "truncated-poisson", "hurdle-negative-binomial": 
 _DRAWS = 2000  # of a fixed seed, for the interval of a mean
 
 
-def zeros_of(
-    scope: Scope, family: object, zero: str | None, weights: Any, levels: Mapping[Hashable, Iterable[Hashable]] | None
-) -> Model | None:
-    """The model of zeros of a hurdle family whose zeros have a formula; None for any other."""
+PARTS = ("count", "zero")
+
+
+def zeros_of(scope: Scope, family: object, zero: str | None, **given: Any) -> Model | None:
+    """The model of zeros of a hurdle family whose zeros have a formula; None for any other.
+
+    ``given`` are weights, levels, priors and fixed_sd of the whole model; priors may name what only the counts have.
+    """
     from .model import Model
 
     if zero is None or family not in TRUNCATED:
@@ -50,8 +57,19 @@ def zeros_of(
     y, own = scope.frame[name], f"{name} is 0"
     frame = scope.frame.assign(**{own: np.where(y.isna(), np.nan, np.asarray(y, dtype=float) == 0.0)})
     env = {**scope.caller, **scope.env}
-    given = {"weights": weights, "graphs": scope.graphs, "env": env, "levels": levels}
-    return Model(f"`{own}` ~ {right}", frame, "bernoulli", **given)
+    options: dict[str, Any] = {"graphs": scope.graphs, "env": env, "_elsewhere": list(given["priors"])}
+    return Model(f"`{own}` ~ {right}", frame, "bernoulli", **given, **options)
+
+
+def names_in(zeros: Model, asked: Iterable[str]) -> list[str]:
+    """What priors may name of the model of zeros, and what they do name of it."""
+    own, terms = tables.names_of(zeros), zeros.sum.effects
+    return [*own, *(str(term.name) for term in terms), *(k for k in asked if term_named(terms, k) is not None)]
+
+
+def _refused(name: str) -> Any:
+    why = "a hurdle with a formula for its zeros is two models"
+    return refused(name, why, f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros")
 
 
 class FittedHurdle:
@@ -72,11 +90,18 @@ class FittedHurdle:
         self.converged = count.converged and zero.converged
         self.elbo, self.gap = count.elbo + zero.elbo, count.gap + zero.gap
 
+    def corrected(self) -> FittedHurdle:
+        """Both parts beyond the Gaussian, as ``FittedModel.corrected`` has them."""
+        return FittedHurdle(self.count.corrected(), self.zero.corrected())
+
     # -- tables ------------------------------------------------------------------------------------
     def _both(self, name: str) -> pd.DataFrame:
+        """A table of both parts; a part whose table is empty has no rows in it."""
         import pandas as pd
 
-        return pd.concat({part: getattr(getattr(self, part), name) for part in ("count", "zero")}, names=["part"])
+        each = {part: getattr(getattr(self, part), name) for part in PARTS}
+        filled = {part: frame for part, frame in each.items() if len(frame)}
+        return pd.concat(filled, names=["part"]) if filled else each["count"]
 
     @property
     def coefficients(self) -> pd.DataFrame:
@@ -87,6 +112,16 @@ class FittedHurdle:
     def hyperparameters(self) -> pd.DataFrame:
         """Of both parts: value and 95 % interval."""
         return self._both("hyperparameters")
+
+    @property
+    def priors(self) -> pd.DataFrame:
+        """Every prior of both parts, in words."""
+        return self._both("priors")
+
+    @property
+    def effects(self) -> Mapping[Any, pd.DataFrame]:
+        """Each special term as a frame, one row a part and level: by its text, ``"(1|g)"``, or its column, ``"g"``."""
+        return PartEffects(self)
 
     def summary(self) -> str:
         """Both parts, each with its certificate."""
@@ -100,6 +135,55 @@ class FittedHurdle:
         formulas = f"{self.count.model.formula!r}, {self.zero.model.formula!r}"
         return f"FittedHurdle({formulas}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
 
+    # -- criteria ----------------------------------------------------------------------------------
+    @property
+    def observed(self) -> np.ndarray:
+        """y of every row of the data, NaN where it is missing or a part left the row out."""
+        n, zero, above = len(self.model.data_index), self.zero.model, self.count.model
+        none, y = np.full(n, np.nan), np.full(n, np.nan)
+        none[zero.kept] = np.where(zero.target.seen > 0.0, zero.target.y, np.nan)
+        y[above.kept] = np.where(above.target.seen > 0.0, above.target.y, 0.0)  # a zero has no count
+        return np.where(np.isnan(none) | ((y > 0.0) == (none == 1.0)), np.nan, y)
+
+    def loo(self, corrected: bool = False) -> LeaveOneOut:
+        """Leave-one-out predictive densities of every row of the data: log p(is it 0) + log p(count | above 0).
+
+        ``mean`` and ``variance`` (N, 2) are of eta of the counts and of the zeros.
+        """
+        parts = [getattr(self, part).loo(corrected) for part in PARTS]
+        moments = (np.stack([np.asarray(getattr(p, name)) for p in parts], axis=1) for name in ("mean", "variance"))
+        return LeaveOneOut(self._added([p.log_density for p in parts]), *moments)
+
+    def _added(self, parts: Sequence[Any]) -> np.ndarray:
+        """What the two parts say of each row (N,): both of a count, that of zeros alone of a zero."""
+        of_count, of_zero = (np.asarray(part) for part in parts)
+        y = self.observed
+        return np.where(np.isnan(y), np.nan, of_zero + np.where(y > 0.0, of_count, 0.0))
+
+    def _information(self, which: str) -> InformationCriterion:
+        parts = [getattr(getattr(self, part), which)() for part in PARTS]
+        density, penalty = (self._added([getattr(p, name) for p in parts]) for name in ("log_density", "penalty"))
+        return InformationCriterion(density, penalty, parts[0].flagged | parts[1].flagged)
+
+    def waic(self) -> InformationCriterion:
+        """The widely applicable information criterion, row by row; ``loo`` is the better one."""
+        return self._information("waic")
+
+    def dic(self) -> InformationCriterion:
+        """The deviance information criterion, row by row; ``loo`` is the better one."""
+        return self._information("dic")
+
+    covariance = property(_refused("covariance"))
+    contrast = _refused("contrast")
+    average_effect = _refused("average_effect")
+    leave_group_out = _refused("leave_group_out")
+    k_fold = _refused("k_fold")
+    plot = _refused("plot")
+    plot_check = _refused("plot_check")
+    plot_map = _refused("plot_map")
+    report = _refused("report")
+    to_arviz = _refused("to_arviz")
+
     # -- predictions -------------------------------------------------------------------------------
     def predict(
         self,
@@ -108,34 +192,48 @@ class FittedHurdle:
         *,
         interval: float | None = None,
         new_groups: str = "population",
+        without: str | Sequence[str] = (),
         exposure: Any = None,
     ) -> Any:
         """E[y] ("mean"), the same with the interval of y itself ("outcome"), or P(y = 0) ("zero").
 
-        ``new``, ``interval``, ``new_groups`` and ``exposure`` are those of ``FittedModel.predict``.
+        ``new``, ``interval``, ``new_groups``, ``without`` and ``exposure`` are those of ``FittedModel.predict``; a term
+        of ``without`` is 0 in each part that has it.
         """
         import pandas as pd
 
         choice("predict", "kind", kind, ("mean", "outcome", "zero"))
+        count_less, zero_less = (self._known(part, without) for part in PARTS)
         if kind == "zero":
-            return self.zero.predict(new, interval=interval, new_groups=new_groups)
-        none = self.zero.predict(new, new_groups=new_groups)
-        above = self.count.predict(new, new_groups=new_groups, exposure=exposure)
+            return self.zero.predict(new, interval=interval, new_groups=new_groups, without=zero_less)
+        none = self.zero.predict(new, new_groups=new_groups, without=zero_less)
+        above = self.count.predict(new, new_groups=new_groups, without=count_less, exposure=exposure)
         mean = ((1.0 - none) * above).rename(kind)
         if interval is None:
             return mean
         inside = float(probabilities("predict", interval, "interval"))
         ends = np.array([0.5 - inside / 2, 0.5 + inside / 2])
         if kind == "mean":
-            draws = self.sample(new, _DRAWS, 0, new_groups=new_groups, exposure=exposure)
+            draws = self.sample(new, _DRAWS, 0, new_groups=new_groups, without=without, exposure=exposure)
             limits = np.quantile(draws, ends, axis=0).T
         else:
-            limits = self._quantiles(new, ends, none.to_numpy(), new_groups, exposure)
+            where = predictions.rows_at(self.count, new, new_groups, count_less)
+            limits = self._quantiles(where, ends, none.to_numpy(), exposure)
         return pd.DataFrame({"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]})
 
-    def _quantiles(self, new: Table, ends: np.ndarray, none: np.ndarray, new_groups: str, exposure: Any) -> np.ndarray:
+    def _known(self, part: str, without: str | Sequence[str]) -> list[str]:
+        """Of the terms left out, those of one part."""
+        asked, terms = [without] if isinstance(without, str) else list(without), {}
+        for name in PARTS:
+            terms[name] = getattr(self, name).model.sum.effects
+        for key in asked:
+            if key != "groups" and all(term_named(terms[name], key) is None for name in PARTS):
+                known = ", ".join(repr(str(each.name)) for name in PARTS for each in terms[name]) or "none is there"
+                raise problem("predict", f"without names {key!r}", f'"groups", or terms of either part: {known}')
+        return [key for key in asked if key == "groups" or term_named(terms[part], key) is not None]
+
+    def _quantiles(self, where: predictions.Where, ends: np.ndarray, none: np.ndarray, exposure: Any) -> np.ndarray:
         """Of y (M, 2): P(y <= k) = pi + (1 - pi) P(count <= k)."""
-        where = predictions.rows_at(self.count, new, new_groups)
         h, rho = predictions.moments(self.count, where.new)
         likelihood, pi = predictions.likelihood_at(self.count, where, {"exposure": exposure}), none[where.there]
         out = []
@@ -152,13 +250,17 @@ class FittedHurdle:
         *,
         kind: str = "mean",
         new_groups: str = "population",
+        without: str | Sequence[str] = (),
         exposure: Any = None,
     ) -> np.ndarray:
         """Joint posterior draws (size, M) of E[y] at new rows, or of y ("outcome")."""
         choice("sample", "kind", kind, ("mean", "outcome"))
         size, rng = count("sample", "size", size, 1), np.random.default_rng(rng)
-        above = self.count.sample(new, size, rng, kind=kind, new_groups=new_groups, exposure=exposure)
-        none = self.zero.sample(new, size, rng, kind="mean", new_groups=new_groups)
+        count_less, zero_less = (self._known(part, without) for part in PARTS)
+        above = self.count.sample(
+            new, size, rng, kind=kind, new_groups=new_groups, without=count_less, exposure=exposure
+        )
+        none = self.zero.sample(new, size, rng, kind="mean", new_groups=new_groups, without=zero_less)
         if kind == "mean":
             return np.asarray((1.0 - none) * above)
         return np.where(np.isnan(none), np.nan, np.where(rng.random(none.shape) < none, 0.0, above))
@@ -168,5 +270,29 @@ class FittedHurdle:
         return self.sample(None, size, rng, kind="outcome")
 
     def save(self, path: str | Path) -> None:
-        """Keep the fitted model in a file; ``fenchel.load`` brings it back."""
-        Path(path).write_bytes(pickle.dumps(self))
+        """Keep the fitted model in a file of arrays and json; ``fenchel.load`` brings it back."""
+        save(self, path)
+
+
+class PartEffects(Mapping[Any, Any]):
+    """The special terms of both parts as frames, each made when it is asked for."""
+
+    def __init__(self, fit: FittedHurdle) -> None:
+        self._parts = {part: getattr(fit, part) for part in PARTS}
+
+    def __getitem__(self, key: Any) -> pd.DataFrame:
+        import pandas as pd
+
+        have = {p: fit for p, fit in self._parts.items() if term_named(fit.model.sum.effects, key) is not None}
+        if not have:
+            raise KeyError(str(problem("effects", f"there is no term {key!r}", f"one of {list(self)}")))
+        return pd.concat({part: fit.effects[key] for part, fit in have.items()}, names=["part"])
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dict.fromkeys(name for fit in self._parts.values() for name in fit.effects))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"effects of {', '.join(map(str, self))}" if len(self) else "no effects"

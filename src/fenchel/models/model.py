@@ -22,7 +22,7 @@ from .cox import WIDTH, PoissonForm
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
-from .hurdle import TRUNCATED, FittedHurdle, zeros_of
+from .hurdle import TRUNCATED, FittedHurdle, names_in, zeros_of
 from .remarks import of_data, warn
 from .response import Response, Target
 from .second import SecondPredictor
@@ -45,6 +45,7 @@ class Dropped:
     Attributes
     ----------
     n : int
+        Of ``family="cox"`` people, not pieces of their durations.
     columns : dict
         How many rows each column is missing in, of those that the model uses.
     """
@@ -85,7 +86,8 @@ class Model:
     priors : dict, optional
         Coefficient -> ``Normal(mean, sd)`` per unit of its column; term -> ``PC(sd=1, alpha=0.01)`` or {hyperparameter:
         prior}. None is flat: of a coefficient, a hundred times as wide as its default. What is not named keeps its
-        default; ``model.priors`` prints all.
+        default; ``model.priors`` prints all. Of a hurdle with ``zero=`` a name may be of either part; a name that both
+        parts have is stated for both.
     fixed_sd : float
         Prior sd of what one sd of a fixed column does, and of the intercept at the mean of the columns about the
         overall level of y; for noise about eta in units of the sd of y.
@@ -98,7 +100,8 @@ class Model:
         ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
         of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
     baseline : "rw1", "rw2" or "free"
-        Of ``family="cox"``: the log of its hazard over time.
+        Of ``family="cox"``: the log of its hazard over time. "free" is the partial likelihood, for about a hundred
+        different event times; rows in which the time or the event is missing are left out.
 
     Examples
     --------
@@ -132,10 +135,12 @@ class Model:
         dispersion: str | None = None,
         zero: str | None = None,
         baseline: str = "rw1",
+        _elsewhere: Sequence[str] = (),  # what priors may name beside this model's own: another part has it
         _depth: int | None = 1,  # of the caller whose variables the formula may use; None: nobody's
     ) -> None:
         self.cox: PoissonForm | None = None
         self.classes: Classes | None = None
+        asked_formula = formula  # which classes and durations rewrite
         if family in ("multinomial", "categorical"):
             from .multinomial import Classes
 
@@ -146,7 +151,7 @@ class Model:
             self.cox = PoissonForm(formula, data, baseline, rows)
             formula, data, family, exposure = self.cox.formula, self.cox.frame, "poisson", WIDTH
         self.parsed, frame = parse(formula), read_frame("Model", data)
-        self.formula, self.data_index = self.parsed.formula, frame.index
+        self.formula, self.data_index = parse(asked_formula).formula, frame.index
         if not len(frame):
             raise problem("Model", "the data have no rows", "at least one")
         caller = None if _depth is None else sys._getframe(_depth)
@@ -160,7 +165,9 @@ class Model:
         )
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
         named, family = family is not None, "gaussian" if family is None else family
-        self.zeros = zeros_of(scope, family, zero, weights, levels)
+        self.zeros = zeros_of(
+            scope, family, zero, weights=weights, levels=levels, priors=priors or {}, fixed_sd=fixed_sd
+        )
         family = TRUNCATED[str(family)] if self.zeros is not None else family
         asked = {"dispersion": dispersion, "zero": None if self.zeros else zero}
         self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
@@ -169,7 +176,9 @@ class Model:
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
-        self._assemble(bound, fixed_sd, priors or {})
+        self._assemble(
+            bound, fixed_sd, priors or {}, _elsewhere if self.zeros is None else names_in(self.zeros, priors or {})
+        )
         warn(of_data(self, named), stacklevel=1 + (_depth or 0))
 
     # -- reading -----------------------------------------------------------------------------------
@@ -202,12 +211,13 @@ class Model:
         if lost.all():
             worst = max(bad, key=lambda name: bad[name].sum())
             raise problem("Model", f"no row has all covariates: {worst!r} is missing in {bad[worst].sum()}", "one row")
-        counts = {name: int(where.sum()) for name, where in bad.items()}
-        kept = np.flatnonzero(~lost)
-        return plain[~lost].reset_index(drop=True), kept, Dropped(int(lost.sum()), counts)
+        people = bad if self.cox is None else self.cox.missing(needed)
+        counts = {name: int(where.sum()) for name, where in people.items()}
+        n = int(np.any(list(people.values()), axis=0).sum()) if people else 0
+        return plain[~lost].reset_index(drop=True), np.flatnonzero(~lost), Dropped(n, counts)
 
     # -- the parts of the model --------------------------------------------------------------------
-    def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any]) -> None:
+    def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> None:
         self.fixed.expression.evaluate(self.frame)
         wanted = INTERCEPT in self.fixed.expression.columns
         keep = np.zeros(len(self.data_index), dtype=bool)
@@ -234,7 +244,7 @@ class Model:
             priors=effect_priors(self.compiled.terms, priors),
         )
         self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))  # as read
-        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms])
+        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], elsewhere)
         if "Intercept" in self.coefficient_priors.stated:
             self.level = self.coefficient_priors.stated["Intercept"].mean
         self.sum.fixed_variance = self.coefficient_priors.variance

@@ -11,7 +11,7 @@ seventh with three classes of like size.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,10 +21,12 @@ import scipy.sparse as sp
 
 from ..checks import choice, count, problem
 from ..likelihoods import MultinomialLogit
+from ..marginals import NormalMarginals
 from . import predictions, tables
 from .fitted import FittedModel
 from .frames import Table, column_of, read_frame, unknown
 from .grammar import parse
+from .refusing import refused
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,13 +111,14 @@ class FittedMultinomial(FittedModel):
         """Of each class against the reference: mean, sd, 95 % interval."""
         import pandas as pd
 
-        sum_, posterior = self.model.sum, self.solution.posterior
+        sum_ = self.model.sum
         T = sum_.columns.to_user(sum_.intercept)
         if self.model.fixed.back is not None:
             T = self.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))[0] @ T
-        n = posterior.latent_mean.shape[0]
+        n = self.solution.posterior.latent_mean.shape[0]
         design = sp.csr_array(np.hstack([np.zeros((T.shape[0], n - T.shape[1])), T]))
-        mean, variance = (np.asarray(x) for x in posterior.predict(design=design))
+        found = self.posterior.at(design=design)
+        mean, variance = np.asarray(found.mean), np.asarray(found.variance)
         names = tables.names_of(self.model)
         each = [tables.table((None, names), (mean[:, c], variance[:, c]), "odds_ratio", 0.95) for c in self._places]
         return pd.concat(dict(zip(self.classes, each, strict=True)), names=["class"])
@@ -129,21 +132,9 @@ class FittedMultinomial(FittedModel):
         raise problem("covariance", "there are several classes", "coefficients, which has the sd of each")
 
     @property
-    def effects(self) -> Any:
-        """Each special term as a frame, one row a class and level."""
-        import pandas as pd
-
-        predict = self.solution.posterior.predict
-
-        def one(c: int) -> Any:
-            posterior = SimpleNamespace(predict=lambda **new: tuple(np.asarray(x)[:, c] for x in predict(**new)))
-            parts = {"model": self.model, "likelihood": SimpleNamespace(ratio="odds_ratio")}
-            return tables.Effects(SimpleNamespace(solution=SimpleNamespace(posterior=posterior), **parts))  # type: ignore[arg-type]
-
-        names = list(one(0))
-        return {
-            name: pd.concat({k: one(c)[name] for c, k in enumerate(self.classes)}, names=["class"]) for name in names
-        }
+    def effects(self) -> Mapping[Any, pd.DataFrame]:
+        """Each special term as a frame, one row a class and level: by its text, ``"(1|g)"``, or its column, ``"g"``."""
+        return ClassEffects(self)
 
     def predict(
         self,
@@ -187,7 +178,39 @@ class FittedMultinomial(FittedModel):
         e = np.exp(full - full.max(axis=2, keepdims=True))
         return np.moveaxis(where.full(e / e.sum(axis=2, keepdims=True)), 0, 1)
 
-    def _refuse(self, *args: Any, **options: Any) -> Any:
-        raise problem("Model", "this is asked of one predictor", "predict, sample, coefficients and effects of classes")
+    _one = "this is asked of one predictor, and each class of a multinomial model has its own"
+    _draws = "sample(new, size), joint draws of the probabilities of the classes"
+    _tables = "coefficients and effects, tables with a row a class"
+    simulate = refused("simulate", _one, _draws)
+    contrast = refused("contrast", _one, f"coefficients for the log odds against the reference, or {_draws}")
+    average_effect = refused("average_effect", _one, f"predict at rows that differ in the column, or {_draws}")
+    to_arviz = refused("to_arviz", _one, _draws)
+    plot = refused("plot", _one, _tables)
+    plot_map = refused("plot_map", _one, _tables)
+    plot_check = refused(
+        "plot_check", _one, "predict(), whose means are shares of the classes, beside those of the data"
+    )
+    report = refused("report", _one, "summary(), a page of text")
 
-    simulate = contrast = average_effect = plot = plot_map = report = _refuse
+
+class ClassEffects(tables.Effects):
+    """The special terms of classes as frames, each made when it is asked for."""
+
+    _fit: FittedMultinomial
+
+    def __getitem__(self, key: Any) -> pd.DataFrame:
+        import pandas as pd
+
+        each = {label: self._of(c)[key] for c, label in enumerate(self._fit.classes)}
+        return pd.concat(each, names=["class"])
+
+    def _of(self, c: int) -> tables.Effects:
+        """The same of one class."""
+        fit = self._fit
+
+        def at(**new: Any) -> NormalMarginals:
+            found = fit.posterior.at(**new)
+            return NormalMarginals(np.asarray(found.mean)[:, c], np.asarray(found.variance)[:, c])
+
+        parts: dict[str, Any] = {"model": fit.model, "likelihood": SimpleNamespace(ratio="odds_ratio")}
+        return tables.Effects(SimpleNamespace(posterior=SimpleNamespace(at=at), **parts))  # type: ignore[arg-type]

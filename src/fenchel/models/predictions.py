@@ -16,6 +16,7 @@ from ..marginals import probabilities
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.ahead import Unseen
+from .cox import TIME, refuse_rows
 from .frames import missing, read_frame, used
 from .skewed import Said
 from .specified import term_named
@@ -74,6 +75,8 @@ def rows_at(
         there[model.kept] = True
     else:
         frame = read_frame("predict", table, "new")
+        if model.cox is not None and TIME not in frame.columns:
+            raise refuse_rows("predict")
         index, needed = frame.index, _needed(fit, out)
         plain = used("predict", frame, needed)
         lost = np.zeros(len(frame), dtype=bool)

@@ -139,11 +139,12 @@ def _separated(fit: FittedModel) -> list[str]:
     """Coefficients of labels and counts that only a weak prior holds back.
 
     Those that are large under their prior are looked at: whether the likelihood rises, or stays, however far one goes.
+    A softmax has a coefficient for each class and is not looked at.
     """
     model = fit.model
     support, columns = model.target.likelihood.support, model.sum.columns
     own, p = int(model.sum.intercept), len(model.sum.fixed_names)
-    if support not in ("levels", "count") or model.sum.X.size > _LARGEST:
+    if support not in ("levels", "count") or model.sum.X.size > _LARGEST or model.classes is not None:
         return []
     prior = np.sqrt(model.coefficient_priors.variance[own:])
     mean = np.asarray(fit.solution.posterior.latent_mean)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 ROWS = ("exposure", "trials", "event", "upper", "failures", "weights")  # what a row may have beside its y
 
+OF_Y = ("event", "upper")  # what belongs to y itself, and new rows do not have
+
 
 @dataclass(frozen=True)
 class Target:
@@ -182,9 +184,12 @@ class Response:
         return replace(made, likelihood=likelihood)
 
     def at(self, likelihood: Likelihood, frame: pd.DataFrame, given: Mapping[str, Any]) -> Likelihood:
-        """The likelihood at new rows: by what is given, by the columns that fit read, or exposure 1 and one trial."""
+        """The likelihood at new rows: by what is given, by the columns that fit read, or exposure 1 and one trial.
+
+        Whether a duration has ended belongs to its y, and a new row has none.
+        """
         rows = {}
-        for key in likelihood.row_parameters:
+        for key in (key for key in likelihood.row_parameters if key not in OF_Y):
             asked, value = given.get(key), self.given.get(key)
             value = value if asked is None else asked
             if isinstance(value, str):

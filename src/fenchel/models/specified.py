@@ -71,9 +71,13 @@ class FixedPriors:
         Coefficient -> its Normal; that of the intercept is where every column is at its mean.
     flat : set
         The coefficients whose prior is flat.
+
+    ``elsewhere`` are names that another part of the model has.
     """
 
-    def __init__(self, sum_: SumOfTerms, asked: Mapping[str, Any], terms: Sequence[Any]) -> None:
+    def __init__(
+        self, sum_: SumOfTerms, asked: Mapping[str, Any], terms: Sequence[Any], elsewhere: Sequence[str] = ()
+    ) -> None:
         names = [*(["Intercept"] if sum_.intercept else []), *sum_.fixed_names]
         own = int(sum_.intercept)
         self.variance = np.full(len(names), float(sum_.fixed_variance))
@@ -81,10 +85,12 @@ class FixedPriors:
         self.stated: dict[str, Normal] = {}
         self.flat = {key for key, given in asked.items() if given is None and key in names}
         for key, given in asked.items():
-            if term_named(sum_.effects, key) is not None:
+            if term_named(sum_.effects, key) is not None or (key in elsewhere and key not in names):
                 continue
             if key not in names:
-                raise problem("Model", f"priors name {key!r}", f"one of {[*names, *terms]}")
+                raise problem(
+                    "Model", f"priors name {key!r}", f"one of {list(dict.fromkeys([*names, *terms, *elsewhere]))}"
+                )
             j = names.index(key)
             if given is None:
                 self.variance[j] *= _FLAT**2

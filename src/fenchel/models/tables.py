@@ -233,10 +233,14 @@ def described(model: Model) -> list[str]:
         *(f"{term.name}: {_in_words(term)}" for term in model.sum.effects),
         f"rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
     ]
+    if model.cox is not None:
+        people = len(model.cox.people) - model.dropped.n
+        lines[-1] = f"rows: {people} used, as {n} pieces of durations: leave-one-out and folds are by piece"
     if model.dropped.n:
         each = ", ".join(f"{name!r} in {count}" for name, count in model.dropped.columns.items())
         rows = "1 row" if model.dropped.n == 1 else f"{model.dropped.n} rows"
-        lines.append(f"dropped: {rows} in which a covariate is missing ({each})")
+        what = "a covariate is missing" if model.cox is None else "a time, an event or a covariate is missing"
+        lines.append(f"dropped: {rows} in which {what} ({each})")
     return lines
 
 
