@@ -19,6 +19,7 @@ from ..linalg.arrays import Seed
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
+from .families import read_family
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
@@ -133,7 +134,8 @@ class Model:
     ) -> None:
         self.cox: PoissonForm | None = None
         self.classes: Classes | None = None
-        if family in ("multinomial", "categorical"):
+        family = read_family(family)
+        if family == "multinomial":
             from .multinomial import Classes
 
             self.classes = Classes.read(formula, data)

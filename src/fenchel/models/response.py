@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, first_value, holds, numeric, problem
+from ..checks import first_value, holds, numeric, problem
 from ..estimators import target
 from ..estimators.labels import read_labels
 from ..estimators.observations import counted, read_observations, target_of, weight_seen
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
+from .families import check_labels, without_trials
 from .fixed import Expression
 from .frames import column_of, unknown
 from .grammar import Argument, Constant, Name
@@ -98,9 +99,6 @@ class Response:
         above: bool = False,
     ) -> None:
         self.family, parsed, self.seconds, self.above = family, scope.parsed, seconds, above
-        if isinstance(family, str):
-            known = (*WORDS, "multinomial", "cox")
-            choice("Model", "family", family, known, "Or a Likelihood, such as fenchel.Poisson().")
         text = parsed.response.text
         bare = re.fullmatch(r"[^\W\d]\w*|`[^`]+`", text)
         self.name = text.strip("`")
@@ -116,8 +114,7 @@ class Response:
             self.given[key] = _argument(scope, argument)
         needs = isinstance(family, str) and "trials" in WORDS[family].row_parameters
         if needs and not {"trials", "failures"} & set(self.given):
-            advice = f'Write "{self.name} | trials(n) ~ ...", or trials= a column or a number.'
-            raise problem("Model", f'family="{family}" without trials', "how many of whom y are the successes", advice)
+            raise without_trials(str(family), self.name, scope.frame[self.name] if bare else ())
         for key, value in self.given.items():
             if isinstance(value, str) and value not in scope.columns:
                 got, expected, advice = unknown(scope.frame, value)
@@ -167,6 +164,7 @@ class Response:
             raise problem("Model", f"the response {self.name!r} holds {holds(y)}", "numbers", advice)
         y, rows = target_of("Model", len(frame), y), self.rows(frame, keep)
         y = np.where(y == 0.0, np.nan, y) if self.above else y
+        check_labels(self.family, self.name, y)
         weights = _weights(rows.pop("weights", None))
         if "failures" in rows:
             rows["trials"] = y + rows.pop("failures")

@@ -1,0 +1,78 @@
+"""What people coming from R write first: names, left sides, idioms, and what lme4 would have stopped at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.models.families import FAMILIES, read_family
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame({"x": rng.normal(size=n), "g": rng.integers(0, 10, n), "h": rng.integers(0, 3, n)})
+    eta = 0.5 + 0.4 * frame.x + rng.normal(size=10)[frame.g]
+    frame["y"], frame["count"] = eta + rng.normal(size=n), rng.poisson(np.exp(eta))
+    frame["label"], frame["size"] = (eta > 0).astype(int), 5
+    frame["incidence"] = rng.binomial(5, 1 / (1 + np.exp(-eta)))
+    return frame
+
+
+# -- families ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("nbinom2", "negative-binomial"),
+        ("nbinom1", "negative-binomial-1"),
+        ("Poisson", "poisson"),
+        ("betabinomial", "beta-binomial"),
+        ("t", "student-t"),
+        ("Student_T", "student-t"),
+        ("zero_inflated_negbinomial", "zero-inflated-negative-binomial"),
+        ("cumulative", "ordinal"),
+        ("categorical", "multinomial"),
+        *[(word.replace("-", "_").upper(), word) for word in FAMILIES],
+    ],
+)
+def test_a_family_goes_by_its_names_elsewhere(theirs, ours):
+    assert read_family(theirs) == ours
+
+
+def test_a_family_by_another_name_is_the_same_model(data):
+    ours, theirs = (fenchel.fit("count ~ x", data, family=word) for word in ("negative-binomial", "nbinom2"))
+    assert ours.elbo == theirs.elbo
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        ("lognormal", r"np\.log\(y\) on the left side"),
+        (fenchel.Poisson, r"family is the class Poisson; expected a likelihood, Poisson\(\), or family=\"poisson\""),
+        (3, "family is a int"),
+        ("wishart", "'multinomial' or 'cox'"),
+        ("poison", "Did you mean 'poisson'"),
+    ],
+)
+def test_what_is_no_family_is_refused_with_the_one_to_take(data, family, message):
+    with pytest.raises(ValueError, match=message):
+        fenchel.fit("y ~ x", data, family=family)
+
+
+def test_binomial_of_labels_says_bernoulli(data):
+    with pytest.raises(ValueError, match='label is 0 or 1 in every row: family="bernoulli"'):
+        fenchel.fit("label ~ x", data, family="binomial")
+    with pytest.raises(ValueError, match=r"incidence \| trials\(n\)"):
+        fenchel.fit("incidence ~ x", data, family="binomial")
+
+
+def test_three_labels_are_multinomial(data):
+    for y in (data.h, data.h.map({0: "a", 1: "b", 2: "c"})):
+        with pytest.raises(ValueError, match="has 3 different labels") as said:
+            fenchel.fit("kind ~ x", data.assign(kind=y), family="bernoulli")
+        assert 'family="multinomial"' in str(said.value) and "GaussianProcess" not in str(said.value)
+    with pytest.raises(ValueError, match='expected family="multinomial"'):
+        fenchel.fit("h ~ x", data, family=fenchel.MultinomialLogit(3))
