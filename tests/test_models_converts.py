@@ -105,3 +105,29 @@ def test_cens_takes_expressions(data):
 def test_pairs_that_are_none_are_refused(data, left):
     with pytest.raises(ValueError, match=r"expected cens\(time, event\)"):
         fenchel.fit(f"{left} ~ x", data, family="binomial")
+
+
+# -- terms as the formula writes them ------------------------------------------------------------------------
+@pytest.mark.parametrize(("written", "each"), [("(1 | g/h)", ["(1|g)", "(1|g:h)"]), ("(x || g)", ["(1|g)", "(0+x|g)"])])
+def test_names_as_written_are_all_their_terms(data, written, each):
+    by_name = fenchel.Model(f"y ~ x + {written}", data, priors=dict.fromkeys(each))
+    for key in (written, written.replace(" ", "")):
+        model = fenchel.Model(f"y ~ x + {written}", data, priors={key: None})
+        pd.testing.assert_frame_equal(model.priors, by_name.priors)
+        assert (model.priors.loc[each, "prior"] == "flat").all()
+    own = fenchel.Model(f"y ~ x + {written}", data, priors={each[1]: fenchel.models.PC(2.0), written: None})
+    assert [text == "flat" for text in own.priors.loc[each, "prior"]] == [True, False]
+    fit = own.fit()
+    np.testing.assert_allclose(fit.predict(without=written), fit.predict(without="groups"))
+    with pytest.raises(KeyError, match="is 2 terms") as said:
+        fit.effects[written]
+    assert all(name in str(said.value) for name in each)
+
+
+def test_a_column_of_two_terms_names_both(data):
+    fit = fenchel.fit("y ~ x + (x||g)", data)
+    for ask in (lambda: fit.effects["g"], lambda: fit.predict(without="g")):
+        with pytest.raises((KeyError, ValueError), match=r"'g' is 2 terms; expected one of '\(1\|g\)', '\(0\+x\|g\)'"):
+            ask()
+    with pytest.raises(ValueError, match="'g' is 2 terms"):
+        fenchel.Model("y ~ x + (x||g)", data, priors={"g": None})

@@ -90,6 +90,7 @@ class Grouping:
     group: Argument
     at: int
     text: str
+    written: str = ""  # in the formula, blanks aside
 
 
 @dataclass(frozen=True)
@@ -252,8 +253,10 @@ def _groupings(formula: str, piece: Piece, bar: int) -> list[Grouping]:
         if len(names) < len(groups):
             raise refusal(formula, group.at, f"{group.text!r} nests what is no column", "a/b of columns")
         groups = [names[0], *(Crossed(tuple(names[: k + 1]), group.at) for k in range(1, len(names)))]
-    bars = "||" if double else "|"
-    return [Grouping(slopes.text, not double, g, piece.at, f"({_bare(slopes.text)}{bars}{_shown(g)})") for g in groups]
+    bars, left = "||" if double else "|", _bare(slopes.text)
+    return [
+        Grouping(slopes.text, not double, g, piece.at, f"({left}{bars}{_shown(g)})", _bare(piece.text)) for g in groups
+    ]
 
 
 def _shown(group: Argument) -> str:

@@ -27,7 +27,7 @@ from .hurdle import TRUNCATED, FittedHurdle, zeros_of
 from .remarks import of_data, warn
 from .response import Response, Target
 from .second import SecondPredictor
-from .specified import FixedPriors, effect_priors
+from .specified import FixedPriors, effect_priors, spelled_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +168,7 @@ class Model:
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
-        self._assemble(bound, fixed_sd, priors or {})
+        self._assemble(bound, fixed_sd, spelled_out(priors or {}, self.compiled.stands_for))
         warn(of_data(self, named), stacklevel=1 + (_depth or 0))
 
     # -- reading -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from ..terms import DataTable, Term
 from ..terms.ahead import Unseen
 from .frames import missing, read_frame, used
 from .skewed import Said
-from .specified import term_named
+from .specified import ambiguous, term_named, terms_over
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,11 +108,13 @@ def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
     """The names of the terms that a prediction does without."""
     effects, asked = fit.model.sum.effects, [without] if isinstance(without, str) else list(without)
     out = []
-    for key in asked:
+    for key in (name for each in asked for name in fit.model.compiled.stands_for(each)):
         if key == "groups":
             out += [term.name for term in effects if term.of_groups]
             continue
         term = term_named(effects, key)
+        if term is None and terms_over(effects, key):
+            raise ambiguous("predict: without", key, [each.name for each in terms_over(effects, key)])
         if term is None:
             known = ", ".join(repr(str(each.name)) for each in effects) or "none is there"
             raise problem("predict", f"without names {key!r}", f'"groups", or terms of the formula: {known}')

@@ -14,7 +14,7 @@ from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
-from .specified import in_words, term_named
+from .specified import ambiguous, in_words, term_named, terms_over
 from .uncertainty import spread
 
 if TYPE_CHECKING:
@@ -102,6 +102,10 @@ class Effects(Mapping[Any, Any]):
     def __getitem__(self, key: Any) -> pd.DataFrame:
         term = term_named(self._terms, key)
         if term is None:
+            names = self._fit.model.compiled.stands_for(key)
+            names = names if len(names) > 1 else [each.name for each in terms_over(self._terms, key)]
+            if names:
+                raise KeyError(str(ambiguous("effects", key, names)))
             raise KeyError(str(problem("effects", f"there is no term {key!r}", f"one of {list(self)}")))
         import pandas as pd
 
