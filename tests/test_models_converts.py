@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -131,3 +134,54 @@ def test_a_column_of_two_terms_names_both(data):
             ask()
     with pytest.raises(ValueError, match="'g' is 2 terms"):
         fenchel.Model("y ~ x + (x||g)", data, priors={"g": None})
+
+
+# -- what lme4 stops at --------------------------------------------------------------------------------------
+def _said(formula, data, family="gaussian", **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit = fenchel.fit(formula, data, family=family, **options)
+    return fit, [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "sentence"),
+    [
+        ("y ~ x + (1|one)", "gaussian", r"\(1\|one\) has one group, 'a', so its effect is not told from the level"),
+        ("y ~ x + (1|row)", "gaussian", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
+        ("count ~ x + (1|row)", "nbinom2", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
+        ("label ~ x + (1|row)", "bernoulli", r"\(1\|row\) has a group for every row, and one label says nothing"),
+        ("y ~ x + (1|g) + (1|named)", "gaussian", r"\(1\|g\) and \(1\|named\) are the same groups under two names"),
+        ("none ~ x", "poisson", "the response 'none' is 0 in every row: how far its level goes, the prior decides"),
+        ("every ~ x", "bernoulli", "the response 'every' is 1 in every row"),
+        ("size | trials(size) ~ x", "binomial", "the response 'size' is all of its trials in every row"),
+    ],
+)
+def test_one_warning_where_lme4_stops(data, formula, family, sentence):
+    names = data.g.map(lambda g: f"group {9 - g}")
+    frame = data.assign(one="a", row=np.arange(len(data)), named=names, none=0, every=1)
+    _, said = _said(formula, frame, family)
+    assert len(said) == 1
+    assert re.search(sentence, said[0])
+
+
+@pytest.mark.parametrize(
+    ("formula", "family"),
+    [("y ~ x + (1|g)", "gaussian"), ("count ~ x + (1|row)", "poisson"), ("y ~ (x||g) + (1|h)", "gaussian")],
+)
+def test_nothing_is_said_of_sound_groups(data, formula, family):
+    assert _said(formula, data.assign(row=np.arange(len(data))), family)[1] == []
+
+
+def test_known_variances_may_have_a_group_for_every_row(data):
+    frame = data.assign(row=np.arange(len(data)))
+    assert _said("y ~ x + (1|row)", frame, fenchel.Gaussian(np.full(len(data), 0.5)))[1] == []
+
+
+def test_no_variance_is_said_once(data):
+    frame = data.assign(y=data.y - data.groupby("g").y.transform("mean"))
+    fit, said = _said("y ~ x + (1|g)", frame, priors={"(1|g)": None})
+    assert len(said) == 1
+    assert "(1|g): the sd is at its lower bound, no variance is found" in said[0]
+    assert "(1|g): the sd is at its lower bound, no variance is found" in fit.summary()
+    assert np.isnan(fit.hyperparameters.loc[("(1|g)", "sd"), "lower"])

@@ -173,6 +173,12 @@ def _as_sd(h: Hyperparameter, theta: float) -> tuple[str, float]:
     return h.name, h.value(theta)
 
 
+def no_sd(h: Hyperparameter, side: str) -> bool:
+    """Whether a bound is that of the smallest sd: of a precision the upper one, of a variance the lower."""
+    unit = None if h.size is None else h.size(1.0, 0.01)
+    return side == "upper" if isinstance(unit, PCPrecision) else side == "lower" and isinstance(unit, PCVariance)
+
+
 # -- priors -------------------------------------------------------------------------------------------------
 def prior_table(model: Model) -> pd.DataFrame:
     """Every prior, in words."""
