@@ -185,3 +185,21 @@ def test_no_variance_is_said_once(data):
     assert "(1|g): the sd is at its lower bound, no variance is found" in said[0]
     assert "(1|g): the sd is at its lower bound, no variance is found" in fit.summary()
     assert np.isnan(fit.hyperparameters.loc[("(1|g)", "sd"), "lower"])
+
+
+def test_warnings_point_at_the_users_line(data):
+    frame = data.assign(one="a", y=data.y - data.groupby("g").y.transform("mean"), positive=np.exp(data.y))
+    asked = [
+        lambda: fenchel.fit("y ~ x + (1|one)", frame, "gaussian"),
+        lambda: fenchel.Model("y ~ x + (1|one)", frame, "gaussian"),
+        lambda: fenchel.fit("y ~ x + (1|g)", frame, "gaussian", priors={"(1|g)": None}),
+        lambda: fenchel.Model("y ~ x + (1|g)", frame, "gaussian", priors={"(1|g)": None}).fit(),
+        lambda: fenchel.fit("positive ~ x", frame, "poisson"),
+        lambda: fenchel.fit("count ~ x", frame, "hurdle-poisson", zero="~ x + (1|one)"),
+    ]
+    for ask in asked:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ask()
+        assert [each.filename for each in caught] == [__file__]
+        assert caught[0].lineno == ask.__code__.co_firstlineno

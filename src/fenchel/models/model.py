@@ -169,7 +169,7 @@ class Model:
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
         self._assemble(bound, fixed_sd, spelled_out(priors or {}, self.compiled.stands_for))
-        warn(of_data(self, named), stacklevel=1 + (_depth or 0))
+        warn(of_data(self, named))
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import number
+from ..checks import callers_line, number
 from ..gmrf.columns import Columns
 from ..terms import IID, Grouped
 from ..terms.tables import present
@@ -39,10 +39,11 @@ _LARGEST, _CHECKED, _RUNS = 2_000_000, 10, 1e-6  # cells, coefficients, and how 
 _WEAK = 2.5  # prior sd of what one sd of a column does, below which the user has decided how large it may be
 
 
-def warn(sentences: Sequence[str], stacklevel: int) -> None:
-    """All of them in one warning."""
+def warn(sentences: Sequence[str], stacklevel: int = 1) -> None:
+    """All of them in one warning, at the line that called the library, or ``stacklevel`` up where that is further."""
     if sentences:
-        warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=stacklevel + 1)
+        level = max(callers_line(), stacklevel + 1)
+        warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=level)
 
 
 # -- of the data --------------------------------------------------------------------------------------------
