@@ -203,3 +203,48 @@ def test_warnings_point_at_the_users_line(data):
             ask()
         assert [each.filename for each in caught] == [__file__]
         assert caught[0].lineno == ask.__code__.co_firstlineno
+
+
+# -- predictions ---------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def fits(data):
+    return {
+        "gaussian": fenchel.fit("y ~ x + (1|g)", data),
+        "bernoulli": fenchel.fit("label ~ x", data, "bernoulli"),
+        "ordinal": fenchel.fit("h ~ x", data, "ordinal"),
+        "binomial": fenchel.fit("incidence | trials(size) ~ x", data, "binomial"),
+        "integrated": fenchel.fit("y ~ x + (1|g)", data, integrate="auto"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("gaussian", {"new": {"x": [0.0]}}, "no column 'g', which says the group.* without=\"groups\""),
+        ("gaussian", {"new": {"g": [0]}}, "there is no column 'x'"),
+        ("binomial", {"kind": "probability"}, 'kind="mean" with trials=1 is the probability'),
+        ("gaussian", {"interval": [0.5, 0.9]}, "one number such as 0.95, a call for each"),
+        ("gaussian", {"interval": "95%"}, "'95%' is a text; expected a number such as 0.95"),
+        ("bernoulli", {"kind": "probability", "interval": 0.9}, 'kind="mean" is the probability of 1, with its'),
+        ("ordinal", {"kind": "probability", "interval": 0.9}, "an interval with kind"),
+    ],
+)
+def test_predictions_say_what_to_ask_for(fits, name, asked, message):
+    with pytest.raises(ValueError, match=message):
+        fits[name].predict(**asked)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli", "ordinal", "binomial", "integrated"])
+def test_no_row_to_predict_is_an_empty_answer(fits, data, name):
+    fit, nowhere = fits[name], data.head(3).assign(x=np.nan).set_axis(list("abc"))
+    for asked in ({}, {"kind": "outcome", "interval": 0.9}, {"kind": "link", "interval": 0.9}):
+        full = fit.predict(data.head(3), **asked)
+        for rows in (nowhere, data.head(0)):
+            found = fit.predict(rows, **asked)
+            assert found.index.tolist() == rows.index.tolist()
+            assert found.shape[1:] == full.shape[1:]
+            assert np.isnan(found.to_numpy()).all()
+    assert fit.sample(data.head(0), 5, 0).shape == (5, 0)
+    assert np.isnan(fit.sample(nowhere, 5, 0, kind="outcome")).all()
+    if name == "binomial":
+        assert fit.predict(nowhere, trials=np.ones(3)).isna().all()

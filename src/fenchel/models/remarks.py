@@ -218,6 +218,8 @@ def _separated(fit: FittedModel) -> list[str]:
         return []
     prior = np.sqrt(model.coefficient_priors.variance[own:])
     mean = np.asarray(fit.solution.posterior.latent_mean)
+    if mean.ndim > 1:  # of several classes
+        return []
     gamma = mean[mean.size - p :]
     known = {*columns.constant, *(k for j, others in columns.dependent for k in (j, *others))}
     far = [j for j in range(p) if j not in known and prior[j] >= _WEAK and abs(gamma[j]) > prior[j] / 4]
