@@ -9,6 +9,7 @@ A message has five beats: where, what, got, expected, try.
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from importlib import import_module
@@ -35,6 +36,15 @@ def optional(where: str, module: str) -> Any:
         name = module.partition(".")[0]
         extra = {"matplotlib": "plots", "torch": "gpu"}.get(name, name)
         raise ImportError(f'{where}: {name} is not installed. Try: pip install "fenchel[{extra}]"') from error
+
+
+def callers_line() -> int:
+    """The ``stacklevel`` of a warning that points at the line which called the library, however deep it is raised."""
+    own, level = __name__.partition(".")[0], 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] == own:
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def number(value: float) -> str:

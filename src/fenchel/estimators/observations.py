@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
-from ..checks import choice, first_value, numeric, problem, vector
+from ..checks import callers_line, choice, first_value, numeric, problem, vector
 from ..likelihoods import WORDS, Poisson
 from ..likelihoods.base import Likelihood
 from .labels import encoded
@@ -93,7 +93,7 @@ def counted(where: str, likelihood: Any, y: np.ndarray, name: str, trials: bool,
         f"{where}: {name}{first_value(real, y)} is not a whole number; it is taken as a quasi-Poisson target, and "
         f"{elbo} is then no log probability of the data.",
         UserWarning,
-        stacklevel=5,
+        stacklevel=callers_line(),
     )
     return Poisson(integer=False)
 
@@ -159,7 +159,7 @@ def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> 
         f"{where}: every row is censored (event = 0): the data bound the hazard from above alone, and how low it is "
         "comes from the prior.",
         UserWarning,
-        stacklevel=5,
+        stacklevel=callers_line(),
     )
 
 

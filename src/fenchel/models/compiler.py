@@ -133,6 +133,11 @@ class Compiled:
     terms: list[Term] = field(default_factory=list)
     sources: list[Hashable] = field(default_factory=list)
     derived: dict[str, Derived] = field(default_factory=dict)
+    written: dict[str, list[Hashable]] = field(default_factory=dict)  # a grouping of the formula -> its terms
+
+    def stands_for(self, key: Any) -> list[Any]:
+        """The names of the terms that a text of the formula is, such as (1|a/b) or (x||g); the key itself of others."""
+        return self.written.get("".join(str(key).split()), [key])
 
     def extended(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The frame with the columns made for the terms, those whose own columns are there."""
@@ -164,6 +169,8 @@ class Compiler:
                 if any(other.name == term.name for other in self.out.terms):
                     raise self.scope.refuse(part.at, f"{term.name} stands twice", "each term once")
                 self.out.terms.append(self._with_levels(term))
+                if isinstance(part, Grouping):
+                    self.out.written.setdefault(part.written, []).append(term.name)
         for term in more:
             instance("Model", "an entry of terms", term, Term, 'fenchel.terms.IID("group")')
             for name in term.columns:

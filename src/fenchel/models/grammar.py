@@ -29,6 +29,7 @@ _OPEN, _SHUT = "([{", ")]}"
 _NAME = re.compile(r"[^\W\d]\w*|`[^`]+`")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _CALL = re.compile(r"([^\W\d]\w*)\s*\(")
+_OPTION = re.compile(r"([^\W\d]\w*)\s*=(?!=)\s*")
 _PAIRS = {"cens": "event", "interval": "upper", "cbind": "failures"}  # left sides, and what their second argument is
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
@@ -73,6 +74,14 @@ Argument = Name | Constant | Crossed | Call
 
 
 @dataclass(frozen=True)
+class Computed:
+    """An expression of columns beside y, such as the n - y of cbind(y, n - y)."""
+
+    text: str
+    at: int
+
+
+@dataclass(frozen=True)
 class Grouping:
     """(slopes | group), of which ``slopes`` is a formula of its own; a/b is two of them."""
 
@@ -81,6 +90,7 @@ class Grouping:
     group: Argument
     at: int
     text: str
+    written: str = ""  # in the formula, blanks aside
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ class Parsed:
     ----------
     formula : str
     response : Piece
-    about : mapping of str to Argument
+    about : mapping of str to Argument or Computed
         What else the left side says: trials, event, failures.
     fixed : tuple of Piece
         With their signs: "+ x", "- 1".
@@ -101,7 +111,7 @@ class Parsed:
 
     formula: str
     response: Piece
-    about: Mapping[str, Argument] = field(default_factory=dict)
+    about: Mapping[str, Argument | Computed] = field(default_factory=dict)
     fixed: tuple[Piece, ...] = ()
     offsets: tuple[Piece, ...] = ()
     terms: tuple[Call | Grouping, ...] = ()
@@ -217,7 +227,7 @@ def _call(formula: str, piece: Piece) -> Call:
     options: dict[str, Argument] = {}
     inside = _cut(formula, at + open_at + 1, at + len(text) - 1, ",")
     for p in inside if len(inside) > 1 or inside[0].text else ():
-        named = re.match(r"([^\W\d]\w*)\s*=(?!=)\s*", p.text)
+        named = _OPTION.match(p.text)
         if named:
             options[named[1]] = _argument(formula, Piece(p.text[named.end() :], p.at + named.end()))
         elif options:
@@ -243,8 +253,10 @@ def _groupings(formula: str, piece: Piece, bar: int) -> list[Grouping]:
         if len(names) < len(groups):
             raise refusal(formula, group.at, f"{group.text!r} nests what is no column", "a/b of columns")
         groups = [names[0], *(Crossed(tuple(names[: k + 1]), group.at) for k in range(1, len(names)))]
-    bars = "||" if double else "|"
-    return [Grouping(slopes.text, not double, g, piece.at, f"({_bare(slopes.text)}{bars}{_shown(g)})") for g in groups]
+    bars, left = "||" if double else "|", _bare(slopes.text)
+    return [
+        Grouping(slopes.text, not double, g, piece.at, f"({left}{bars}{_shown(g)})", _bare(piece.text)) for g in groups
+    ]
 
 
 def _shown(group: Argument) -> str:
@@ -285,13 +297,13 @@ def _special(formula: str, piece: Piece) -> list[Call | Grouping] | None:
     return None
 
 
-def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument]]:
+def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument | Computed]]:
     """The left side: an expression, and what is said of it."""
     left = _piece(formula, 0, stop)
     if not left.text:
         raise refusal(formula, 0, "there is no response before ~", "y ~ ...")
     first, *about = _cut(formula, left.at, left.at + len(left.text), "|")
-    out: dict[str, Argument] = {}
+    out: dict[str, Argument | Computed] = {}
     for p in about:
         found = _argument(formula, p)
         words = ("trials", "event", "exposure", "weights")
@@ -300,14 +312,14 @@ def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument]]:
         out[found.word] = found.args[0]
     word = _CALL.match(first.text)
     if word and word[1] in _PAIRS and first.text[-1] == ")":
-        call = _call(formula, first)
-        if len(call.args) != 2 or call.options or not all(isinstance(a, Name) for a in call.args):
+        pair = _cut(formula, first.at + word.end(), first.at + len(first.text) - 1, ",")
+        if len(pair) != 2 or any(not p.text or _NUMBER.fullmatch(p.text) or _OPTION.match(p.text) for p in pair):
             wanted = "cens(time, event), interval(lower, upper) or cbind(successes, failures)"
             raise refusal(formula, first.at, f"{first.text!r}", wanted)
-        out[_PAIRS[word[1]]] = call.args[1]
-        name = call.args[0]
-        assert isinstance(name, Name)
-        return Piece(f"`{name.name}`", name.at), out
+        own, other = pair
+        plain = _NAME.fullmatch(other.text)
+        out[_PAIRS[word[1]]] = Name(other.text.strip("`"), other.at) if plain else Computed(other.text, other.at)
+        return Piece(f"`{own.text.strip('`')}`", own.at) if _NAME.fullmatch(own.text) else own, out
     return first, out
 
 

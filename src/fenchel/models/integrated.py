@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..checks import callers_line
 from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.integration.predictive import MixedPredictive
 from ..hyperparameters.learned import Learned
@@ -57,7 +58,7 @@ class IntegratedModel(FittedModel):
         self.converged, self.gap = posterior.converged, posterior.gap
         self.log_evidence, self.log_evidence_error = posterior.log_evidence, posterior.log_evidence_error
         if found.converged and not posterior.converged:
-            warnings.warn(f"Model: {posterior.status}.", ConvergenceWarning, stacklevel=4)
+            warnings.warn(f"Model: {posterior.status}.", ConvergenceWarning, stacklevel=callers_line())
 
     @cached_property
     def _views(self) -> list[FittedModel]:

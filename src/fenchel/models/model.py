@@ -19,6 +19,7 @@ from ..linalg.arrays import Seed
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
+from .families import read_family
 from .fixed import INTERCEPT, FixedPart
 from .frames import Table, missing, read_frame, unknown, used
 from .grammar import parse
@@ -26,7 +27,7 @@ from .hurdle import TRUNCATED, FittedHurdle, names_in, zeros_of
 from .remarks import of_data, warn
 from .response import Response, Target
 from .second import SecondPredictor
-from .specified import FixedPriors, effect_priors
+from .specified import FixedPriors, effect_priors, spelled_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,7 +142,8 @@ class Model:
         self.cox: PoissonForm | None = None
         self.classes: Classes | None = None
         asked_formula = formula  # which classes and durations rewrite
-        if family in ("multinomial", "categorical"):
+        family = read_family(family)
+        if family == "multinomial":
             from .multinomial import Classes
 
             self.classes = Classes.read(formula, data)
@@ -176,10 +178,9 @@ class Model:
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
-        self._assemble(
-            bound, fixed_sd, priors or {}, _elsewhere if self.zeros is None else names_in(self.zeros, priors or {})
-        )
-        warn(of_data(self, named), stacklevel=1 + (_depth or 0))
+        elsewhere = _elsewhere if self.zeros is None else names_in(self.zeros, priors or {})
+        self._assemble(bound, fixed_sd, spelled_out(priors or {}, self.compiled.stands_for), elsewhere)
+        warn(of_data(self, named))
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:

@@ -19,7 +19,7 @@ from ..terms.ahead import Unseen
 from .cox import TIME, refuse_rows
 from .frames import missing, read_frame, used
 from .skewed import Said
-from .specified import term_named
+from .specified import ambiguous, term_named, terms_over
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ class Where:
     Attributes
     ----------
     frame : pandas frame
-        As it came, those rows alone that can be predicted.
+        As it came, those rows alone that can be predicted; where none can, one of the fit's in their place.
     index : of all rows
     there : bool array
         Which of all rows can be predicted: no covariate is missing.
@@ -56,10 +56,10 @@ class Where:
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows that can be predicted, along the first axis, with NaN for the others."""
-        if self.there.all():
+        if self.there.all() and self.there.any():
             return values
         out = np.full((self.there.size, *values.shape[1:]), np.nan, dtype=np.result_type(values, np.float64))
-        out[self.there] = values
+        out[self.there] = values[: int(self.there.sum())]
         return out
 
 
@@ -78,15 +78,14 @@ def rows_at(
         if model.cox is not None and TIME not in frame.columns:
             raise refuse_rows("predict")
         index, needed = frame.index, _needed(fit, out)
+        _check_columns(fit, frame, needed)
         plain = used("predict", frame, needed)
         lost = np.zeros(len(frame), dtype=bool)
         for where in missing("predict", plain, needed).values():
             lost |= where
         there, rest = ~lost, [name for name in frame.columns if name not in plain.columns]
         plain = plain.assign(**{name: frame[name].array for name in rest}) if rest else plain
-        frame = plain[there].reset_index(drop=True)
-        if not there.any():
-            raise problem("predict", "no row of new has all covariates", "at least one")
+        frame = plain[there].reset_index(drop=True) if there.any() else model.frame.iloc[:1]
     return _where(fit, frame, index, there, out, new_groups == "error")
 
 
@@ -111,11 +110,13 @@ def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
     """The names of the terms that a prediction does without."""
     effects, asked = fit.model.sum.effects, [without] if isinstance(without, str) else list(without)
     out = []
-    for key in asked:
+    for key in (name for each in asked for name in fit.model.compiled.stands_for(each)):
         if key == "groups":
             out += [term.name for term in effects if term.of_groups]
             continue
         term = term_named(effects, key)
+        if term is None and terms_over(effects, key):
+            raise ambiguous("predict: without", key, [each.name for each in terms_over(effects, key)])
         if term is None:
             known = ", ".join(repr(str(each.name)) for each in effects) or "none is there"
             raise problem("predict", f"without names {key!r}", f'"groups", or terms of the formula: {known}')
@@ -132,6 +133,18 @@ def _needed(fit: FittedModel, out: Sequence[Any]) -> list[Any]:
     kept = [source for name in kept for source in model.compiled.sources_of(name)]
     fixed = [name for name in model.fixed.columns if name in model.fixed.expression.names]
     return list(dict.fromkeys([*fixed, *(n for o in model.offsets for n in o.names), *kept]))
+
+
+def _check_columns(fit: FittedModel, frame: pd.DataFrame, needed: Sequence[Any]) -> None:
+    """Refuses a table without a column of groups, with the way to do without them."""
+    model = fit.model
+    of = [name for term in model.sum.effects if term.of_groups for name in term.group_columns]
+    groups = {source for name in of for source in model.compiled.sources_of(name)}
+    lacking = [name for name in needed if name in groups and name not in frame.columns]
+    others = [name for name in needed if name not in groups and name not in frame.columns]
+    if lacking and not others:
+        got = f"the new data have no column {lacking[0]!r}, which says the group of a row"
+        raise problem("predict", got, 'it, or without="groups"', "That leaves the effects of groups at 0.")
 
 
 def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> None:
@@ -167,16 +180,30 @@ def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: floa
     if kind == "probability":
         labels = labels_of(fit)
         if labels is None:
-            raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"')
+            trials = "trials" in fit.model.target.likelihood.row_parameters
+            advice = 'kind="mean" with trials=1 is the probability of a success.' if trials else ""
+            raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"', advice)
+        if interval is not None:
+            advice = f'kind="mean" is the probability of {labels[1]!s}, with its interval.' if len(labels) == 2 else ""
+            raise problem("predict", 'an interval with kind = "probability"', "interval=None", advice)
         return pd.DataFrame(where.full(said.probabilities), index=where.index, columns=pd.Index(labels))
     shift = fit.shift if kind == "link" else 0.0
     mean = said.mean(kind) + shift
     if interval is None:
         return pd.Series(where.full(mean), index=where.index, name=kind)
-    inside = float(probabilities("predict", interval, "interval"))
+    inside = _inside(interval)
     limits = said.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2])) + shift
     columns = {"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]}
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+
+
+def _inside(interval: object) -> float:
+    """The probability of an interval: one number."""
+    if isinstance(interval, str):
+        raise problem("predict", f"interval = {interval!r} is a text", "a number such as 0.95")
+    if np.ndim(interval) != 0:  # type: ignore[arg-type]
+        raise problem("predict", f"interval = {interval!r} is several", "one number such as 0.95, a call for each")
+    return float(probabilities("predict", interval, "interval"))  # type: ignore[arg-type]
 
 
 def said(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> OfY:
@@ -247,7 +274,7 @@ def likelihood_at(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> L
         return fit.found.likelihood.lenient()
     for key, value in asked.items():
         if np.ndim(value) == 1 and np.shape(value)[0] == where.there.size:
-            asked[key] = np.asarray(value)[where.there]
+            asked[key] = np.asarray(value)[where.there] if where.there.any() else 1.0
     return model.response.at(fit.found.likelihood, where.frame, asked)
 
 

@@ -4,6 +4,9 @@ text that is numbers     a column of text in the fixed part reads as numbers, an
 a level a row            a factor has nearly as many levels as there are rows
 the family               y looks like labels or small counts, and no family was given
 columns                  do not vary, or are combinations of others
+groups                   one alone, one for every row, or the same ones under two names
+y                        0 throughout, or the same label
+no variance              of a term whose sd ended at its lower bound
 separated                a direction in which the likelihood never falls: the prior alone says how far one goes
 """
 
@@ -15,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..checks import callers_line, number
 from ..gmrf.columns import Columns
+from ..terms import IID, Grouped
 from ..terms.tables import present
+from .tables import no_sd
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +39,11 @@ _LARGEST, _CHECKED, _RUNS = 2_000_000, 10, 1e-6  # cells, coefficients, and how 
 _WEAK = 2.5  # prior sd of what one sd of a column does, below which the user has decided how large it may be
 
 
-def warn(sentences: Sequence[str], stacklevel: int) -> None:
-    """All of them in one warning."""
+def warn(sentences: Sequence[str], stacklevel: int = 1) -> None:
+    """All of them in one warning, at the line that called the library, or ``stacklevel`` up where that is further."""
     if sentences:
-        warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=stacklevel + 1)
+        level = max(callers_line(), stacklevel + 1)
+        warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=level)
 
 
 # -- of the data --------------------------------------------------------------------------------------------
@@ -57,7 +64,61 @@ def of_data(model: Model, family_given: bool) -> list[str]:
     if not family_given:
         out += [text for text in [_likely_family(model)] if text is not None]
     own = [sentence for term in model.sum.terms for sentence in term.remarks(model.sum.terms)]
-    return [*out, *of_columns(model.sum.columns), *own]
+    return [*out, *of_columns(model.sum.columns), *own, *_of_groups(model), *_all_the_same(model)]
+
+
+def _of_groups(model: Model) -> list[str]:
+    """Of groups whose variance the data cannot show."""
+    import pandas as pd
+
+    seen, out, levels = model.target.seen > 0.0, [], {}
+    frame, codes = model.compiled.extended(model.frame)[seen], {}
+    for term in model.sum.effects:
+        column = getattr(term, "column", None)
+        if type(term) not in (IID, Grouped) or column not in frame.columns:
+            continue
+        codes[term.name], found = pd.factorize(frame[column])
+        levels[term.name] = len(found)
+        if len(found) == 1:
+            out.append(
+                f"{term.name} has one group, {found[0]!r}, so its effect is not told from the level: leave it out"
+            )
+        elif len(found) == len(frame) and getattr(term, "by", None) is None and (why := _one_row_each(model)):
+            out.append(f"{term.name} has a group for every row, {why}")
+    alike = [name for name in codes if 1 < levels[name] < len(frame)]
+    for k, name in enumerate(alike):
+        for other in alike[:k]:
+            by = [next(t for t in model.sum.effects if t.name == each) for each in (name, other)]
+            same = levels[name] == levels[other] and np.array_equal(codes[name], codes[other])
+            if same and by[0].group_columns != by[1].group_columns:
+                out.append(f"{other} and {name} are the same groups under two names: leave one of them out")
+    return out
+
+
+def _one_row_each(model: Model) -> str | None:
+    """Why one row a group says little of their variance; None where it does, as of counts that spread more."""
+    likelihood = model.target.likelihood
+    if likelihood.support == "levels":
+        return "and one label says nothing of a variance: the prior decides"
+    own = [p.attribute for p in getattr(likelihood, "parameters", ()) if p.attribute != "probability"]
+    if any(np.ndim(getattr(likelihood, attribute)) == 0 for attribute in own):
+        return "so its variance is hardly told from that of the noise"
+    return None
+
+
+def _all_the_same(model: Model) -> list[str]:
+    """Of counts that are all 0, successes of all trials, and labels that are all one."""
+    target, seen = model.target, model.target.seen > 0.0
+    y, support = target.y[seen], target.likelihood.support
+    if support not in ("levels", "count") or y.size < 2:
+        return []
+    trials = getattr(target.likelihood, "trials", None)
+    full = trials is not None and bool((y == np.broadcast_to(trials, seen.shape)[seen]).all())
+    if not (full or (y == 0.0).all() or (support == "levels" and (y == y[0]).all())):
+        return []
+    label = 0 if target.labels is None else target.labels[int(y[0])]
+    what = "all of its trials" if full else number(label) if target.words is None else repr(str(label))
+    return [f"the response {model.response.name!r} is {what} in every row: how far its level goes, the prior decides"]
 
 
 def _numbers_as_text(column: pd.Series, name: str) -> str | None:
@@ -124,7 +185,17 @@ def _listed(names: Sequence[str]) -> str:
 # -- of a fit -----------------------------------------------------------------------------------------------
 def of_fit(fit: FittedModel) -> list[str]:
     """What the prior decides and the data do not."""
-    names = _separated(fit)
+    return [*_without_variance(fit), *_of_separated(_separated(fit))]
+
+
+def _without_variance(fit: FittedModel) -> list[str]:
+    """Of terms whose sd ended at its lower bound, where no variance is found and no interval can be."""
+    names = [(term.name, h) for term in fit.model.sum.effects for h in term.hyperparameters]
+    none = [str(names[i][0]) for i, side in fit.found.at_bounds.items() if i < len(names) and no_sd(names[i][1], side)]
+    return [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
+
+
+def _of_separated(names: Sequence[str]) -> list[str]:
     if not names:
         return []
     whose, their = ("its", "it is") if len(names) == 1 else ("their", "they are")
@@ -148,6 +219,8 @@ def _separated(fit: FittedModel) -> list[str]:
         return []
     prior = np.sqrt(model.coefficient_priors.variance[own:])
     mean = np.asarray(fit.solution.posterior.latent_mean)
+    if mean.ndim > 1:  # of several classes
+        return []
     gamma = mean[mean.size - p :]
     known = {*columns.constant, *(k for j, others in columns.dependent for k in (j, *others))}
     far = [j for j in range(p) if j not in known and prior[j] >= _WEAK and abs(gamma[j]) > prior[j] / 4]

@@ -1,7 +1,7 @@
 """The response of a model: y by its formula, and what each row has beside it, as a likelihood with its data.
 
     y, np.log(y)                     one number a row, or the labels of a column
-    y | trials(n), cbind(s, f)       successes of trials
+    y | trials(n), cbind(s, n - s)   successes of trials
     cens(time, event)                durations, observed where event is 1
     interval(lower, upper)           durations that ended between them: lower = upper was seen, upper = inf not yet
     exposure, weights                of the rows: a column by name, a number or an array
@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, first_value, holds, numeric, problem
+from ..checks import first_value, holds, numeric, problem
 from ..estimators import target
 from ..estimators.labels import read_labels
 from ..estimators.observations import counted, read_observations, target_of, weight_seen
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
+from .families import check_labels, without_trials
 from .fixed import Expression
 from .frames import column_of, unknown
-from .grammar import Argument, Constant, Name
+from .grammar import Argument, Computed, Constant, Name
 from .second import SecondPredictor
 
 if TYPE_CHECKING:
@@ -100,9 +101,6 @@ class Response:
         above: bool = False,
     ) -> None:
         self.family, parsed, self.seconds, self.above = family, scope.parsed, seconds, above
-        if isinstance(family, str):
-            known = (*WORDS, "multinomial", "cox")
-            choice("Model", "family", family, known, "Or a Likelihood, such as fenchel.Poisson().")
         text = parsed.response.text
         bare = re.fullmatch(r"[^\W\d]\w*|`[^`]+`", text)
         self.name = text.strip("`")
@@ -118,8 +116,7 @@ class Response:
             self.given[key] = _argument(scope, argument)
         needs = isinstance(family, str) and "trials" in WORDS[family].row_parameters
         if needs and not {"trials", "failures"} & set(self.given):
-            advice = f'Write "{self.name} | trials(n) ~ ...", or trials= a column or a number.'
-            raise problem("Model", f'family="{family}" without trials', "how many of whom y are the successes", advice)
+            raise without_trials(str(family), self.name, scope.frame[self.name] if bare else ())
         for key, value in self.given.items():
             if isinstance(value, str) and value not in scope.columns:
                 got, expected, advice = unknown(scope.frame, value)
@@ -130,12 +127,12 @@ class Response:
         """The columns that y is made of."""
         upper = self.given.get("upper")
         own = [self.name] if self.expression is None else self.expression.names
-        return [*own, upper] if isinstance(upper, str) else own
+        return [*own, *_reads(upper)]
 
     @property
     def row_names(self) -> list[str]:
         """The columns that a row needs beside y."""
-        return [value for key, value in self.given.items() if isinstance(value, str) and key != "upper"]
+        return [name for key, value in self.given.items() if key != "upper" for name in _reads(value)]
 
     def rows(self, frame: pd.DataFrame, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Exposure, trials, event and weights of the rows of a fit; ``keep`` are those of the data that are left."""
@@ -143,6 +140,9 @@ class Response:
         for key, value in self.given.items():
             if isinstance(value, str):
                 out[key] = numeric("Model", f"{key} (the column {value!r})", column_of("Model", frame, value))
+                continue
+            if isinstance(value, Expression):
+                out[key] = _column("Model", key, value, frame)
                 continue
             array = numeric("Model", key, value)
             n = len(frame) if keep is None else keep.size
@@ -156,10 +156,7 @@ class Response:
         """y of a frame, as it is."""
         if self.expression is None:
             return column_of("Model", frame, self.name)
-        out = self.expression.evaluate(frame)
-        if out.shape[1] != 1:
-            raise problem("Model", f"the response {self.name} has {out.shape[1]} columns", "one")
-        return out[:, 0]
+        return _column("Model", "the response", self.expression, frame)
 
     def read(self, frame: pd.DataFrame, keep: np.ndarray, bound: str, centred: bool) -> Target:
         """The likelihood of the rows of a fit."""
@@ -169,6 +166,7 @@ class Response:
             raise problem("Model", f"the response {self.name!r} holds {holds(y)}", "numbers", advice)
         y, rows = target_of("Model", len(frame), y), self.rows(frame, keep)
         y = np.where(y == 0.0, np.nan, y) if self.above else y
+        check_labels(self.family, self.name, y)
         weights = _weights(rows.pop("weights", None))
         if "failures" in rows:
             rows["trials"] = y + rows.pop("failures")
@@ -197,6 +195,9 @@ class Response:
                     advice = f"{key}=1 gives a {'probability' if key == 'trials' else 'rate'}."
                     raise problem("predict", f"the new data have no column {value!r}", f"it, or {key}=...", advice)
                 rows[key] = numeric("predict", key, column_of("predict", frame, value))
+            elif isinstance(value, Expression):
+                if all(name in frame.columns for name in value.names):
+                    rows[key] = _column("predict", key, value, frame)
             elif value is not None and (asked is not None or np.ndim(value) == 0):
                 rows[key] = numeric("predict", key, value)
         none = np.zeros(len(frame))
@@ -206,7 +207,22 @@ class Response:
         return made
 
 
-def _argument(scope: Scope, argument: Argument) -> Any:
+def _reads(value: Any) -> list[str]:
+    """The columns behind what a row has: one by its name, those of an expression, or none."""
+    return value.names if isinstance(value, Expression) else [value] if isinstance(value, str) else []
+
+
+def _column(where: str, what: str, expression: Expression, frame: pd.DataFrame) -> np.ndarray:
+    """An expression that is one number in each row (N,)."""
+    out = expression.evaluate(frame)
+    if out.shape[1] != 1:
+        raise problem(where, f"{what} {expression.text[5:-1]} has {out.shape[1]} columns", "one")
+    return out[:, 0]
+
+
+def _argument(scope: Scope, argument: Argument | Computed) -> Any:
+    if isinstance(argument, Computed):
+        return scope.expression("0 + {" + argument.text + "}")
     if isinstance(argument, Name):
         return argument.name if argument.name in scope.columns else scope.variable(argument.name, argument.at)
     if isinstance(argument, Constant) and isinstance(argument.value, (int, float)):

@@ -6,13 +6,13 @@ beta_j ~ N(m_j, s_j^2) per unit of its column:   gamma_j = beta_j scale_j has va
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..checks import problem, scalar
+from ..checks import Refusal, problem, scalar
 from ..hyperparameters.priors import Normal, PCRange
 from ..terms import SumOfTerms, Term
 
@@ -45,8 +45,25 @@ def term_named(terms: Sequence[Term], key: Any) -> Term | None:
     for term in terms:
         if term.name == key or "".join(str(term.name).split()) == text:
             return term
-    over = [term for term in terms if getattr(term, "column", None) == key or term.claims == (key,)]
+    over = terms_over(terms, key)
     return over[0] if len(over) == 1 else None
+
+
+def terms_over(terms: Sequence[Term], column: Any) -> list[Term]:
+    """The terms whose levels are those of a column."""
+    return [term for term in terms if getattr(term, "column", None) == column or term.claims == (column,)]
+
+
+def ambiguous(where: str, key: Any, names: Sequence[Any]) -> Refusal:
+    """Of a name that is several terms, where one is asked for."""
+    return problem(where, f"{key!r} is {len(names)} terms", f"one of {', '.join(repr(str(name)) for name in names)}")
+
+
+def spelled_out(asked: Mapping[str, Any], stands_for: Callable[[Any], list[Any]]) -> dict[str, Any]:
+    """Priors by the names of the terms; those named by a text that is several, such as (1|a/b), come first."""
+    each = {key: stands_for(key) for key in asked}
+    many = {name: asked[key] for key, names in each.items() if len(names) > 1 for name in names}
+    return many | {key: given for key, given in asked.items() if len(each[key]) == 1}
 
 
 def _pair(given: Any) -> Any:
@@ -87,6 +104,9 @@ class FixedPriors:
         for key, given in asked.items():
             if term_named(sum_.effects, key) is not None or (key in elsewhere and key not in names):
                 continue
+            over = terms_over(sum_.effects, key)
+            if key not in names and over:
+                raise ambiguous("Model: priors", key, [term.name for term in over])
             if key not in names:
                 raise problem(
                     "Model", f"priors name {key!r}", f"one of {list(dict.fromkeys([*names, *terms, *elsewhere]))}"

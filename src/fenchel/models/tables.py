@@ -14,7 +14,7 @@ from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
-from .specified import in_words, term_named
+from .specified import ambiguous, in_words, term_named, terms_over
 from .uncertainty import spread
 
 if TYPE_CHECKING:
@@ -102,6 +102,10 @@ class Effects(Mapping[Any, Any]):
     def __getitem__(self, key: Any) -> pd.DataFrame:
         term = term_named(self._terms, key)
         if term is None:
+            names = self._fit.model.compiled.stands_for(key)
+            names = names if len(names) > 1 else [each.name for each in terms_over(self._terms, key)]
+            if names:
+                raise KeyError(str(ambiguous("effects", key, names)))
             raise KeyError(str(problem("effects", f"there is no term {key!r}", f"one of {list(self)}")))
         import pandas as pd
 
@@ -167,6 +171,12 @@ def _as_sd(h: Hyperparameter, theta: float) -> tuple[str, float]:
     if isinstance(unit, PCVariance):
         return h.name.replace("variance", "sd"), float(np.exp(theta / 2)) / unit.u
     return h.name, h.value(theta)
+
+
+def no_sd(h: Hyperparameter, side: str) -> bool:
+    """Whether a bound is that of the smallest sd: of a precision the upper one, of a variance the lower."""
+    unit = None if h.size is None else h.size(1.0, 0.01)
+    return side == "upper" if isinstance(unit, PCPrecision) else side == "lower" and isinstance(unit, PCVariance)
 
 
 # -- priors -------------------------------------------------------------------------------------------------

@@ -1,0 +1,250 @@
+"""What people coming from R write first: names, left sides, idioms, and what lme4 would have stopped at."""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.models.families import FAMILIES, read_family
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame({"x": rng.normal(size=n), "g": rng.integers(0, 10, n), "h": rng.integers(0, 3, n)})
+    eta = 0.5 + 0.4 * frame.x + rng.normal(size=10)[frame.g]
+    frame["y"], frame["count"] = eta + rng.normal(size=n), rng.poisson(np.exp(eta))
+    frame["label"], frame["size"] = (eta > 0).astype(int), 5
+    frame["incidence"] = rng.binomial(5, 1 / (1 + np.exp(-eta)))
+    return frame
+
+
+# -- families ------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("nbinom2", "negative-binomial"),
+        ("nbinom1", "negative-binomial-1"),
+        ("Poisson", "poisson"),
+        ("betabinomial", "beta-binomial"),
+        ("t", "student-t"),
+        ("Student_T", "student-t"),
+        ("zero_inflated_negbinomial", "zero-inflated-negative-binomial"),
+        ("cumulative", "ordinal"),
+        ("categorical", "multinomial"),
+        *[(word.replace("-", "_").upper(), word) for word in FAMILIES],
+    ],
+)
+def test_a_family_goes_by_its_names_elsewhere(theirs, ours):
+    assert read_family(theirs) == ours
+
+
+def test_a_family_by_another_name_is_the_same_model(data):
+    ours, theirs = (fenchel.fit("count ~ x", data, family=word) for word in ("negative-binomial", "nbinom2"))
+    assert ours.elbo == theirs.elbo
+
+
+@pytest.mark.parametrize(
+    ("family", "message"),
+    [
+        ("lognormal", r"np\.log\(y\) on the left side"),
+        (fenchel.Poisson, r"family is the class Poisson; expected a likelihood, Poisson\(\), or family=\"poisson\""),
+        (3, "family is a int"),
+        ("wishart", "'multinomial' or 'cox'"),
+        ("poison", "Did you mean 'poisson'"),
+    ],
+)
+def test_what_is_no_family_is_refused_with_the_one_to_take(data, family, message):
+    with pytest.raises(ValueError, match=message):
+        fenchel.fit("y ~ x", data, family=family)
+
+
+def test_binomial_of_labels_says_bernoulli(data):
+    with pytest.raises(ValueError, match='label is 0 or 1 in every row: family="bernoulli"'):
+        fenchel.fit("label ~ x", data, family="binomial")
+    with pytest.raises(ValueError, match=r"incidence \| trials\(n\)"):
+        fenchel.fit("incidence ~ x", data, family="binomial")
+
+
+def test_three_labels_are_multinomial(data):
+    for y in (data.h, data.h.map({0: "a", 1: "b", 2: "c"})):
+        with pytest.raises(ValueError, match="has 3 different labels") as said:
+            fenchel.fit("kind ~ x", data.assign(kind=y), family="bernoulli")
+        assert 'family="multinomial"' in str(said.value)
+        assert "GaussianProcess" not in str(said.value)
+    with pytest.raises(ValueError, match='expected family="multinomial"'):
+        fenchel.fit("h ~ x", data, family=fenchel.MultinomialLogit(3))
+
+
+# -- the left side -------------------------------------------------------------------------------------------
+def test_cbind_takes_expressions(data, tmp_path):
+    holes = data.assign(incidence=data.incidence.astype(float).mask(data.index < 3))
+    first = fenchel.fit("incidence | trials(size) ~ x", holes, family="binomial")
+    for left in ("incidence, size - incidence", "size - failures, failures"):
+        frame = holes.assign(failures=holes["size"] - holes.incidence)
+        fit = fenchel.fit(f"cbind({left}) ~ x", frame, family="binomial")
+        np.testing.assert_allclose(fit.coefficients["mean"], first.coefficients["mean"], rtol=1e-10)
+        assert fit.elbo == pytest.approx(first.elbo, rel=1e-10)
+        assert fit.model.dropped.n == 0
+        np.testing.assert_allclose(fit.predict(holes.head(2), trials=1), first.predict(holes.head(2), trials=1))
+    fit.save(tmp_path / "fit.npz")
+    assert fenchel.load(tmp_path / "fit.npz").elbo == fit.elbo
+
+
+def test_cens_takes_expressions(data):
+    frame = data.assign(time=np.exp(data.y), status=1 + data.label)
+    first = fenchel.fit("cens(time, label) ~ x", frame, family="weibull")
+    fit = fenchel.fit("cens(time, status == 2) ~ x", frame, family="weibull")
+    assert fit.elbo == pytest.approx(first.elbo, rel=1e-10)
+
+
+@pytest.mark.parametrize("left", ["cbind(incidence)", "cbind(incidence, 3)", "cbind(incidence, f=size)"])
+def test_pairs_that_are_none_are_refused(data, left):
+    with pytest.raises(ValueError, match=r"expected cens\(time, event\)"):
+        fenchel.fit(f"{left} ~ x", data, family="binomial")
+
+
+# -- terms as the formula writes them ------------------------------------------------------------------------
+@pytest.mark.parametrize(("written", "each"), [("(1 | g/h)", ["(1|g)", "(1|g:h)"]), ("(x || g)", ["(1|g)", "(0+x|g)"])])
+def test_names_as_written_are_all_their_terms(data, written, each):
+    by_name = fenchel.Model(f"y ~ x + {written}", data, priors=dict.fromkeys(each))
+    for key in (written, written.replace(" ", "")):
+        model = fenchel.Model(f"y ~ x + {written}", data, priors={key: None})
+        pd.testing.assert_frame_equal(model.priors, by_name.priors)
+        assert (model.priors.loc[each, "prior"] == "flat").all()
+    own = fenchel.Model(f"y ~ x + {written}", data, priors={each[1]: fenchel.models.PC(2.0), written: None})
+    assert [text == "flat" for text in own.priors.loc[each, "prior"]] == [True, False]
+    fit = own.fit()
+    np.testing.assert_allclose(fit.predict(without=written), fit.predict(without="groups"))
+    with pytest.raises(KeyError, match="is 2 terms") as said:
+        fit.effects[written]
+    assert all(name in str(said.value) for name in each)
+
+
+def test_a_column_of_two_terms_names_both(data):
+    fit = fenchel.fit("y ~ x + (x||g)", data)
+    for ask in (lambda: fit.effects["g"], lambda: fit.predict(without="g")):
+        with pytest.raises((KeyError, ValueError), match=r"'g' is 2 terms; expected one of '\(1\|g\)', '\(0\+x\|g\)'"):
+            ask()
+    with pytest.raises(ValueError, match="'g' is 2 terms"):
+        fenchel.Model("y ~ x + (x||g)", data, priors={"g": None})
+
+
+# -- what lme4 stops at --------------------------------------------------------------------------------------
+def _said(formula, data, family="gaussian", **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit = fenchel.fit(formula, data, family=family, **options)
+    return fit, [str(each.message) for each in caught]
+
+
+@pytest.mark.parametrize(
+    ("formula", "family", "sentence"),
+    [
+        ("y ~ x + (1|one)", "gaussian", r"\(1\|one\) has one group, 'a', so its effect is not told from the level"),
+        ("y ~ x + (1|row)", "gaussian", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
+        ("count ~ x + (1|row)", "nbinom2", r"\(1\|row\) has a group for every row, so its variance is hardly told"),
+        ("label ~ x + (1|row)", "bernoulli", r"\(1\|row\) has a group for every row, and one label says nothing"),
+        ("y ~ x + (1|g) + (1|named)", "gaussian", r"\(1\|g\) and \(1\|named\) are the same groups under two names"),
+        ("none ~ x", "poisson", "the response 'none' is 0 in every row: how far its level goes, the prior decides"),
+        ("every ~ x", "bernoulli", "the response 'every' is 1 in every row"),
+        ("size | trials(size) ~ x", "binomial", "the response 'size' is all of its trials in every row"),
+    ],
+)
+def test_one_warning_where_lme4_stops(data, formula, family, sentence):
+    names = data.g.map(lambda g: f"group {9 - g}")
+    frame = data.assign(one="a", row=np.arange(len(data)), named=names, none=0, every=1)
+    _, said = _said(formula, frame, family)
+    assert len(said) == 1
+    assert re.search(sentence, said[0])
+
+
+@pytest.mark.parametrize(
+    ("formula", "family"),
+    [("y ~ x + (1|g)", "gaussian"), ("count ~ x + (1|row)", "poisson"), ("y ~ (x||g) + (1|h)", "gaussian")],
+)
+def test_nothing_is_said_of_sound_groups(data, formula, family):
+    assert _said(formula, data.assign(row=np.arange(len(data))), family)[1] == []
+
+
+def test_known_variances_may_have_a_group_for_every_row(data):
+    frame = data.assign(row=np.arange(len(data)))
+    assert _said("y ~ x + (1|row)", frame, fenchel.Gaussian(np.full(len(data), 0.5)))[1] == []
+
+
+def test_no_variance_is_said_once(data):
+    frame = data.assign(y=data.y - data.groupby("g").y.transform("mean"))
+    fit, said = _said("y ~ x + (1|g)", frame, priors={"(1|g)": None})
+    assert len(said) == 1
+    assert "(1|g): the sd is at its lower bound, no variance is found" in said[0]
+    assert "(1|g): the sd is at its lower bound, no variance is found" in fit.summary()
+    assert np.isnan(fit.hyperparameters.loc[("(1|g)", "sd"), "lower"])
+
+
+def test_warnings_point_at_the_users_line(data):
+    frame = data.assign(one="a", y=data.y - data.groupby("g").y.transform("mean"), positive=np.exp(data.y))
+    asked = [
+        lambda: fenchel.fit("y ~ x + (1|one)", frame, "gaussian"),
+        lambda: fenchel.Model("y ~ x + (1|one)", frame, "gaussian"),
+        lambda: fenchel.fit("y ~ x + (1|g)", frame, "gaussian", priors={"(1|g)": None}),
+        lambda: fenchel.Model("y ~ x + (1|g)", frame, "gaussian", priors={"(1|g)": None}).fit(),
+        lambda: fenchel.fit("positive ~ x", frame, "poisson"),
+        lambda: fenchel.fit("count ~ x", frame, "hurdle-poisson", zero="~ x + (1|one)"),
+    ]
+    for ask in asked:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ask()
+        assert [each.filename for each in caught] == [__file__]
+        assert caught[0].lineno == ask.__code__.co_firstlineno
+
+
+# -- predictions ---------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def fits(data):
+    return {
+        "gaussian": fenchel.fit("y ~ x + (1|g)", data),
+        "bernoulli": fenchel.fit("label ~ x", data, "bernoulli"),
+        "ordinal": fenchel.fit("h ~ x", data, "ordinal"),
+        "binomial": fenchel.fit("incidence | trials(size) ~ x", data, "binomial"),
+        "integrated": fenchel.fit("y ~ x + (1|g)", data, integrate="auto"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "message"),
+    [
+        ("gaussian", {"new": {"x": [0.0]}}, "no column 'g', which says the group.* without=\"groups\""),
+        ("gaussian", {"new": {"g": [0]}}, "there is no column 'x'"),
+        ("binomial", {"kind": "probability"}, 'kind="mean" with trials=1 is the probability'),
+        ("gaussian", {"interval": [0.5, 0.9]}, "one number such as 0.95, a call for each"),
+        ("gaussian", {"interval": "95%"}, "'95%' is a text; expected a number such as 0.95"),
+        ("bernoulli", {"kind": "probability", "interval": 0.9}, 'kind="mean" is the probability of 1, with its'),
+        ("ordinal", {"kind": "probability", "interval": 0.9}, "an interval with kind"),
+    ],
+)
+def test_predictions_say_what_to_ask_for(fits, name, asked, message):
+    with pytest.raises(ValueError, match=message):
+        fits[name].predict(**asked)
+
+
+@pytest.mark.parametrize("name", ["gaussian", "bernoulli", "ordinal", "binomial", "integrated"])
+def test_no_row_to_predict_is_an_empty_answer(fits, data, name):
+    fit, nowhere = fits[name], data.head(3).assign(x=np.nan).set_axis(list("abc"))
+    for asked in ({}, {"kind": "outcome", "interval": 0.9}, {"kind": "link", "interval": 0.9}):
+        full = fit.predict(data.head(3), **asked)
+        for rows in (nowhere, data.head(0)):
+            found = fit.predict(rows, **asked)
+            assert found.index.tolist() == rows.index.tolist()
+            assert found.shape[1:] == full.shape[1:]
+            assert np.isnan(found.to_numpy()).all()
+    assert fit.sample(data.head(0), 5, 0).shape == (5, 0)
+    assert np.isnan(fit.sample(nowhere, 5, 0, kind="outcome")).all()
+    if name == "binomial":
+        assert fit.predict(nowhere, trials=np.ones(3)).isna().all()
