@@ -12,11 +12,12 @@ interval: pieces of durations.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from ..checks import Refusal, choice, count, numeric, problem
+from ..terms import IID, DataTable, Hyperparameter
 from .frames import Table, column_of, missing, read_frame, unknown, used
 from .grammar import Name, parse
 
@@ -27,8 +28,29 @@ if TYPE_CHECKING:
 
 EVENT, WIDTH, TIME = "event in interval", "time in interval", "time of interval"
 _MOST = 60  # intervals of a walk
-_FREE = 200_000_000  # pieces times squared intervals of a free baseline, whose columns are dense: some 3 GB
-_BASELINES = {"rw1": f"rw1(`{TIME}`)", "rw2": f"rw2(`{TIME}`)", "free": f"C(`{TIME}`)"}
+_FREE, _WIDE = 500, 100.0  # event times of a free baseline, and the prior sd of each log hazard about their mean
+_BASELINES = {"rw1": f"rw1(`{TIME}`)", "rw2": f"rw2(`{TIME}`)", "free": None}
+
+
+class FreeHazard(IID):
+    """A log hazard for each interval, about their mean, with a wide prior that is not learned."""
+
+    of_groups = False
+    stated = (("sd", f"{_WIDE:g}, fixed: free"),)
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return ()
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out = super().read(table, scale)
+        out.constraints = np.ones((1, out.n_latents))
+        return out
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.made.build(np.array([-2.0 * np.log(_WIDE)]))[0], []
+
+    def population(self, theta: np.ndarray) -> np.ndarray:
+        return np.array([[_WIDE**2]])
 
 
 class PoissonForm:
@@ -78,13 +100,13 @@ class PoissonForm:
         self.edges, self.each = _edges(at, baseline)
         cut = self._cut(np.where(seen, t, 0.0), np.where(seen, ended, 0.0))
         self.rows, self.interval, self._width, self._event = cut
-        J = self.edges.size - 1
-        if baseline == "free" and self.rows.size * J**2 > _FREE:
-            got = f'baseline="free" with {J} different event times, each with a coefficient, in {self.rows.size} pieces'
-            most = int(np.sqrt(_FREE / self.rows.size))
-            raise problem("Model", got, f"at most {most} event times", 'Round them, or use baseline="rw1".')
+        if baseline == "free" and self.edges.size - 1 > _FREE:
+            got = f'baseline="free" with {self.edges.size - 1} different event times'
+            raise problem("Model", got, f"at most {_FREE}", 'Round them, or use baseline="rw1".')
         right = parsed.formula.split("~", 1)[1].strip()
-        self.formula, self.people = f"`{EVENT}` ~ {right} + {_BASELINES[baseline]}", frame
+        walk = "" if _BASELINES[baseline] is None else f" + {_BASELINES[baseline]}"
+        self.formula, self.people = f"`{EVENT}` ~ {right}{walk}", frame
+        self.terms = [] if walk else [FreeHazard(TIME, name="baseline")]
 
     @property
     def frame(self) -> pd.DataFrame:

@@ -101,8 +101,8 @@ class Model:
         ``"~ x"``: the logit of the probability of a structural zero (zero-inflated families, fixed effects alone), or
         of a zero (hurdle families, any terms: the model is then two fits, of zeros and of counts above 0).
     baseline : "rw1", "rw2" or "free"
-        Of ``family="cox"``: the log of its hazard over time. "free" is the partial likelihood, for about a hundred
-        different event times; rows in which the time or the event is missing are left out.
+        Of ``family="cox"``: the log of its hazard over time. "free" is the partial likelihood, for up to 500 different
+        event times; rows in which the time or the event is missing are left out.
 
     Examples
     --------
@@ -152,6 +152,7 @@ class Model:
             rows = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
             self.cox = PoissonForm(formula, data, baseline, rows)
             formula, data, family, exposure = self.cox.formula, self.cox.frame, "poisson", WIDTH
+            terms = [*terms, *self.cox.terms]
         self.parsed, frame = parse(formula), read_frame("Model", data)
         self.formula, self.data_index = parse(asked_formula).formula, frame.index
         if not len(frame):
