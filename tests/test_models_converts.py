@@ -248,3 +248,48 @@ def test_no_row_to_predict_is_an_empty_answer(fits, data, name):
     assert np.isnan(fit.sample(nowhere, 5, 0, kind="outcome")).all()
     if name == "binomial":
         assert fit.predict(nowhere, trials=np.ones(3)).isna().all()
+
+
+# -- words of R ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ factor(g)", r"no function factor\(\).* C\(g\) makes levels"),
+        ("y ~ x + as.factor(g)", r"as\.factor\(\) is a function of R; expected C\(g\)"),
+        ("y ~ (1|factor(g))", r"expected \(1\|column\)\. The values of a column are its levels"),
+        ("y ~ I(x^2)", r"expected \*\* in its place: I\(x\*\*2\)"),
+        ("y ~ I(g^2)", r"expected \*\* in its place: I\(g\*\*2\)"),  # whole numbers, of which ^ is an exclusive or
+        ("y ~ Q('my col')", "expected backticks: `my col`"),
+        ("y ~ poly(x, 2, raw=TRUE)", "It is True"),
+        ("Surv(y, g) ~ x", r"It is cens\(time, event\)"),
+        ("y ~ x + strata(g)", r"C\(g\) gives each stratum a level of its own"),
+        ("far ~ x", r"the response 'far' is infinite in row \[7\]"),
+        ("y ~ span", "'span' holds time spans.*dt.days is a number of days"),
+        ("span ~ x", "'span' holds time spans.*dt.days is a number of days"),
+    ],
+)
+def test_words_of_r_are_answered(data, formula, message):
+    far, span = data.y.where(data.index != 7, np.inf), pd.to_timedelta(data.g, unit="D")
+    frame = data.assign(far=far, span=span, **{"my col": data.x})
+    with pytest.raises(ValueError, match=message):
+        fenchel.fit(formula, frame.assign(x=frame.x.mask(frame.index == 2)), "gaussian")
+
+
+def test_powers_of_a_formula_stay(data):
+    fit = fenchel.fit("y ~ (x + g)^2 + I(x**2)", data)
+    assert list(fit.coefficients.index) == ["Intercept", "x", "g", "I(x ** 2)", "x:g"]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"famly": "poisson"}, "there is no argument 'famly'.* Did you mean 'family'"),
+        ({"n_restart": 2}, "Did you mean 'n_restarts'"),
+        ({"REML": True}, "learned with the coefficients integrated out"),
+        ({"ziformula": "~ x"}, 'It is zero="~ x"'),
+        ({"_depth": 1}, "there is no argument '_depth'"),
+    ],
+)
+def test_arguments_nobody_takes_are_named(data, option, message):
+    with pytest.raises(TypeError, match=message):
+        fenchel.fit("y ~ x", data, **option)

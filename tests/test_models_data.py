@@ -217,7 +217,7 @@ def test_columns_of_odd_things(data):
     for formula, values, sentence in (
         ("y ~ x", [1j] * 90, "the column 'x' holds complex numbers"),
         ("y ~ (1|x)", [[1]] * 90, "the column 'x' holds a list"),
-        ("y ~ x", pd.to_timedelta(range(90), unit="D"), "the column 'x' holds dates"),
+        ("y ~ x", pd.to_timedelta(range(90), unit="D"), "the column 'x' holds time spans"),
     ):
         with pytest.raises(Refusal, match=sentence):
             fenchel.Model(formula, data.assign(x=values))

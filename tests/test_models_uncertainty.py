@@ -44,7 +44,8 @@ def test_an_sd_beside_its_bound_has_the_interval_that_is_left():
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"g": np.repeat(np.arange(6), 10), "y": rng.normal(size=60)})
     data["y"] -= data.groupby("g").y.transform("mean")
-    fit = fenchel.fit("y ~ 1 + (1|g)", data, priors={"(1|g)": None})
+    with pytest.warns(UserWarning, match="no variance is found"):
+        fit = fenchel.fit("y ~ 1 + (1|g)", data, priors={"(1|g)": None})
     assert fit.found.at_bounds == {0: "upper"}
     table = fit.hyperparameters
     assert np.isnan(table.loc[("(1|g)", "sd"), "upper"])

@@ -60,6 +60,7 @@ _AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of 
     "matern": terms.matern,
     "vecchia": terms.VecchiaProcess,
 }
+_GROUP = "(...|group)"
 _MONOTONE = (  # why mo() is none of them, and what is
     "is not built: a monotone effect is a size b times shares s of a simplex, and the log-likelihood -(y - b s)^2 / 2 "
     "has curvature of both signs (at b = s = 0 it is [[0, y], [y, 0]]), so that no optimum is known to be the best; "
@@ -103,7 +104,10 @@ class Scope:
     def column(self, argument: Argument, word: str) -> str:
         """The column that an argument names."""
         if not isinstance(argument, Name):
-            raise self.refuse(argument.at, f"{word} stands over no column", f"{word}(column)")
+            factor = isinstance(argument, Call) and argument.word in ("factor", "C")
+            wanted = "(1|column)" if word == _GROUP else f"{word}(column)"
+            advice = "The values of a column are its levels as they stand." if factor else ""
+            raise self.refuse(argument.at, f"{word} stands over no column", wanted, advice)
         if argument.name not in self.columns:
             raise self.refuse(argument.at, *unknown(self.frame, argument.name))
         return argument.name
@@ -317,7 +321,7 @@ class Compiler:
             if part.slopes.strip() != "1":
                 raise self.scope.refuse(part.at, f"{part.text} has slopes", "(1|mm(a, b)): levels of several groups")
             return [self.term(Call("mm", group.args, group.options, group.at, part.text))]
-        column = self._group(group, "(...|group)")
+        column = self._group(group, _GROUP)
         intercept, slopes = self._slopes(part)
         each: list[str | None] = [*([None] if intercept else []), *slopes]
         if covariance is not None:

@@ -23,7 +23,7 @@ from ..checks import Refusal
 from ..terms.base import Rows, Term
 from ..terms.tables import DataColumn, DataTable, Kind, shown
 from .frames import is_date
-from .unreadable import another_kind, in_our_words, unknown_function, words_for_numbers
+from .unreadable import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,6 +58,9 @@ class Expression:
         from formulaic.transforms import TRANSFORMS
 
         self.text, self.refuse = text, refuse
+        foreign = idiom(text)
+        if foreign is not None:
+            raise refuse(text, *foreign)
         try:
             self.formula = Formula(text)
             wanted = _names(self.formula, columns)
@@ -67,6 +70,9 @@ class Expression:
         self.names = [name for name in wanted if name in columns]
         self.context: dict[str, Any] = {}
         called = _called(self.formula)
+        for power in _with_carets(self.formula):
+            got = f"{power!r} has a ^, which inside brackets is no power"
+            raise refuse("^", got, f"** in its place: {power.replace('^', '**').replace(' ** ', '**')}", "")
         for name in wanted:
             if name not in columns:
                 try:
@@ -147,6 +153,9 @@ class Expression:
         from formulaic.errors import FormulaicError
 
         dates = [name for name in self.names if is_date(frame[name])]
+        if dates and getattr(frame[dates[0]].dtype, "kind", "O") == "m":
+            name, advice = dates[0], f'data["{dates[0]}"].dt.days is a number of days, .dt.total_seconds() of seconds.'
+            return self.refuse(name, f"the column {name!r} holds time spans", "numbers or levels", advice)
         if dates:
             name = dates[0]
             advice = (
@@ -207,6 +216,13 @@ def _called(formula: Any) -> set[str]:
     trees = [ast.parse(re.sub(r"`[^`]+`", "__0", text), mode="eval") for text in texts]
     calls = [node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return {func.id for func in calls if isinstance(func, ast.Name)}
+
+
+def _with_carets(formula: Any) -> list[str]:
+    """The factors of a formula that compute with ^, which R takes for a power."""
+    texts = [str(factor) for term in formula for factor in term.factors if factor.eval_method.value == "python"]
+    trees = [ast.walk(ast.parse(re.sub(r"`[^`]+`", "__0", text), mode="eval")) for text in texts]
+    return [t for t, tree in zip(texts, trees, strict=True) if any(isinstance(n, ast.BitXor) for n in tree)]
 
 
 def _plain(error: Exception) -> str:

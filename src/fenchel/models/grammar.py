@@ -90,7 +90,7 @@ class Grouping:
     group: Argument
     at: int
     text: str
-    written: str = ""  # in the formula, blanks aside
+    written: str = field(default="", compare=False)  # in the formula, blanks aside
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from .remarks import of_data, warn
 from .response import Response, Target
 from .second import SecondPredictor
 from .specified import FixedPriors, effect_priors, spelled_out
+from .unreadable import unknown_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -360,6 +362,10 @@ def fit(formula: str, data: Table, family: str | Likelihood | None = None, **opt
     FittedModel
     """
     names = ("n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint")
+    known = [*(name for name in signature(Model).parameters if not name.startswith("_")), *names]
+    for key in options:
+        if key not in known:
+            raise unknown_option(key, known)
     ours = {key: options.pop(key) for key in names if key in options}
     return Model(formula, data, family, **options, _depth=2).fit(**ours)
 

@@ -143,7 +143,7 @@ def _check_columns(fit: FittedModel, frame: pd.DataFrame, needed: Sequence[Any])
     lacking = [name for name in needed if name in groups and name not in frame.columns]
     others = [name for name in needed if name not in groups and name not in frame.columns]
     if lacking and not others:
-        got = f"the new data have no column {lacking[0]!r}, which says the group of a row"
+        got = f"there is no column {lacking[0]!r}, which says the group of a row"
         raise problem("predict", got, 'it, or without="groups"', "That leaves the effects of groups at 0.")
 
 

@@ -163,9 +163,14 @@ class Response:
         y, words = read_labels("Model", self.family, _as_labels(self.family, self.values(frame)))
         if words is None and holds(y) is not None:
             advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
+            if holds(y) == "time spans":
+                advice = f'data["{self.name}"].dt.days is a number of days, .dt.total_seconds() of seconds.'
             raise problem("Model", f"the response {self.name!r} holds {holds(y)}", "numbers", advice)
         y, rows = target_of("Model", len(frame), y), self.rows(frame, keep)
         y = np.where(y == 0.0, np.nan, y) if self.above else y
+        if np.isinf(y).any():
+            row = int(np.flatnonzero(keep)[np.argmax(np.isinf(y))])
+            raise problem("Model", f"the response {self.name!r} is infinite in row [{row}]", "finite numbers, or NaN")
         check_labels(self.family, self.name, y)
         weights = _weights(rows.pop("weights", None))
         if "failures" in rows:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from ..checks import problem
 from ..terms.tables import DataColumn, Kind
 
 if TYPE_CHECKING:
@@ -38,7 +40,32 @@ ELSEWHERE = {  # words of R that formulaic does not know
     "rcs": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
     "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
     "lo": "s(x) is a smooth.",
+    "factor": "C(g) makes levels of a column.",
+    "ordered": "C(g, contr.poly) is a factor with an order.",
+    "relevel": 'C(g, contr.treatment("a")) takes the level a as the reference.',
+    "strata": "C(g) gives each stratum a level of its own, (1|g) one that is learned; baselines are shared.",
+    "Surv": 'It is cens(time, event), with family="cox" or "weibull".',
+    "Error": "It is (1|g).",
+    "TRUE": "It is True.",
+    "FALSE": "It is False.",
 }
+_OPTIONS = {  # arguments of R's functions, and what they are here
+    "REML": "Variances are learned with the coefficients integrated out, as REML does.",
+    "nAGQ": 'evidence="corrected" finds the variances that quadrature finds.',
+    "subset": "Give those rows: data[data.x > 0].",
+    "offset": "It stands in the formula: y ~ x + offset(z).",
+    "random": "It stands in the formula: y ~ x + (1|group).",
+    "correlation": "It stands in the formula: y ~ x + ar1(time).",
+    "prior": "It is priors={...}.",
+    "ziformula": 'It is zero="~ x".',
+    "dispformula": 'It is dispersion="~ x".',
+    "link": 'A family has its own: "bernoulli" the logit, "probit" the probit.',
+}
+_IDIOMS = [  # of R or of others, by how they look: what is wrong, expected, what to try
+    (r"\bas\.(factor|ordered|character)\s*\(", "as.{0}() is a function of R", "C(g), levels of a column"),
+    (r"\bas\.(numeric|integer)\s*\(", "as.{0}() is a function of R", 'pandas.to_numeric(data["x"]) beforehand'),
+    (r"(?<![\w.])Q\(\s*['\"]([^'\"]+)['\"]\s*\)", "Q() stands around the column {0!r}", "backticks: `{0}`"),
+]
 
 
 def in_our_words(said: str, text: str) -> tuple[str, str, str] | None:
@@ -48,6 +75,22 @@ def in_our_words(said: str, text: str) -> tuple[str, str, str] | None:
         if found:
             return got.format(*found.groups(), text=repr(text)), expected.format(*found.groups(), text=text), advice
     return None
+
+
+def idiom(text: str) -> tuple[str, str, str] | None:
+    """Of what other languages of formulas write: what is wrong, what was expected, what to try; else None."""
+    for pattern, got, expected in _IDIOMS:
+        found = re.search(pattern, text)
+        if found:
+            return got.format(*found.groups()), expected.format(*found.groups()), ""
+    return None
+
+
+def unknown_option(name: str, known: list[str]) -> TypeError:
+    """Of an argument that nobody takes."""
+    near = get_close_matches(name.lower(), known, 1)
+    advice = _OPTIONS.get(name) or (f"Did you mean {near[0]!r}?" if near else "")
+    return TypeError(str(problem("fit", f"there is no argument {name!r}", ", ".join(known), advice)))
 
 
 def words_for_numbers(frame: pd.DataFrame, names: list[str]) -> str | None:
@@ -71,8 +114,6 @@ def another_kind(name: str, fitted: Kind, column: DataColumn) -> tuple[str, str,
 
 def unknown_function(name: str, known: list[str]) -> tuple[str, str, str]:
     """Of a function that nobody has defined."""
-    from difflib import get_close_matches
-
     import numpy as np
 
     near = get_close_matches(name, known, 1)
