@@ -143,6 +143,8 @@ def _average(
     for start in range(0, len(frame), block):
         each = [one.iloc[start : start + block] for one in changed]
         where = rows_at(fit, pd.concat(each, ignore_index=True))
+        if not where.there.any():
+            raise problem("average_effect", "no row of new has all covariates", "at least one")
         drawn = _drawn(fit, where, latents, np.random.default_rng(1), kind)
         total += drawn.reshape(len(values), -1, latents.shape[0]).sum(axis=1)
         n += int(where.there.sum()) // len(values)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..checks import choice, count
+from ..checks import callers_line, choice, count
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import save
 from ..hyperparameters.learned import Learned
@@ -80,7 +80,7 @@ class FittedModel:
                 f"Model did not converge: {self.found.status}. What it says is of the best point reached, and gap says "
                 "how far that is from its optimum.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=callers_line(),
             )
         names = [f"{t.name}: {h.label}" for t in self.model.sum.effects for h in t.hyperparameters]
         names += self.found.likelihood.theta_names
@@ -90,9 +90,9 @@ class FittedModel:
                 f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond: the bound decides, not "
                 "the data.",
                 ConvergenceWarning,
-                stacklevel=4,
+                stacklevel=callers_line(),
             )
-        remarks.warn(self.remarks, stacklevel=4)
+        remarks.warn(self.remarks)
 
     @cached_property
     def remarks(self) -> list[str]:
