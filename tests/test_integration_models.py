@@ -112,7 +112,7 @@ def test_predictions_agree_with_draws(fits):
 def test_it_is_kept_and_says_what_it_is(fits, tmp_path):
     plain, found = fits
     assert "integrated over" in found.summary()
-    assert "by the curvature of the evidence" in plain.summary()
+    assert "by the evidence about its mode" in plain.summary()
     assert f"{len(found.integrated.solutions)} fits weighted by the corrected evidence" in found.summary()
     assert found.loo().elpd == pytest.approx(plain.loo().elpd, abs=1.0)
     found.save(tmp_path / "fit")

@@ -22,7 +22,7 @@ from .polygons import dissolved, distance, inside, rings_of, simplified
 _MOST = 3_000_000  # nodes of the finest lattice
 _CLEAR = 0.62  # of an edge: lattice nodes nearer than this to a border go
 _TURNS = 12  # of splitting edges of a border that the triangulation does not have
-_FEWEST, _FINEST = 32, 64  # edges along the extent of the data, by default
+_FEWEST, _FINEST = 16, 64  # edges along the extent of the data, by default
 
 
 class Mesh:
@@ -188,7 +188,7 @@ def mesh(
     edge : float, optional
         Length of an edge where the points are; a tenth of the range of a field is fine enough, a third for the field,
         and too coarse for the noise beside it. Default: twice the mean distance to the nearest point, at least 1/64 and
-        at most 1/32 of the extent.
+        at most 1/16 of the extent.
     collar : float, optional
         Width of what is added around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary,
         0 with one. Near an edge of the mesh a field varies more, up to twice as much: about a range away it does not.
@@ -264,7 +264,7 @@ def _hull(X: Any) -> np.ndarray:
 def _edge(X: np.ndarray | None, domain: list[np.ndarray]) -> float:
     """The default length, in units of the extent."""
     if X is None or len(X) < 2:
-        return 1.0 / _FEWEST
+        return 1.0 / (2 * _FEWEST)
     nearest = cKDTree(X).query(X, 2)[0][:, 1]
     return float(np.clip(2.0 * nearest.mean(), 1.0 / _FINEST, 1.0 / _FEWEST))
 

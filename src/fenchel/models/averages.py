@@ -117,7 +117,7 @@ def _only_groups(fit: FittedModel, name: str) -> bool:
     """Whether a column is that of groups or regions, and nothing else in the model."""
     fixed = name in fit.model.fixed.expression.names
     terms = [term for term in fit.model.sum.effects if name in term.columns]
-    over = [t for t in terms if name in t.group_columns and t.levels is not None and not getattr(t, "in_time", False)]
+    over = [t for t in terms if name in t.group_columns and (t.of_groups or hasattr(t, "matrix"))]
     return not fixed and bool(over) and len(over) == len(terms)
 
 
