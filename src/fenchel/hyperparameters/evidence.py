@@ -17,6 +17,7 @@ from ..likelihoods.base import Likelihood
 from ..likelihoods.gaussian import Gaussian
 from ..likelihoods.targets import Targets
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..linalg.threads import one_thread
 from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
@@ -147,6 +148,10 @@ class Evidence(Objective[Learned]):
         return sum(value for value, _ in parts), np.concatenate([slope for _, slope in parts])
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        with one_thread(self.last is not None and self.last.posterior._all.small):
+            return self._evaluated(theta)
+
+    def _evaluated(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         first = np.asarray(theta[: self.n_family], dtype=np.float64)
         sol = self.fit(theta)
         value, slope = self.log_prior(theta)

@@ -35,6 +35,8 @@ from .setup import LatentPrior
 from .sparse_newton import SparseCurvature
 from .sparsity import Pattern, constrained
 
+_FEW_LATENTS = 50_000  # whose fronts are so small that threads of BLAS wait for each other longer than they work
+
 
 class SparsePrecision(LatentPrior):
     """A Gaussian prior given by its sparse precision matrix.
@@ -152,6 +154,7 @@ class SparsePredictors(LatentPredictors):
     def __init__(self, seen: Seen, pattern: Pattern) -> None:
         super().__init__(seen)
         self.pattern, self.W = pattern, seen.designs[0].csr()
+        self.small = self.W.shape[1] <= _FEW_LATENTS
 
     @cached_property
     def variance(self) -> Array:
