@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..criteria import LeaveOneOut
+from ..criteria import LeaveOneOut, Pit, cavity_pit
+from ..criteria.pit import pit_by
 from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..linalg.arrays import to_numpy
 from .grids import Grid
@@ -27,7 +28,7 @@ class CorrectedLeaveOneOut(LeaveOneOut):
     """Leave-one-out predictions by corrected marginals.
 
     log_density, mean, variance : as in ``LeaveOneOut``
-    pit : P(y <= y_n | the others) (N,), NaN where y is unobserved
+    pit : P(y <= y_n | the others) (N,), NaN where y is unobserved; 1 for a duration that had not ended
     pit_below : P(y < y_n | the others), less than ``pit`` for counts and levels
     trusted : bool (N,); False where the grid cuts off what is left without y_n (one observation holds its eta alone):
         there the Gaussian cavity answers, and pit is NaN
@@ -36,6 +37,17 @@ class CorrectedLeaveOneOut(LeaveOneOut):
     pit: np.ndarray
     pit_below: np.ndarray
     trusted: np.ndarray
+
+
+def pit_of(found: LeaveOneOut, likelihood: Likelihood, y: np.ndarray) -> Pit:
+    """Where each y lies in its leave-one-out prediction: by corrected marginals where they hold, else by cavities."""
+    if not isinstance(found, CorrectedLeaveOneOut):
+        return cavity_pit(likelihood, found, y)
+    if found.trusted[~np.isnan(y)].all():
+        return Pit(found.pit_below, found.pit)
+    plain = cavity_pit(likelihood, found, y)
+    below, upto = (np.where(found.trusted, a, b) for a, b in zip((found.pit_below, found.pit), plain, strict=True))
+    return Pit(below, upto)
 
 
 def leave_one_out(
@@ -70,12 +82,8 @@ def _some(likelihood: Likelihood, rows: Rows, times: np.ndarray, y: np.ndarray, 
     best = np.where(seen[:, None], log_p, 0.0).max(axis=1, keepdims=True)
     density = best[:, 0] + np.log(np.sum(p * np.exp(np.where(seen[:, None], log_p - best, 0.0)), axis=1))
     cut = np.maximum(rest[:, 0], rest[:, -1]) > top[:, 0] - _CUT
-    at = np.where(seen, y, 0.0)
-    whole = likelihood.support in ("count", "levels")
     with np.errstate(all="ignore"):
-        pit = np.sum(p * likelihood.cdf(at[:, None], eta), axis=1)
-        below = np.sum(p * likelihood.cdf(at[:, None] - 1.0, eta), axis=1) if whole else pit
-        below = np.where(whole & (at <= 0.0), 0.0, below)
+        below, pit = pit_by(lambda x: np.sum(p * likelihood.cdf(x[:, None], eta), axis=1), likelihood, y)
     values = [density, mean, variance, pit, below]
     out = [np.where(seen | np.array(i in (1, 2)), value, np.nan) for i, value in enumerate(values)]
     return np.stack([*out, ~cut])

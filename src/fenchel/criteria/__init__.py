@@ -2,15 +2,19 @@
 
 from .information import InformationCriterion, dic, waic
 from .loo import LeaveOneOut, leave_one_out
+from .pit import Pit, cavity_pit, pit_counts
 from .rows import RowScores
 from .stacking import stacking_weights
 
 __all__ = [
     "InformationCriterion",
     "LeaveOneOut",
+    "Pit",
     "RowScores",
+    "cavity_pit",
     "dic",
     "leave_one_out",
+    "pit_counts",
     "stacking_weights",
     "waic",
 ]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..plots import plot_bars, plot_density, plot_reliability, plot_rootogram, plot_survival
+from ..plots import plot_bars, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
+from .criticism import pit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,11 +24,17 @@ WORDS = {
     "bars": "How often each level occurs, and the middle 95 % of data sets that the fitted model makes.",
     "rootogram": "How often each count occurs, and the middle 95 % of data sets that the fitted model makes.",
     "density": "The density of the data, and of 50 data sets that the fitted model makes.",
+    "pit": "The probability that the model, without a row, gives to less than was seen there: even where predictions "
+    "are right, within the band but for one bar in 20.",
 }  # what each kind shows
 
 
 def kinds_of(fit: FittedModel) -> tuple[str, ...]:
     """The checks that suit the response, the best one first."""
+    return *_suited(fit), "pit"
+
+
+def _suited(fit: FittedModel) -> tuple[str, ...]:
     likelihood, labels = fit.model.target.likelihood, fit.model.target.labels
     if likelihood.durations:
         return "survival", "density"
@@ -45,6 +52,9 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
         word = fit.model.target.likelihood.word or "this"
         raise problem("plot_check", f"kind = {kind!r} of a {word} response", f"one of {', '.join(map(repr, known))}")
     kind, target, name = kind or known[0], fit.model.target, fit.model.response.name
+    if kind == "pit":
+        below, upto = pit(fit)
+        return plot_pit(upto, below, ax)
     seen = target.seen > 0.0
     if kind == "reliability" and target.labels is None:  # shares of trials, not of rows
         return _of_trials(fit, seen, ax)

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..checks import problem
 from ..corrections import Corrected
-from ..criteria import InformationCriterion, LeaveOneOut, dic, waic
+from ..corrections.loo import pit_of
+from ..criteria import InformationCriterion, LeaveOneOut, Pit, dic, waic
 from ..linalg.arrays import Seed, to_numpy
 from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out
 
@@ -40,6 +41,16 @@ def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
         return over_rows(fit, better.loo(), "log_density", "mean", "variance", "pit", "pit_below", "trusted")
     found = fit.solution if fit.integrated is None else fit.integrated
     return over_rows(fit, found.loo(), "log_density", "mean", "variance")
+
+
+def pit(fit: FittedModel) -> Pit:
+    """Where each y of the fit lies in its leave-one-out prediction."""
+    if fit.integrated is not None:
+        return fit.integrated.pit()
+    found: LeaveOneOut = fit.solution.loo()
+    if isinstance(fit.answers, Corrected):
+        found = fit.answers.loo()
+    return pit_of(found, fit.found.likelihood, fit.solution.y)
 
 
 def information(fit: FittedModel, which: str) -> InformationCriterion:

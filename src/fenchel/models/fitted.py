@@ -345,11 +345,20 @@ class FittedModel:
         """A posterior predictive check: the data beside data sets that the fitted model makes.
 
         ``kind``: "rootogram" of counts, "density" of numbers, "reliability" of two labels and of successes, "bars" of
-        levels, "survival" of durations; default: what suits the response.
+        levels, "survival" of durations; default: what suits the response. "pit" of any: a histogram of where each y
+        lies in its prediction from the others, even where that is right.
         """
         from .checking import plot_check
 
         return plot_check(self, kind, ax)
+
+    def plot_joint(self, first: Any, second: Any, ax: Any = None) -> Any:
+        """Two hyperparameters together, of a fit that integrates over them: the regions that hold 50 and 90 %, and the
+        points that were fitted. Each by its names in ``hyperparameters``: ("(1|g)", "sd"), or "sd of (1|g)".
+        """
+        from .pictures import plot_joint
+
+        return plot_joint(self, first, second, ax)
 
     def plot_map(self, name: Any, geodata: Any, ax: Any = None, column: str | None = None) -> Any:
         """An effect of regions on a map: a GeoDataFrame or GeoSeries, or GeoJSON, whose labels are the regions'.

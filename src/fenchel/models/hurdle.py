@@ -180,6 +180,7 @@ class FittedHurdle:
     k_fold = _refused("k_fold")
     plot = _refused("plot")
     plot_check = _refused("plot_check")
+    plot_joint = _refused("plot_joint")
     plot_map = _refused("plot_map")
     report = _refused("report")
     to_arviz = _refused("to_arviz")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import plots
 from ..checks import problem
 from ..outlines import labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
@@ -20,6 +21,7 @@ from ..plots.base import panels, short_name
 from ..terms import GaussianProcess, Matern, VecchiaProcess
 from .frames import is_date
 from .specified import term_named
+from .tables import described_theta
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,6 +173,48 @@ def _along(term: Any, index: Any) -> bool:
     numbers = getattr(index.dtype, "kind", "O") in "iuf"
     along = isinstance(term, GaussianProcess) or getattr(term, "levels", None) is None
     return numbers and (along or bool(getattr(term, "in_time", False)))
+
+
+# -- hyperparameters ----------------------------------------------------------------------------------------
+def plot_joint(fit: FittedModel, first: Any, second: Any, ax: Axes | None = None) -> Axes:
+    """Two hyperparameters together, with the points that were fitted."""
+    mixed = fit.integrated
+    if mixed is None:
+        got = "the hyperparameters of this fit are learned, at one value each"
+        raise problem("plot_joint", got, 'a fit that integrates over them: fit(..., integrate="auto")')
+    rows = described_theta(fit, fit.theta)
+    i, j = (_row_named(rows, name) for name in (first, second))
+    if i == j:
+        raise problem("plot_joint", f"{first!r} twice", "two hyperparameters")
+
+    def both(theta: np.ndarray) -> list[float]:
+        told = described_theta(fit, theta)
+        return [told[i][2], told[j][2]]
+
+    found = mixed.theta.of(both, size=8192)
+    still = np.flatnonzero(found.sd <= 1e-9 * (1.0 + np.abs(found.mean)))
+    if still.size:
+        name = _called_in_words(rows[(i, j)[int(still[0])]])
+        raise problem("plot_joint", f"{name} is held at a bound", "two that were integrated over")
+    points, names = np.array([both(theta) for theta in mixed.thetas]), [_called_in_words(rows[k]) for k in (i, j)]
+    x, y = found.values.T
+    out = plots.plot_joint(x, y, found.weights, ax, points=points, shares=mixed.weights)
+    out.set(xlabel=names[0], ylabel=names[1])
+    return out
+
+
+def _called_in_words(row: tuple[str, str, float]) -> str:
+    return f"{row[1]} of {row[0]}"
+
+
+def _row_named(rows: list[tuple[str, str, float]], name: Any) -> int:
+    """By both names of the table, by one of them where that says which, or in words."""
+    ways = [{row[:2], row[0], row[1], _called_in_words(row)} for row in rows]
+    found = [k for k, names in enumerate(ways) if (tuple(name) if isinstance(name, list) else name) in names]
+    if len(found) == 1:
+        return found[0]
+    got = f"there is no hyperparameter {name!r}" if not found else f"{name!r} is said of {len(found)} hyperparameters"
+    raise problem("plot_joint", got, f"one of {', '.join(repr(_called_in_words(row)) for row in rows)}")
 
 
 # -- maps ---------------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ matplotlib is imported when a picture is drawn. Figures are made without pyplot:
 function draws into ``ax`` when given one, else into a figure of its own (``ax.figure``).
 """
 
-from .checks import plot_bars, plot_calibration, plot_density, plot_reliability, plot_rootogram, plot_survival
+from .checks import plot_bars, plot_calibration, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
 from .factors import plot_biplot, plot_components, plot_loadings
 from .grids import plot_contours, plot_grid, plot_heat
 from .intervals import plot_caterpillar, plot_forest, plot_path
+from .joint import plot_joint
 from .maps import plot_map
 from .surfaces import plot_surface
 from .trace import plot_race, plot_trace
@@ -24,9 +25,11 @@ __all__ = [
     "plot_forest",
     "plot_grid",
     "plot_heat",
+    "plot_joint",
     "plot_loadings",
     "plot_map",
     "plot_path",
+    "plot_pit",
     "plot_race",
     "plot_reliability",
     "plot_rootogram",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
+from ..criteria import pit_counts
 from .base import BLUE, GREY, new_figure, quiet, short_name
 
 if TYPE_CHECKING:
@@ -218,6 +219,69 @@ def kaplan_meier(time: np.ndarray, happened: np.ndarray) -> tuple[np.ndarray, np
     at_risk = time.size - np.searchsorted(np.sort(time), steps, side="left")
     died = np.bincount(np.searchsorted(steps, time[happened]), minlength=steps.size)
     return steps, np.cumprod(1.0 - died / at_risk)
+
+
+def plot_pit(upto: Any, below: Any = None, ax: Axes | None = None, *, bins: int | None = None) -> Axes:
+    """A histogram of probability integral transforms: even where predictions are right.
+
+    High at both ends: predictions are too sure; in the middle: not sure enough; sloping: too low or too high.
+
+    Parameters
+    ----------
+    upto : array (N,)
+        P(y <= y_n) of what was seen, in predictions that have not seen it; NaN where nothing was.
+    below : array (N,), optional
+        P(y < y_n) of counts and levels: each row is spread evenly from ``below`` to ``upto``.
+    bins : int, optional
+        Default: 10 below 200 rows, 20 from there.
+
+    Returns
+    -------
+    matplotlib Axes
+        The band holds each bar 95 times in 100 if the predictions are right and the rows independent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.plots import plot_pit
+    >>> ax = plot_pit(np.random.default_rng(0).random(500))
+    >>> len(ax.patches)
+    20
+    """
+    end = np.asarray(upto, dtype=np.float64)
+    begin = end if below is None else np.asarray(below, dtype=np.float64)
+    if end.ndim != 1 or begin.shape != end.shape or not (~np.isnan(end)).any():
+        raise problem("plot_pit", f"upto {end.shape} and below {begin.shape}", "as many of both, (N,), one observed")
+    seen = ~np.isnan(end)
+    n = int(seen.sum())
+    bins = (10 if n < 200 else 20) if bins is None else bins
+    ax = new_figure(5.6, 3.4).subplots() if ax is None else ax
+    each = pit_counts(begin[seen], end[seen], bins)
+    lower, upper = pit_band(each)
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    ax.bar(edges[:-1], each.mean(axis=0) * bins, 1.0 / bins, align="edge", color="#cccccc", edgecolor="white")
+    ax.fill_between([0.0, 1.0], lower, upper, color=BLUE, alpha=0.2, linewidth=0, label="right predictions, 95 %")
+    ax.axhline(1.0, color=BLUE, linewidth=1.0)
+    ax.set_xlim(0.0, 1.0)
+    ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.15 * upper))
+    return _finished(ax, "probability of less than was seen, without it", "rows, in shares of their mean")
+
+
+def pit_band(each: np.ndarray) -> tuple[float, float]:
+    """Between which heights a bar is 95 times in 100 if it should be 1: of rows' parts of bars (N, bins).
+
+    A bar of points is a binomial count. Rows that are spread over several bars vary by less: by the sum over bars of
+    the squares of their parts, which is 1 for a point.
+    """
+    from scipy import stats
+
+    n, bins = each.shape
+    spread = float((each**2).sum(axis=1).mean())
+    if spread > 1.0 - 1e-9:
+        low, high = stats.binom.ppf([0.025, 0.975], n, 1.0 / bins)
+        return float(low) * bins / n, float(high) * bins / n
+    reach = 1.96 * np.sqrt(max(bins * spread - 1.0, 0.0) / n)
+    return max(0.0, 1.0 - reach), 1.0 + reach
 
 
 def plot_calibration(u: Any, ax: Axes | None = None) -> Axes:

@@ -7,10 +7,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ...checks import count, problem
-from ...criteria import LeaveOneOut
+from ...corrections.loo import pit_of
+from ...criteria import LeaveOneOut, Pit
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, Seed, to_numpy
 from ...marginals import Answers, Marginals
@@ -18,7 +18,7 @@ from ...priors.base import NewRows
 from ...solvers.solution import Solution
 from ..base import Family
 from ..learned import Learned
-from .mixture import Mixture
+from .mixture import Mixture, mixed_moments, without
 from .predictive import MixedPredictive
 from .theta import ThetaPosterior
 
@@ -182,24 +182,29 @@ class Integrated(Mixture):
         return self._drawn(lambda part, n: part.sample_latents(n, rng), size, rng)
 
     # -- criteria ----------------------------------------------------------------------------------
+    def _left_out(self) -> tuple[list[LeaveOneOut], np.ndarray, np.ndarray]:
+        """Leave-one-out of each part, theta held; their shares given the others (K, N), log p(y_n | others) (N,)."""
+        each = [_loo_of(part, s) for part, s in zip(self.answers, self.solutions, strict=True)]
+        logs = np.stack([to_numpy(found.log_density) for found in each])
+        share, density = without(self.weights, np.where(np.isnan(logs), 0.0, logs))
+        return each, share, np.where(np.isnan(logs).any(axis=0), np.nan, density)
+
     def loo(self) -> LeaveOneOut:
         """Leave-one-out densities: theta forgets the observation too, and nothing is refitted.
 
         p(theta | the others) prop. to p(theta | y) / p(y_n | the others, theta), so p(y_n | the others) is the harmonic
         mean of those of the points.
         """
-        each = [_loo_of(part, s) for part, s in zip(self.answers, self.solutions, strict=True)]
-        logs = np.stack([to_numpy(found.log_density) for found in each])
-        log_w = np.log(self.weights)[:, None] - np.where(np.isnan(logs), 0.0, logs)
-        total = logsumexp(log_w, axis=0)
-        share = np.exp(log_w - total)
+        each, share, density = self._left_out()
         means, variances = (np.stack([to_numpy(getattr(f, k)) for f in each]) for k in ("mean", "variance"))
-        w = share.reshape(*share.shape, *[1] * (means.ndim - 2))
-        mean = (w * means).sum(axis=0)
-        w2, off = share.reshape(*share.shape, *[1] * (variances.ndim - 2)), means - mean
-        between = off**2 if variances.ndim == means.ndim else off[..., :, None] * off[..., None, :]
-        density = np.where(np.isnan(logs).any(axis=0), np.nan, -total)
-        return LeaveOneOut(density, mean, (w2 * (variances + between)).sum(axis=0))
+        return LeaveOneOut(density, *mixed_moments(share, means, variances))
+
+    def pit(self) -> Pit:
+        """Where each y lies in its prediction from the others, theta forgetting it too."""
+        each, share, _ = self._left_out()
+        ends = [pit_of(found, s.likelihood, s.y) for found, s in zip(each, self.solutions, strict=True)]
+        below, upto = ((share * np.stack(end)).sum(axis=0) for end in zip(*ends, strict=True))
+        return Pit(np.minimum(below, upto), upto)
 
     def __repr__(self) -> str:
         word = "" if self.converged else "not converged, "

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import logsumexp, ndtri
 
 from ...linalg.arrays import Array, ArrayLike, to_numpy
 from ...marginals import Levels, Marginals, at_each, probabilities
@@ -103,6 +103,29 @@ class Mixture:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__} of {len(self.parts)} posteriors"
+
+
+def without(weights: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The weights of K parts given all data but some of it, and the log density of that: (K, ...) and (...).
+
+    ``log_density`` (K, ...) is that of what is left out given the rest, under each part:
+    w_k(rest) prop. to w_k / p_k(left out | rest), and p(left out | rest) is the harmonic mean of them.
+    """
+    log_w = np.log(weights).reshape(-1, *[1] * (log_density.ndim - 1)) - log_density
+    total = logsumexp(log_w, axis=0)
+    return np.exp(log_w - total), np.asarray(-total)
+
+
+def mixed_moments(share: np.ndarray, means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means and variances of a mixture of N unknowns each with shares of its own (K, N).
+
+    ``means`` (K, N) or (K, N, C), ``variances`` alike or (K, N, C, C).
+    """
+    w = share.reshape(*share.shape, *[1] * (means.ndim - 2))
+    mean = (w * means).sum(axis=0)
+    w, off = share.reshape(*share.shape, *[1] * (variances.ndim - 2)), means - mean
+    between = off**2 if variances.ndim == means.ndim else off[..., :, None] * off[..., None, :]
+    return mean, (w * (variances + between)).sum(axis=0)
 
 
 def crossing(below: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray, level: float) -> np.ndarray:
