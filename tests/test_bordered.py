@@ -15,9 +15,10 @@ from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky
-from fenchel.linalg.bordered import BorderedAnalysis, find_leaves
+from fenchel.linalg.bordered import BorderedAnalysis
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
+from fenchel.linalg.leaves import find_leaves
 from fenchel.linalg.sparse import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 

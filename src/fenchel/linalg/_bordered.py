@@ -272,38 +272,3 @@ def backward(start, ptr, rows, square, panel, x, b, border):
                 for p in range(i, w):
                     s += x[square[k] + p * w + i] * b[a + p, c]
                 b[a + i, c] = s
-
-
-@compiled
-def independent(indptr, indices, block, members, first, order):
-    """Which blocks, taken in ``order``, touch none that was taken before: 1 for those, 0 for the others."""
-    m = first.size - 1
-    state = np.full(m, -1, np.int8)
-    for t in range(m):
-        k = order[t]
-        if state[k] != -1:
-            continue
-        state[k] = 1
-        j = members[first[k]]
-        for p in range(indptr[j], indptr[j + 1]):
-            other = block[indices[p]]
-            if other != k:
-                state[other] = 0
-    return state
-
-
-@compiled
-def runs(indptr, indices, block, members, first):
-    """The run that each block belongs to, in the order of their first columns: a run ends where two of it touch."""
-    m = first.size - 1
-    out = np.empty(m, np.int64)
-    began, run = 0, 0
-    for k in range(m):
-        j = members[first[k]]
-        for p in range(indptr[j], indptr[j + 1]):
-            other = block[indices[p]]
-            if began <= other < k:
-                began, run = k, run + 1
-                break
-        out[k] = run
-    return out

@@ -4,14 +4,14 @@
 
 A grouping with one effect a level (or an intercept and slopes) makes one block a level, and no two of them touch: the
 students of a table of ratings, an effect for every row. They are eliminated by one compiled pass straight into the
-dense matrix of the rest, which LAPACK factorises and inverts. Answers as ``sparse.py`` does; ``find_leaves``
+dense matrix of the rest, which LAPACK factorises and inverts. Answers as ``sparse.py`` does; ``leaves.py``
 finds them and says what they cost.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,12 +27,6 @@ from .dense import (
 )
 from .sparse import EPS, HARMLESS, checked_columns
 
-_WIDEST = 8  # columns of a leaf: its square is handled by plain loops
-_FEW = 16  # rows of a border that is worth it whatever the rest costs
-_DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
-_FULL, _DENSEST = 0.5, 4000  # share of a border that leaves must fill to be taken at once, and rows it may have then
-_MOST = 20_000  # rows of a border: more do not fit as a dense matrix
-
 
 class BorderedAnalysis:
     """Which columns are leaves, and where every entry goes. Made once, used for every matrix with that pattern.
@@ -45,58 +39,33 @@ class BorderedAnalysis:
 
     def __init__(self, A: Any, leaf: np.ndarray) -> None:
         """``leaf`` (n,) is the number of each column's leaf, -1 in the border."""
+        from . import _leaves as kernels
+
         self.n, self.indptr, self.indices = A.shape[0], A.indptr.copy(), A.indices.copy()
-        columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
+        leaf = leaf.astype(np.int64)
         inside = np.flatnonzero(leaf >= 0)
         inside = inside[np.argsort(leaf[inside], kind="stable")]
         border = np.flatnonzero(leaf < 0)
         self.order, self.n_leaves = np.concatenate([inside, border]), inside.size
         self.n_border = r = border.size
-        place = np.argsort(self.order)  # of each column among the leaves' columns, then in the border
+        place = np.empty(self.n, dtype=np.int64)
+        place[self.order] = np.arange(self.n)  # of each column among the leaves' columns, then in the border
         width = np.bincount(leaf[inside]).astype(np.int64)
         self.start = np.concatenate([[0], np.cumsum(width)])
         heads = inside[self.start[:-1]]
-        self.ptr, self.rows = self._below(leaf, place, heads, width)
+        pattern = self.indptr, self.indices, leaf, place
+        self.ptr, self.rows = kernels.below(*pattern, heads, self.n_leaves)
         below = np.diff(self.ptr)
         total = int((width * width).sum())
         self.square = np.concatenate([[0], np.cumsum(width * width)])
         self.panel = total + np.concatenate([[0], np.cumsum(width * below)])
         self.size = int(self.panel[-1])  # of the leaves' part; the border's r x r follows it
         self.nnz = self.size + r * r
-        self.everywhere = self._places(leaf, place, width, columns)
+        self.everywhere = kernels.places(*pattern, self.start, self.square, self.panel, self.n_leaves, self.size, r)
+        columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
         on = self.indices == columns
         self.diagonal = np.empty(self.n, dtype=np.int64)  # entry of A.data
         self.diagonal[columns[on]] = np.flatnonzero(on)
-
-    def _below(
-        self, leaf: np.ndarray, place: np.ndarray, heads: np.ndarray, width: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Pointers and sorted border rows of each leaf, read off its first column."""
-        degree = np.diff(self.indptr)[heads]
-        ptr = np.concatenate([[0], np.cumsum(degree - width)])
-        entry = _ranges(self.indptr[heads], degree)
-        rows = self.indices[entry]
-        rows = rows[leaf[rows] < 0]
-        return ptr, place[rows].astype(np.int64) - self.n_leaves  # csc rows ascend, and so do their places
-
-    def _places(self, leaf: np.ndarray, place: np.ndarray, width: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Where each entry of A.data stands: squares, panels, the lower triangle of the border."""
-        i, j = place[self.indices], place[columns]
-        out = np.empty(self.indices.size, dtype=np.int64)
-        low, high = np.minimum(i, j), np.maximum(i, j)
-        rest = low >= self.n_leaves
-        out[rest] = self.size + (high[rest] - self.n_leaves) * self.n_border + low[rest] - self.n_leaves
-        owner = leaf[self.order[low]]
-        both = high < self.n_leaves  # the two are in one square
-        k = owner[both]
-        out[both] = self.square[k] + (i[both] - self.start[k]) * width[k] + j[both] - self.start[k]
-        beside = ~(rest | both)
-        k, row = owner[beside], high[beside] - self.n_leaves
-        # the rows of each leaf ascend, so (leaf, row) does over all of them
-        keys = np.repeat(np.arange(width.size), np.diff(self.ptr)) * max(1, self.n_border) + self.rows
-        at = np.searchsorted(keys, k * self.n_border + row) - self.ptr[k]
-        out[beside] = self.panel[k] + at * width[k] + low[beside] - self.start[k]
-        return out
 
     def verify(self) -> None:
         """Raise ValueError where this is not the analysis of its own pattern and leaves: compiled loops rely on it."""
@@ -108,7 +77,12 @@ class BorderedAnalysis:
         if (width < 1).any() or self.start[0] != 0 or not 0 <= self.start[-1] == self.n_leaves <= self.n:
             raise ValueError("the leaves of an analysis are none")
         leaf[self.order[: self.n_leaves]] = np.repeat(np.arange(width.size), width)
-        for name, value in vars(BorderedAnalysis(A, leaf)).items():
+        owner, row = np.repeat(leaf, np.diff(self.indptr)), leaf[self.indices]
+        apart = np.array_equal(owner[(owner >= 0) & (row >= 0)], row[(owner >= 0) & (row >= 0)])
+        again = BorderedAnalysis(A, leaf)
+        if not apart or again.everywhere.min() < 0 or again.everywhere.max() >= again.nnz:
+            raise ValueError("the leaves of an analysis are none")
+        for name, value in vars(again).items():
             own = vars(self)[name]
             if np.asarray(own).dtype != np.asarray(value).dtype or not np.array_equal(own, value):
                 raise ValueError(f"the {name} of an analysis are not those of its pattern")
@@ -265,82 +239,3 @@ class BorderedCholesky:
             P[:] = dsymm(1.0, Z.T, half, side=1, lower=0).T
         kernels.sandwich(*self._leaves, self._x, Y, Z, P, e, out)
         return out[S.everywhere]
-
-
-class Leaves(NamedTuple):
-    """A choice of leaves: the number of each column's (n,), -1 in the border, and what a factorisation would cost."""
-
-    number: np.ndarray
-    n_border: int
-    work: float  # multiplications, about
-
-    def obvious(self, A: Any) -> bool:
-        """Whether no other factorisation need be looked at: nearly all columns are leaves, or they fill the border."""
-        if 2 * self.n_border > self.number.size:
-            return False
-        if self.n_border <= max(_FEW, self.number.size**0.5):
-            return True
-        if self.n_border > _DENSEST:
-            return False
-        B = sp.csc_array((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
-        B = sp.csr_array(B[:, np.flatnonzero(self.number >= 0)][np.flatnonzero(self.number < 0)])
-        return (B @ B.T).nnz >= _FULL * self.n_border**2
-
-    def cheaper_than(self, work: float) -> bool:
-        """Whether it takes less time than fronts with so many multiplications."""
-        return self.n_border <= _MOST and self.work <= _DENSE * work
-
-
-def find_leaves(A: Any) -> Leaves:
-    """Leaves of A, a canonical csc array.
-
-    Columns with the same neighbours make a block. Blocks that touch no other are taken greedily, those with few
-    neighbours first, or those of the longest run of columns that do not touch, as the levels of a grouping are;
-    whatever leaves the smaller border.
-    """
-    from . import _bordered as kernels
-
-    n, degree = A.shape[0], np.diff(A.indptr)
-    members, first = _twins(A)
-    width = np.diff(first)
-    block = np.empty(n, dtype=np.int64)
-    block[members] = np.repeat(np.arange(width.size), width)
-    reach, wide = degree[members[first[:-1]]], width > _WIDEST
-    run = kernels.runs(A.indptr, A.indices, block, members, first)
-    length = np.bincount(run, weights=width)[run]
-    found = []
-    for keys in ((reach, wide), (reach, -length, wide)):
-        taken = kernels.independent(A.indptr, A.indices, block, members, first, np.lexsort(keys)) == 1
-        found.append(taken & ~wide)
-    best = max(found, key=lambda taken: int(width[taken].sum()))
-    rest = n - int(width[best].sum())
-    work = float((width[best] * reach[best].astype(np.float64) ** 2).sum()) + rest**3 / 3.0
-    return Leaves(np.where(best, np.cumsum(best) - 1, -1)[block], rest, work)
-
-
-def _twins(A: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns grouped by their pattern: all columns, group by group in the order of the first of each, and where."""
-    n, counts = A.shape[0], np.diff(A.indptr)
-    mark = np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64)
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mark[A.indices], dtype=np.uint64)])
-    print_ = total[A.indptr[1:]] - total[A.indptr[:-1]]  # a sum modulo 2^64 of a mark for each row
-    _, earliest, group = np.unique(print_, return_index=True, return_inverse=True)
-    group = np.argsort(np.argsort(earliest))[group]
-    members = np.argsort(group, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(group))])
-    head = np.repeat(members[first[:-1]], np.diff(first))
-    other = members != head
-    if other.any():  # two patterns with one sum: next to impossible, and then nobody is a twin
-        a, b = members[other], head[other]
-        same = np.array_equal(counts[a], counts[b]) and np.array_equal(
-            A.indices[_ranges(A.indptr[a], counts[a])], A.indices[_ranges(A.indptr[b], counts[a])]
-        )
-        if not same:
-            return np.arange(n), np.arange(n + 1)
-    return members, first
-
-
-def _ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """first[0], first[0] + 1, ..., ``count[0]`` of them, then those of the next."""
-    ends = np.cumsum(count)
-    return np.arange(ends[-1] if ends.size else 0) + np.repeat(first - (ends - count), count)

@@ -76,7 +76,8 @@ class Analysis(Protocol):
 
 def analyse(A: ArrayLike) -> Analysis:
     """The analysis of A, a canonical symmetric csc array with both triangles: where the backend is chosen."""
-    from .bordered import BorderedAnalysis, find_leaves
+    from .bordered import BorderedAnalysis
+    from .leaves import find_leaves
     from .sparse import SymbolicCholesky
 
     leaves = find_leaves(A)
