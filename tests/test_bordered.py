@@ -200,8 +200,8 @@ def test_a_gaussian_fit_factorises_once():
     n = 200
     W = sp.hstack([groups(rng.integers(0, m, n), m, [np.ones(n)]) for m in (30, 7)], format="csr")
     prior = SparsePrecision(sp.eye_array(37, format="csc"), design=W)
-    made, count = prior.pattern.symbolic.factor, []
-    prior.pattern.symbolic.factor = lambda data: count.append(1) or made(data)
+    made, count = prior.pattern.symbolic.factor_of, []
+    prior.pattern.symbolic.factor_of = lambda x: count.append(1) or made(x)
     y = rng.normal(size=n)
     sol = fenchel.infer(fenchel.Gaussian(0.5), prior, y)
     assert len(count) == 1

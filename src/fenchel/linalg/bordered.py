@@ -22,10 +22,11 @@ from .dense import (
     cholesky,
     inverse_from,
     solve_lower,
-    symmetrised,
     triangular_inverse,
 )
 from .sparse import EPS, HARMLESS, checked_columns
+
+_LARGE = 2048  # rows of a border whose factor and inverse share one matrix
 
 
 class BorderedAnalysis:
@@ -64,8 +65,8 @@ class BorderedAnalysis:
         self.everywhere = kernels.places(*pattern, self.start, self.square, self.panel, self.n_leaves, self.size, r)
         columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
         on = self.indices == columns
-        self.diagonal = np.empty(self.n, dtype=np.int64)  # entry of A.data
-        self.diagonal[columns[on]] = np.flatnonzero(on)
+        self.diagonal = np.empty(self.n, dtype=np.int64)  # where it stands
+        self.diagonal[columns[on]] = self.everywhere[on]
 
     def verify(self) -> None:
         """Raise ValueError where this is not the analysis of its own pattern and leaves: compiled loops rely on it."""
@@ -90,39 +91,57 @@ class BorderedAnalysis:
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
 
-    def laid_out(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values on the pattern as squares and panels, and as the border's matrix."""
+    def laid_out(self, data: np.ndarray) -> np.ndarray:
+        """Values on the pattern as squares, panels and the border's matrix (nnz,)."""
         out = np.zeros(self.nnz)
         out[self.everywhere] = data
-        return out, out[self.size :].reshape(self.n_border, self.n_border)
+        return out
+
+    def border(self, x: np.ndarray) -> np.ndarray:
+        """The border's matrix among such values."""
+        return x[self.size :].reshape(self.n_border, self.n_border)
 
     def factor(self, data: np.ndarray) -> BorderedCholesky:
         """The factor from values alone, in the order of the csc array analysed; taken as symmetric and finite."""
-        return BorderedCholesky(self, data)
+        return BorderedCholesky(self, self.laid_out(data))
+
+    def factor_of(self, x: np.ndarray) -> BorderedCholesky:
+        """The factor of a matrix by its squares, panels and border, whose memory it takes."""
+        return BorderedCholesky(self, x)
 
 
 class BorderedCholesky:
-    """A = L L' by leaves and a dense border; a ``Factorisation``."""
+    """A = L L' by leaves and a dense border; a ``StoredFactorisation``.
 
-    def __init__(self, symbolic: BorderedAnalysis, data: np.ndarray) -> None:
+    x (nnz,) holds A as squares, panels and the border, each symmetric part by its lower triangle at least; it becomes
+    the factor. The inverse of a large border takes the factor's place: L of its rows stands above the diagonal then,
+    its columns divided by the pivots.
+    """
+
+    def __init__(self, symbolic: BorderedAnalysis, x: np.ndarray) -> None:
         from . import _bordered as kernels
 
         self.symbolic, self.n = symbolic, symbolic.n
-        self._diagonal = data[symbolic.diagonal]
-        self._x, C = symbolic.laid_out(data)
-        bad = kernels.eliminate(*self._leaves, self._x, C)
+        self._diagonal = x[symbolic.diagonal]
+        C = symbolic.border(x)
+        bad = kernels.eliminate(*self._leaves, x, C)
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {symbolic.order[bad]} is not positive")
-        self._L = cholesky(C) if C.size else C
+        if C.size and not np.shares_memory(L := cholesky(C), x):
+            C[:] = L
+        self._x, self._z, self._pivots = x, None, self._read_pivots(x)
+
+    _z: np.ndarray | None
 
     def verify(self) -> None:
         """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""
         S = self.symbolic
         if type(S) is not BorderedAnalysis:
             raise ValueError("the analysis of a factor is none")
-        r = S.n_border
-        sizes = [(self._x, (S.nnz,)), (self._diagonal, (S.n,)), (self._L, (r, r))]
-        known = {"_selected": (S.nnz,), "_regressions": (S.size - int(S.panel[0]),), "_pivots": (S.n,)}
+        packed = self._z is not None and S.n_border > _LARGE
+        sizes = [(self._x, (S.size if packed else S.nnz,)), (self._diagonal, (S.n,)), (self._pivots, (S.n,))]
+        sizes += [] if self._z is None else [(self._z, (S.nnz,))]
+        known = {"_regressions": (S.size - int(S.panel[0]),)}
         sizes += [(self.__dict__[name], shape) for name, shape in known.items() if name in self.__dict__]
         if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
             raise ValueError("the arrays of a factor are not of the sizes of its analysis")
@@ -132,16 +151,14 @@ class BorderedCholesky:
         S = self.symbolic
         return S.start, S.ptr, S.rows, S.square, S.panel
 
-    @cached_property
-    def _pivots(self) -> np.ndarray:
+    def _read_pivots(self, x: np.ndarray) -> np.ndarray:
         """The diagonal of L (n,), the leaves' first."""
         S = self.symbolic
-        width = np.diff(S.start)
-        within = np.arange(S.n_leaves) - np.repeat(S.start[:-1], width)
-        own = np.repeat(S.square[:-1], width) + within * (np.repeat(width, width) + 1)
-        return np.concatenate([1.0 / self._x[own], np.diagonal(self._L)])
+        own = x[S.diagonal[S.order]]
+        own[: S.n_leaves] = 1.0 / own[: S.n_leaves]
+        return own
 
-    @property
+    @cached_property
     def log_det(self) -> float:
         """log |A|."""
         return 2.0 * float(np.log(self._pivots).sum())
@@ -154,7 +171,7 @@ class BorderedCholesky:
     @cached_property
     def log_det_rounding(self) -> float:
         """What rounding did to log|A|, as a root mean square: eps |diag(A^-1) o diag(A)|."""
-        if "_selected" not in self.__dict__ and self.smallest_pivot > HARMLESS:
+        if self._z is None and self.smallest_pivot > HARMLESS:
             return EPS * self.n**0.5 / self.smallest_pivot
         each = self.inverse_diagonal() * self._diagonal
         return EPS * float(np.sqrt(np.sum(each * each)))
@@ -162,19 +179,31 @@ class BorderedCholesky:
     def _apply(self, b: ArrayLike, both: bool) -> np.ndarray:
         from . import _bordered as kernels
 
-        S = self.symbolic
+        S, x, z = self.symbolic, self._x, self._z
         columns = checked_columns(b, self.n)
-        columns = columns[S.order] if both else np.array(columns)
-        x, border = np.ascontiguousarray(columns[: S.n_leaves]), np.ascontiguousarray(columns[S.n_leaves :])
-        if both:
-            kernels.forward(*self._leaves, self._x, x, border)
+        order = S.order if both else np.arange(self.n)
+        y, border = np.empty((S.n_leaves, columns.shape[1])), columns[order[S.n_leaves :]]
+        kernels.forward(*self._leaves, x, order, columns, y, border, both)
         if border.size:
-            seen = solve_lower(self._L, border) if both else border
-            border = np.ascontiguousarray(solve_lower(self._L, seen, transposed=True))
-        kernels.backward(*self._leaves, self._x, x, border)
+            border = self._over_border(x, z, border, both)
         out = np.empty_like(columns)
-        out[S.order[: S.n_leaves]], out[S.order[S.n_leaves :]] = x, border
+        kernels.backward(*self._leaves, x, S.order, y, border, out)
+        out[S.order[S.n_leaves :]] = border
         return out.reshape(np.shape(b))
+
+    def _over_border(self, x: np.ndarray, z: np.ndarray | None, b: np.ndarray, both: bool) -> np.ndarray:
+        """L^-T b of the border, after L^-1 if ``both``."""
+        S = self.symbolic
+        if x.size == S.nnz:
+            L = S.border(x)
+            seen = solve_lower(L, b) if both else b
+            return np.ascontiguousarray(solve_lower(L, seen, transposed=True))
+        assert z is not None
+        from scipy.linalg.blas import dtrsm
+
+        U, pivot = S.border(z).T, self._pivots[S.n_leaves :, None]  # Fortran sees a unit lower triangle
+        seen = dtrsm(1.0, U, b, lower=1, diag=1) / pivot if both else b
+        return np.ascontiguousarray(dtrsm(1.0, U, seen / pivot, lower=1, trans_a=1, diag=1))
 
     def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
@@ -193,49 +222,56 @@ class BorderedCholesky:
         S = self.symbolic
         return kernels.regressions(S.start, S.ptr, S.square, S.panel, self._x)
 
-    @cached_property
-    def _selected(self) -> np.ndarray:
-        """The inverse, laid out as x is; computed when first asked for."""
+    def stored_inverse(self) -> np.ndarray:
+        """The inverse, laid out as x was; computed when first asked for."""
         from . import _bordered as kernels
 
-        S = self.symbolic
-        z = np.empty(S.nnz)
-        Z = z[S.size :].reshape(S.n_border, S.n_border)
-        if Z.size:
-            Z[:] = self._L
-            inverse = inverse_from(triangular_inverse(Z))
-            if not np.shares_memory(inverse, z):
-                Z[:] = inverse
-        kernels.selected(*self._leaves, self._x, self._regressions, Z, z)
-        return z
+        S, x = self.symbolic, self._x
+        if self._z is None:
+            z = np.empty(S.nnz)
+            Z = S.border(z)
+            if Z.size:
+                Z[:] = S.border(x)
+                inverse = inverse_from(triangular_inverse(Z))
+                if not np.shares_memory(inverse, z):
+                    Z[:] = inverse
+            kernels.selected(*self._leaves, x, Z, z)
+            if S.n_border > _LARGE:  # L goes above the diagonal, and its memory back
+                kernels.pack(S.border(x), Z)
+                z, x = z, x[: S.size].copy()
+            self._z, self._x = z, x
+        return self._z
 
     def inverse_data(self) -> np.ndarray:
         """A^-1 on the pattern, in the order of the csc array analysed."""
-        return self._selected[self.symbolic.everywhere]
+        return self.stored_inverse()[self.symbolic.everywhere]
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag(A^-1) (n,)."""
-        S = self.symbolic
-        return self._selected[S.everywhere[S.diagonal]]
+        return self.stored_inverse()[self.symbolic.diagonal]
 
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
         """diag(W A^-1 W'), T the map from the rows' weights to the entries of W' diag(.) W on the pattern."""
         return np.asarray(T.T @ self.inverse_data())
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:
-        """A^-1 E A^-1 on the pattern, E by its values there: two dense products over the border."""
+        """A^-1 E A^-1 on the pattern, E by its values there."""
+        return self.stored_sandwich(self.symbolic.laid_out(data))[self.symbolic.everywhere]
+
+    def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
+        """The same laid out as x was, in the memory of E: two dense products over the border."""
         from scipy.linalg.blas import dsymm
 
         from . import _bordered as kernels
 
-        S = self.symbolic
-        e, C = S.laid_out(data)
-        Z, Y = self._selected[S.size :].reshape(S.n_border, S.n_border), self._regressions
+        S, z, Y = self.symbolic, self.stored_inverse(), self._regressions
+        Z, C = S.border(z), S.border(e)
         kernels.reduce(*self._leaves, Y, e, C)
-        out = np.empty(S.nnz)
-        P = out[S.size :].reshape(S.n_border, S.n_border)
-        if P.size:  # what Fortran sees is the transpose, its upper triangle valid
-            half = dsymm(1.0, Z.T, symmetrised(C).T, lower=0)
-            P[:] = dsymm(1.0, Z.T, half, side=1, lower=0).T
-        kernels.sandwich(*self._leaves, self._x, Y, Z, P, e, out)
-        return out[S.everywhere]
+        if C.size:  # what Fortran sees is the transpose, its upper triangle valid
+            kernels.mirror(C)
+            half = dsymm(1.0, Z.T, C.T, lower=0)
+            P = dsymm(1.0, Z.T, half, c=C.T, side=1, lower=0, overwrite_c=1).T
+            if not np.shares_memory(P, e):
+                C[:] = P
+        kernels.sandwich(*self._leaves, self._x, Y, Z, C, e)
+        return e
