@@ -2,6 +2,7 @@
 
 A leaf is a block of w columns that touches r rows of the border and no other leaf. The flat vector x holds its square
 (w x w) and its panel (r x w); the border is a matrix C valid in its lower triangle, and the rows of a leaf are sorted.
+Passes that take ``first`` and ``last`` visit a stretch of the leaves.
 
     eliminate   L11 L11' = D, L21 = B L11^-T, C -= L21 L21'; the square becomes L11^-1
     selected    Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 + Y' Z22 Y
@@ -18,14 +19,14 @@ from .compiled import compiled
 
 
 @compiled
-def eliminate(start, ptr, rows, square, panel, x, C):
+def eliminate(first, last, start, ptr, rows, square, panel, x, C):
     """Eliminate the leaves in place and their share from the border. Bad column or -1."""
     widest = 0
-    for k in range(start.size - 1):
+    for k in range(first, last):
         widest = max(widest, start[k + 1] - start[k])
     scratch = np.empty(widest * widest)
     line = np.empty(widest)
-    for k in range(start.size - 1):
+    for k in range(first, last):
         w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         if w == 1:
             d = x[square[k]]
@@ -118,14 +119,14 @@ def regression(x, square, panel, r, w, Y):
 
 
 @compiled
-def selected(start, ptr, rows, square, panel, x, Z, z):
+def selected(first, last, start, ptr, rows, square, panel, x, Z, z):
     """The inverse on the squares and panels of the leaves, into z, from that of the border."""
     widest, tallest = 0, 0
-    for k in range(start.size - 1):
+    for k in range(first, last):
         widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
     scratch = np.empty((2, max(1, widest * tallest)))
     T = scratch[0]
-    for k in range(start.size - 1):
+    for k in range(first, last):
         w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         if w == 1:  # the same without views of arrays: there may be millions of leaves with a row or two
             d = x[square[k]]
@@ -266,10 +267,10 @@ def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e):
 
 
 @compiled
-def forward(start, ptr, rows, square, panel, x, order, b, y, border, both):
+def forward(first, last, start, ptr, rows, square, panel, x, order, b, y, border, both):
     """y <- L^-1 b over the leaves, their share taken from the border's right sides; y <- b alone unless ``both``."""
     columns = b.shape[1]
-    for k in range(start.size - 1):
+    for k in range(first, last):
         a, w, r, at, q = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         for c in range(columns):
             if not both:
@@ -294,10 +295,10 @@ def forward(start, ptr, rows, square, panel, x, order, b, y, border, both):
 
 
 @compiled
-def backward(start, ptr, rows, square, panel, x, order, y, border, out):
+def backward(first, last, start, ptr, rows, square, panel, x, order, y, border, out):
     """out <- L^-T (y - L21' border) over the leaves, each column where it came from."""
     columns = y.shape[1]
-    for k in range(start.size - 1):
+    for k in range(first, last):
         a, w, r, at, q = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         for c in range(columns):
             if w == 1:

@@ -10,8 +10,9 @@ finds them and says what they cost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,8 +25,12 @@ from .dense import (
     solve_lower,
     triangular_inverse,
 )
+from .rows import PARALLEL, on_every_core
 from .sparse import EPS, HARMLESS, checked_columns
 
+T = TypeVar("T")
+
+_MANY, _FEW, _STRETCHES = 1 << 16, 64, 8  # leaves and rows of a border from which, and into how many, leaves are cut
 _LARGE = 2048  # rows of a border whose factor and inverse share one matrix
 
 
@@ -67,6 +72,7 @@ class BorderedAnalysis:
         on = self.indices == columns
         self.diagonal = np.empty(self.n, dtype=np.int64)  # where it stands
         self.diagonal[columns[on]] = self.everywhere[on]
+        self.pivot = self.diagonal[self.order]
 
     def verify(self) -> None:
         """Raise ValueError where this is not the analysis of its own pattern and leaves: compiled loops rely on it."""
@@ -101,6 +107,20 @@ class BorderedAnalysis:
         """The border's matrix among such values."""
         return x[self.size :].reshape(self.n_border, self.n_border)
 
+    def over_leaves(self, work: Callable[[int, int], T]) -> list[T]:
+        """work(first, last) for stretches that cover the leaves, on every core; which ones is the pattern's matter.
+
+        Many leaves with a small border are cut: each stretch has a border of its own to add to, and the sums of these
+        are the same however many cores there are.
+        """
+        m = self.start.size - 1
+        pieces = _STRETCHES if m >= _MANY and self.n_border <= _FEW else 1
+        edges = [m * p // pieces for p in range(pieces + 1)]
+        if pieces == 1:
+            return [work(0, m)]
+        done = on_every_core(pieces, PARALLEL, lambda i, j: [work(*edges[p : p + 2]) for p in range(i, j)])
+        return [part for stretch in done for part in stretch]
+
     def factor(self, data: np.ndarray) -> BorderedCholesky:
         """The factor from values alone, in the order of the csc array analysed; taken as symmetric and finite."""
         return BorderedCholesky(self, self.laid_out(data))
@@ -122,14 +142,23 @@ class BorderedCholesky:
         from . import _bordered as kernels
 
         self.symbolic, self.n = symbolic, symbolic.n
-        self._diagonal = x[symbolic.diagonal]
+        self._diagonal = x[symbolic.pivot]  # the leaves' first
         C = symbolic.border(x)
-        bad = kernels.eliminate(*self._leaves, x, C)
-        if bad >= 0:
+
+        def eliminate(first: int, last: int) -> tuple[int, np.ndarray]:
+            own = C if first == 0 else np.zeros_like(C)
+            return kernels.eliminate(first, last, *self._leaves, x, own), own
+
+        for bad, own in symbolic.over_leaves(eliminate):
+            if own is not C:
+                C += own
+            if bad < 0:
+                continue
             raise NotPositiveDefinite(f"the pivot of row {symbolic.order[bad]} is not positive")
         if C.size and not np.shares_memory(L := cholesky(C), x):
             C[:] = L
-        self._x, self._z, self._pivots = x, None, self._read_pivots(x)
+        self._x, self._z, self._pivots = x, None, x[symbolic.pivot]  # the diagonal of L
+        self._pivots[: symbolic.n_leaves] = 1.0 / self._pivots[: symbolic.n_leaves]
 
     _z: np.ndarray | None
 
@@ -151,13 +180,6 @@ class BorderedCholesky:
         S = self.symbolic
         return S.start, S.ptr, S.rows, S.square, S.panel
 
-    def _read_pivots(self, x: np.ndarray) -> np.ndarray:
-        """The diagonal of L (n,), the leaves' first."""
-        S = self.symbolic
-        own = x[S.diagonal[S.order]]
-        own[: S.n_leaves] = 1.0 / own[: S.n_leaves]
-        return own
-
     @cached_property
     def log_det(self) -> float:
         """log |A|."""
@@ -166,14 +188,14 @@ class BorderedCholesky:
     @cached_property
     def smallest_pivot(self) -> float:
         """min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by."""
-        return float((self._pivots**2 / self._diagonal[self.symbolic.order]).min())
+        return float((self._pivots**2 / self._diagonal).min())
 
     @cached_property
     def log_det_rounding(self) -> float:
         """What rounding did to log|A|, as a root mean square: eps |diag(A^-1) o diag(A)|."""
         if self._z is None and self.smallest_pivot > HARMLESS:
             return EPS * self.n**0.5 / self.smallest_pivot
-        each = self.inverse_diagonal() * self._diagonal
+        each = self.stored_inverse()[self.symbolic.pivot] * self._diagonal
         return EPS * float(np.sqrt(np.sum(each * each)))
 
     def _apply(self, b: ArrayLike, both: bool) -> np.ndarray:
@@ -183,11 +205,17 @@ class BorderedCholesky:
         columns = checked_columns(b, self.n)
         order = S.order if both else np.arange(self.n)
         y, border = np.empty((S.n_leaves, columns.shape[1])), columns[order[S.n_leaves :]]
-        kernels.forward(*self._leaves, x, order, columns, y, border, both)
+
+        def forward(first: int, last: int) -> np.ndarray:
+            own = border if first == 0 else np.zeros_like(border)
+            kernels.forward(first, last, *self._leaves, x, order, columns, y, own, both)
+            return own
+
+        border = sum(S.over_leaves(forward)[1:], border)
         if border.size:
             border = self._over_border(x, z, border, both)
         out = np.empty_like(columns)
-        kernels.backward(*self._leaves, x, S.order, y, border, out)
+        S.over_leaves(lambda first, last: kernels.backward(first, last, *self._leaves, x, S.order, y, border, out))
         out[S.order[S.n_leaves :]] = border
         return out.reshape(np.shape(b))
 
@@ -235,7 +263,7 @@ class BorderedCholesky:
                 inverse = inverse_from(triangular_inverse(Z))
                 if not np.shares_memory(inverse, z):
                     Z[:] = inverse
-            kernels.selected(*self._leaves, x, Z, z)
+            S.over_leaves(lambda first, last: kernels.selected(first, last, *self._leaves, x, Z, z))
             if S.n_border > _LARGE:  # L goes above the diagonal, and its memory back
                 kernels.pack(S.border(x), Z)
                 z, x = z, x[: S.size].copy()

@@ -16,7 +16,7 @@ from ..linalg.bordered import BorderedAnalysis
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.eliminated import analyse_free, split_local
-from ..linalg.factorisation import Analysis, Factorisation, StoredFactorisation, analyse
+from ..linalg.factorisation import Analysis, Factorisation, Stored, StoredFactorisation, analyse
 from ..linalg.pairs import RowPairs
 from ..linalg.sparse import SymbolicCholesky, symmetric_csc
 
@@ -319,8 +319,15 @@ class Pattern:
         if self.pairs is None:
             return self._made(self.q + self.T @ weight)
         x = np.zeros(self.pairs.symbolic.nnz)
-        x[self.pairs.symbolic.everywhere[self.places]] = self.Q.data
+        x[self._at_prior(self.pairs.symbolic)] = self.Q.data
         return self.pairs.symbolic.factor_of(self.pairs.add(weight, x))
+
+    def _at_prior(self, symbolic: Stored) -> np.ndarray:
+        """Where the entries of Q stand in the factor's layout; kept, for they seldom change."""
+        known = self._maps.get("prior")
+        if known is None or known[0] is not self.places:
+            known = self._maps["prior"] = self.places, symbolic.everywhere[self.places]
+        return known[1]
 
     def _made(self, data: np.ndarray, prior: bool = False) -> Factorisation:
         """The factor of values on the union; of a ``prior`` by its own pattern, where that holds what is asked for."""
@@ -349,7 +356,7 @@ class Pattern:
     def inverse_at_prior(self, factor: Factorisation) -> np.ndarray:
         """V at the entries of Q."""
         if self.pairs is not None and isinstance(factor, StoredFactorisation):
-            return factor.stored_inverse()[self.pairs.symbolic.everywhere[self.places]]
+            return factor.stored_inverse()[self._at_prior(self.pairs.symbolic)]
         return factor.inverse_data()[self.places]
 
     def quadratic(self, factor: Factorisation, W: Any) -> np.ndarray:
