@@ -15,9 +15,10 @@ from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky
-from fenchel.linalg.bordered import BorderedAnalysis, find_leaves
+from fenchel.linalg.bordered import BorderedAnalysis
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
+from fenchel.linalg.leaves import find_leaves
 from fenchel.linalg.sparse import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
@@ -199,8 +200,8 @@ def test_a_gaussian_fit_factorises_once():
     n = 200
     W = sp.hstack([groups(rng.integers(0, m, n), m, [np.ones(n)]) for m in (30, 7)], format="csr")
     prior = SparsePrecision(sp.eye_array(37, format="csc"), design=W)
-    made, count = prior.pattern.symbolic.factor, []
-    prior.pattern.symbolic.factor = lambda data: count.append(1) or made(data)
+    made, count = prior.pattern.symbolic.factor_of, []
+    prior.pattern.symbolic.factor_of = lambda x: count.append(1) or made(x)
     y = rng.normal(size=n)
     sol = fenchel.infer(fenchel.Gaussian(0.5), prior, y)
     assert len(count) == 1

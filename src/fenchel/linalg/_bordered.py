@@ -2,6 +2,7 @@
 
 A leaf is a block of w columns that touches r rows of the border and no other leaf. The flat vector x holds its square
 (w x w) and its panel (r x w); the border is a matrix C valid in its lower triangle, and the rows of a leaf are sorted.
+Passes that take ``first`` and ``last`` visit a stretch of the leaves.
 
     eliminate   L11 L11' = D, L21 = B L11^-T, C -= L21 L21'; the square becomes L11^-1
     selected    Y = L21 L11^-1, Z21 = -Z22 Y, Z11 = L11^-T L11^-1 + Y' Z22 Y
@@ -18,14 +19,14 @@ from .compiled import compiled
 
 
 @compiled
-def eliminate(start, ptr, rows, square, panel, x, C):
+def eliminate(first, last, start, ptr, rows, square, panel, x, C):
     """Eliminate the leaves in place and their share from the border. Bad column or -1."""
     widest = 0
-    for k in range(start.size - 1):
+    for k in range(first, last):
         widest = max(widest, start[k + 1] - start[k])
     scratch = np.empty(widest * widest)
     line = np.empty(widest)
-    for k in range(start.size - 1):
+    for k in range(first, last):
         w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         if w == 1:
             d = x[square[k]]
@@ -68,22 +69,6 @@ def eliminate(start, ptr, rows, square, panel, x, C):
 
 
 @compiled
-def regressions(start, ptr, square, panel, x):
-    """Y = L21 L11^-1 of every leaf, laid out as the panels are."""
-    first = panel[0]
-    Y = np.empty(panel[panel.size - 1] - first)
-    for k in range(start.size - 1):
-        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
-        for i in range(r):
-            for j in range(w):
-                s = 0.0
-                for p in range(j, w):
-                    s += x[at + i * w + p] * x[square[k] + p * w + j]
-                Y[at - first + i * w + j] = s
-    return Y
-
-
-@compiled
 def times_border(rows, Z, Y, first, r, w, T):
     """T = Z22 Y of one leaf whose rows begin at ``rows[first]``; Z by its lower triangle."""
     if w == 1:
@@ -123,44 +108,87 @@ def gram(D, out):
 
 
 @compiled
-def selected(start, ptr, rows, square, panel, x, Y, Z, z):
+def regression(x, square, panel, r, w, Y):
+    """Y = L21 L11^-1 of one leaf."""
+    for i in range(r):
+        for j in range(w):
+            s = 0.0
+            for p in range(j, w):
+                s += x[panel + i * w + p] * x[square + p * w + j]
+            Y[i, j] = s
+
+
+@compiled
+def selected(first, last, start, ptr, rows, square, panel, x, Z, z):
     """The inverse on the squares and panels of the leaves, into z, from that of the border."""
     widest, tallest = 0, 0
-    for k in range(start.size - 1):
+    for k in range(first, last):
         widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
-    scratch = np.empty(max(1, widest * tallest))
-    first = panel[0]
-    for k in range(start.size - 1):
+    scratch = np.empty((2, max(1, widest * tallest)))
+    T = scratch[0]
+    for k in range(first, last):
         w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         if w == 1:  # the same without views of arrays: there may be millions of leaves with a row or two
-            below, inner = at - first, x[square[k]] * x[square[k]]
+            d = x[square[k]]
+            inner = d * d
             for i in range(r):
-                here, y_i, s = rows[q + i], Y[below + i], 0.0
+                here, y, s = rows[q + i], x[at + i] * d, 0.0
                 for j in range(i):
                     c = Z[here, rows[q + j]]
-                    s += c * Y[below + j]
-                    scratch[j] += c * y_i
-                scratch[i] = s + Z[here, here] * y_i
+                    s += c * x[at + j]
+                    T[j] += c * y
+                T[i] = s * d + Z[here, here] * y
             for i in range(r):
-                z[at + i] = -scratch[i]
-                inner += Y[below + i] * scratch[i]
+                z[at + i] = -T[i]
+                inner += x[at + i] * d * T[i]
             z[square[k]] = inner
             continue
-        y = Y[at - first : at - first + r * w].reshape(r, w)
-        T = scratch[: r * w].reshape(r, w)
-        times_border(rows, Z, y, q, r, w, T)
+        y, t = scratch[1, : r * w].reshape(r, w), T[: r * w].reshape(r, w)
+        regression(x, square[k], at, r, w, y)
+        times_border(rows, Z, y, q, r, w, t)
         out = z[square[k] : square[k] + w * w].reshape(w, w)
         gram(x[square[k] : square[k] + w * w].reshape(w, w), out)
         for i in range(r):
             for j in range(w):
-                z[at + i * w + j] = -T[i, j]
+                z[at + i * w + j] = -t[i, j]
                 for p in range(w):
-                    out[p, j] += y[i, p] * T[i, j]
+                    out[p, j] += y[i, p] * t[i, j]
+
+
+@compiled
+def regressions(start, ptr, square, panel, x):
+    """Y = L21 L11^-1 of every leaf, laid out as the panels are."""
+    first = panel[0]
+    Y = np.empty(panel[panel.size - 1] - first)
+    for k in range(start.size - 1):
+        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        regression(x, square[k], at, r, w, Y[at - first : at - first + r * w].reshape(r, w))
+    return Y
+
+
+@compiled
+def mirror(C):
+    """The lower triangle of C copied above the diagonal, a block of columns at a time."""
+    n = C.shape[0]
+    for a in range(0, n, 32):
+        for i in range(a, n):
+            for j in range(a, min(a + 32, i)):
+                C[j, i] = C[i, j]
+
+
+@compiled
+def pack(L, Z):
+    """L' above the diagonal of Z, its rows divided by the pivots, a block of columns at a time."""
+    n = L.shape[0]
+    for a in range(0, n, 32):
+        for i in range(a, n):
+            for j in range(a, min(a + 32, i)):
+                Z[j, i] = L[i, j] / L[j, j]
 
 
 @compiled
 def reduce(start, ptr, rows, square, panel, Y, e, C):
-    """C = E22 - E21 Y' - Y E21' + Y E11 Y', the lower triangle; e is E laid out as x is."""
+    """C = E22 - E21 Y' - Y E21' + Y E11 Y', the lower triangle; e is E laid out as x is, its squares by theirs."""
     widest, tallest = 0, 0
     for k in range(start.size - 1):
         widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
@@ -171,6 +199,9 @@ def reduce(start, ptr, rows, square, panel, Y, e, C):
         y = Y[at - first : at - first + r * w].reshape(r, w)
         D = e[square[k] : square[k] + w * w].reshape(w, w)
         T = scratch[: r * w].reshape(r, w)
+        for i in range(w):
+            for j in range(i):
+                D[j, i] = D[i, j]
         for i in range(r):
             for j in range(w):
                 s = 0.0
@@ -187,8 +218,8 @@ def reduce(start, ptr, rows, square, panel, Y, e, C):
 
 
 @compiled
-def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e, out):
-    """A^-1 E A^-1 on the squares and panels of the leaves, into ``out``; Z and P are A^-1 and it on the border."""
+def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e):
+    """A^-1 E A^-1 on the squares and panels of the leaves, in place of E; Z and P are A^-1 and it on the border."""
     widest, tallest = 1, 1
     for k in range(start.size - 1):
         widest, tallest = max(widest, start[k + 1] - start[k]), max(tallest, ptr[k + 1] - ptr[k])
@@ -222,88 +253,67 @@ def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e, out):
                 for p in range(w):
                     s += D[i, p] * sigma[p, j]
                 left[i, j] = s
-        inner = out[square[k] : square[k] + w * w].reshape(w, w)
         for i in range(w):
             for j in range(w):
                 s = 0.0
                 for p in range(w):
                     s += sigma[i, p] * left[p, j]
-                inner[i, j] = s
+                D[i, j] = s
         for i in range(r):
             for j in range(w):
-                out[at + i * w + j] = G[i, j] - U[i, j]
+                e[at + i * w + j] = G[i, j] - U[i, j]
                 for p in range(w):
-                    inner[p, j] += y[i, p] * U[i, j] - dY[i, p] * T[i, j] - T[i, p] * dY[i, j]
+                    D[p, j] += y[i, p] * U[i, j] - dY[i, p] * T[i, j] - T[i, p] * dY[i, j]
 
 
 @compiled
-def forward(start, ptr, rows, square, panel, x, b, border):
-    """b <- L^-1 b over the leaves, their share taken from the border's right sides."""
+def forward(first, last, start, ptr, rows, square, panel, x, order, b, y, border, both):
+    """y <- L^-1 b over the leaves, their share taken from the border's right sides; y <- b alone unless ``both``."""
     columns = b.shape[1]
-    for k in range(start.size - 1):
-        a, w, r, at = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+    for k in range(first, last):
+        a, w, r, at, q = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
         for c in range(columns):
-            for i in range(w - 1, -1, -1):
-                s = 0.0
-                for p in range(i + 1):
-                    s += x[square[k] + i * w + p] * b[a + p, c]
-                b[a + i, c] = s
-            for i in range(r):
-                s = 0.0
-                for p in range(w):
-                    s += x[at + i * w + p] * b[a + p, c]
-                border[rows[ptr[k] + i], c] -= s
-
-
-@compiled
-def backward(start, ptr, rows, square, panel, x, b, border):
-    """b <- L^-T (b - L21' border) over the leaves."""
-    columns = b.shape[1]
-    for k in range(start.size - 1):
-        a, w, r, at = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
-        for c in range(columns):
-            for p in range(w):
-                s = b[a + p, c]
+            if not both:
+                for i in range(w):
+                    y[a + i, c] = b[order[a + i], c]
+            elif w == 1:
+                s = x[square[k]] * b[order[a], c]
+                y[a, c] = s
                 for i in range(r):
-                    s -= x[at + i * w + p] * border[rows[ptr[k] + i], c]
-                b[a + p, c] = s
+                    border[rows[q + i], c] -= x[at + i] * s
+            else:
+                for i in range(w):
+                    s = 0.0
+                    for p in range(i + 1):
+                        s += x[square[k] + i * w + p] * b[order[a + p], c]
+                    y[a + i, c] = s
+                for i in range(r):
+                    s = 0.0
+                    for p in range(w):
+                        s += x[at + i * w + p] * y[a + p, c]
+                    border[rows[q + i], c] -= s
+
+
+@compiled
+def backward(first, last, start, ptr, rows, square, panel, x, order, y, border, out):
+    """out <- L^-T (y - L21' border) over the leaves, each column where it came from."""
+    columns = y.shape[1]
+    for k in range(first, last):
+        a, w, r, at, q = start[k], start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
+        for c in range(columns):
+            if w == 1:
+                s = y[a, c]
+                for i in range(r):
+                    s -= x[at + i] * border[rows[q + i], c]
+                out[order[a], c] = s * x[square[k]]
+                continue
+            for p in range(w):
+                s = y[a + p, c]
+                for i in range(r):
+                    s -= x[at + i * w + p] * border[rows[q + i], c]
+                y[a + p, c] = s
             for i in range(w):
                 s = 0.0
                 for p in range(i, w):
-                    s += x[square[k] + p * w + i] * b[a + p, c]
-                b[a + i, c] = s
-
-
-@compiled
-def independent(indptr, indices, block, members, first, order):
-    """Which blocks, taken in ``order``, touch none that was taken before: 1 for those, 0 for the others."""
-    m = first.size - 1
-    state = np.full(m, -1, np.int8)
-    for t in range(m):
-        k = order[t]
-        if state[k] != -1:
-            continue
-        state[k] = 1
-        j = members[first[k]]
-        for p in range(indptr[j], indptr[j + 1]):
-            other = block[indices[p]]
-            if other != k:
-                state[other] = 0
-    return state
-
-
-@compiled
-def runs(indptr, indices, block, members, first):
-    """The run that each block belongs to, in the order of their first columns: a run ends where two of it touch."""
-    m = first.size - 1
-    out = np.empty(m, np.int64)
-    began, run = 0, 0
-    for k in range(m):
-        j = members[first[k]]
-        for p in range(indptr[j], indptr[j + 1]):
-            other = block[indices[p]]
-            if began <= other < k:
-                began, run = k, run + 1
-                break
-        out[k] = run
-    return out
+                    s += x[square[k] + p * w + i] * y[a + p, c]
+                out[order[a + i], c] = s

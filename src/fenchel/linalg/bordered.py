@@ -4,14 +4,15 @@
 
 A grouping with one effect a level (or an intercept and slopes) makes one block a level, and no two of them touch: the
 students of a table of ratings, an effect for every row. They are eliminated by one compiled pass straight into the
-dense matrix of the rest, which LAPACK factorises and inverts. Answers as ``sparse.py`` does; ``find_leaves``
+dense matrix of the rest, which LAPACK factorises and inverts. Answers as ``sparse.py`` does; ``leaves.py``
 finds them and says what they cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,16 +23,15 @@ from .dense import (
     cholesky,
     inverse_from,
     solve_lower,
-    symmetrised,
     triangular_inverse,
 )
+from .rows import PARALLEL, on_every_core
 from .sparse import EPS, HARMLESS, checked_columns
 
-_WIDEST = 8  # columns of a leaf: its square is handled by plain loops
-_FEW = 16  # rows of a border that is worth it whatever the rest costs
-_DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
-_FULL, _DENSEST = 0.5, 4000  # share of a border that leaves must fill to be taken at once, and rows it may have then
-_MOST = 20_000  # rows of a border: more do not fit as a dense matrix
+T = TypeVar("T")
+
+_MANY, _FEW, _STRETCHES = 1 << 16, 64, 8  # leaves and rows of a border from which, and into how many, leaves are cut
+_LARGE = 2048  # rows of a border whose factor and inverse share one matrix
 
 
 class BorderedAnalysis:
@@ -45,58 +45,34 @@ class BorderedAnalysis:
 
     def __init__(self, A: Any, leaf: np.ndarray) -> None:
         """``leaf`` (n,) is the number of each column's leaf, -1 in the border."""
+        from . import _leaves as kernels
+
         self.n, self.indptr, self.indices = A.shape[0], A.indptr.copy(), A.indices.copy()
-        columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
+        leaf = leaf.astype(np.int64)
         inside = np.flatnonzero(leaf >= 0)
         inside = inside[np.argsort(leaf[inside], kind="stable")]
         border = np.flatnonzero(leaf < 0)
         self.order, self.n_leaves = np.concatenate([inside, border]), inside.size
         self.n_border = r = border.size
-        place = np.argsort(self.order)  # of each column among the leaves' columns, then in the border
+        place = np.empty(self.n, dtype=np.int64)
+        place[self.order] = np.arange(self.n)  # of each column among the leaves' columns, then in the border
         width = np.bincount(leaf[inside]).astype(np.int64)
         self.start = np.concatenate([[0], np.cumsum(width)])
         heads = inside[self.start[:-1]]
-        self.ptr, self.rows = self._below(leaf, place, heads, width)
+        pattern = self.indptr, self.indices, leaf, place
+        self.ptr, self.rows = kernels.below(*pattern, heads, self.n_leaves)
         below = np.diff(self.ptr)
         total = int((width * width).sum())
         self.square = np.concatenate([[0], np.cumsum(width * width)])
         self.panel = total + np.concatenate([[0], np.cumsum(width * below)])
         self.size = int(self.panel[-1])  # of the leaves' part; the border's r x r follows it
         self.nnz = self.size + r * r
-        self.everywhere = self._places(leaf, place, width, columns)
+        self.everywhere = kernels.places(*pattern, self.start, self.square, self.panel, self.n_leaves, self.size, r)
+        columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
         on = self.indices == columns
-        self.diagonal = np.empty(self.n, dtype=np.int64)  # entry of A.data
-        self.diagonal[columns[on]] = np.flatnonzero(on)
-
-    def _below(
-        self, leaf: np.ndarray, place: np.ndarray, heads: np.ndarray, width: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Pointers and sorted border rows of each leaf, read off its first column."""
-        degree = np.diff(self.indptr)[heads]
-        ptr = np.concatenate([[0], np.cumsum(degree - width)])
-        entry = _ranges(self.indptr[heads], degree)
-        rows = self.indices[entry]
-        rows = rows[leaf[rows] < 0]
-        return ptr, place[rows].astype(np.int64) - self.n_leaves  # csc rows ascend, and so do their places
-
-    def _places(self, leaf: np.ndarray, place: np.ndarray, width: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Where each entry of A.data stands: squares, panels, the lower triangle of the border."""
-        i, j = place[self.indices], place[columns]
-        out = np.empty(self.indices.size, dtype=np.int64)
-        low, high = np.minimum(i, j), np.maximum(i, j)
-        rest = low >= self.n_leaves
-        out[rest] = self.size + (high[rest] - self.n_leaves) * self.n_border + low[rest] - self.n_leaves
-        owner = leaf[self.order[low]]
-        both = high < self.n_leaves  # the two are in one square
-        k = owner[both]
-        out[both] = self.square[k] + (i[both] - self.start[k]) * width[k] + j[both] - self.start[k]
-        beside = ~(rest | both)
-        k, row = owner[beside], high[beside] - self.n_leaves
-        # the rows of each leaf ascend, so (leaf, row) does over all of them
-        keys = np.repeat(np.arange(width.size), np.diff(self.ptr)) * max(1, self.n_border) + self.rows
-        at = np.searchsorted(keys, k * self.n_border + row) - self.ptr[k]
-        out[beside] = self.panel[k] + at * width[k] + low[beside] - self.start[k]
-        return out
+        self.diagonal = np.empty(self.n, dtype=np.int64)  # where it stands
+        self.diagonal[columns[on]] = self.everywhere[on]
+        self.pivot = self.diagonal[self.order]
 
     def verify(self) -> None:
         """Raise ValueError where this is not the analysis of its own pattern and leaves: compiled loops rely on it."""
@@ -108,7 +84,12 @@ class BorderedAnalysis:
         if (width < 1).any() or self.start[0] != 0 or not 0 <= self.start[-1] == self.n_leaves <= self.n:
             raise ValueError("the leaves of an analysis are none")
         leaf[self.order[: self.n_leaves]] = np.repeat(np.arange(width.size), width)
-        for name, value in vars(BorderedAnalysis(A, leaf)).items():
+        owner, row = np.repeat(leaf, np.diff(self.indptr)), leaf[self.indices]
+        apart = np.array_equal(owner[(owner >= 0) & (row >= 0)], row[(owner >= 0) & (row >= 0)])
+        again = BorderedAnalysis(A, leaf)
+        if not apart or again.everywhere.min() < 0 or again.everywhere.max() >= again.nnz:
+            raise ValueError("the leaves of an analysis are none")
+        for name, value in vars(again).items():
             own = vars(self)[name]
             if np.asarray(own).dtype != np.asarray(value).dtype or not np.array_equal(own, value):
                 raise ValueError(f"the {name} of an analysis are not those of its pattern")
@@ -116,39 +97,80 @@ class BorderedAnalysis:
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
 
-    def laid_out(self, data: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values on the pattern as squares and panels, and as the border's matrix."""
+    def laid_out(self, data: np.ndarray) -> np.ndarray:
+        """Values on the pattern as squares, panels and the border's matrix (nnz,)."""
         out = np.zeros(self.nnz)
         out[self.everywhere] = data
-        return out, out[self.size :].reshape(self.n_border, self.n_border)
+        return out
+
+    def border(self, x: np.ndarray) -> np.ndarray:
+        """The border's matrix among such values."""
+        return x[self.size :].reshape(self.n_border, self.n_border)
+
+    def over_leaves(self, work: Callable[[int, int], T]) -> list[T]:
+        """work(first, last) for stretches that cover the leaves, on every core; which ones is the pattern's matter.
+
+        Many leaves with a small border are cut: each stretch has a border of its own to add to, and the sums of these
+        are the same however many cores there are.
+        """
+        m = self.start.size - 1
+        pieces = _STRETCHES if m >= _MANY and self.n_border <= _FEW else 1
+        edges = [m * p // pieces for p in range(pieces + 1)]
+        if pieces == 1:
+            return [work(0, m)]
+        done = on_every_core(pieces, PARALLEL, lambda i, j: [work(*edges[p : p + 2]) for p in range(i, j)])
+        return [part for stretch in done for part in stretch]
 
     def factor(self, data: np.ndarray) -> BorderedCholesky:
         """The factor from values alone, in the order of the csc array analysed; taken as symmetric and finite."""
-        return BorderedCholesky(self, data)
+        return BorderedCholesky(self, self.laid_out(data))
+
+    def factor_of(self, x: np.ndarray) -> BorderedCholesky:
+        """The factor of a matrix by its squares, panels and border, whose memory it takes."""
+        return BorderedCholesky(self, x)
 
 
 class BorderedCholesky:
-    """A = L L' by leaves and a dense border; a ``Factorisation``."""
+    """A = L L' by leaves and a dense border; a ``StoredFactorisation``.
 
-    def __init__(self, symbolic: BorderedAnalysis, data: np.ndarray) -> None:
+    x (nnz,) holds A as squares, panels and the border, each symmetric part by its lower triangle at least; it becomes
+    the factor. The inverse of a large border takes the factor's place: L of its rows stands above the diagonal then,
+    its columns divided by the pivots.
+    """
+
+    def __init__(self, symbolic: BorderedAnalysis, x: np.ndarray) -> None:
         from . import _bordered as kernels
 
         self.symbolic, self.n = symbolic, symbolic.n
-        self._diagonal = data[symbolic.diagonal]
-        self._x, C = symbolic.laid_out(data)
-        bad = kernels.eliminate(*self._leaves, self._x, C)
-        if bad >= 0:
+        self._diagonal = x[symbolic.pivot]  # the leaves' first
+        C = symbolic.border(x)
+
+        def eliminate(first: int, last: int) -> tuple[int, np.ndarray]:
+            own = C if first == 0 else np.zeros_like(C)
+            return kernels.eliminate(first, last, *self._leaves, x, own), own
+
+        for bad, own in symbolic.over_leaves(eliminate):
+            if own is not C:
+                C += own
+            if bad < 0:
+                continue
             raise NotPositiveDefinite(f"the pivot of row {symbolic.order[bad]} is not positive")
-        self._L = cholesky(C) if C.size else C
+        if C.size and not np.shares_memory(L := cholesky(C), x):
+            C[:] = L
+        self._x, self._z, self._pivots = x, None, x[symbolic.pivot]  # the diagonal of L
+        self._pivots[: symbolic.n_leaves] = 1.0 / self._pivots[: symbolic.n_leaves]
+
+    _z: np.ndarray | None
 
     def verify(self) -> None:
         """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""
         S = self.symbolic
         if type(S) is not BorderedAnalysis:
             raise ValueError("the analysis of a factor is none")
-        r = S.n_border
-        sizes = [(self._x, (S.nnz,)), (self._diagonal, (S.n,)), (self._L, (r, r))]
-        known = {"_selected": (S.nnz,), "_regressions": (S.size - int(S.panel[0]),), "_pivots": (S.n,)}
+        packed = self._z is not None and S.n_border > _LARGE
+        sizes = [(self._x, (S.size if packed else S.nnz,)), (self._diagonal, (S.n,)), (self._pivots, (S.n,))]
+        sizes += [] if self._z is None else [(self._z, (S.nnz,))]
+        known = {"_regressions": (S.size - int(S.panel[0]),)}
         sizes += [(self.__dict__[name], shape) for name, shape in known.items() if name in self.__dict__]
         if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
             raise ValueError("the arrays of a factor are not of the sizes of its analysis")
@@ -159,15 +181,6 @@ class BorderedCholesky:
         return S.start, S.ptr, S.rows, S.square, S.panel
 
     @cached_property
-    def _pivots(self) -> np.ndarray:
-        """The diagonal of L (n,), the leaves' first."""
-        S = self.symbolic
-        width = np.diff(S.start)
-        within = np.arange(S.n_leaves) - np.repeat(S.start[:-1], width)
-        own = np.repeat(S.square[:-1], width) + within * (np.repeat(width, width) + 1)
-        return np.concatenate([1.0 / self._x[own], np.diagonal(self._L)])
-
-    @property
     def log_det(self) -> float:
         """log |A|."""
         return 2.0 * float(np.log(self._pivots).sum())
@@ -175,32 +188,50 @@ class BorderedCholesky:
     @cached_property
     def smallest_pivot(self) -> float:
         """min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by."""
-        return float((self._pivots**2 / self._diagonal[self.symbolic.order]).min())
+        return float((self._pivots**2 / self._diagonal).min())
 
     @cached_property
     def log_det_rounding(self) -> float:
         """What rounding did to log|A|, as a root mean square: eps |diag(A^-1) o diag(A)|."""
-        if "_selected" not in self.__dict__ and self.smallest_pivot > HARMLESS:
+        if self._z is None and self.smallest_pivot > HARMLESS:
             return EPS * self.n**0.5 / self.smallest_pivot
-        each = self.inverse_diagonal() * self._diagonal
+        each = self.stored_inverse()[self.symbolic.pivot] * self._diagonal
         return EPS * float(np.sqrt(np.sum(each * each)))
 
     def _apply(self, b: ArrayLike, both: bool) -> np.ndarray:
         from . import _bordered as kernels
 
-        S = self.symbolic
+        S, x, z = self.symbolic, self._x, self._z
         columns = checked_columns(b, self.n)
-        columns = columns[S.order] if both else np.array(columns)
-        x, border = np.ascontiguousarray(columns[: S.n_leaves]), np.ascontiguousarray(columns[S.n_leaves :])
-        if both:
-            kernels.forward(*self._leaves, self._x, x, border)
+        order = S.order if both else np.arange(self.n)
+        y, border = np.empty((S.n_leaves, columns.shape[1])), columns[order[S.n_leaves :]]
+
+        def forward(first: int, last: int) -> np.ndarray:
+            own = border if first == 0 else np.zeros_like(border)
+            kernels.forward(first, last, *self._leaves, x, order, columns, y, own, both)
+            return own
+
+        border = sum(S.over_leaves(forward)[1:], border)
         if border.size:
-            seen = solve_lower(self._L, border) if both else border
-            border = np.ascontiguousarray(solve_lower(self._L, seen, transposed=True))
-        kernels.backward(*self._leaves, self._x, x, border)
+            border = self._over_border(x, z, border, both)
         out = np.empty_like(columns)
-        out[S.order[: S.n_leaves]], out[S.order[S.n_leaves :]] = x, border
+        S.over_leaves(lambda first, last: kernels.backward(first, last, *self._leaves, x, S.order, y, border, out))
+        out[S.order[S.n_leaves :]] = border
         return out.reshape(np.shape(b))
+
+    def _over_border(self, x: np.ndarray, z: np.ndarray | None, b: np.ndarray, both: bool) -> np.ndarray:
+        """L^-T b of the border, after L^-1 if ``both``."""
+        S = self.symbolic
+        if x.size == S.nnz:
+            L = S.border(x)
+            seen = solve_lower(L, b) if both else b
+            return np.ascontiguousarray(solve_lower(L, seen, transposed=True))
+        assert z is not None
+        from scipy.linalg.blas import dtrsm
+
+        U, pivot = S.border(z).T, self._pivots[S.n_leaves :, None]  # Fortran sees a unit lower triangle
+        seen = dtrsm(1.0, U, b, lower=1, diag=1) / pivot if both else b
+        return np.ascontiguousarray(dtrsm(1.0, U, seen / pivot, lower=1, trans_a=1, diag=1))
 
     def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
@@ -219,128 +250,56 @@ class BorderedCholesky:
         S = self.symbolic
         return kernels.regressions(S.start, S.ptr, S.square, S.panel, self._x)
 
-    @cached_property
-    def _selected(self) -> np.ndarray:
-        """The inverse, laid out as x is; computed when first asked for."""
+    def stored_inverse(self) -> np.ndarray:
+        """The inverse, laid out as x was; computed when first asked for."""
         from . import _bordered as kernels
 
-        S = self.symbolic
-        z = np.empty(S.nnz)
-        Z = z[S.size :].reshape(S.n_border, S.n_border)
-        if Z.size:
-            Z[:] = self._L
-            inverse = inverse_from(triangular_inverse(Z))
-            if not np.shares_memory(inverse, z):
-                Z[:] = inverse
-        kernels.selected(*self._leaves, self._x, self._regressions, Z, z)
-        return z
+        S, x = self.symbolic, self._x
+        if self._z is None:
+            z = np.empty(S.nnz)
+            Z = S.border(z)
+            if Z.size:
+                Z[:] = S.border(x)
+                inverse = inverse_from(triangular_inverse(Z))
+                if not np.shares_memory(inverse, z):
+                    Z[:] = inverse
+            S.over_leaves(lambda first, last: kernels.selected(first, last, *self._leaves, x, Z, z))
+            if S.n_border > _LARGE:  # L goes above the diagonal, and its memory back
+                kernels.pack(S.border(x), Z)
+                z, x = z, x[: S.size].copy()
+            self._z, self._x = z, x
+        return self._z
 
     def inverse_data(self) -> np.ndarray:
         """A^-1 on the pattern, in the order of the csc array analysed."""
-        return self._selected[self.symbolic.everywhere]
+        return self.stored_inverse()[self.symbolic.everywhere]
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag(A^-1) (n,)."""
-        S = self.symbolic
-        return self._selected[S.everywhere[S.diagonal]]
+        return self.stored_inverse()[self.symbolic.diagonal]
 
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
         """diag(W A^-1 W'), T the map from the rows' weights to the entries of W' diag(.) W on the pattern."""
         return np.asarray(T.T @ self.inverse_data())
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:
-        """A^-1 E A^-1 on the pattern, E by its values there: two dense products over the border."""
+        """A^-1 E A^-1 on the pattern, E by its values there."""
+        return self.stored_sandwich(self.symbolic.laid_out(data))[self.symbolic.everywhere]
+
+    def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
+        """The same laid out as x was, in the memory of E: two dense products over the border."""
         from scipy.linalg.blas import dsymm
 
         from . import _bordered as kernels
 
-        S = self.symbolic
-        e, C = S.laid_out(data)
-        Z, Y = self._selected[S.size :].reshape(S.n_border, S.n_border), self._regressions
+        S, z, Y = self.symbolic, self.stored_inverse(), self._regressions
+        Z, C = S.border(z), S.border(e)
         kernels.reduce(*self._leaves, Y, e, C)
-        out = np.empty(S.nnz)
-        P = out[S.size :].reshape(S.n_border, S.n_border)
-        if P.size:  # what Fortran sees is the transpose, its upper triangle valid
-            half = dsymm(1.0, Z.T, symmetrised(C).T, lower=0)
-            P[:] = dsymm(1.0, Z.T, half, side=1, lower=0).T
-        kernels.sandwich(*self._leaves, self._x, Y, Z, P, e, out)
-        return out[S.everywhere]
-
-
-class Leaves(NamedTuple):
-    """A choice of leaves: the number of each column's (n,), -1 in the border, and what a factorisation would cost."""
-
-    number: np.ndarray
-    n_border: int
-    work: float  # multiplications, about
-
-    def obvious(self, A: Any) -> bool:
-        """Whether no other factorisation need be looked at: nearly all columns are leaves, or they fill the border."""
-        if 2 * self.n_border > self.number.size:
-            return False
-        if self.n_border <= max(_FEW, self.number.size**0.5):
-            return True
-        if self.n_border > _DENSEST:
-            return False
-        B = sp.csc_array((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
-        B = sp.csr_array(B[:, np.flatnonzero(self.number >= 0)][np.flatnonzero(self.number < 0)])
-        return (B @ B.T).nnz >= _FULL * self.n_border**2
-
-    def cheaper_than(self, work: float) -> bool:
-        """Whether it takes less time than fronts with so many multiplications."""
-        return self.n_border <= _MOST and self.work <= _DENSE * work
-
-
-def find_leaves(A: Any) -> Leaves:
-    """Leaves of A, a canonical csc array.
-
-    Columns with the same neighbours make a block. Blocks that touch no other are taken greedily, those with few
-    neighbours first, or those of the longest run of columns that do not touch, as the levels of a grouping are;
-    whatever leaves the smaller border.
-    """
-    from . import _bordered as kernels
-
-    n, degree = A.shape[0], np.diff(A.indptr)
-    members, first = _twins(A)
-    width = np.diff(first)
-    block = np.empty(n, dtype=np.int64)
-    block[members] = np.repeat(np.arange(width.size), width)
-    reach, wide = degree[members[first[:-1]]], width > _WIDEST
-    run = kernels.runs(A.indptr, A.indices, block, members, first)
-    length = np.bincount(run, weights=width)[run]
-    found = []
-    for keys in ((reach, wide), (reach, -length, wide)):
-        taken = kernels.independent(A.indptr, A.indices, block, members, first, np.lexsort(keys)) == 1
-        found.append(taken & ~wide)
-    best = max(found, key=lambda taken: int(width[taken].sum()))
-    rest = n - int(width[best].sum())
-    work = float((width[best] * reach[best].astype(np.float64) ** 2).sum()) + rest**3 / 3.0
-    return Leaves(np.where(best, np.cumsum(best) - 1, -1)[block], rest, work)
-
-
-def _twins(A: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Columns grouped by their pattern: all columns, group by group in the order of the first of each, and where."""
-    n, counts = A.shape[0], np.diff(A.indptr)
-    mark = np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64)
-    total = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mark[A.indices], dtype=np.uint64)])
-    print_ = total[A.indptr[1:]] - total[A.indptr[:-1]]  # a sum modulo 2^64 of a mark for each row
-    _, earliest, group = np.unique(print_, return_index=True, return_inverse=True)
-    group = np.argsort(np.argsort(earliest))[group]
-    members = np.argsort(group, kind="stable")
-    first = np.concatenate([[0], np.cumsum(np.bincount(group))])
-    head = np.repeat(members[first[:-1]], np.diff(first))
-    other = members != head
-    if other.any():  # two patterns with one sum: next to impossible, and then nobody is a twin
-        a, b = members[other], head[other]
-        same = np.array_equal(counts[a], counts[b]) and np.array_equal(
-            A.indices[_ranges(A.indptr[a], counts[a])], A.indices[_ranges(A.indptr[b], counts[a])]
-        )
-        if not same:
-            return np.arange(n), np.arange(n + 1)
-    return members, first
-
-
-def _ranges(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """first[0], first[0] + 1, ..., ``count[0]`` of them, then those of the next."""
-    ends = np.cumsum(count)
-    return np.arange(ends[-1] if ends.size else 0) + np.repeat(first - (ends - count), count)
+        if C.size:  # what Fortran sees is the transpose, its upper triangle valid
+            kernels.mirror(C)
+            half = dsymm(1.0, Z.T, C.T, lower=0)
+            P = dsymm(1.0, Z.T, half, c=C.T, side=1, lower=0, overwrite_c=1).T
+            if not np.shares_memory(P, e):
+                C[:] = P
+        kernels.sandwich(*self._leaves, self._x, Y, Z, C, e)
+        return e

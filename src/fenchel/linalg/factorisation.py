@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -74,9 +74,38 @@ class Analysis(Protocol):
         """The factor of a matrix by its values on the pattern, taken as symmetric. Raises NotPositiveDefinite."""
 
 
+class Stored(Analysis, Protocol):
+    """An analysis whose factors keep A, its inverse and A^-1 E A^-1 in vectors of one layout.
+
+    Attributes
+    ----------
+    nnz : length of such a vector
+    everywhere : where each entry of the csc array stands in it; mirrored entries may share a place
+    """
+
+    nnz: int
+    everywhere: np.ndarray
+
+    def factor_of(self, x: np.ndarray) -> StoredFactorisation:
+        """The factor of the values x (nnz,), whose memory it takes."""
+
+
+@runtime_checkable
+class StoredFactorisation(Factorisation, Protocol):
+    """A factorisation that answers in the layout of its analysis. Where two places mirror each other both hold A^-1,
+    and the later one is read of E."""
+
+    def stored_inverse(self) -> np.ndarray:
+        """A^-1 (nnz,); not to be written to."""
+
+    def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
+        """A^-1 E A^-1 (nnz,) for E by its values e (nnz,), whose memory it takes."""
+
+
 def analyse(A: ArrayLike) -> Analysis:
     """The analysis of A, a canonical symmetric csc array with both triangles: where the backend is chosen."""
-    from .bordered import BorderedAnalysis, find_leaves
+    from .bordered import BorderedAnalysis
+    from .leaves import find_leaves
     from .sparse import SymbolicCholesky
 
     leaves = find_leaves(A)

@@ -124,9 +124,19 @@ class SymbolicCholesky:
 
     def factor(self, data: np.ndarray) -> SparseCholesky:
         """The factor from values alone, in the order of the csc array analysed; taken as symmetric and finite."""
+        return self.factor_of(self.laid_out(data))
+
+    def laid_out(self, data: np.ndarray) -> np.ndarray:
+        """Values on the pattern as panels (nnz,)."""
+        x = np.zeros(self.nnz)
+        x[self.target] = data[self.source]
+        return x
+
+    def factor_of(self, x: np.ndarray) -> SparseCholesky:
+        """The factor of a matrix by its panels x, whose memory it takes."""
         out = object.__new__(SparseCholesky)
         out.symbolic = self
-        out._factorise(data)
+        out._factorise(x)
         return out
 
 
@@ -152,7 +162,7 @@ class SparseCholesky:
 
     def __init__(self, A: ArrayLike, symbolic: SymbolicCholesky | None = None) -> None:
         self.symbolic = SymbolicCholesky(A) if symbolic is None else symbolic
-        self._factorise(self._checked(A).data)
+        self._factorise(self.symbolic.laid_out(self._checked(A).data))
 
     def verify(self) -> None:
         """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""
@@ -179,13 +189,12 @@ class SparseCholesky:
             )
         return A
 
-    def _factorise(self, data: np.ndarray) -> None:
+    def _factorise(self, x: np.ndarray) -> None:
         from . import _multifrontal as kernels
 
         S = self.symbolic
-        self._x, self._inverse = np.zeros(S.nnz), np.empty(S.inverse_ptr[-1])
+        self._x, self._inverse = x, np.empty(S.inverse_ptr[-1])
         self._z: np.ndarray | None = None
-        self._x[S.target] = data[S.source]
         self._diagonal = self._x[S.diagonal]
         bad = kernels.factorise(
             S.start, S.ptr, S.panel, S.parent, S.relative, self._x, self._inverse, S.inverse_ptr, S.up_peak
@@ -269,19 +278,25 @@ class SparseCholesky:
         """The values of ``selected_inverse``, in the order of the csc array first given."""
         return self._selected[self.symbolic.everywhere]
 
+    def stored_inverse(self) -> np.ndarray:
+        """A^-1 on the pattern of L, as panels."""
+        return self._selected
+
     def sandwich(self, data: np.ndarray) -> np.ndarray:
         """A^-1 E A^-1 on the pattern of A, for a symmetric E by its values there, in the order of ``inverse_data``.
 
         It is minus the derivative of ``inverse_data`` as the values of A move by E.
         """
+        return self.stored_sandwich(self.symbolic.laid_out(data))[self.symbolic.everywhere]
+
+    def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
+        """The same as panels, of E by its panels, whose memory is taken."""
         from . import _sandwich as kernels
 
-        S, z, e = self.symbolic, self._selected, np.zeros(self.symbolic.nnz)
-        e[S.target] = data[S.source]
+        S, z = self.symbolic, self._selected
         tree = S.start, S.ptr, S.panel, S.parent, S.relative
         kernels.reduce(*tree, self._x, self._inverse, S.inverse_ptr, S.up_peak, e)
-        out = kernels.sandwich(*tree, S.children, self._x, self._inverse, S.inverse_ptr, S.down_peak, z, e)
-        return out[S.everywhere]
+        return kernels.sandwich(*tree, S.children, self._x, self._inverse, S.inverse_ptr, S.down_peak, z, e)
 
     def lower(self) -> Any:
         """L of the permuted matrix A[order][:, order], as a csc array: for looking at, not for speed."""

@@ -238,20 +238,19 @@ class SparseFactor(BlockFactor):
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v: diag(W V E V W') for E = W' diag(v) W, from V E V on the pattern."""
-        T = self.pattern.T
         parts = zip(self.parts, self.blocks.split(v), strict=True)
-        return self.blocks.join([T.T @ part.sandwich(T @ to_numpy(x)) for part, x in parts])
+        return self.blocks.join([self.pattern.hadamard(part, to_numpy(x)) for part, x in parts])
 
     # -- everything else ---------------------------------------------------------------------------
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on the pattern of Q: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
-        Q, here = P.Q, P.places
+        Q = P.Q
         columns = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
-        prior = P.base.inverse_data()[here]
+        prior = P.inverse_at_prior(P.base)
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
-            data = 0.5 * (prior - part.inverse_data()[here] - shift[Q.indices] * shift[columns])
+            data = 0.5 * (prior - P.inverse_at_prior(part) - shift[Q.indices] * shift[columns])
             out.append(sp.csc_array((data, Q.indices, Q.indptr), shape=Q.shape))
         return out
 

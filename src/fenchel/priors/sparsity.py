@@ -12,11 +12,13 @@ import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
 from ..linalg.arrays import ArrayLike
+from ..linalg.bordered import BorderedAnalysis
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.eliminated import analyse_free, split_local
-from ..linalg.factorisation import Analysis, Factorisation, analyse
-from ..linalg.sparse import symmetric_csc
+from ..linalg.factorisation import Analysis, Factorisation, Stored, StoredFactorisation, analyse
+from ..linalg.pairs import RowPairs
+from ..linalg.sparse import SymbolicCholesky, symmetric_csc
 
 _HARMLESS = 1e-3  # pivots above this share of the diagonal: no direction is nearly flat
 _FEW = 64  # rows that are solved for sooner than the inverse is computed on the pattern
@@ -139,7 +141,7 @@ def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
 class Embedded:
     """The factor of Q seen on a larger pattern, whose other entries join latents that are independent under Q."""
 
-    def __init__(self, own: Factorisation, data: np.ndarray, places: np.ndarray, union: Analysis) -> None:
+    def __init__(self, own: Factorisation, data: np.ndarray, places: np.ndarray, union: Any) -> None:
         self.own, self.data, self.places, self.symbolic, self.n = own, data, places, union, own.n
         self.log_det, self.smallest_pivot = own.log_det, own.smallest_pivot
 
@@ -165,6 +167,16 @@ class Embedded:
         out[self.places] = self.own.inverse_data()
         return out
 
+    def stored_inverse(self) -> np.ndarray:
+        """Q^-1 laid out as factors on the larger pattern are; untouched memory where it is zero."""
+        out = np.zeros(self.symbolic.nnz)
+        out[self.symbolic.everywhere[self.places]] = self.own.inverse_data()
+        return out
+
+    def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
+        """Q^-1 E Q^-1 in that layout."""
+        return self.symbolic.factor(self.data).stored_sandwich(e)
+
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
         """diag(W Q^-1 W'), by the entries of Q's own pattern."""
         return np.asarray(T.T @ self.inverse_data())
@@ -177,6 +189,7 @@ class Embedded:
 class Pattern:
     """The union of the patterns of Q and W'W, and the map T from lam to entries."""
 
+    _maps: dict[str, Any]  # what is made of W, shared by the patterns of other values of Q
     joint: Analysis | None = None  # of a softmax's classes together, made when first needed
     _last: tuple[np.ndarray, weakref.ref[Factorisation]] | None = None  # the weights of the last factor, and it
 
@@ -198,10 +211,26 @@ class Pattern:
             self.own_places = self._entries_of(Q)
             self.symbolic = analyse(union) if constraint is None else constraint.analyse(union)
             self._set(Q)
-        self.T = self.products(W)[0]
+        self._maps = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_maps": {}}
+
+    @property
+    def T(self) -> Any:
+        """The map from weights of the rows to the entries of W' diag(.) W, made when first asked for."""
+        if "T" not in self._maps:
+            self._maps["T"] = self.products(self.W)[0]
+        return self._maps["T"]
+
+    @property
+    def pairs(self) -> RowPairs | None:
+        """The same straight to where the factorisation keeps the entries; None where it is another's, or held."""
+        if "pairs" not in self._maps:
+            symbolic: Any = self.symbolic
+            own = self.constraint is None and isinstance(symbolic, SymbolicCholesky | BorderedAnalysis)
+            self._maps["pairs"] = RowPairs(self.W, symbolic) if own else None
+        return self._maps["pairs"]
 
     @property
     def owners(self) -> np.ndarray:
@@ -268,8 +297,9 @@ class Pattern:
     def restricted(self, rows: np.ndarray) -> Pattern:
         """The same pattern seen by fewer rows of W."""
         out = object.__new__(Pattern)
-        changed = {"T": self.T[:, rows], "n_rows": rows.size, "W": self.W[rows], "_last": None}
-        out.__dict__ = {**self.__dict__, **changed}
+        maps = {"pairs": None if self.pairs is None else self.pairs.take(rows)}
+        maps |= {"T": self._maps["T"][:, rows]} if "T" in self._maps else {}
+        out.__dict__ = {**self.__dict__, "n_rows": rows.size, "W": self.W[rows], "_last": None, "_maps": maps}
         return out
 
     def factor(self, weight: np.ndarray) -> Factorisation:
@@ -280,9 +310,24 @@ class Pattern:
         last = self._last
         found = None if last is None or not np.array_equal(last[0], weight) else last[1]()
         if found is None:
-            found = self._made(self.q + self.T @ weight)
+            found = self._weighted(weight)
             self._last = np.array(weight), weakref.ref(found)
         return found
+
+    def _weighted(self, weight: np.ndarray) -> Factorisation:
+        """A new factor of Q + W' diag(weight) W."""
+        if self.pairs is None:
+            return self._made(self.q + self.T @ weight)
+        x = np.zeros(self.pairs.symbolic.nnz)
+        x[self._at_prior(self.pairs.symbolic)] = self.Q.data
+        return self.pairs.symbolic.factor_of(self.pairs.add(weight, x))
+
+    def _at_prior(self, symbolic: Stored) -> np.ndarray:
+        """Where the entries of Q stand in the factor's layout; kept, for they seldom change."""
+        known = self._maps.get("prior")
+        if known is None or known[0] is not self.places:
+            known = self._maps["prior"] = self.places, symbolic.everywhere[self.places]
+        return known[1]
 
     def _made(self, data: np.ndarray, prior: bool = False) -> Factorisation:
         """The factor of values on the union; of a ``prior`` by its own pattern, where that holds what is asked for."""
@@ -298,7 +343,21 @@ class Pattern:
 
     def diagonal(self, factor: Factorisation) -> np.ndarray:
         """diag(W V W') from the selected inverse."""
+        if self.pairs is not None and isinstance(factor, StoredFactorisation):
+            return self.pairs.forms(factor.stored_inverse())
         return factor.row_variances(self.W, self.T)
+
+    def hadamard(self, factor: Factorisation, v: np.ndarray) -> np.ndarray:
+        """diag(W V E V W') for E = W' diag(v) W, from V E V on the pattern."""
+        if self.pairs is not None and isinstance(factor, StoredFactorisation):
+            return self.pairs.forms(factor.stored_sandwich(self.pairs.add(v, np.zeros(self.pairs.symbolic.nnz))))
+        return self.T.T @ factor.sandwich(self.T @ v)
+
+    def inverse_at_prior(self, factor: Factorisation) -> np.ndarray:
+        """V at the entries of Q."""
+        if self.pairs is not None and isinstance(factor, StoredFactorisation):
+            return factor.stored_inverse()[self._at_prior(self.pairs.symbolic)]
+        return factor.inverse_data()[self.places]
 
     def quadratic(self, factor: Factorisation, W: Any) -> np.ndarray:
         """diag(W V W') of any rows: from the selected inverse where they are many and it holds their entries.

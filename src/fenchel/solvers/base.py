@@ -23,6 +23,7 @@ from ..problem import Point, Problem
 from .ending import Ending
 
 Callback = Callable[[dict[str, float]], object]
+_MANY = 10_000  # rows from which a start is judged by its dual as well
 DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 
 
@@ -221,14 +222,17 @@ def no_start(problem: Problem, lam: Array) -> Refusal:
 def usable_start(problem: Problem, start: Array) -> tuple[Point, str]:
     """The user's start; or, when its gap is wide and wider than the default start's, pulled toward that one.
 
-    A start is worth having only if it is better than none. A note says what was done.
+    A start is worth having only if it is better than none. A note says what was done. Under a wide prior a start next
+    to the optimum may have any gap, for S alpha moves h far in the stiff directions; its dual says that it is near,
+    and with very many rows, whose default start is five steps away, it is asked.
     """
     point = problem.at(start)
     if np.isfinite(point.dual) and relative(point) < 1.0:
         return point, ""
     default, share = default_start(problem), 1.0
+    many = problem.active.size >= _MANY
     for _ in range(4):
-        if np.isfinite(point.dual) and point.gap <= default.gap:
+        if np.isfinite(point.dual) and ((many and point.dual <= default.dual) or point.gap <= default.gap):
             return (
                 point,
                 "" if share == 1.0 else f"the start was unusable and was pulled {1 - share:.1%} to the default",

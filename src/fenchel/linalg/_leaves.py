@@ -1,0 +1,153 @@
+"""Compiled passes that find the leaves of a matrix and the places of its entries; ``leaves.py`` is the door to them.
+
+twins         columns with the same neighbours, by a table of hashes and then entry by entry
+independent   blocks that touch none taken before
+runs          stretches of blocks that do not touch each other
+places        where each entry stands among squares, panels and the border
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .compiled import compiled
+
+
+@compiled
+def same_rows(indptr, indices, a, b):
+    """Whether columns a and b have the same rows."""
+    count = indptr[a + 1] - indptr[a]
+    if indptr[b + 1] - indptr[b] != count:
+        return False
+    p = 0
+    while p < count and indices[indptr[a] + p] == indices[indptr[b] + p]:
+        p += 1
+    return p == count
+
+
+@compiled
+def twins(indptr, indices, mark):
+    """Columns grouped by their pattern: all of them, group by group in the order of the first of each, and where.
+
+    ``mark`` (n,) are random numbers, one a row; the sum of a column's is its hash.
+    """
+    n = indptr.size - 1
+    size = 1
+    while size < 2 * n:
+        size *= 2
+    table = np.full(size, -1, np.int64)
+    head, group = np.empty(n, np.int64), np.empty(n, np.int64)
+    hashes = np.empty(n, np.uint64)
+    m = 0
+    for j in range(n):
+        total = np.uint64(0)
+        for p in range(indptr[j], indptr[j + 1]):
+            total += mark[indices[p]]
+        slot = np.int64(total & np.uint64(size - 1))
+        while table[slot] != -1:
+            k = table[slot]
+            if hashes[k] == total and same_rows(indptr, indices, head[k], j):
+                break
+            slot = (slot + 1) & (size - 1)
+        if table[slot] == -1:
+            table[slot], head[m], hashes[m] = m, j, total
+            m += 1
+        group[j] = table[slot]
+    first = np.zeros(m + 1, np.int64)
+    for j in range(n):
+        first[group[j] + 1] += 1
+    for k in range(m):
+        first[k + 1] += first[k]
+    members, at = np.empty(n, np.int64), first[:m].copy()
+    for j in range(n):
+        members[at[group[j]]] = j
+        at[group[j]] += 1
+    return members, first
+
+
+@compiled
+def independent(indptr, indices, block, members, first, order):
+    """Which blocks, taken in ``order``, touch none that was taken before: 1 for those, 0 for the others."""
+    m = first.size - 1
+    state = np.full(m, -1, np.int8)
+    for t in range(m):
+        k = order[t]
+        if state[k] != -1:
+            continue
+        state[k] = 1
+        j = members[first[k]]
+        for p in range(indptr[j], indptr[j + 1]):
+            other = block[indices[p]]
+            if other != k:
+                state[other] = 0
+    return state
+
+
+@compiled
+def runs(indptr, indices, block, members, first):
+    """The run that each block belongs to, in the order of their first columns: a run ends where two of it touch."""
+    m = first.size - 1
+    out = np.empty(m, np.int64)
+    began, run = 0, 0
+    for k in range(m):
+        j = members[first[k]]
+        for p in range(indptr[j], indptr[j + 1]):
+            other = block[indices[p]]
+            if began <= other < k:
+                began, run = k, run + 1
+                break
+        out[k] = run
+    return out
+
+
+@compiled
+def below(indptr, indices, leaf, place, heads, n_leaves):
+    """Pointers and sorted border rows of each leaf, read off its first column."""
+    m = heads.size
+    ptr = np.zeros(m + 1, np.int64)
+    for k in range(m):
+        ptr[k + 1] = ptr[k]
+        for p in range(indptr[heads[k]], indptr[heads[k] + 1]):
+            ptr[k + 1] += leaf[indices[p]] < 0
+    rows = np.empty(ptr[m], np.int64)
+    for k in range(m):
+        q = ptr[k]
+        for p in range(indptr[heads[k]], indptr[heads[k] + 1]):
+            i = indices[p]
+            if leaf[i] < 0:
+                rows[q] = place[i] - n_leaves  # csc rows ascend, and so do their places
+                q += 1
+    return ptr, rows
+
+
+@compiled
+def places(indptr, indices, leaf, place, start, square, panel, n_leaves, size, n_border):
+    """Where each entry of A.data stands: squares, panels, the lower triangle of the border."""
+    out = np.empty(indices.size, np.int64)
+    seen = np.zeros(indptr.size - 1, np.int64)  # rows of a leaf's column met so far: both orders ascend
+    for j in range(indptr.size - 1):
+        k, at = leaf[j], place[j]
+        for p in range(indptr[j], indptr[j + 1]):
+            i = indices[p]
+            if k >= 0:
+                w = start[k + 1] - start[k]
+                if leaf[i] >= 0:  # the two are in one square
+                    out[p] = square[k] + (place[i] - start[k]) * w + at - start[k]
+                else:
+                    out[p] = panel[k] + seen[j] * w + at - start[k]
+                    seen[j] += 1
+            elif leaf[i] < 0:
+                low, high = min(at, place[i]) - n_leaves, max(at, place[i]) - n_leaves
+                out[p] = size + high * n_border + low
+    for j in range(indptr.size - 1):
+        seen[j] = 0
+    for j in range(indptr.size - 1):
+        if leaf[j] >= 0:
+            continue
+        for p in range(indptr[j], indptr[j + 1]):
+            i = indices[p]
+            k = leaf[i]
+            if k >= 0:
+                out[p] = panel[k] + seen[i] * (start[k + 1] - start[k]) + place[i] - start[k]
+                seen[i] += 1
+    return out

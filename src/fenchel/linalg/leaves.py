@@ -1,0 +1,72 @@
+"""Which columns of a sparse matrix are leaves: small blocks that touch a border and not each other.
+
+The levels of a grouping with one effect each (or an intercept and slopes), an effect for every row. ``bordered.py``
+factorises a matrix by them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+_WIDEST = 8  # columns of a leaf: its square is handled by plain loops
+_FEW = 16  # rows of a border that is worth it whatever the rest costs
+_DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
+_FULL, _DENSEST = 0.5, 4000  # share of a border that leaves must fill to be taken at once, and rows it may have then
+_MOST = 20_000  # rows of a border: more do not fit as a dense matrix
+
+
+class Leaves(NamedTuple):
+    """A choice of leaves: the number of each column's (n,), -1 in the border, and what a factorisation would cost."""
+
+    number: np.ndarray
+    n_border: int
+    work: float  # multiplications, about
+
+    def obvious(self, A: Any) -> bool:
+        """Whether no other factorisation need be looked at: nearly all columns are leaves, or they fill the border."""
+        if 2 * self.n_border > self.number.size:
+            return False
+        if self.n_border <= max(_FEW, self.number.size**0.5):
+            return True
+        if self.n_border > _DENSEST:
+            return False
+        B = sp.csc_array((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
+        B = sp.csr_array(B[:, np.flatnonzero(self.number >= 0)][np.flatnonzero(self.number < 0)])
+        return (B @ B.T).nnz >= _FULL * self.n_border**2
+
+    def cheaper_than(self, work: float) -> bool:
+        """Whether it takes less time than fronts with so many multiplications."""
+        return self.n_border <= _MOST and self.work <= _DENSE * work
+
+
+def find_leaves(A: Any) -> Leaves:
+    """Leaves of A, a canonical csc array.
+
+    Columns with the same neighbours make a block. Blocks that touch no other are taken greedily, those with few
+    neighbours first, or those of the longest run of columns that do not touch, as the levels of a grouping are;
+    whatever leaves the smaller border.
+    """
+    from . import _leaves as kernels
+
+    n, degree = A.shape[0], np.diff(A.indptr)
+    mark = np.random.default_rng(0).integers(0, 2**63, n, dtype=np.uint64)
+    members, first = kernels.twins(A.indptr, A.indices, mark)
+    width = np.diff(first)
+    block = np.empty(n, dtype=np.int64)
+    block[members] = np.repeat(np.arange(width.size), width)
+    reach, wide = degree[members[first[:-1]]], width > _WIDEST
+    run = kernels.runs(A.indptr, A.indices, block, members, first)
+    length = np.bincount(run, weights=width)[run]
+    found = []
+    for keys in ((reach, wide), (reach, -length, wide)):
+        taken = kernels.independent(A.indptr, A.indices, block, members, first, np.lexsort(keys)) == 1
+        found.append(taken & ~wide)
+        if n - int(width[found[0]].sum()) <= _FEW:
+            break
+    best = max(found, key=lambda taken: int(width[taken].sum()))
+    rest = n - int(width[best].sum())
+    work = float((width[best] * reach[best].astype(np.float64) ** 2).sum()) + rest**3 / 3.0
+    return Leaves(np.where(best, np.cumsum(best) - 1, -1)[block], rest, work)
