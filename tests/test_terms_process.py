@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import difference
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, Matern
@@ -62,6 +64,76 @@ def test_more_neighbours_are_nearer(kernel):
     assert (np.diff(divergence) < 0).all()
     assert divergence[-1] < 0.02 * divergence[0]
     assert divergence[-1] > -1e-6
+
+
+def by_definition(made, kernel, theta):
+    """Q from the conditional of each point given its neighbours, by dense matrices."""
+    n, ranges = len(made.X), np.append(theta[:1], np.broadcast_to(theta[1:], made.X.shape[1]))
+    K, L, v = covariance(kernel, ranges, made.X), np.eye(n), np.empty(n)
+    for i in range(n):
+        near = made.neighbours[i][made.neighbours[i] >= 0]
+        b = np.linalg.solve(K[np.ix_(near, near)], K[near, i])
+        L[i, near], v[i] = -b, K[i, i] - b @ K[near, i]
+    return L.T @ (L / v[:, None])
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(3, 40), st.integers(1, 12), st.integers(2, 40))
+@settings(max_examples=40, deadline=None)
+def test_the_precision_is_its_definition(seed, d, n, m, knots):
+    rng = np.random.default_rng(seed)
+    P = np.stack([rng.permutation(n) + 0.5 * rng.random(n) for _ in range(d)], axis=1) / n  # no two next to each other
+    kernel, shared = ["matern12", "matern32"][seed % 2], bool(seed // 2 % 2)
+    theta = np.append(rng.normal(), np.log(rng.uniform(0.3, 2.0, 1 if shared else d)))
+    made, _ = Vecchia.of(P, np.exp(theta[1:]), m, kernel, shared, knots)
+    Q, slopes = made(theta)
+    np.testing.assert_allclose(Q.toarray(), by_definition(made, kernel, theta), atol=1e-6 * abs(Q).max())
+    numeric = difference(lambda t: by_definition(made, kernel, t), theta, step=1e-5)
+    for slope, other in zip(slopes, np.moveaxis(np.asarray(numeric), -1, 0), strict=True):
+        np.testing.assert_allclose(slope.toarray(), other, atol=1e-5 * np.abs(other).max())
+    assert (made.neighbours[min(knots, n) :] < knots).all()
+    for i in range(min(knots, n), n):
+        best = np.sort(cdist(made.X[[i]] / made.ranges(theta), made.X[:knots] / made.ranges(theta))[0])
+        gap = np.sort(cdist(made.X[[i]], made.X[made.neighbours[i]])[0]) if shared or d == 1 else None
+        if gap is not None:
+            np.testing.assert_allclose(gap / made.ranges(theta)[0], best[: gap.size])
+
+
+def test_knots_are_near_the_process_and_new_points_beside_them_cost_no_solve():
+    rng = np.random.default_rng(1)
+    P, theta = rng.random((800, 2)), np.log([1.0, 0.6])
+    truth = covariance("matern32", np.append(theta, theta[1]), P)
+    y = np.linalg.cholesky(truth) @ rng.normal(size=800) + 0.3 * rng.normal(size=800)
+    model = SumOfTerms(
+        [VecchiaProcess("x", "z", neighbours=20, knots=200, ard=False)],
+        DataTable("here", {"x": P[:, 0], "z": P[:, 1]}),
+        intercept=False,
+    )
+    family = model.family()
+    sol = fenchel.infer(fenchel.Gaussian(0.09), family.at(theta), y, tol=1e-10)
+    exact = multivariate_normal(np.zeros(800), truth + 0.09 * np.eye(800)).logpdf(y)
+    table = DataTable("here", {"x": P[:, 0], "z": P[:, 1]})
+    off = []
+    for knots in (60, 200, 800):
+        term = VecchiaProcess("x", "z", neighbours=20, knots=knots, ard=False)
+        prior = SumOfTerms([term], table, intercept=False).family().at(theta)
+        off.append(abs(fenchel.infer(fenchel.Gaussian(0.09), prior, y, tol=1e-10).elbo - exact))
+    assert off[1] < 0.3 * off[0]
+    assert max(off[1:]) < 3.0  # of 800 points
+    numeric = difference(lambda t: fenchel.infer(fenchel.Gaussian(0.09), family.at(t), y, tol=1e-12).elbo, theta, 1e-4)
+    np.testing.assert_allclose(family.gradient(sol, theta), numeric, rtol=1e-4, atol=1e-4)
+    new = rng.random((100, 2))
+    rows = model.new_rows(theta, DataTable("here", {"x": new[:, 0], "z": new[:, 1]}))
+    h, rho = sol.posterior.predict(**rows)
+    cross = covariance("matern32", np.append(theta, theta[1]), new, P)
+    gain = np.linalg.solve(truth + 0.09 * np.eye(800), cross.T).T
+    sd = np.sqrt(1.0 - np.sum(gain * cross, axis=1))
+    assert np.sqrt(np.mean(((h - gain @ y) / sd) ** 2)) < 0.15
+    assert np.sqrt(np.mean(np.log(np.sqrt(rho) / sd) ** 2)) < 0.1
+    process, W = model.effects[0].process, rows.design.tocsr()
+    held = {*zip(process.indices.tolist(), np.repeat(np.arange(800), np.diff(process.indptr)).tolist(), strict=True)}
+    for row in range(100):
+        near = W.indices[W.indptr[row] : W.indptr[row + 1]].tolist()
+        assert {(a, b) for a in near for b in near} <= held
 
 
 def test_the_order_is_spread_out_and_neighbours_are_the_nearest_before():
@@ -158,6 +230,8 @@ def test_what_is_refused():
         VecchiaProcess("x", kernel="matern")
     with pytest.raises(ValueError, match="neighbours = 0; expected an integer >= 1"):
         VecchiaProcess("x", neighbours=0)
+    with pytest.raises(ValueError, match="knots = 1; expected an integer >= 2"):
+        VecchiaProcess("x", knots=1)
     with pytest.raises(ValueError, match="no column is named"):
         VecchiaProcess()
     with pytest.raises(ValueError, match="'z' is 1 in every row; expected columns that vary"):

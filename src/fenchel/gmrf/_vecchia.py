@@ -124,35 +124,37 @@ def _solve(L, k, x):
 
 
 @compiled
-def conditionals(kind, nugget, Z, points, neighbours, slopes):
+def _square(P, p, Z, z, j):
+    """(P_pj - Z_zj)^2, of all columns together where j is -1."""
+    if j >= 0:
+        return (P[p, j] - Z[z, j]) ** 2
+    total = 0.0
+    for k in range(Z.shape[1]):
+        total += (P[p, k] - Z[z, k]) ** 2
+    return total
+
+
+@compiled
+def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weights, left, d_weights, d_left):
     """Weights (n, m) of neighbours and the variance (n,) they leave, at sd 1, and derivatives in the log ranges.
 
-    Z (N, d) are inputs in ranges; ``points`` (n, d) condition on rows of Z, ``neighbours`` (n, m), -1 for none. With
-    ``slopes`` the derivatives are (d, n, m) and (d, n); dr^2/dlog range_j = -2 (difference_j / range_j)^2.
+    Z (N, d) are inputs in ranges; ``points`` (n, d) condition on rows of Z, ``neighbours`` (n, m), -1 for none. The
+    last four arrays are filled between two points, derivatives (q, n, m) and (q, n) for each range, or of one that is
+    ``shared``; dr^2/dlog range_j = -2 (difference_j / range_j)^2.
     """
-    n, m = neighbours.shape
-    d = Z.shape[1]
-    q = d if slopes else 0
-    weights, left = np.zeros((n, m)), np.ones(n)
-    d_weights, d_left = np.zeros((q, n, m)), np.zeros((q, n))
+    m, q = neighbours.shape[1], d_left.shape[0]
     K, D, c = np.empty((m, m)), np.empty((m, m)), np.empty(m)
     g, x = np.empty(m), np.empty(m)
-    for i in range(n):
+    for i in range(begin, end):
         k = 0
         while k < m and neighbours[i, k] >= 0:
             k += 1
         for a in range(k):
             p = neighbours[i, a]
-            r2 = 0.0
-            for j in range(d):
-                r2 += (points[i, j] - Z[p, j]) ** 2
-            c[a], g[a] = correlation(kind, r2)
+            c[a], g[a] = correlation(kind, _square(points, i, Z, p, -1))
             x[a] = c[a]
             for b in range(a):
-                r2 = 0.0
-                for j in range(d):
-                    r2 += (Z[p, j] - Z[neighbours[i, b], j]) ** 2
-                K[a, b], D[a, b] = correlation(kind, r2)
+                K[a, b], D[a, b] = correlation(kind, _square(Z, p, Z, neighbours[i, b], -1))
             K[a, a] = 1.0 + nugget
         _factorise(K, k)
         _solve(K, k, x)
@@ -162,88 +164,90 @@ def conditionals(kind, nugget, Z, points, neighbours, slopes):
             v -= x[a] * c[a]
         left[i] = max(v, 0.5 * nugget + 1e-14)
         for j in range(q):
+            column = -1 if shared else j
             total = 0.0
             for a in range(k):  # y = dc - dK weights
-                pa = neighbours[i, a]
-                y = -2.0 * g[a] * (points[i, j] - Z[pa, j]) ** 2
-                total -= 2.0 * weights[i, a] * y
-                for b in range(k):
-                    if b == a:
-                        continue
-                    slope = D[a, b] if b < a else D[b, a]
-                    dK = -2.0 * slope * (Z[pa, j] - Z[neighbours[i, b], j]) ** 2
-                    y -= dK * weights[i, b]
-                    total += weights[i, a] * dK * weights[i, b]
-                x[a] = y
+                x[a] = -2.0 * g[a] * _square(points, i, Z, neighbours[i, a], column)
+                total -= 2.0 * weights[i, a] * x[a]
+            for a in range(k):
+                for b in range(a):
+                    dK = -2.0 * D[a, b] * _square(Z, neighbours[i, a], Z, neighbours[i, b], column)
+                    x[a] -= dK * weights[i, b]
+                    x[b] -= dK * weights[i, a]
+                    total += 2.0 * weights[i, a] * dK * weights[i, b]
             _solve(K, k, x)
             for a in range(k):
                 d_weights[j, i, a] = x[a]
             d_left[j, i] = total
-    return weights, left, d_weights, d_left
 
 
 @compiled
-def clique_pattern(neighbours):
-    """Rows and columns of every pair within {i} and its neighbours, both triangles."""
+def holders(neighbours):
+    """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place in each."""
     n, m = neighbours.shape
-    total = 0
-    for i in range(n):
-        k = 1
-        while k <= m and neighbours[i, k - 1] >= 0:
-            k += 1
-        total += k * k
-    rows, columns, at = np.empty(total, dtype=np.int32), np.empty(total, dtype=np.int32), 0
-    for i in range(n):
-        for a in range(m + 1):
-            ia = i if a == 0 else neighbours[i, a - 1]
-            if ia < 0:
-                break
-            for b in range(m + 1):
-                ib = i if b == 0 else neighbours[i, b - 1]
-                if ib < 0:
+    start = np.zeros(n + 1, dtype=np.int64)
+    for turn in range(2):  # count, then fill
+        if turn == 1:
+            start[1:] = np.cumsum(start[1:])
+            item, at = np.empty(start[n], dtype=np.int64), start[:-1].copy()
+        for i in range(n):
+            for a in range(m + 1):
+                p = i if a == 0 else neighbours[i, a - 1]
+                if p < 0:
                     break
-                rows[at], columns[at] = ia, ib
-                at += 1
-    return rows, columns
+                if turn == 0:
+                    start[p + 1] += 1
+                else:
+                    item[at[p]] = i * (m + 1) + a
+                    at[p] += 1
+    return start, item
 
 
 @compiled
-def _entry(indptr, indices, row, column):
-    low, high = indptr[column], indptr[column + 1] - 1
-    while low < high:
-        middle = (low + high) // 2
-        if indices[middle] < row:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def mirrored(indptr, indices):
+    """Of each entry of a symmetric pattern the one across the diagonal."""
+    out, at = np.empty(indices.size, dtype=np.int64), indptr[:-1].copy()
+    for column in range(indptr.size - 1):  # columns in turn meet the entries of every row in order
+        for e in range(indptr[column], indptr[column + 1]):
+            row = indices[e]
+            out[e] = at[row]
+            at[row] += 1
+    return out
 
 
 @compiled
-def assembled(indptr, indices, neighbours, weights, left, d_weights, d_left):
-    """Entries of Q = sum_i w w' / v, w = (1, -weights), on a pattern, and of its derivatives (q, entries)."""
+def assembled(indptr, indices, start, item, neighbours, weights, left, d_weights, d_left, begin, end, data, slopes):
+    """Entries of Q = sum_i w w' / v, w = (1, -weights), on a pattern, and of its derivatives (q, entries).
+
+    The upper triangle of some columns, each from the sets that hold its point.
+    """
     n, m = neighbours.shape
-    q = d_left.shape[0]
-    data, slopes = np.zeros(indices.size), np.zeros((indices.size, q))
-    w, at = np.empty(m + 1), np.empty(m + 1, dtype=np.int64)
-    dw = np.zeros((q, m + 1))
-    for i in range(n):
-        k, w[0], at[0], v = 1, 1.0, i, left[i]
-        while k <= m and neighbours[i, k - 1] >= 0:
-            w[k], at[k] = -weights[i, k - 1], neighbours[i, k - 1]
-            for j in range(q):
-                dw[j, k] = -d_weights[j, i, k - 1]
-            k += 1
-        for a in range(k):
-            for b in range(a + 1):
-                one, other = _entry(indptr, indices, at[a], at[b]), _entry(indptr, indices, at[b], at[a])
-                value = w[a] * w[b] / v
-                data[one] += value
-                if one != other:
-                    data[other] += value
+    q, place = d_left.shape[0], np.zeros(n, dtype=np.int64)
+    for column in range(begin, end):
+        for e in range(indptr[column], indptr[column + 1]):
+            place[indices[e]] = e
+        for t in range(start[column], start[column + 1]):
+            i, a = item[t] // (m + 1), item[t] % (m + 1)
+            v, wa = left[i], 1.0 if a == 0 else -weights[i, a - 1]
+            for b in range(m + 1):
+                p = i if b == 0 else neighbours[i, b - 1]
+                if p < 0:
+                    break
+                if p > column:
+                    continue
+                e, wb = place[p], 1.0 if b == 0 else -weights[i, b - 1]
+                value = wa * wb / v
+                data[e] += value
                 for j in range(q):
-                    slope = (dw[j, a] * w[b] + w[a] * dw[j, b] - value * d_left[j, i]) / v
-                    slopes[one, j] += slope
-                    if one != other:
-                        slopes[other, j] += slope
-    return data, slopes.T
+                    da = 0.0 if a == 0 else -d_weights[j, i, a - 1]
+                    db = 0.0 if b == 0 else -d_weights[j, i, b - 1]
+                    slopes[j, e] += (da * wb + wa * db - value * d_left[j, i]) / v
+
+
+@compiled
+def reflect(indptr, indices, mirror, data):
+    """The upper triangle written into the lower one."""
+    for column in range(indptr.size - 1):
+        for e in range(indptr[column], indptr[column + 1]):
+            if indices[e] > column:
+                data[e] = data[mirror[e]]

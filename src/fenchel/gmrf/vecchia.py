@@ -6,6 +6,9 @@
 Points come in an order whose beginnings are spread out (nets of decreasing radius, an approximate maximin order), so
 that neighbours reach far for the first and near for the last. With n - 1 neighbours it is exact. Kernels are
 stationary, with a range of their own along each column, where the correlation is about 0.14.
+
+The factor of Q plus what data say fills in: about n^1.3 entries in the plane. With knots, the first K of the order, the
+points behind them condition on knots alone and are leaves of the factorisation: its cost is that of K points.
 """
 
 from __future__ import annotations
@@ -17,11 +20,14 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
-from ._vecchia import assembled, clique_pattern, conditionals, net_order
+from ..linalg.rows import on_every_core
+from ._vecchia import assembled, conditionals, holders, mirrored, net_order, reflect
 
 KERNELS = {"matern12": 1, "matern32": 2, "matern52": 3, "rbf": 0}
 NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it
 _NETS = 5  # columns up to which nets are made: each doubles the cells around a point by three
+_BLOCK = 100_000  # points whose neighbours are looked for at a time
+_SETS = 4  # neighbourhoods among which a new point beside knots chooses
 
 
 def spread_order(Z: np.ndarray) -> np.ndarray:
@@ -37,22 +43,43 @@ def spread_order(Z: np.ndarray) -> np.ndarray:
 def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
     """The m nearest among the points before each, (n, m), nearest first, -1 where there are fewer."""
     n = len(Z)
-    out = np.full((n, m), -1, dtype=np.int64)
+    out = np.full((n, m), -1, dtype=np.int32)
     begin = 1
     while begin < n:
         end = min(max(2 * begin, m + 2), n)
-        tree, ask, k = cKDTree(Z[:end]), np.arange(begin, end), min(2 * m + 2, end)
-        while ask.size:
-            found = tree.query(Z[ask], k)[1].reshape(ask.size, k)
-            before = found < ask[:, None]
-            enough = before.sum(axis=1) >= np.minimum(m, ask)
-            rows, near = ask[enough], found[enough]
-            rank = np.cumsum(before[enough], axis=1) - 1
-            keep = before[enough] & (rank < m)
-            i, j = np.nonzero(keep)
-            out[rows[i], rank[i, j]] = near[i, j]
-            ask, k = ask[~enough], min(2 * k, end)
+        tree = cKDTree(Z[:end])
+        for some in np.array_split(np.arange(begin, end), -(-(end - begin) // _BLOCK)):
+            ask, k = some, min(2 * m + 2, end)
+            while ask.size:
+                found = tree.query(Z[ask], k)[1].reshape(ask.size, k)
+                before = found < ask[:, None]
+                enough = before.sum(axis=1) >= np.minimum(m, ask)
+                rows, near = ask[enough], found[enough]
+                rank = np.cumsum(before[enough], axis=1) - 1
+                keep = before[enough] & (rank < m)
+                i, j = np.nonzero(keep)
+                out[rows[i], rank[i, j]] = near[i, j]
+                ask, k = ask[~enough], min(2 * k, end)
         begin = end
+    return out
+
+
+def nearest(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
+    """The m nearest rows of Z of each point (N, m)."""
+    tree, out = cKDTree(Z), np.empty((len(points), m), dtype=np.int32)
+    for a in range(0, len(points), _BLOCK):
+        out[a : a + _BLOCK] = tree.query(points[a : a + _BLOCK], m)[1].reshape(-1, m)
+    return out
+
+
+def _pattern(neighbours: np.ndarray) -> Any:
+    """Every pair within a point and its neighbours, as a csc array."""
+    n = len(neighbours)
+    i, j = np.nonzero(neighbours >= 0)
+    rows, columns = np.r_[np.arange(n), i], np.r_[np.arange(n), neighbours[i, j]]
+    sets = sp.csr_array((np.ones(rows.size, dtype=bool), (rows, columns)), shape=(n, n))
+    out = sp.csc_array(sets.T @ sets)
+    out.sort_indices()
     return out
 
 
@@ -70,6 +97,8 @@ class Vecchia:
     shared : bool
         One range for all columns.
     indptr, indices : of Q
+    knots : int
+        How many points others may condition on.
     """
 
     X: np.ndarray
@@ -78,37 +107,70 @@ class Vecchia:
     shared: bool
     indptr: np.ndarray
     indices: np.ndarray
+    knots: int
 
     @classmethod
-    def of(cls, X: np.ndarray, ranges: np.ndarray, m: int, kernel: str, shared: bool) -> tuple[Vecchia, np.ndarray]:
+    def of(
+        cls, X: np.ndarray, ranges: np.ndarray, m: int, kernel: str, shared: bool, knots: int | None = None
+    ) -> tuple[Vecchia, np.ndarray]:
         """From distinct points and the ranges in which neighbours are near; and the order."""
-        order = spread_order(X / ranges)
-        near = previous_neighbours(X[order] / ranges, min(m, len(X) - 1))
-        n = len(X)
-        rows, columns = clique_pattern(near)
-        pattern = sp.csc_array((np.ones(rows.size, dtype=np.int8), (rows, columns)), shape=(n, n))
-        pattern.sort_indices()
-        indptr, indices = pattern.indptr, pattern.indices
-        return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, indptr, indices), order
+        order, n = spread_order(X / ranges), len(X)
+        K = n if knots is None else min(knots, n)
+        if n > K:  # those behind the knots in any order: near in memory what is near in space
+            order[K:] = order[K:][cKDTree(X[order[K:]] / ranges).indices]
+        Z = X[order] / ranges
+        near = previous_neighbours(Z[:K], min(m, K - 1))
+        if n > K:
+            near = np.vstack([near, nearest(Z[:K], Z[K:], near.shape[1])])
+        Q = _pattern(near)
+        return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, Q.indptr, Q.indices, K), order
 
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
         return np.asarray(np.exp(np.broadcast_to(theta[1:], (self.X.shape[1],))))
 
+    def _conditionals(self, Z: np.ndarray, points: np.ndarray, neighbours: np.ndarray, q: int) -> tuple[Any, ...]:
+        (n, m), made = neighbours.shape, lambda *shape: np.zeros(shape)
+        out = made(n, m), made(n), made(q, n, m), made(q, n)
+        one = lambda a, b: conditionals(self.kind, NUGGET, Z, points, neighbours, a, b, self.shared, *out)
+        on_every_core(n, m * m, one)
+        return out
+
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         Z, n = np.ascontiguousarray(self.X / self.ranges(theta)), len(self.X)
-        found = conditionals(self.kind, NUGGET, Z, Z, self.neighbours, True)
-        data, slopes = assembled(self.indptr, self.indices, self.neighbours, *found)
+        found = self._conditionals(Z, Z, self.neighbours, 1 if self.shared else Z.shape[1])
+        data, slopes = np.zeros(self.indices.size), np.zeros((found[3].shape[0], self.indices.size))
+        sets = holders(self.neighbours)
+        some = lambda a, b: assembled(self.indptr, self.indices, *sets, self.neighbours, *found, a, b, data, slopes)
+        on_every_core(n, self.neighbours.shape[1] ** 2, some)
+        mirror = mirrored(self.indptr, self.indices)
+        for values in (data, *slopes):
+            reflect(self.indptr, self.indices, mirror, values)
         k = float(np.exp(-2.0 * theta[0]))
-        each = [slopes.sum(axis=0)] if self.shared else list(slopes)
-        matrix = lambda values: sp.csc_array((k * values, self.indices, self.indptr), shape=(n, n))
-        return matrix(data), [matrix(-2.0 * data), *(matrix(slope) for slope in each)]
+        matrix = lambda values: sp.csc_array((values, self.indices, self.indptr), shape=(n, n))
+        data *= k
+        slopes *= k
+        return matrix(data), [matrix(-2.0 * data), *(matrix(slope) for slope in slopes)]
 
     def at(self, theta: np.ndarray, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        """Weights (N, n) of the points for values elsewhere, given the nearest, and the variance left at sd 1."""
+        """Weights (N, n) of the points for values elsewhere, given the nearest, and the variance left at sd 1.
+
+        Where there are knots it is given one of the nearest points with those that this one conditions on, whichever
+        leaves least: their covariances are on the pattern of Q, and rows cost no solve.
+        """
         ranges, m = self.ranges(theta), self.neighbours.shape[1]
         Z, P = np.ascontiguousarray(self.X / ranges), np.ascontiguousarray(points / ranges)
-        near = cKDTree(Z).query(P, m)[1].reshape(len(P), m).astype(np.int64)
-        weights, left, _, _ = conditionals(self.kind, NUGGET, Z, P, near, False)
-        rows = np.repeat(np.arange(len(P)), m)
-        return sp.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(P), len(Z))), left
+        if self.knots == len(Z):
+            near = nearest(Z, P, m)
+            weights, left, _, _ = self._conditionals(Z, P, near, 0)
+        else:
+            near, weights, left = np.zeros((len(P), m + 1), np.int32), np.zeros((len(P), m + 1)), np.full(len(P), 2.0)
+            for centre in nearest(Z, P, min(_SETS, len(Z))).T:
+                some = np.column_stack([centre, self.neighbours[centre]])
+                w, v, _, _ = self._conditionals(Z, P, some, 0)
+                better = v < left
+                near[better], weights[better], left[better] = np.maximum(some, 0)[better], w[better], v[better]
+        rows = np.repeat(np.arange(len(P)), near.shape[1])
+        design = sp.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(P), len(Z)))
+        design.sum_duplicates()
+        return design, left

@@ -26,6 +26,7 @@ from .base import Hyperparameter, Rows, Term
 from .sizes import deviation
 from .tables import DataTable
 
+_KNOTS = 10_000  # at most, unless told
 _MOVED = float(np.log(1.5))  # of a log range against the others: from here on neighbours are chosen anew
 
 
@@ -41,6 +42,10 @@ class VecchiaProcess(Term):
         kernels want more.
     ard : bool
         A range along each column; False: one for all, of columns in one unit.
+    knots : int, optional
+        So many of the points, spread out, are those that others condition on; the others are independent given them.
+        Default: at most 10,000. The time grows with the knots to the power
+        of about 1.7, and with the points themselves.
     name : hashable, optional
 
     Examples
@@ -65,13 +70,14 @@ class VecchiaProcess(Term):
         kernel: str = "matern32",
         neighbours: int = 20,
         ard: bool = True,
+        knots: int | None = None,
         name: Hashable = None,
     ) -> None:
         if not columns:
             raise problem("vecchia", "no column is named", "vecchia(x, z)")
         choice("vecchia", "kernel", kernel, tuple(KERNELS))
         self.inputs, self.kernel, self.m = columns, kernel, count("vecchia", "neighbours", neighbours, 1)
-        self.ard = bool(ard)
+        self.ard, self.knots = bool(ard), None if knots is None else count("vecchia", "knots", knots, 2)
         self.name = f"vecchia({', '.join(map(str, columns))})" if name is None else name
 
     @property
@@ -106,8 +112,11 @@ class VecchiaProcess(Term):
     def _choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
         """Order and neighbours, in these ranges."""
         ranges = np.broadcast_to(ranges, (X.shape[1],))
-        self.process, _ = Vecchia.of(X, ranges, self.m, self.kernel, not self.ard)
+        knots = _KNOTS if self.knots is None else self.knots
+        self.process, _ = Vecchia.of(X, ranges, self.m, self.kernel, not self.ard, knots)
         self.n_latents, self.chosen = len(X), np.asarray(ranges)
+        if self.process.knots < len(X):
+            self.stated = (("knots", f"{self.process.knots} of {len(X)} points, which the others condition on"),)
 
     def settled(self, theta: np.ndarray) -> Self | None:
         """The same with neighbours chosen in the ranges of theta; None where they would be much the same."""
