@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import fenchel
 from fenchel.likelihoods import MultinomialLogit, Poisson
-from fenchel.linalg.eliminated import Eliminated, EliminatedAnalysis, analyse_free, split_local
+from fenchel.linalg.bases import split_local
+from fenchel.linalg.eliminated import Eliminated, EliminatedAnalysis, analyse_free
 from fenchel.linalg.factorisation import analyse
 from fenchel.linalg.sparse import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision

@@ -6,8 +6,8 @@ from conftest import difference
 from scipy.stats import multivariate_normal
 
 import fenchel
-from fenchel.gmrf import kronecker
 from fenchel.hyperparameters import learn
+from fenchel.linalg import bases
 from fenchel.terms import (
     AR1,
     BYM2,
@@ -68,9 +68,7 @@ def factor_covariance(term, rest):
 
 
 @every_pair
-@pytest.mark.parametrize("few", [0, 1000])
-def test_the_covariance_is_a_kronecker_product(name, few, monkeypatch):
-    monkeypatch.setattr(kronecker, "_FEW", few)
+def test_the_covariance_is_a_kronecker_product(name):
     term = Interaction(*PAIRS[name]).read(TABLE, 1.0)
     theta = start_of(term) + 0.2
     theta[0] = np.log(0.7)
@@ -87,7 +85,10 @@ def test_the_covariance_is_a_kronecker_product(name, few, monkeypatch):
 
 
 @every_pair
-def test_the_evidence_and_its_gradient(name):
+@pytest.mark.parametrize("few", [0, 1000])
+def test_the_evidence_and_its_gradient(name, few, monkeypatch):
+    """By a sparse basis of what the constraints leave free, and by conditioning on all of them."""
+    monkeypatch.setattr(bases, "_MANY", few)
     rng = np.random.default_rng(0)
     y = rng.normal(size=R * T)
     model = SumOfTerms([Interaction(*PAIRS[name])], TABLE)
@@ -102,18 +103,26 @@ def test_the_evidence_and_its_gradient(name):
     np.testing.assert_allclose(family.gradient(sol, theta), numeric, atol=1e-5)
 
 
-def test_few_constraints_are_left():
+def test_constraints_are_independent_and_most_have_a_sparse_basis():
     side = np.arange(12)
     line = (np.abs(side[:, None] - side) == 1).astype(float)
     rows = {"r": np.repeat(side, 40), "t": np.tile(np.arange(40), 12)}
     table = DataTable("here", rows)
-    walks = Interaction(IID("r"), RW1("t")).read(table, 1.0)  # 12 constraints: they stay
+    walks = Interaction(IID("r"), RW1("t")).read(table, 1.0)
     assert walks.constraints.shape == (12, 480)
-    maps = Interaction(ICAR("r", line), IID("t")).read(table, 1.0)  # 40: a basis over the regions
-    assert maps.constraints is None
-    assert maps.n_latents == 11 * 40
-    both = Interaction(ICAR("r", line), RW1("t")).read(table, 1.0)  # a basis over the regions, fewer than times
-    assert both.constraints.shape == (11, 11 * 40)
+    assert bases.split_local(walks.constraints, walks.precision(np.zeros(1))[0])[0] is None  # they stay
+    maps = Interaction(ICAR("r", line), IID("t")).read(table, 1.0)
+    assert maps.constraints.shape == (40, 480)
+    both = Interaction(ICAR("r", line), RW2("t")).read(table, 1.0)
+    assert both.constraints.shape == (12 * 2 + 40 - 2, 480)
+    assert np.linalg.matrix_rank(both.constraints) == len(both.constraints)
+    for term, left in ((maps, 0), (both, 24)):
+        basis, rest = bases.split_local(term.constraints, term.precision(np.zeros(1))[0])
+        assert rest.shape == (left, 480)
+        assert basis.shape == (480, 480 - len(term.constraints) + left)
+        assert basis.nnz <= 2 * basis.shape[1]
+        broken = np.abs(term.constraints @ basis.toarray()).max(axis=1) > 1e-12
+        assert broken.sum() == left
 
 
 def test_each_type_is_learned_with_its_main_effects():

@@ -1,12 +1,8 @@
 """Products of two fields: Q = A(theta_a) kron B(theta_b) / sd^2, and what holds them where a factor is intrinsic.
 
 A kron B of intrinsic structures is held free of everything that is flat in one of them along the other: k_a constraints
-for every latent of b, k_b for every one of a. So many are slow by conditioning. A fixed structure R with constraints C
-is replaced by a basis of what they leave free,
-
-    z = E w,   w ~ N(0, I),   E E' = the covariance of N(0, R^-1) given C z = 0
-
-which needs no constraint, is dense over one factor only, and makes a kron I of the product.
+for every latent of b, k_b for every one of a, of which k_a k_b follow from the others. So many are carried by a sparse
+basis (``linalg/bases.py``).
 """
 
 from __future__ import annotations
@@ -18,17 +14,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+from ..linalg.bases import constraint_rows
 from .precisions import Precision
-
-_FEW = 32  # constraints that conditioning carries without being felt
-_WIDE = 1500  # latents beyond which a dense basis of a factor is not made
-
-
-def free_basis(R: Any, C: np.ndarray) -> np.ndarray:
-    """E (n, n - k) of a structure R and its constraints C (k, n)."""
-    free = scipy.linalg.null_space(C)
-    L = scipy.linalg.cholesky(free.T @ (R @ free), lower=True)
-    return np.asarray(scipy.linalg.solve_triangular(L, free.T, lower=True).T)
 
 
 def row_products(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
@@ -60,8 +47,6 @@ class Factor:
     constraints : array (k, n) or None
     spread : float
         Typical variance at size 0.
-    basis : array (n, r) or None
-        Takes the place of structure and constraints where it is given.
     """
 
     build: Precision
@@ -69,36 +54,18 @@ class Factor:
     n: int
     constraints: np.ndarray | None
     spread: float
-    basis: np.ndarray | None = None
-
-    def eliminated(self) -> Factor:
-        """The same with a basis of what the constraints leave free."""
-        assert self.constraints is not None
-        E = free_basis(self.build(np.zeros(1))[0], self.constraints)
-        return Factor(self.build, self.n_theta, self.n, None, self.spread, E)
-
-    @property
-    def width(self) -> int:
-        """Latents."""
-        return self.n if self.basis is None else self.basis.shape[1]
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        if self.basis is not None:
-            return sp.eye_array(self.width, format="csc"), []
         Q, slopes = self.build(np.concatenate([[0.0], theta]))
         return Q, slopes[1:]
 
     def covariance(self, theta: np.ndarray) -> np.ndarray:
-        """Dense (width, width): of the latents, under the constraints."""
+        """Dense (n, n): of the latents, under the constraints."""
         Q = self(theta)[0].toarray()
         if self.constraints is None:
             return np.linalg.inv(Q)
-        E = free_basis(Q, self.constraints)
-        return E @ E.T
-
-    def seen_by(self, design: Any) -> sp.csr_array:
-        """Rows over the n latents of the field as rows over these."""
-        return sp.csr_array(design) if self.basis is None else sp.csr_array(design @ self.basis)
+        free = scipy.linalg.null_space(self.constraints)
+        return np.asarray(free @ scipy.linalg.solve(free.T @ Q @ free, free.T, assume_a="pos"))
 
 
 @dataclass(frozen=True)
@@ -119,25 +86,14 @@ class Product:
         slopes = [*(k * sp.kron(d, B, format="csc") for d in dA), *(k * sp.kron(A, d, format="csc") for d in dB)]
         return Q, [-2.0 * Q, *slopes]
 
-    def constraints(self) -> np.ndarray | None:
-        """Those of a factor for every latent of the other."""
-        one, other = self.first, self.second
-        if one.constraints is not None:
-            return np.kron(one.constraints, np.eye(other.width))
-        return None if other.constraints is None else np.kron(np.eye(one.width), other.constraints)
-
-
-def product(first: Factor, second: Factor) -> Product:
-    """A product with few constraints: of two intrinsic factors the smaller one is eliminated, of one where it pays."""
-    pair = [first, second]
-    held = [i for i, factor in enumerate(pair) if factor.constraints is not None]
-    if len(held) == 2:
-        i = int(second.n <= first.n)
-        pair[i] = pair[i].eliminated()
-    elif held:
-        i = held[0]
-        C = pair[i].constraints
-        assert C is not None
-        if C.shape[0] * pair[1 - i].n > _FEW and pair[i].n <= _WIDE:
-            pair[i] = pair[i].eliminated()
-    return Product(*pair)
+    def constraints(self) -> Any:
+        """Those of a factor for every latent of the other, without those that follow from others; None without any."""
+        C, D = self.first.constraints, self.second.constraints
+        rows = [] if D is None else [sp.kron(sp.eye_array(self.first.n), D)]
+        if C is not None:
+            every = sp.eye_array(self.second.n, format="csr")
+            if D is not None:  # D x = 0 says what C does to as many latents of the second, where D is invertible
+                told = scipy.linalg.qr(D, mode="r", pivoting=True)[1][: len(D)]
+                every = every[np.setdiff1d(np.arange(self.second.n), told)]
+            rows.append(sp.kron(C, every))
+        return constraint_rows(sp.vstack(rows)) if rows else None

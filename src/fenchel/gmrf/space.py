@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, problem, scalar
+from ..linalg.bases import constraint_rows
 from ..priors.sparse import SparsePrecision
 from .base import MarkovField
 from .graphs import as_adjacency, laplacian
@@ -17,7 +18,7 @@ from .precisions import Combination, Rates
 from .series import scaled
 
 
-def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, np.ndarray]:
+def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, sp.csr_array]:
     """The ICAR structure and its constraints: sum to zero in every component of two nodes and more.
 
     An isolated node has no neighbours to smooth towards: it is an independent effect with the same precision.
@@ -26,14 +27,17 @@ def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, np.ndarray]:
     count, label = sp.csgraph.connected_components(A, directed=False)
     alone = np.asarray(A.sum(axis=1)).ravel() == 0
     R = sp.csc_array(laplacian(A) + sp.diags_array(alone.astype(float)))
-    C = (label[None, :] == np.arange(count)[:, None]).astype(float)
-    return R, C[~(C @ alone > 0)]
+    several = np.bincount(label, minlength=count) > 1
+    row = np.cumsum(several) - 1
+    inside = np.flatnonzero(several[label])
+    C = sp.csr_array((np.ones(inside.size), (row[label[inside]], inside)), shape=(int(several.sum()), label.size))
+    return R, C
 
 
 def icar(graph: Any, precision: float = 1.0, n: int | None = None) -> MarkovField:
     """The intrinsic conditional autoregression (Besag): Q = k (D - A), theta = log k."""
     R, C = _structure(graph, n)
-    return scaled(R, precision, constraints=C if C.size else None)
+    return scaled(R, precision, constraints=constraint_rows(C) if C.nnz else None)
 
 
 def _two_rates(theta: np.ndarray) -> Any:
@@ -49,14 +53,14 @@ def _shared_rates(theta: np.ndarray) -> Any:
     return (k_u, k_v), [(k_u, k_v), (-k_u * (1 - p), k_v * p)]
 
 
-def _sum_of_two(R: Any, C: np.ndarray, rates: Rates, theta: list[float], names: list[str]) -> MarkovField:
+def _sum_of_two(R: Any, C: sp.csr_array, rates: Rates, theta: list[float], names: list[str]) -> MarkovField:
     """eta = u + v."""
     n = R.shape[0]
     U, V = (
         sp.block_diag(pair, format="csc")
         for pair in ((R, sp.csc_array((n, n))), (sp.csc_array((n, n)), sp.eye_array(n)))
     )
-    constraints = np.hstack([C, np.zeros_like(C)]) if C.size else None
+    constraints = constraint_rows(sp.hstack([C, sp.csr_array(C.shape)])) if C.nnz else None
     design = sp.hstack([sp.eye_array(n), sp.eye_array(n)], format="csr")
     return MarkovField(Combination((U, V), rates), theta, names, design=design, constraints=constraints)
 
@@ -78,11 +82,11 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
     """
     phi, precision = scalar("bym2", "phi", phi, 0.0, 1.0), scalar("bym2", "precision", precision, 0.0)
     R, C = _structure(graph, n)
-    if C.size:
+    if C.nnz:
         variance = SparsePrecision(R, constraints=C).factor.inverse_diagonal()
         scale = np.ones(R.shape[0])
-        for row in C > 0:
-            scale[row] = np.exp(np.log(variance[row]).mean())
+        for nodes in np.split(C.indices, C.indptr[1:-1]):
+            scale[nodes] = np.exp(np.log(variance[nodes]).mean())
         R = sp.csc_array(sp.diags_array(np.sqrt(scale)) @ R @ sp.diags_array(np.sqrt(scale)))
     start = [np.log(precision), np.log(phi / (1 - phi))]
     return _sum_of_two(R, C, _shared_rates, start, ["log precision", "logit phi"])

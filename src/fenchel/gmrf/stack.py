@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from ..checks import finite, numeric, problem, vector
 from ..hyperparameters.base import offset_at
 from ..linalg.arrays import ArrayLike
+from ..linalg.bases import constraint_rows
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
@@ -56,16 +57,18 @@ class BlockPrecision:
         pieces = [field.log_prior(t) for field, t in self.split(theta)]
         return sum(value for value, _ in pieces), np.concatenate([np.zeros(0), *(slope for _, slope in pieces)])
 
-    def constraints(self) -> np.ndarray | None:
-        """Those of the fields, each over its own latents."""
+    def constraints(self) -> Any:
+        """Those of the fields, each over its own latents: an array (k, L), scipy sparse where it is large, or None."""
         rows, at, total = [], 0, sum(self.widths) + self.n_fixed
         for field, width in zip(self.fields, self.widths, strict=True):
             C = field.constraints
             if C is not None:
-                C = checked_constraints(field.build(field.theta)[0], C) if isinstance(C, str) else np.atleast_2d(C)
-                rows.append(np.hstack([np.zeros((C.shape[0], at)), C, np.zeros((C.shape[0], total - at - width))]))
+                C = checked_constraints(field.build(field.theta)[0], C) if isinstance(C, str) else C
+                C = sp.coo_array(C if sp.issparse(C) else np.atleast_2d(C))
+                i, j = C.coords
+                rows.append(sp.coo_array((C.data, (i, at + j)), shape=(C.shape[0], total)))
             at += width
-        return np.vstack(rows) if rows else None
+        return constraint_rows(sp.vstack(rows)) if rows else None
 
 
 class StackedField(MarkovField):

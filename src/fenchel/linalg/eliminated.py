@@ -1,10 +1,11 @@
-"""A sparse Gaussian under many small constraints, each over latents of its own: one latent of each is eliminated.
+"""A sparse Gaussian under many constraints: x = B w by a sparse basis of what they leave free.
 
-    c' x = 0  holds where  x_m = -sum_{j != m} c_j x_j / c_m,   so  x = B w,   V = B (B' A B)^-1 B',   log|B' A B|
+    V = B (B' A B)^-1 B',   log|B' A B|,   C B = 0
 
-With T_B the sparse map from the entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, z the
-selected inverse. Conditioning (``constrained.py``) carries a few constraints over any latents; this carries thousands,
-and a pinned latent is one with nothing left. Answers as ``sparse.py`` does, in the latents x.
+``bases.py`` finds B, whose columns touch few latents near each other in the graph of A. With T_B the sparse map from the
+entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, z the selected inverse. Conditioning
+(``constrained.py``) carries a few constraints over any latents; this carries thousands. Answers as ``sparse.py`` does,
+in the latents x.
 """
 
 from __future__ import annotations
@@ -17,30 +18,6 @@ import scipy.sparse as sp
 from .arrays import ArrayLike
 from .factorisation import Analysis, Factorisation, analyse
 from .sparse import checked_columns
-
-_LOCAL = 64  # latents of a constraint that is small: what it eliminates joins all of them
-_MANY = 32  # constraints that conditioning carries without being felt
-
-
-def split_local(C: np.ndarray) -> tuple[Any, np.ndarray]:
-    """B (L, r) of the small constraints among the rows of C (k, L), None where they are few, and the others."""
-    held = C != 0.0
-    local = held.sum(axis=1) <= _LOCAL
-    shared = held[local].sum(axis=0) > 1
-    local &= ~(held & shared).any(axis=1)
-    if local.sum() <= _MANY:
-        return None, C
-    small = C[local]
-    L, last = C.shape[1], np.abs(small).argmax(axis=1)
-    free = np.setdiff1d(np.arange(L), last)
-    column = np.full(L, -1)
-    column[free] = np.arange(free.size)
-    row, node = np.nonzero(small)
-    others = node != last[row]
-    row, node = row[others], node[others]
-    value = -small[row, node] / small[row, last[row]]
-    places = np.r_[free, last[row]], np.r_[column[free], column[node]]
-    return sp.csr_array((np.r_[np.ones(free.size), value], places), shape=(L, free.size)), C[~local]
 
 
 def analyse_free(A: Any, basis: Any = None) -> Analysis:

@@ -12,10 +12,11 @@ import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
 from ..linalg.arrays import ArrayLike
+from ..linalg.bases import split_local
 from ..linalg.bordered import BorderedAnalysis
 from ..linalg.constrained import ConstrainedCholesky
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.eliminated import analyse_free, split_local
+from ..linalg.eliminated import analyse_free
 from ..linalg.factorisation import Analysis, Factorisation, Stored, StoredFactorisation, analyse
 from ..linalg.pairs import RowPairs
 from ..linalg.sparse import SymbolicCholesky, symmetric_csc
@@ -23,6 +24,7 @@ from ..linalg.sparse import SymbolicCholesky, symmetric_csc
 _HARMLESS = 1e-3  # pivots above this share of the diagonal: no direction is nearly flat
 _FEW = 64  # rows that are solved for sooner than the inverse is computed on the pattern
 _PAIRS = 2**22  # of latents that rows touch, looked up at a time
+_APART = 1e-6  # of the square of a row of length 1 that is outside the span of others: they are independent
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
 
 
@@ -60,12 +62,13 @@ class Constraint:
 def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisation]:
     """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
     if constraints is None:
-        return None, solid(Q)
+        return None, solid(Q, analyse(Q))
     scale = float(Q.diagonal().mean())
-    basis, C = split_local(checked_constraints(Q, constraints))
+    basis, C = split_local(checked_constraints(Q, constraints), Q)
+    analysis = analyse_free(Q, basis)
     try:
         free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale, basis)
-        return free, free.hold(solid(Q, basis))
+        return free, free.hold(solid(Q, analysis))
     except (NotPositiveDefinite, np.linalg.LinAlgError):
         if not len(C):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
@@ -74,7 +77,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisat
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
         try:
-            factor = held.hold(factorised(symmetric_csc(base), basis))
+            factor = held.hold(analysis.factor(symmetric_csc(base).data))
         except (NotPositiveDefinite, np.linalg.LinAlgError):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
         if not getattr(factor, "proper", True) or is_singular(Q, factor):
@@ -89,14 +92,9 @@ def _telling(C: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
 
 
-def factorised(Q: Any, basis: Any = None) -> Factorisation:
-    """The factor of a canonical csc array, analysed for it alone, on what a basis leaves free."""
-    return analyse_free(Q, basis).factor(Q.data)
-
-
-def solid(Q: Any, basis: Any = None) -> Factorisation:
+def solid(Q: Any, analysis: Analysis) -> Factorisation:
     """The factor of a precision that is not singular to rounding; an intrinsic one may factorise by luck."""
-    factor = factorised(Q, basis)
+    factor = analysis.factor(Q.data)
     if is_singular(Q, factor):
         raise NotPositiveDefinite("it is singular to rounding")
     return factor
@@ -117,25 +115,50 @@ def is_singular(Q: Any, factor: Factorisation) -> bool:
     return not float(x @ (Q @ x)) > _NOISE * np.finfo(float).eps * float(np.abs(x) @ (abs(Q) @ np.abs(x)))
 
 
-def checked_constraints(Q: Any, constraints: Any) -> np.ndarray:
+def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
     """C (k, L), its rows scaled to length 1 and independent."""
     L = Q.shape[0]
     if isinstance(constraints, str):
         choice("SparsePrecision", "constraints", constraints, ("sum-to-zero",))
         n, label = sp.csgraph.connected_components(Q, directed=False)
-        C = (label[None, :] == np.arange(n)[:, None]).astype(np.float64)
+        C = sp.csr_array((np.ones(L), (label, np.arange(L))), shape=(n, L))
+    elif sp.issparse(constraints):
+        C = sp.csr_array(constraints).astype(np.float64)
+        finite("SparsePrecision", "constraints", C.data)
     else:
-        dense = constraints.toarray() if hasattr(constraints, "toarray") else constraints
-        C = np.atleast_2d(finite("SparsePrecision", "constraints", numeric("SparsePrecision", "constraints", dense)))
-    largest = np.abs(C).max(axis=-1, keepdims=True, initial=0.0)
-    C = C / np.where(largest > 0.0, largest, 1.0)  # a row's length means nothing, and its square may overflow
-    length = np.sqrt((C**2).sum(axis=-1, keepdims=True))
-    apart = ((C != 0.0).sum(axis=0) <= 1).all()  # rows that share no latent are independent: no need to compute a rank
-    if C.ndim != 2 or C.shape[1] != L or (length == 0.0).any() or not (apart or np.linalg.matrix_rank(C) == len(C)):
+        dense = np.atleast_2d(numeric("SparsePrecision", "constraints", constraints))
+        C = sp.csr_array(finite("SparsePrecision", "constraints", dense)) if dense.ndim == 2 else dense
+    if C.ndim != 2 or C.shape[1] != L or not _independent(C := _unit_rows(C)):
         raise problem(
             "SparsePrecision", f"constraints of shape {C.shape}", f"(k, {L}), its rows independent of each other"
         )
-    return C / length
+    return C
+
+
+def _unit_rows(C: sp.csr_array) -> sp.csr_array:
+    """Each row divided by its length, of which a row of zeros has none; by its largest entry first, for squares."""
+    for size in (lambda values: np.abs(values).max(initial=0.0), np.linalg.norm):
+        each = np.array([size(values) for values in np.split(C.data, C.indptr[1:-1])])
+        C = sp.csr_array(
+            (C.data / np.repeat(np.where(each > 0.0, each, 1.0), np.diff(C.indptr)), C.indices, C.indptr), C.shape
+        )
+    C.eliminate_zeros()
+    return C
+
+
+def _independent(C: sp.csr_array) -> bool:
+    """Whether rows of length 1 are: by C C' where that says so beyond doubt, else by their singular values."""
+    if (np.diff(C.indptr) == 0).any():
+        return False
+    products = symmetric_csc(C @ C.T)
+    if products.nnz == C.shape[0]:  # no two share a latent
+        return True
+    try:
+        if analyse(products).factor(products.data).smallest_pivot > _APART:
+            return True
+    except NotPositiveDefinite:
+        pass
+    return int(np.linalg.matrix_rank(C.toarray())) == C.shape[0]
 
 
 class Embedded:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from scipy.linalg import block_diag
 
 from ..checks import instance, problem
-from ..gmrf.kronecker import Factor, Product, product, row_products
+from ..gmrf.kronecker import Factor, Product, row_products
 from ..priors.sparsity import checked_constraints
 from .ahead import Unseen, numbered
 from .base import Rows, Term
@@ -50,7 +50,7 @@ class Interaction(Term):
     >>> table = DataTable("here", {"r": np.repeat(np.arange(5), 4), "t": np.tile(np.arange(4), 5)})
     >>> term = Interaction(ICAR("r", ring), RW1("t")).read(table, 1.0)
     >>> term.name, term.n_latents, len(term.constraints)
-    ('r x t', 15, 3)
+    ('r x t', 20, 8)
     """
 
     made: Product
@@ -72,9 +72,9 @@ class Interaction(Term):
     def read(self, table: DataTable, scale: float) -> Self:
         out = copy.copy(self)
         out.first, out.second = self.first.read(table, 1.0), self.second.read(table, 1.0)
-        out.made = product(*(_factor(table.where, self.name, term) for term in (out.first, out.second)))
+        out.made = Product(*(_factor(table.where, self.name, term) for term in (out.first, out.second)))
         out.constraints = out.made.constraints()
-        out.n_latents = out.made.first.width * out.made.second.width
+        out.n_latents = out.made.first.n * out.made.second.n
         rest = (*out.first.hyperparameters[1:], *out.second.hyperparameters[1:])
         out.hyperparameters = (deviation("sd", scale), *rest)
         return out
@@ -103,12 +103,12 @@ class Interaction(Term):
                 if theirs[1]:
                     raise problem(table.where, f"{self.name!r} is asked beyond both of its factors", "beyond one")
                 each, C = part.weights @ part.root(), size * other.covariance(rest)
-                W = other.seen_by(theirs[0].design).toarray()
+                W = theirs[0].design.toarray()
                 unseen += [Unseen(W * column[:, None], C, part.of) for column in each.T if column.any()]
         return self._at(a[0].design, b[0].design), unseen
 
     def _at(self, a: Any, b: Any) -> Rows:
-        design = row_products(self.made.first.seen_by(a), self.made.second.seen_by(b))
+        design = row_products(sp.csr_array(a), sp.csr_array(b))
         return Rows(design, np.zeros((design.shape[0], 0)))
 
     def _walks(self) -> list[tuple[Wiener, Factor]]:
@@ -119,10 +119,10 @@ class Interaction(Term):
     def _left(self, a: Rows, b: Rows) -> np.ndarray:
         """The weights of what such a factor leaves: the other one's latents at each row, times its own."""
         parts = []
-        for term, other in self._walks():
+        for term, _ in self._walks():
             mine, theirs = (a, b) if term is self.first else (b, a)
             assert mine.unseen is not None
-            parts.append(other.seen_by(theirs.design).toarray() * mine.unseen)
+            parts.append(theirs.design.toarray() * mine.unseen)
         return np.hstack(parts)
 
     def population(self, theta: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ def _factor(where: str, name: Hashable, term: LevelTerm) -> Factor:
         )
     C = term.constraints
     if C is not None:
-        C = checked_constraints(term.precision(np.zeros(len(typed)))[0], C)
+        C = checked_constraints(term.precision(np.zeros(len(typed)))[0], C).toarray()
         if len(typed) > 1:
             raise problem(where, f"{name!r} has the factor {term!r}, held by constraints", "one hyperparameter in it")
     return Factor(term.precision, len(typed) - 1, term.n_latents, C, term.spread)
@@ -202,7 +202,7 @@ class Replicated(Interaction):
         if not new:
             return Rows(out.design, fixed)
         alone = np.zeros(n) if a.unseen is None else a.unseen[:, 0]  # 1 where the group is not known
-        series = self.made.second.seen_by(sp.csr_array(alone[:, None] * b.design)).toarray()
+        series = sp.csr_array(alone[:, None] * b.design).toarray()
         between = np.zeros((n, 0)) if b.unseen is None else b.unseen
         return Rows(out.design, fixed, None, np.hstack([series, between]))
 
@@ -222,7 +222,7 @@ class Replicated(Interaction):
         ]
         if a.codes is not None and (a.codes < 0).any():
             new = (a.codes < 0).astype(float)
-            series = self.made.second.seen_by(sp.csr_array(new[:, None] * b.design)).toarray()
+            series = sp.csr_array(new[:, None] * b.design).toarray()
             inner = size * self.made.second.covariance(theta[1:])
             unseen.append(Unseen(series, inner, numbered(groups, a.codes < 0), True))
         return rows, unseen

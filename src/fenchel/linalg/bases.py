@@ -1,0 +1,191 @@
+"""Sparse bases of what linear constraints leave free: C B = 0, each column of B over few latents next to each other.
+
+Constraints that share no latent with any other are eliminated one by one, several over the same latents together:
+
+    small     c' x = 0 over a few latents       x_m = -sum_{j != m} c_j x_j / c_m for the heaviest of them
+    chain     any k over latents in a row       the null vectors of k + 1 neighbours: differences where they sum to zero
+    tree      c' x = 0 over a connected graph   e_i / c_i - e_j / c_j along the edges of a spanning tree
+
+x = B w is then local in the graph that the latents have, and B' A B nearly as sparse as A. A long chain makes w an
+integral of x, whose scale grows with its length: it is cut into pieces, and what joins them has columns over all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+_SMALL = 8  # latents of a constraint that may as well be joined to each other
+_LOCAL = 64  # the same, where nothing is known of a graph
+_MANY = 32  # constraints that conditioning carries without being felt
+_WORST = 150.0  # condition number that a basis may have: its square multiplies that of the precision
+_WIDEST = 400  # latents over which a dense basis is made, where no sparse one is good enough
+_DENSE = 2**20  # entries of constraints that are kept as a plain array
+
+
+def constraint_rows(C: Any) -> Any:
+    """C (k, n) as a plain array, or as a csr array where that would be large."""
+    if C.shape[0] * C.shape[1] > _DENSE:
+        return sp.csr_array(C)
+    return C.toarray() if sp.issparse(C) else np.asarray(C)
+
+
+def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
+    """B (L, r) of the constraints among the rows of C (k, L) that have a sparse one, None where they are few.
+
+    ``graph`` (L, L), scipy sparse, has entries where latents are neighbours. The constraints left come second.
+    """
+    C = sp.csr_array(C)
+    C.eliminate_zeros()
+    groups = _apart(C)
+    if sum(len(rows) for rows, _ in groups) <= _MANY:
+        return None, C.toarray()
+    inner = _inner(graph, groups, C.shape[1])
+    known: dict[Any, sp.coo_array | None] = {}
+    found, taken = [], np.zeros(C.shape[0], dtype=bool)
+    for number, (rows, nodes) in enumerate(groups):
+        values = C[rows][:, nodes].toarray() if len(rows) > 1 else C.data[C.indptr[rows[0]] : C.indptr[rows[0] + 1]]
+        values = values.reshape(len(rows), -1)
+        edges = None if inner is None else inner(number)
+        key = values.tobytes(), None if edges is None else edges.tobytes()
+        if key not in known:
+            known[key] = local_basis(values, edges)
+        basis = known[key]
+        if basis is not None:
+            found.append((nodes, basis))
+            taken[rows] = True
+    if taken.sum() <= _MANY:
+        return None, C.toarray()
+    return _assembled(found, C.shape[1]), C[~taken].toarray()
+
+
+def _apart(C: Any) -> list[tuple[list[int], np.ndarray]]:
+    """Rows that share latents with each other only, and those latents: short rows first, what joins two groups not."""
+    owner, groups = np.full(C.shape[1], -1), []
+    for row in np.argsort(np.diff(C.indptr), kind="stable"):
+        nodes = C.indices[C.indptr[row] : C.indptr[row + 1]]
+        owners = owner[nodes]
+        first = int(owners.max(initial=-1))
+        if first < 0:
+            groups.append(([int(row)], np.sort(nodes)))
+            owner[nodes] = len(groups) - 1
+        elif ((owners == first) | (owners < 0)).all() and nodes.size <= 2 * groups[first][1].size:
+            rows, before = groups[first]
+            groups[first] = [*rows, int(row)], np.union1d(before, nodes)
+            owner[nodes] = first
+    return [(sorted(rows), nodes) for rows, nodes in groups]
+
+
+def _inner(graph: Any, groups: list[tuple[list[int], np.ndarray]], n: int) -> Any:
+    """number of a group -> the edges (m, 2) among its latents, numbered within it."""
+    if graph is None:
+        return None
+    owner, place = np.full(n, -1), np.zeros(n, dtype=np.int64)
+    for number, (_, nodes) in enumerate(groups):
+        owner[nodes], place[nodes] = number, np.arange(nodes.size)
+    entries = sp.coo_array(graph)
+    i, j = entries.coords
+    within = (owner[i] >= 0) & (owner[i] == owner[j]) & (i < j)
+    i, j = i[within], j[within]
+    order = np.lexsort((place[j], place[i], owner[i]))
+    edges = np.stack([place[i], place[j]], axis=1)[order]
+    first = np.searchsorted(owner[i][order], np.arange(len(groups) + 1))
+    return lambda number: edges[first[number] : first[number + 1]]
+
+
+def _assembled(found: list[tuple[np.ndarray, sp.coo_array]], n: int) -> sp.csr_array:
+    """The basis of all latents: those of no constraint are themselves."""
+    held = np.concatenate([nodes for nodes, _ in found])
+    free = np.setdiff1d(np.arange(n), held)
+    rows, columns, values, at = [free], [np.arange(free.size)], [np.ones(free.size)], free.size
+    for nodes, basis in found:
+        i, j = basis.coords
+        rows.append(nodes[i])
+        columns.append(at + j)
+        values.append(basis.data)
+        at += basis.shape[1]
+    place = np.concatenate(rows), np.concatenate(columns)
+    out = sp.csr_array((np.concatenate(values), place), shape=(n, at))
+    out.sort_indices()
+    return out
+
+
+# -- the latents of one group ----------------------------------------------------------------------------------
+def local_basis(C: np.ndarray, edges: np.ndarray | None) -> sp.coo_array | None:
+    """(n, n - k) of constraints C (k, n) over latents with these edges; None where there is none that is sparse."""
+    k, n = C.shape
+    if k == 1 and n <= (_LOCAL if edges is None else _SMALL):
+        return sp.coo_array(_heaviest_out(C[0]))
+    if edges is None or (k > 1 and np.linalg.matrix_rank(C) < k):
+        return None
+    if np.abs(edges[:, 0] - edges[:, 1]).max(initial=0) <= 2 * k + 1:
+        found = chain_basis(C)
+        return None if found is None else sp.coo_array(found)
+    return tree_basis(C[0], edges) if k == 1 else None
+
+
+def _heaviest_out(c: np.ndarray) -> np.ndarray:
+    last = int(np.abs(c).argmax())
+    out = np.delete(np.eye(c.size), last, axis=1)
+    out[last] = -np.delete(c, last) / c[last]
+    return out
+
+
+def chain_basis(C: np.ndarray) -> np.ndarray | None:
+    """By null vectors of neighbours, in as few pieces as make it well conditioned; a dense one where none is."""
+    k, n = C.shape
+    pieces = 1
+    while n >= 2 * (k + 1) * pieces:
+        B = _in_pieces(C, np.array_split(np.arange(n), pieces))
+        sizes = np.linalg.svd(B, compute_uv=False)
+        if sizes[-1] * _WORST >= sizes[0]:
+            return B
+        pieces *= 2
+    return np.asarray(scipy.linalg.null_space(C)) if n <= _WIDEST else None
+
+
+def _in_pieces(C: np.ndarray, pieces: list[np.ndarray]) -> np.ndarray:
+    """Null vectors within each piece, and combinations of what they leave there that the constraints leave free."""
+    n = C.shape[1]
+    inside: list[np.ndarray] = []
+    outside: list[np.ndarray] = []
+    for nodes in pieces:
+        for part, into in ((_neighbouring(C[:, nodes]), inside), (scipy.linalg.orth(C[:, nodes].T), outside)):
+            B = np.zeros((n, part.shape[1]))
+            B[nodes] = part
+            into.append(B)
+    rest = np.hstack(outside)
+    return np.hstack([*inside, rest @ scipy.linalg.null_space(C @ rest)])
+
+
+def _neighbouring(C: np.ndarray) -> np.ndarray:
+    """Null vectors of C (k, n): each column of C by as few of those before it as it depends on."""
+    scale, out = np.abs(C).max(axis=0, initial=0.0), []
+    for j in range(C.shape[1]):
+        for i in range(j, max(-1, j - C.shape[0] - 1), -1):
+            before, residual = C[:, i:j], C[:, j]
+            weights = np.linalg.lstsq(before, residual, rcond=None)[0] if j > i else np.zeros(0)
+            if np.abs(residual - before @ weights).max(initial=0.0) <= 1e-10 * scale[i : j + 1].max(initial=0.0):
+                v = np.zeros(C.shape[1])
+                v[i:j], v[j] = -weights, 1.0
+                out.append(v / np.linalg.norm(v))
+                break
+    return np.stack(out, axis=1) if out else np.zeros((C.shape[1], 0))
+
+
+def tree_basis(c: np.ndarray, edges: np.ndarray) -> sp.coo_array:
+    """Differences along a spanning tree, its parts, if it has several, in a row."""
+    n = c.size
+    graph = sp.csr_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n))
+    count, label = sp.csgraph.connected_components(graph, directed=False)
+    heads = np.unique(label, return_index=True)[1]
+    link = sp.csr_array((np.ones(count - 1), (heads[:-1], heads[1:])), shape=(n, n))
+    order, before = sp.csgraph.breadth_first_order(sp.csr_array(graph + link), heads[0], directed=False)
+    child, column = order[1:], np.arange(n - 1)
+    parent = before[child]
+    ends = np.stack([1.0 / c[child], -1.0 / c[parent]])
+    ends /= np.linalg.norm(ends, axis=0)
+    return sp.coo_array((ends.ravel(), (np.r_[child, parent], np.r_[column, column])), shape=(n, n - 1))
