@@ -117,6 +117,8 @@ class PartitionedProblem:
     def first(self) -> Weights:
         """Where a fit begins without a better start: at the prior's mean, narrow."""
         theta = self.prior.theta
+        if self.learning.theta:
+            theta = np.clip(theta, *self.prior.bounds.T)
         mu, R = self.prior.at(theta)
         C, own = self.likelihood.n_predictors, self.likelihood.theta if self.learning.own is not None else np.zeros(0)
         precision = np.diag(R**-2.0) if R.ndim == 1 else np.linalg.inv(R @ R.T)
