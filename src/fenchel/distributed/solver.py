@@ -26,7 +26,7 @@ from .weights import Evaluated, WeightPrior, Weights
 
 _SHORTER = ((1.0, 0.5, 0.125), (0.03, 3e-3, 1e-4))  # of the plain step, those of a row evaluated in one pass
 _START = 1e4  # how much narrower than the prior the first q is: rows are then seen at its mean
-GTOL = 1e-5  # nats for an e-fold of a hyperparameter
+GTOL = 1e-4  # nats for an e-fold of a hyperparameter
 _FLAT = 3  # passes that may bring nothing
 
 
