@@ -17,6 +17,7 @@ from ..checks import choice, problem, scalar
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
+from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
@@ -286,7 +287,7 @@ class Model:
         seed: Seed = 0,
         evidence: str = "elbo",
         integrate: str | bool | None = None,
-        n_jobs: int | None = None,
+        n_jobs: Jobs = None,
         checkpoint: Any = None,
     ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
@@ -306,8 +307,10 @@ class Model:
             Integrate over the hyperparameters (see ``fenchel.integrate``): coefficients, effects,
             predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
             corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
-        n_jobs, checkpoint
-            Of the integration: processes, and what keeps finished fits.
+        n_jobs : int, None or Dask client
+            Who fits the points of an integration, or searches from several starts, side by side (``fenchel.tasks``).
+        checkpoint : path or Finished
+            Of the integration: what keeps finished fits.
         """
         from .fitted import FittedModel
         from .multinomial import FittedMultinomial
@@ -327,6 +330,7 @@ class Model:
             tol=tol,
             progress=progress,
             evidence=evidence,
+            n_jobs=n_jobs,
         )
         again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
         again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}
