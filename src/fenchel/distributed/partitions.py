@@ -118,6 +118,18 @@ class Partitions:
         return {name: part[i] for name, part in self.parts.items()}
 
 
+@dataclass(frozen=True)
+class Held:
+    """Rows in this process's memory, asked as partitions are: a sample of them, say."""
+
+    where: str
+    columns: dict[str, Any]
+
+    def reduce(self, work: Work, *given: Any) -> Any:
+        """``work(block, *given)`` of the only block."""
+        return _asked(work, self.where, 0, self.columns, given)
+
+
 def rows_of(column: Any) -> int:
     """How many rows a block has."""
     return int(column.shape[0]) if hasattr(column, "shape") else len(column)
