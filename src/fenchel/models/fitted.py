@@ -62,6 +62,7 @@ class FittedModel:
 
     integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
     answers: Corrections | None = None
+    stand_in: Any = None  # an evidence in the place of the rows', where these are out of memory
 
     def __init__(self, model: Model, found: Learned) -> None:
         self.model, self.found = model, found

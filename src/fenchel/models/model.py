@@ -255,6 +255,11 @@ class Model:
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
 
+    @property
+    def n_rows(self) -> tuple[int, int]:
+        """How many rows are used, and how many of them are observed."""
+        return len(self.kept), int((self.target.seen > 0.0).sum())
+
     def table(self, frame: pd.DataFrame) -> DataTable:
         """Plain rows as terms read them."""
         return DataTable("Model", self.compiled.extended(frame))
@@ -347,7 +352,7 @@ class Model:
         return FittedHurdle(fit, self.zeros.fit(**again))  # type: ignore[return-value]  # answers what a model does, less
 
     def __repr__(self) -> str:
-        return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
+        return f"Model({self.formula!r}, {self.n_rows[0]} rows, {self.target.likelihood!r})"
 
 
 def fit(formula: str, data: Table, family: str | Likelihood | None = None, **options: Any) -> FittedModel:
