@@ -97,7 +97,7 @@ def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
         n=int((w > 0.0).sum()),
     )
     if slopes and at.own.size:
-        out |= _own(chunk, at.own, h, rho, w, likelihood, rows)
+        out |= _own(chunk, at.own, h, rho, likelihood, rows)
     return out
 
 
@@ -146,9 +146,7 @@ class _Local:
         return float(terms @ terms)
 
 
-def _own(
-    chunk: Chunk, own: np.ndarray, h: np.ndarray, rho: np.ndarray, w: np.ndarray, likelihood: Likelihood, rows: Rows
-) -> Sums:
+def _own(chunk: Chunk, own: np.ndarray, h: np.ndarray, rho: np.ndarray, likelihood: Likelihood, rows: Rows) -> Sums:
     """The slopes of -F in the likelihood's own parameters, and by differences how they and W' alpha change."""
     W, steps = chunk.design, _DIFFERENCE * np.eye(own.size)
     curvature, cross = [], []
@@ -157,8 +155,8 @@ def _own(
         for sign in (1.0, -1.0):
             near = chunk.likelihood.with_theta(own + sign * step)
             near_rows = near.prepare(chunk.y, chunk.weight)
-            alpha = near.objective.loss(h, rho, near_rows).alpha
-            sides.append((near.theta_gradient(h, rho, near_rows), np.where(w > 0.0, w * alpha, 0.0)))
+            alpha, weight = near.objective.loss(h, rho, near_rows).alpha, near_rows["weight"]  # it may hold them too
+            sides.append((near.theta_gradient(h, rho, near_rows), np.where(weight > 0.0, weight * alpha, 0.0)))
         (up, up_alpha), (down, down_alpha) = sides
         curvature.append((down - up) / (2 * _DIFFERENCE))
         cross.append(np.asarray(W.adjoint((up_alpha - down_alpha) / (2 * _DIFFERENCE))))

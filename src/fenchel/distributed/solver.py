@@ -26,7 +26,7 @@ from .weights import Evaluated, WeightPrior, Weights
 
 _SHORTER = ((1.0, 0.5, 0.125), (0.03, 3e-3, 1e-4))  # of the plain step, those of a row evaluated in one pass
 _START = 1e4  # how much narrower than the prior the first q is: rows are then seen at its mean
-GTOL = 1e-5  # nats for an e-fold of a hyperparameter
+GTOL = 1e-4  # nats for an e-fold of a hyperparameter
 _FLAT = 3  # passes that may bring nothing
 
 
@@ -125,6 +125,8 @@ class PartitionedProblem:
     def first(self) -> Weights:
         """Where a fit begins without a better start: at the prior's mean, narrow."""
         theta = self.prior.theta
+        if self.learning.theta:
+            theta = np.clip(theta, *self.prior.bounds.T)
         mu, R = self.prior.at(theta)
         C, own = self.likelihood.n_predictors, self.likelihood.theta if self.learning.own is not None else np.zeros(0)
         precision = np.diag(R**-2.0) if R.ndim == 1 else np.linalg.inv(R @ R.T)

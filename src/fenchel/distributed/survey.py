@@ -151,19 +151,20 @@ def survey(block: Block, asked: Asked) -> Survey:
     return Survey(block.n, weight, mean, rest, square, low, high, values, y_weight, y_rows, total, cut, [one])
 
 
-def matrix(where: str, X: Any, names: tuple[str, ...], number: int) -> Any:
-    """The X of a partition as numbers, float64 or CSR."""
+def matrix(where: str, X: Any, names: tuple[str, ...], number: int, checked: bool = False) -> Any:
+    """The X of a partition as numbers, float64 or CSR; finite, which the first pass has ``checked``."""
     called = f"X of partition {number}"
     if is_sparse(X):
         import scipy.sparse as sp
 
         X = sp.csr_array(X, dtype=np.float64)
-        finite(where, f"the stored entries of {called}", X.data)
+        if not checked:
+            finite(where, f"the stored entries of {called}", X.data)
         return X
-    X = numeric(where, called, table(where, X, called) if hasattr(X, "columns") else X)
+    X = numeric(where, called, table(where, X, called) if hasattr(X, "columns") and not checked else X)
     if X.ndim != 2:
         raise problem(where, f"{called} has shape {X.shape}", "rows and columns")
-    if not np.isfinite(X).all():
+    if not checked and not np.isfinite(X).all():
         row, column = (int(i) for i in np.argwhere(~np.isfinite(X))[0])
         name = names[column] if column < len(names) else column
         got = f"{called} has {X[row, column]:g} in row {row}, column {name!r}"

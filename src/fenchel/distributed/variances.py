@@ -32,7 +32,7 @@ class GroupedVariances:
 
     @property
     def theta(self) -> np.ndarray:
-        return np.clip(self.family.theta, *self.bounds.T) if self.family.n_groups else np.zeros(0)
+        return self.family.theta if self.family.n_groups else np.zeros(0)
 
     @property
     def bounds(self) -> np.ndarray:
