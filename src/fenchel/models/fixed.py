@@ -331,8 +331,12 @@ class FixedPart(Term):
             level[:own] = self.back[0, 1:] if first and not intercept else 0.0
         return A, level
 
+    def moved(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A frame with the columns that are multiplied about their means."""
+        return _moved(frame, self.origin)
+
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        X = self.expression.evaluate(_moved(table.source, self.origin))
+        X = self.expression.evaluate(self.moved(table.source))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
         self._check_finite(X)
         X = X if self.left is None else X @ self.left

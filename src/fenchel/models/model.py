@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, problem, scalar
+from ..distributed.running import is_dask
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
@@ -118,6 +119,14 @@ class Model:
     >>> bool(abs(fit.coefficients.loc["x", "mean"] - 0.5) < 0.1)
     True
     """
+
+    def __new__(cls, formula: Any = None, data: Any = None, *args: Any, **options: Any) -> Model:
+        """A table of Dask's, whose rows are out of memory, has a model of its own."""
+        if cls is Model and is_dask(data):
+            from .partitioned import PartitionedModel
+
+            return super().__new__(PartitionedModel)
+        return super().__new__(cls)
 
     def __init__(
         self,

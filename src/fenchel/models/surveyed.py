@@ -158,9 +158,7 @@ class Moments:
         """As ``linalg.moments.column_moments`` says them."""
         sd, one = np.sqrt(np.maximum(np.diag(self.covariance), 0.0)), self.low == self.high
         constant = one | (sd <= 4.0 * _EPS * np.abs(self.mean))
-        return ColumnMoments(
-            np.where(one, self.low, self.mean), np.where(one, 0.0, sd), np.zeros_like(sd), constant
-        )
+        return ColumnMoments(np.where(one, self.low, self.mean), np.where(one, 0.0, sd), np.zeros_like(sd), constant)
 
 
 @dataclass(frozen=True)
@@ -196,11 +194,13 @@ class Values:
         return replace(self, at=at, weight=weight, exposure=exposure)
 
     def __add__(self, other: Values) -> Values:
-        moments = self.moments + other.moments
-        if self.at is None or other.at is None:
+        moments, (one, two) = self.moments + other.moments, (self, other)
+        if one.at is None or two.at is None or one.weight is None or two.weight is None:
             return Values(self.keys, None, None, None, moments)
-        parts = [(self.at, other.at), (self.weight, other.weight), (self.exposure, other.exposure)]
-        return Values(self.keys, *(np.concatenate(pair) for pair in parts), moments)._counted()
+        assert one.exposure is not None
+        assert two.exposure is not None
+        at, weight = np.concatenate([one.at, two.at]), np.concatenate([one.weight, two.weight])
+        return Values(self.keys, at, weight, np.concatenate([one.exposure, two.exposure]), moments)._counted()
 
     def standing(self, family: Any, rows: Sequence[str]) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
         """Few rows that stand for all: y, what they have beside it, and weights."""

@@ -69,6 +69,8 @@ class SumOfTerms:
         Centres and scales of the fixed effects.
     """
 
+    known_counts: dict[Hashable, np.ndarray] | None = None  # of rows that are not those of the table
+
     def __init__(
         self,
         terms: Sequence[Term],
@@ -119,6 +121,8 @@ class SumOfTerms:
 
     def counts(self, weights: np.ndarray) -> dict[Hashable, np.ndarray]:
         """How many rows of weight above 0 each level of an effect has."""
+        if self.known_counts is not None:
+            return self.known_counts
         return {
             term.name: np.bincount(rows.codes[weights > 0.0], minlength=len(term.levels or ()))
             for term, rows in zip(self.terms, self.training, strict=True)

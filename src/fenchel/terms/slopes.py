@@ -62,7 +62,9 @@ class Grouped(LevelTerm):
     outside: dict[
         str, tuple[float, float]
     ]  # slopes that are never near 0, with their range: no group has its intercept
-    measured: tuple[Moments, np.ndarray, np.ndarray] | None = None  # of slopes whose rows are elsewhere, and their range
+    measured: tuple[Moments, np.ndarray, np.ndarray] | None = (
+        None  # of slopes whose rows are elsewhere, and their range
+    )
 
     def __init__(
         self,
