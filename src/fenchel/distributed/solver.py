@@ -114,6 +114,14 @@ class PartitionedProblem:
             for k, q in enumerate(trials)
         ]
 
+    def step(self, point: Evaluated) -> tuple[Move, np.ndarray]:
+        """The step from a point, and the slopes left in what is learned."""
+        return step(point, self.learning)
+
+    def moved(self, q: Weights, move: Move) -> Weights:
+        """q after a move. Raises NotPositiveDefinite."""
+        return moved(q, move, self.learning)
+
     def first(self) -> Weights:
         """Where a fit begins without a better start: at the prior's mean, narrow."""
         theta = self.prior.theta
@@ -143,7 +151,7 @@ def solve(
         same(point)
     while True:
         ending = stopping.record(walk.n, point, length)
-        move, slopes = step(point, learning) if np.isfinite(point.elbo) else (None, np.zeros(0))
+        move, slopes = task.step(point) if np.isfinite(point.elbo) else (None, np.zeros(0))
         settled = learning.rising(point.q, slopes) <= max(gtol, point.rounding**0.5) if move is not None else True
         if ending is not None and (ending.code != "converged" or settled):
             break
@@ -164,7 +172,7 @@ def _next(task: PartitionedProblem, point: Evaluated, path: Path, plain: Move) -
     """The next point and its step, or None where nothing improves."""
     bolder = path.extrapolated(point, plain)
     for first in (bolder, plain):
-        q = None if first is None else _there(point, first, 1.0, task.learning)
+        q = None if first is None else _there(task, point, first, 1.0)
         if q is not None:
             ahead = task.evaluated([q])[0]
             if _is_better(ahead, point):
@@ -172,7 +180,7 @@ def _next(task: PartitionedProblem, point: Evaluated, path: Path, plain: Move) -
             if first is bolder:
                 path.before.clear()
     for lengths in _SHORTER:
-        trials = [(q, t) for t in lengths if t < 1.0 and (q := _there(point, plain, t, task.learning)) is not None]
+        trials = [(q, t) for t in lengths if t < 1.0 and (q := _there(task, point, plain, t)) is not None]
         if not trials:
             continue
         found = task.evaluated([q for q, _ in trials])
@@ -183,9 +191,9 @@ def _next(task: PartitionedProblem, point: Evaluated, path: Path, plain: Move) -
     return None
 
 
-def _there(point: Evaluated, move: Move, t: float, learning: Learning) -> Weights | None:
+def _there(task: PartitionedProblem, point: Evaluated, move: Move, t: float) -> Weights | None:
     try:
-        return moved(point.q, move.scaled(t), learning)
+        return task.moved(point.q, move.scaled(t))
     except NotPositiveDefinite:
         return None
 

@@ -177,10 +177,10 @@ class Path:
         earlier, self.before = self.before, [*self.before[-_DEPTH + 1 :], (here, move)]
         if not earlier:
             return None
-        now, last = self._flat(q, move), self._flat(q, earlier[-1][1])
+        now, last = q.flat(move), q.flat(earlier[-1][1])
         if np.linalg.norm(now) < _SLOWLY * np.linalg.norm(last):
             return None
-        D = np.stack([now - self._flat(q, r) for _, r in earlier], axis=1)
+        D = np.stack([now - q.flat(r) for _, r in earlier], axis=1)
         share = np.linalg.lstsq(D, now, rcond=1e-8)[0]
         if not np.isfinite(share).all() or np.abs(share).sum() > 1e4:
             return None
@@ -189,15 +189,6 @@ class Path:
             change = here + x.scaled(-1.0) + (move + r.scaled(-1.0))
             out = out + change.scaled(-float(weight))
         return out
-
-    @staticmethod
-    def _flat(q: Weights, move: Move) -> np.ndarray:
-        """A move in units of q's own spread."""
-        parts = []
-        for T, dm, dK in zip(q.roots, move.mean.T, move.gram, strict=True):
-            parts += [np.linalg.lstsq(T, dm, rcond=None)[0], (T.T @ dK @ T).ravel() / np.sqrt(2.0)]
-        size = np.sqrt(q.mean.shape[0] / 2.0)
-        return np.concatenate([*parts, size * move.theta, size * move.own])
 
 
 def moved(q: Weights, move: Move, learning: Learning) -> Weights:

@@ -16,7 +16,7 @@ Without a dual the residuals bound what is missing by strong concavity, as every
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -25,6 +25,9 @@ from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import EPS
 from .evaluation import At
 from .sums import Sums
+
+if TYPE_CHECKING:
+    from .steps import Move
 
 _SUMS, _LOG_DET = 4.0, 8.0  # root mean squares of rounding allowed for, as in ``rounding.py``
 
@@ -98,6 +101,14 @@ class Weights:
         """E_q[(z - mu)(z - mu)'] (L, L), summed over the predictors."""
         away = self.mean - self.centre[:, None]
         return np.asarray(self.covariance.sum(axis=0) + away @ away.T)
+
+    def flat(self, move: Move) -> np.ndarray:
+        """A move in units of q's own spread."""
+        parts = []
+        for T, dm, dK in zip(self.roots, move.mean.T, move.gram, strict=True):
+            parts += [np.linalg.lstsq(T, dm, rcond=None)[0], (T.T @ dK @ T).ravel() / np.sqrt(2.0)]
+        size = np.sqrt(self.mean.shape[0] / 2.0)
+        return np.concatenate([*parts, size * move.theta, size * move.own])
 
     def at(self) -> At:
         """Where rows are to be evaluated."""

@@ -19,6 +19,7 @@ from ..inference import infer
 from ..linalg.arrays import ArrayLike
 from ..plots import plot_contours, plot_trace
 from ..solvers.solution import Solution
+from ..tasks import Jobs
 
 
 class Display:
@@ -92,6 +93,7 @@ class EvidenceDisplay(Display):
         span: float = 10.0,
         resolution: int = 15,
         jobs: int = 1,
+        n_jobs: Jobs = None,
         ax: Any = None,
         **options: Any,
     ) -> EvidenceDisplay:
@@ -106,8 +108,8 @@ class EvidenceDisplay(Display):
             How far the grid goes either way, as a factor; it stays within the bounds of the search.
         resolution : int
             Points along each axis.
-        jobs : int
-            Processes (joblib).
+        n_jobs : int, None or Dask client
+            Who fits the grid, as in ``fenchel.grid``; ``jobs`` is an older name of it.
         ax, **options : as in ``plot``
         """
         estimator = _last(estimator)
@@ -124,7 +126,8 @@ class EvidenceDisplay(Display):
         for k in (i, j):
             low, high = np.clip(theta[k] + np.log(span) * np.array([-1.0, 1.0]), *bounds[k])
             axes[k] = np.linspace(low, high, n)
-        found = grid(estimator._fitted, family, estimator._target.y, axes, weights=estimator._weights, jobs=jobs)
+        given: dict[str, Any] = {"weights": estimator._weights, "jobs": jobs, "n_jobs": n_jobs}
+        found = grid(estimator._fitted, family, estimator._target.y, axes, **given)
         values = found.elbo.reshape(n, n)  # in the order of theta: rows are the earlier of the two
         pair = [_scale(names, k, hasattr(estimator, "kernel_")) for k in (i, j)]
         x, y = (np.exp(axes[k]) if log else axes[k] for k, (_, log) in zip((i, j), pair))

@@ -80,6 +80,25 @@ class Columns:
         dependent = _dependent(np.sqrt(w)[:, None] * Z, live, noise)
         return cls(tuple(str(name) for name in names), centre, scale, beyond, tuple(constant), dependent)
 
+    @classmethod
+    def by_moments(
+        cls, names: Sequence[str], mean: np.ndarray, spread: np.ndarray, size: np.ndarray, centred: bool = True
+    ) -> Columns:
+        """The same from the mean (p,), the covariance (p, p) and the largest entry (p,) of columns out of memory."""
+        sd, p = np.sqrt(np.maximum(np.diag(spread), 0.0)), len(names)
+        same = sd <= 4.0 * _EPS * np.abs(mean)
+        if not centred:
+            sd, same = np.hypot(mean, sd), (mean == 0.0) & (sd == 0.0)
+            spread = spread + np.outer(mean, mean)
+        scale = np.where(same, 1.0, sd)
+        values, vectors = np.linalg.eigh(spread / np.outer(scale, scale))
+        root = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T  # root' root is the covariance
+        noise = np.where(same, 0.0, _EPS**0.5 * _DEPENDENT + _EPS * size / scale)
+        constant = [int(j) for j in np.flatnonzero(same)]
+        dependent = _dependent(root, [j for j in range(p) if j not in constant], noise)
+        centre = mean if centred else np.zeros(p)
+        return cls(tuple(map(str, names)), centre, scale, np.zeros(p), tuple(constant), dependent)
+
     def standardise(self, X: np.ndarray) -> np.ndarray:
         """(x - centre) / scale of new rows (M, p)."""
         return (X - self.centre - self.rest) / self.scale

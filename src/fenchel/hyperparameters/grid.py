@@ -6,6 +6,7 @@ best elbo found (less a margin) can be dropped before it has converged, with pro
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from ..linalg.arrays import ArrayLike
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
+from ..tasks import Jobs, alone, run_tasks
 from .base import Family
 
 
@@ -66,6 +68,8 @@ def grid(
     drop: float | None = None,
     jobs: int = 1,
     tick: Any = None,
+    n_jobs: Jobs = None,
+    progress: bool = False,
 ) -> Grid:
     """Fit every point of a grid over the family's theta.
 
@@ -75,10 +79,12 @@ def grid(
     tol, max_iter : of each fit
     drop : float, optional
         Drop a point once it is proved to be more than this many nats below the best so far. Default: fit all.
-    jobs : int
-        Strips along the first axis run in this many processes (joblib).
     tick : callable, optional
         Hears (done, total) as strips end.
+    n_jobs : int, None or Dask client
+        Who fits strips along the first axis side by side (``fenchel.tasks``). With ``drop`` they do not know each
+        other's best: fewer points are dropped. ``jobs`` is an older name of it.
+    progress : bool
 
     Returns
     -------
@@ -100,6 +106,7 @@ def grid(
     if tick is not None and not callable(tick):
         raise problem("grid", f"tick is a {type(tick).__name__}", "a function of (done, total), or None")
     jobs = jobs if isinstance(jobs, int) and -1 <= jobs < 0 else count("grid", "jobs", jobs, 1)
+    n_jobs = jobs if n_jobs is None and jobs != 1 else n_jobs
     drop = None if drop is None else scalar("grid", "drop", drop)
     values = [np.atleast_1d(numeric("grid", f"axes[{i}]", axis)) for i, axis in enumerate(axes)]
     if len(values) != family.theta.size or any(v.ndim != 1 or v.size == 0 for v in values):
@@ -108,17 +115,10 @@ def grid(
     check_limits(tol, max_iter)
     model = _Model(likelihood, family, Targets(likelihood, y, weights), solver_for(likelihood, "newton"), tol, max_iter)
     n = values[0].size
-    if jobs == 1:
-        best, found = -np.inf, []
-        for i in range(n):
-            strip, best = _strip(model, values, i, drop, best)
-            found.append(strip)
-            if tick is not None:
-                tick(i + 1, n)
-    else:
-        from joblib import Parallel, delayed
-
-        found = [strip for strip, _ in Parallel(n_jobs=jobs)(delayed(_strip)(model, values, i, drop) for i in range(n))]
+    strips, ended = _Strips(model, values, drop, alone(n_jobs, n)), itertools.count(1)
+    hear = None if tick is None else lambda *_: tick(next(ended), n)
+    options: dict[str, Any] = {"where": "grid", "n_jobs": n_jobs, "progress": progress}
+    found = run_tasks(_Strips.fit, range(n), strips, hear=hear, **options)
     shape = tuple(v.size for v in values)
     elbo, upper, log_prior, dropped, n_iter = np.concatenate(found, axis=1).reshape(5, *shape)
     score = np.where(dropped > 0, -np.inf, elbo + log_prior)
@@ -143,30 +143,42 @@ class _Model(NamedTuple):
         return fitted(task, self.solver, self.tol, self.max_iter, start, callback=callback)
 
 
-def _strip(
-    model: _Model, values: list[np.ndarray], i: int, drop: float | None, best: float = -np.inf
-) -> tuple[np.ndarray, float]:
-    """All points with the i-th value of the first axis, in a serpentine so that neighbours follow each other.
+@dataclass
+class _Strips:
+    """The strips of a grid along its first axis; ``in_turn``: the best value is carried from one to the next."""
 
-    (5, points): elbo, elbo_upper, log prior, whether dropped, iterations; and the best value so far.
-    """
-    shape = tuple(v.size for v in values[1:])
-    out = np.full((5, int(np.prod(shape, dtype=int))), np.nan)
-    last: Solution | None = None
-    for index in serpentine(shape):
-        theta = np.array([values[0][i], *(v[k] for v, k in zip(values[1:], index, strict=True))])
-        prior_value = float(model.family.log_prior(theta)[0])
+    model: _Model
+    values: list[np.ndarray]
+    drop: float | None
+    in_turn: bool
+    best: float = -np.inf
 
-        def hopeless(row: dict[str, float], limit: float = best - prior_value) -> bool:
-            return drop is not None and row["elbo_upper"] < limit - drop
+    def fit(self, i: int) -> np.ndarray:
+        """All points with the i-th value of the first axis, in a serpentine so that neighbours follow each other.
 
-        sol = model.fit(theta, last, hopeless)
-        gone = sol.ending.code == "callback"
-        where = int(np.ravel_multi_index(index, shape)) if shape else 0
-        out[:, where] = sol.elbo, sol.elbo_upper, prior_value, gone, sol.n_iter
-        if not gone:
-            best, last = max(best, sol.elbo + prior_value), sol
-    return out, best
+        (5, points): elbo, elbo_upper, log prior, whether dropped, iterations.
+        """
+        model, (first, *others), drop = self.model, self.values, self.drop
+        best = self.best if self.in_turn else -np.inf
+        shape = tuple(v.size for v in others)
+        out = np.full((5, int(np.prod(shape, dtype=int))), np.nan)
+        last: Solution | None = None
+        for index in serpentine(shape):
+            theta = np.array([first[i], *(v[k] for v, k in zip(others, index, strict=True))])
+            prior_value = float(model.family.log_prior(theta)[0])
+
+            def hopeless(row: dict[str, float], limit: float = best - prior_value) -> bool:
+                return drop is not None and row["elbo_upper"] < limit - drop
+
+            sol = model.fit(theta, last, hopeless)
+            gone = sol.ending.code == "callback"
+            where = int(np.ravel_multi_index(index, shape)) if shape else 0
+            out[:, where] = sol.elbo, sol.elbo_upper, prior_value, gone, sol.n_iter
+            if not gone:
+                best, last = max(best, sol.elbo + prior_value), sol
+        if self.in_turn:
+            self.best = best
+        return out
 
 
 def serpentine(shape: tuple[int, ...]) -> list[tuple[int, ...]]:

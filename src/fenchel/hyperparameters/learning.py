@@ -6,6 +6,7 @@ then the likelihood's own.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed
 from ..solvers.base import Callback, Solver
 from ..solvers.progress import reporting
+from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Family
 from .corrected import CorrectedEvidence
 from .evidence import Evidence
@@ -43,6 +45,7 @@ def learn(
     callback: Callback | None = None,
     method: str | Solver = "newton",
     evidence: str = "elbo",
+    n_jobs: Jobs = None,
 ) -> Learned:
     """Maximise the evidence over hyperparameters.
 
@@ -75,6 +78,8 @@ def learn(
         evidence by more the larger a variance is, and so puts variances too low, most of all where a group has few
         binary rows. Where the expansion does not hold, theta stays the elbo's: a warning says so, and
         ``Learned.maximises``.
+    n_jobs : int, None or Dask client
+        Who searches from several starts side by side (``fenchel.tasks``); callback then hears none of them.
 
     Returns
     -------
@@ -101,7 +106,9 @@ def learn(
     if callback is not None and not callable(callback):
         raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     starts = _starts(plain, theta, n_restarts, rng)
-    with reporting(progress, f"learning {plain.start.size} hyperparameters", None) as draw:
+    check_jobs("learn", n_jobs)
+    here = alone(n_jobs, len(starts))
+    with reporting(progress and here, f"learning {plain.start.size} hyperparameters", None) as draw:
 
         def report(row: dict[str, float]) -> None:
             for listener in (draw, callback):
@@ -110,17 +117,28 @@ def learn(
 
         if draw is not None:  # a fit of many rows takes minutes: its iterations show too, numbered by the evaluation
             plain.on_iteration = lambda row: draw({**row, "iteration": plain.n_evaluations + 1.0})
-        ends = [Search(plain, max_iter, gtol, report).run(starts[0])]
-        for start in starts[1:]:
-            with suppress(Refusal):  # a random start beyond double precision is none
-                ends.append(Search(plain, max_iter, gtol, report).run(start))
-        ends.sort(key=lambda end: -end.objective)
+        searched = (plain, max_iter, gtol, report if here else None)
+        options: dict[str, Any] = {"where": "learn", "n_jobs": n_jobs, "progress": progress and not here}
+        found = run_tasks(_searched, list(enumerate(starts)), searched, **options)
+        ends = sorted((end for end, _, _ in found if end is not None), key=lambda end: -end.objective)
         best = ends[0]
-        best.n_evaluations, best.n_newton = plain.n_evaluations, plain.n_newton
+        best.n_evaluations, best.n_newton = sum(n for _, n, _ in found), sum(n for _, _, n in found)
         if evidence == "corrected":
             best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
     best.restarts = [(end.theta, end.objective) for end in ends]
     return best
+
+
+def _searched(
+    shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray]
+) -> tuple[Learned | None, int, int]:
+    """Where a search from one start ends, with its evaluations and Newton steps; beside others on its own evidence."""
+    (evidence, max_iter, gtol, report), (place, start), end = shared, item, None
+    own = copy.copy(evidence) if report is None else evidence
+    before = own.n_evaluations, own.n_newton
+    with suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
+        end = Search(own, max_iter, gtol, report).run(start)
+    return end, own.n_evaluations - before[0], own.n_newton - before[1]
 
 
 def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: float, report: Callback) -> Learned:

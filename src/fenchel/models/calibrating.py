@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy import stats
 
 from ..checks import choice, count, instance, problem
@@ -23,7 +22,7 @@ from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
 from ..priors.predictors import LatentPredictors
-from ..solvers.progress import reporting
+from ..tasks import Jobs, Stopped, run_tasks
 from .model import Model
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def calibrate(
     method: str | None = "auto",
     evidence: str = "corrected",
     rng: Any = 0,
-    n_jobs: int | None = None,
+    n_jobs: Jobs = None,
     progress: bool = False,
 ) -> Calibration:
     """Fit a model to n data sets that it makes, and see where the truth lies in its posteriors.
@@ -109,26 +108,32 @@ def calibrate(
         How hyperparameters are integrated out; None fits at those that are learned, which is not calibrated, and says
         by how much.
     evidence : "corrected" or "elbo"
-    n_jobs : int, optional
-        Processes, as joblib counts them.
+    n_jobs : int, None or Dask client
+        Who fits, side by side (``fenchel.tasks``).
     progress : bool
 
     Returns
     -------
     Calibration
+
+    Where it is interrupted, that of the data sets which are finished is on the exception: ``error.finished``.
     """
     instance("calibrate", "model", model, Model, 'Model("y ~ x + (1|g)", data)')
     n = count("calibrate", "n", n, 20)
     choice("calibrate", "method", method, ("auto", "grid", "ccd", None))
     prior = _prior_of(model)
     seeds = np.random.default_rng(rng).integers(0, 2**63, n)
-    with reporting(progress, f"calibrating on {n} data sets", None) as report:
-        tasks = (delayed(_one)(model, prior, int(seed), method, evidence) for seed in seeds)
-        found = []
-        for i, each in enumerate(Parallel(n_jobs=n_jobs, return_as="generator")(tasks)):
-            found.append(each)
-            if report is not None:
-                report({"iteration": i + 1, "elbo": float("nan"), "gap": float("nan"), "step": 1.0})
+    shared = (model, prior, method, evidence)
+    try:
+        found = run_tasks(_one, seeds.tolist(), shared, where="calibrate", n_jobs=n_jobs, progress=progress)
+    except (KeyboardInterrupt, Stopped) as stop:
+        done = stop.finished  # type: ignore[union-attr]
+        stop.finished = _gathered([done[i] for i in sorted(done)]) if done else None  # type: ignore[union-attr]
+        raise
+    return _gathered(found)
+
+
+def _gathered(found: list[tuple[dict[str, float], bool]]) -> Calibration:
     import pandas as pd
 
     return Calibration.of(pd.DataFrame([part[0] for part in found]), np.array([part[1] for part in found]))
@@ -179,8 +184,9 @@ def _proper(likelihood: Likelihood) -> Likelihood:
 
 
 # -- one data set -------------------------------------------------------------------------------------------
-def _one(model: Model, prior: _Prior, seed: int, method: str | None, evidence: str) -> tuple[dict[str, float], bool]:
+def _one(shared: tuple[Model, _Prior, str | None, str], seed: int) -> tuple[dict[str, float], bool]:
     """Where the truth lies in the posterior of each quantity, and whether the fit converged."""
+    model, prior, method, evidence = shared
     rng, family, likelihood = np.random.default_rng(seed), model.sum.family(), prior.likelihood
     theta = prior.draw(rng)
     n_own = likelihood.theta.size

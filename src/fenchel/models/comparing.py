@@ -13,6 +13,7 @@ import numpy as np
 from ..checks import problem
 from ..criteria import stacking_weights
 from ..criteria.rows import standard_error
+from ..tasks import Jobs, run_tasks
 from .hurdle import FittedHurdle
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 
-def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
+def compare(fits: Mapping[str, FittedModel], *, n_jobs: Jobs = None, progress: bool = False) -> pd.DataFrame:
     """Fitted models side by side, the best first: leave-one-out, its difference to the best, and the evidence.
 
     ``weight`` is that of each in the mixture of all of them that predicts best (stacking).
@@ -30,6 +31,9 @@ def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
     ----------
     fits : dict of name to FittedModel
         Of the same response over the same rows.
+    n_jobs : int, None or Dask client
+        Who predicts rows, a model each, side by side (``fenchel.tasks``).
+    progress : bool
 
     Examples
     --------
@@ -43,7 +47,8 @@ def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
 
     if not isinstance(fits, Mapping) or len(fits) < 1:
         raise problem("compare", f"a {type(fits).__name__}", 'fitted models by name: {"one": fit, "two": other}')
-    densities = {name: _density(fit) for name, fit in fits.items()}
+    each = run_tasks(_density, list(fits), fits, where="compare", n_jobs=n_jobs, progress=progress)
+    densities = dict(zip(fits, each, strict=True))
     first, *others = densities.items()
     for name, other in others:
         same = other.shape == first[1].shape and (np.isnan(other) == np.isnan(first[1])).all()
@@ -62,9 +67,9 @@ def compare(fits: Mapping[str, FittedModel]) -> pd.DataFrame:
     return pd.DataFrame(rows, index=list(densities), columns=columns).sort_values("elpd", ascending=False)
 
 
-def _density(fit: FittedModel) -> np.ndarray:
+def _density(fits: Mapping[str, FittedModel], name: str) -> np.ndarray:
     """log p(y_n | the others) of every row of the data, NaN where it was left out or is unobserved."""
-    return np.asarray(fit.loo().log_density)
+    return np.asarray(fits[name].loo().log_density)
 
 
 def _same_response(one: FittedModel, other: FittedModel) -> bool:

@@ -60,27 +60,26 @@ def information(fit: FittedModel, which: str) -> InformationCriterion:
     return over_rows(fit, found, "log_density", "penalty", "flagged")
 
 
-def groups_left_out(fit: FittedModel, by: Any, neighbours: int, refit: str, joint: bool) -> LeaveGroupOut:
+def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:
     """By a column, an array over the rows of the data, or a number of levels of correlation."""
     model, groups = fit.model, by
     if isinstance(by, (int, np.integer)) and not isinstance(by, bool):
         groups = correlated_rows(fit.solution.posterior, int(by))
     else:
         groups = _column(fit, "leave_group_out", by)
-    options: dict[str, Any] = {"neighbours": neighbours, "refit": refit, "joint": joint}
     out = leave_group_out(fit.solution, groups, prior=fit.found.prior, weights=model.target.weights, **options)
     rows = replace(out, groups=tuple(model.kept[members] for members in out.groups))
     return over_rows(fit, rows, "log_density", "mean", "variance")
 
 
-def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, n_jobs: int | None) -> KFold:
+def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any) -> KFold:
     """By refits, with hyperparameters learned anew or as they are."""
     model = fit.model
     groups = None if by is None else _column(fit, "k_fold", by)
     given = k if np.ndim(k) == 0 and not isinstance(k, str) else _column(fit, "k_fold", k)
     prior = model.sum.family() if learn else fit.found.prior
     likelihood = model.target.likelihood if learn else fit.found.likelihood
-    options: dict[str, Any] = {"weights": model.target.weights, "groups": groups, "rng": rng, "n_jobs": n_jobs}
+    options: dict[str, Any] = {"weights": model.target.weights, "groups": groups, "rng": rng, **run}
     return over_rows(
         fit, k_fold(likelihood, prior, model.target.y, given, **options), "log_density", "mean", "variance", "folds"
     )

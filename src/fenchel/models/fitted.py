@@ -20,6 +20,7 @@ from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import save
 from ..hyperparameters.learned import Learned
 from ..marginals import Answers
+from ..tasks import Jobs
 from ..validation import KFold, LeaveGroupOut
 from . import averages, criticism, predictions, remarks, tables
 from .cox import refuse_rows
@@ -61,6 +62,7 @@ class FittedModel:
 
     integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
     answers: Corrections | None = None
+    stand_in: Any = None  # an evidence in the place of the rows', where these are out of memory
 
     def __init__(self, model: Model, found: Learned) -> None:
         self.model, self.found = model, found
@@ -296,7 +298,7 @@ class FittedModel:
         return criticism.loo(self, corrected)
 
     def leave_group_out(
-        self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False
+        self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False, **run: Any
     ) -> LeaveGroupOut:
         """Each row predicted without its group, by small fits about the group (``fenchel.validation``): Gaussian, at
         the learned hyperparameters, of a corrected or integrated model too.
@@ -312,17 +314,19 @@ class FittedModel:
             Groups whose absence moves more than these are fitted again with all rows.
         joint : bool
             Whether to compute the joint density of each group, too.
+        n_jobs, progress : of the groups that are fitted again, as in ``fenchel.tasks``
         """
-        return criticism.groups_left_out(self, by, neighbours, refit, joint)
+        return criticism.groups_left_out(self, by, neighbours=neighbours, refit=refit, joint=joint, **run)
 
     def k_fold(
-        self, folds: Any = 10, *, by: Any = None, learn: bool = True, rng: Any = 0, n_jobs: int | None = None
+        self, folds: Any = 10, *, by: Any = None, learn: bool = True, rng: Any = 0, n_jobs: Jobs = None, **run: Any
     ) -> KFold:
         """Each fold predicted from the others by a refit, hyperparameters and all (``learn=False``: as they are).
 
         ``folds`` is how many, or a column or array that says which; rows of one group ``by`` are in one fold.
+        ``n_jobs`` (an int, None or a Dask client) and ``progress`` are those of ``fenchel.tasks``.
         """
-        return criticism.folds(self, folds, by, learn, rng, n_jobs)
+        return criticism.folds(self, folds, by, learn, rng, n_jobs=n_jobs, **run)
 
     def waic(self) -> InformationCriterion:
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""

@@ -288,6 +288,7 @@ class FixedPart(Term):
     origin: dict[str, float]
     left: np.ndarray | None = None
     back: np.ndarray | None = None
+    measured: tuple[dict[str, float], np.ndarray | None] | None = None  # means and ``left``, where rows are elsewhere
 
     def __init__(self, expression: Expression) -> None:
         self.expression, self.name = expression, "fixed part"
@@ -304,6 +305,8 @@ class FixedPart(Term):
         out._check_finite(X)
         out.origin = {}
         means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
+        if self.measured is not None:
+            means = {name: self.measured[0][name] for name in means}
         if means:
             near = out.expression.evaluate(_moved(table.source, means))
             C = np.linalg.lstsq(near, X, rcond=None)[0]
@@ -311,7 +314,7 @@ class FixedPart(Term):
             if np.linalg.matrix_rank(near) == X.shape[1] and (np.abs(near @ C - X) <= 1e-9 * size).all():
                 out.origin, out.back = means, np.linalg.inv(C)
         X = near if out.origin else X
-        out.left = _left_over(X)
+        out.left = _left_over(X) if self.measured is None else self.measured[1]
         if out.left is not None:
             out.back = out.left if out.back is None else out.back @ out.left
         return out
@@ -328,8 +331,12 @@ class FixedPart(Term):
             level[:own] = self.back[0, 1:] if first and not intercept else 0.0
         return A, level
 
+    def moved(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """A frame with the columns that are multiplied about their means."""
+        return _moved(frame, self.origin)
+
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        X = self.expression.evaluate(_moved(table.source, self.origin))
+        X = self.expression.evaluate(self.moved(table.source))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
         self._check_finite(X)
         X = X if self.left is None else X @ self.left

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, problem, scalar
+from ..distributed.running import is_dask
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
+from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
@@ -117,6 +119,14 @@ class Model:
     >>> bool(abs(fit.coefficients.loc["x", "mean"] - 0.5) < 0.1)
     True
     """
+
+    def __new__(cls, formula: Any = None, data: Any = None, *args: Any, **options: Any) -> Model:
+        """A table of Dask's, whose rows are out of memory, has a model of its own."""
+        if cls is Model and is_dask(data):
+            from .partitioned import PartitionedModel
+
+            return super().__new__(PartitionedModel)
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -254,6 +264,11 @@ class Model:
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
 
+    @property
+    def n_rows(self) -> tuple[int, int]:
+        """How many rows are used, and how many of them are observed."""
+        return len(self.kept), int((self.target.seen > 0.0).sum())
+
     def table(self, frame: pd.DataFrame) -> DataTable:
         """Plain rows as terms read them."""
         return DataTable("Model", self.compiled.extended(frame))
@@ -286,7 +301,7 @@ class Model:
         seed: Seed = 0,
         evidence: str = "elbo",
         integrate: str | bool | None = None,
-        n_jobs: int | None = None,
+        n_jobs: Jobs = None,
         checkpoint: Any = None,
     ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
@@ -306,8 +321,10 @@ class Model:
             Integrate over the hyperparameters (see ``fenchel.integrate``): coefficients, effects,
             predictions, draws and leave-one-out are then mixtures over fits at many of them, weighted by their
             corrected evidence, and the hyperparameters have means, sds and intervals. It takes some ten times longer.
-        n_jobs, checkpoint
-            Of the integration: processes, and what keeps finished fits.
+        n_jobs : int, None or Dask client
+            Who fits the points of an integration, or searches from several starts, side by side (``fenchel.tasks``).
+        checkpoint : path or Finished
+            Of the integration: what keeps finished fits.
         """
         from .fitted import FittedModel
         from .multinomial import FittedMultinomial
@@ -327,6 +344,7 @@ class Model:
             tol=tol,
             progress=progress,
             evidence=evidence,
+            n_jobs=n_jobs,
         )
         again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
         again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}
@@ -343,7 +361,7 @@ class Model:
         return FittedHurdle(fit, self.zeros.fit(**again))  # type: ignore[return-value]  # answers what a model does, less
 
     def __repr__(self) -> str:
-        return f"Model({self.formula!r}, {len(self.kept)} rows, {self.target.likelihood!r})"
+        return f"Model({self.formula!r}, {self.n_rows[0]} rows, {self.target.likelihood!r})"
 
 
 def fit(formula: str, data: Table, family: str | Likelihood | None = None, **options: Any) -> FittedModel:

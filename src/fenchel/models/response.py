@@ -160,7 +160,7 @@ class Response:
 
     def read(self, frame: pd.DataFrame, keep: np.ndarray, bound: str, centred: bool) -> Target:
         """The likelihood of the rows of a fit."""
-        y, words = read_labels("Model", self.family, _as_labels(self.family, self.values(frame)))
+        y, words = read_labels("Model", self.family, as_labels(self.family, self.values(frame)))
         if words is None and holds(y) is not None:
             advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
             if holds(y) == "time spans":
@@ -172,7 +172,7 @@ class Response:
             row = int(np.flatnonzero(keep)[np.argmax(np.isinf(y))])
             raise problem("Model", f"the response {self.name!r} is infinite in row [{row}]", "finite numbers, or NaN")
         check_labels(self.family, self.name, y)
-        weights = _weights(rows.pop("weights", None))
+        weights = checked_weights(rows.pop("weights", None))
         if "failures" in rows:
             rows["trials"] = y + rows.pop("failures")
             rows["trials"] = np.where(np.isnan(y), 0.0, rows["trials"])
@@ -235,17 +235,18 @@ def _argument(scope: Scope, argument: Argument | Computed) -> Any:
     raise scope.refuse(argument.at, "it is neither a column nor a number", "trials(n) with a column n")
 
 
-def _as_labels(family: str | Likelihood, y: Any) -> Any:
+def as_labels(family: str | Likelihood, y: Any) -> Any:
     """Booleans as 0 and 1."""
     return y.astype(float) if getattr(getattr(y, "dtype", None), "kind", "") == "b" else y
 
 
-def _weights(given: np.ndarray | None) -> np.ndarray | None:
+def checked_weights(given: np.ndarray | None, whole: bool = True) -> np.ndarray | None:
+    """Weights that are some; one at least is above 0 where the rows are the ``whole`` of a fit's."""
     if given is None:
         return None
     bad = ~(np.isfinite(given) & (given >= 0.0))
     if bad.any():
         raise problem("Model", f"weights{first_value(bad, given)} is not a weight", "finite numbers >= 0")
-    if not (given > 0.0).any():
+    if whole and not (given > 0.0).any():
         raise problem("Model", "every weight is 0", "at least one above 0")
     return given

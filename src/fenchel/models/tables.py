@@ -234,7 +234,7 @@ def certificate(fit: FittedModel) -> list[str]:
 
 def described(model: Model) -> list[str]:
     """The model in words: its family, its terms, the rows used and left out."""
-    seen, n = int((model.target.seen > 0.0).sum()), len(model.kept)
+    n, seen = model.n_rows
     family = model.target.likelihood.word or repr(model.target.likelihood)
     family = family if model.classes is None else f"multinomial, against {model.classes.labels[0]!r}"
     lines = [

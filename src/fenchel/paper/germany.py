@@ -15,6 +15,7 @@ densities of the held-out counts. Both over a grid of (k_u, k_v), every fit cert
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,10 +96,10 @@ def study(settings: Settings) -> Study:
         settings.tick(f"{reading.title}: maxima found")
     written, best, mapped = every["written"], tops["written"].train.at, tops["exposure"].train
     seeds = range(settings.seed, settings.seed + (1 if quick else 20))
-    draws = []
-    for draw in in_parallel(draw_at, [(written, data.Y, s, best, 8 if quick else 60) for s in seeds], settings.jobs):
-        draws.append(draw)
-        settings.tick(f"split {len(draws)} of {len(seeds)}")
+    ended = itertools.count(1)
+    asked = [(written, data.Y, s, best, 8 if quick else 60) for s in seeds]
+    tell = lambda *_: settings.tick(f"split {next(ended)} of {len(seeds)}")
+    draws = in_parallel(draw_at, asked, settings.jobs, tell)
     full = min(settings.cap, 0.5) if quick else settings.cap
     tracks = [
         ("written", PAPER, "the paper's setting", full),

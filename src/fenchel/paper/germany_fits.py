@@ -5,8 +5,9 @@ train log-likelihood = elbo of the training counts,   test log-likelihood = sum_
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from ..inference import infer
 from ..likelihoods import Poisson
 from ..priors import DenseCovariance, SparsePrecision
 from ..solvers import Solution
+from ..tasks import run_tasks
 from .settings import Settings
 
 PAPER = (2.637, 0.088)  # the paper's maximum
@@ -157,21 +159,25 @@ def _row(reading: Reading, data: Split, k_u: float) -> np.ndarray:
 
 def surface(reading: Reading, data: Split, settings: Settings) -> Surface:
     """Every point of the grid, rows in parallel."""
-    began, rows = time.perf_counter(), []
+    began = time.perf_counter()
     tasks = [(reading, data, float(k_u)) for k_u in reading.k_u]
-    for row in in_parallel(_row, tasks, settings.jobs):
-        rows.append(row)
-        settings.tick(f"{reading.title}: {len(rows)} of {len(tasks)} rows of the grid")
+    ended = itertools.count(1)
+
+    def tell(*_: object) -> None:
+        settings.tick(f"{reading.title}: {next(ended)} of {len(tasks)} rows of the grid")
+
+    rows = in_parallel(_row, tasks, settings.jobs, tell)
     train, test, gap, iterations = np.stack(rows, axis=1)
     return Surface(train, test, gap, iterations.astype(int), time.perf_counter() - began)
 
 
-def in_parallel(function: Any, tasks: Sequence[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
-    if jobs == 1:
-        return (function(*task) for task in tasks)
-    from joblib import Parallel, delayed
+def in_parallel(function: Any, tasks: Sequence[tuple[Any, ...]], jobs: int, hear: Any = None) -> list[Any]:
+    """function(*task) of every task; ``hear`` (place, result) as they end."""
+    return run_tasks(_called, tasks, function, where="reproduce", n_jobs=jobs, hear=hear)
 
-    return iter(Parallel(n_jobs=jobs, return_as="generator")(delayed(function)(*task) for task in tasks))
+
+def _called(function: Any, task: tuple[Any, ...]) -> Any:
+    return function(*task)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from ..inference import infer
 from ..likelihoods import MultinomialLogit
 from ..priors import DenseCovariance
 from ..solvers import Solution
+from ..tasks import run_tasks
 from .race import WITHIN, Entry, Runner, race
 from .settings import Result, Settings, Tick, silent
 
@@ -320,18 +321,21 @@ def study(settings: Settings) -> Study:
     return Study(data, surfaces, stars, cold, there.elbo, without, splits, best, entries, ends, cap)
 
 
+def _star(_: None, task: tuple[Any, ...]) -> Star:
+    return star_of(*task)
+
+
 def _many(settings: Settings, glass: Glass, grid: tuple[np.ndarray, np.ndarray]) -> tuple[list[Star], list[Star]]:
     """Stars with a feature left out, and of other splits; ``settings.jobs`` processes."""
-    from joblib import Parallel, delayed
-
     dropped = glass.feature_names[:1] if settings.quick else glass.feature_names
     seeds = range(settings.seed + 1, settings.seed + (2 if settings.quick else 11))
     tasks = [(f"without {name}", settings.seed, name, grid) for name in dropped]
     tasks += [(f"seed {seed}", seed, None, grid) for seed in seeds]  # type: ignore[misc]
-    out = []
-    for done in Parallel(n_jobs=settings.jobs, return_as="generator")(delayed(star_of)(*task) for task in tasks):
-        out.append(done)
+
+    def tell(_: int, done: Star) -> None:
         settings.tick(f"{done.name}: {done.elbo:.2f}")
+
+    out = run_tasks(_star, tasks, None, where="reproduce", n_jobs=settings.jobs, hear=tell)
     return out[: len(dropped)], out[len(dropped) :]
 
 

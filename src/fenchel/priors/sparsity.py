@@ -209,6 +209,26 @@ class Embedded:
         return self.symbolic.factor(self.data).sandwich(data)
 
 
+def row_products(W: Any, indptr: np.ndarray, indices: np.ndarray) -> tuple[Any, np.ndarray]:
+    """T, from weights of the rows of W to the entries of W' diag(.) W on a pattern, and which rows have all of them.
+
+    Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
+    """
+    from ..linalg._symbolic import pair_places
+
+    per_row = np.diff(W.indptr).astype(np.int64)
+    ptr = np.concatenate([[0], np.cumsum(per_row**2)])
+    small = max(int(ptr[-1]), indices.size) < 2**31
+    place, data = np.empty(ptr[-1], dtype=np.int32 if small else np.int64), np.empty(ptr[-1])
+    whole = pair_places(W.indptr, W.indices, W.data, indptr, indices, ptr, place, data)
+    if not whole.all():
+        keep = np.repeat(whole, per_row**2)
+        place, data = place[keep], data[keep]
+        ptr = np.concatenate([[0], np.cumsum(np.where(whole, per_row**2, 0))])
+    shape = (W.shape[0], indices.size)
+    return sp.csr_array((data, place, ptr.astype(place.dtype)), shape=shape).T, whole
+
+
 class Pattern:
     """The union of the patterns of Q and W'W, and the map T from lam to entries."""
 
@@ -272,23 +292,8 @@ class Pattern:
         self.base = self._made(self.q, prior=True)
 
     def products(self, W: Any) -> tuple[Any, np.ndarray]:
-        """T, the map from weights of the rows of W to the entries of W' diag(.) W, and which rows have all of them.
-
-        Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
-        """
-        from ..linalg._symbolic import pair_places
-
-        per_row = np.diff(W.indptr).astype(np.int64)
-        ptr = np.concatenate([[0], np.cumsum(per_row**2)])
-        small = max(int(ptr[-1]), self.indices.size) < 2**31
-        place, data = np.empty(ptr[-1], dtype=np.int32 if small else np.int64), np.empty(ptr[-1])
-        whole = pair_places(W.indptr, W.indices, W.data, self.indptr, self.indices, ptr, place, data)
-        if not whole.all():
-            keep = np.repeat(whole, per_row**2)
-            place, data = place[keep], data[keep]
-            ptr = np.concatenate([[0], np.cumsum(np.where(whole, per_row**2, 0))])
-        shape = (W.shape[0], self.indices.size)
-        return sp.csr_array((data, place, ptr.astype(place.dtype)), shape=shape).T, whole
+        """T, the map from weights of the rows of W to the entries of W' diag(.) W, and which rows have all of them."""
+        return row_products(W, self.indptr, self.indices)
 
     def _places(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
@@ -351,6 +356,10 @@ class Pattern:
         if known is None or known[0] is not self.places:
             known = self._maps["prior"] = self.places, symbolic.everywhere[self.places]
         return known[1]
+
+    def added(self, data: np.ndarray) -> Factorisation:
+        """The factor of Q and of values on the pattern added to it, under the constraints."""
+        return self._made(self.q + data)
 
     def _made(self, data: np.ndarray, prior: bool = False) -> Factorisation:
         """The factor of values on the union; of a ``prior`` by its own pattern, where that holds what is asked for."""

@@ -53,6 +53,7 @@ class LevelTerm(Term):
     made: MarkovField  # at the starting values
     spread: float = 1.0  # typical variance of the effect at precision 1
     freed: np.ndarray  # the columns of ``free``
+    measured_by: float | None = None  # the root mean square of ``by``, where its rows are elsewhere
 
     def __init__(
         self,
@@ -135,7 +136,8 @@ class LevelTerm(Term):
             raise problem(table.where, got, f'at least {out.least} for "{self.word}"', advice)
         out.place = {level: i for i, level in enumerate(out.levels)}
         out.spread = out.typical_variance(column)
-        scale = scale if self.by is None else scale / _size(table.column(self.by).numbers())
+        if self.by is not None:
+            scale = scale / (self.measured_by or _size(table.column(self.by).numbers()))
         out.made = out.field(**{**out.starts(1.0 / (START_SD * scale) ** 2), **self.start})
         out.hyperparameters = out.typed(scale, out.made.theta)
         out.constraints, out.n_latents = out.made.constraints, out.made.n_latents

@@ -59,6 +59,8 @@ class SumOfTerms:
         Of the rows in means and standard deviations: 0 where unobserved.
     priors : "pc", None or dict
         The terms' own priors of their hyperparameters; flat ones; or {term: {hyperparameter: prior}}.
+    columns : Columns, optional
+        Centres and scales of the fixed effects, where they are not those of the table.
 
     Attributes
     ----------
@@ -66,6 +68,8 @@ class SumOfTerms:
     columns : Columns
         Centres and scales of the fixed effects.
     """
+
+    known_counts: dict[Hashable, np.ndarray] | None = None  # of rows that are not those of the table
 
     def __init__(
         self,
@@ -79,6 +83,7 @@ class SumOfTerms:
         offset: float = 0.0,
         weights: np.ndarray | None = None,
         priors: Any = "pc",
+        columns: Columns | None = None,
     ) -> None:
         self.where, self.intercept = table.where, intercept
         self.offset: float | np.ndarray = offset
@@ -90,9 +95,8 @@ class SumOfTerms:
         if twice is not None:
             raise problem(self.where, f"two effects are called {twice!r}", "a name each", "Give one of them: name=...")
         self.X = self._fixed(self.training, len(table))
-        self.columns = Columns.of(
-            self.where, self.X, self.fixed_names, weights, intercept if centred is None else centred
-        )
+        centred = intercept if centred is None else centred
+        self.columns = columns or Columns.of(self.where, self.X, self.fixed_names, weights, centred)
         advice = "A flat prior is improper: use 100 or 1e4."
         positive(self.where, "fixed_variance", numeric(self.where, "fixed_variance", fixed_variance), advice)
         self.fixed_variance: float | np.ndarray = float(fixed_variance) * scale**2
@@ -117,6 +121,8 @@ class SumOfTerms:
 
     def counts(self, weights: np.ndarray) -> dict[Hashable, np.ndarray]:
         """How many rows of weight above 0 each level of an effect has."""
+        if self.known_counts is not None:
+            return self.known_counts
         return {
             term.name: np.bincount(rows.codes[weights > 0.0], minlength=len(term.levels or ()))
             for term, rows in zip(self.terms, self.training, strict=True)

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from ..checks import problem, scalar
 from ..gmrf.blocks import RepeatedCovariance
 from ..gmrf.columns import Columns
-from ..linalg.moments import column_moments
+from ..linalg.moments import Moments, column_moments
 from .base import Hyperparameter, Rows
 from .fixed import Covariate
 from .grouped import LevelTerm
@@ -62,6 +62,9 @@ class Grouped(LevelTerm):
     outside: dict[
         str, tuple[float, float]
     ]  # slopes that are never near 0, with their range: no group has its intercept
+    measured: tuple[Moments, np.ndarray, np.ndarray] | None = (
+        None  # of slopes whose rows are elsewhere, and their range
+    )
 
     def __init__(
         self,
@@ -106,11 +109,12 @@ class Grouped(LevelTerm):
         out.covariates = [Covariate(name).read(table, 1.0) for name in self.slopes]
         X, names, indicators = out._slopes(table)
         out.coefficients = [*(["intercept"] if self.intercept else []), *names]
-        out.scaling = out._scaling(table.where, X, names, indicators)
+        moments, low, high = self.measured or (column_moments(X), X.min(axis=0), X.max(axis=0))
+        out.scaling = out._scaling(table.where, moments, names, indicators)
         out.outside = {
-            name: (float(x.min()), float(x.max()))
-            for name, x, centre in zip(names, X.T, out.scaling.centre, strict=True)
-            if centre != 0.0 and not x.min() - np.ptp(x) <= 0.0 <= x.max() + np.ptp(x)
+            name: (float(first), float(last))
+            for name, first, last, centre in zip(names, low, high, out.scaling.centre, strict=True)
+            if centre != 0.0 and not first - (last - first) <= 0.0 <= last + (last - first)
         }
         out.n_latents = len(out.levels) * len(out.coefficients)
         out.hyperparameters = out._typed(scale)
@@ -129,13 +133,12 @@ class Grouped(LevelTerm):
             indicators += [covariate.levels is not None] * len(each)
         return np.hstack(blocks), names, np.array(indicators, dtype=bool)
 
-    def _scaling(self, where: str, X: np.ndarray, names: list[str], indicators: np.ndarray) -> Columns:
+    def _scaling(self, where: str, moments: Moments, names: list[str], indicators: np.ndarray) -> Columns:
         """Centres and scales; an indicator has neither."""
-        moments = column_moments(X)
         same = moments.constant & ~indicators
         if self.intercept and same.any():
             j = int(np.argmax(same))
-            got = f"the slope {names[j]!r} of {self.name!r} is {X[0, j]:.10g} in every row"
+            got = f"the slope {names[j]!r} of {self.name!r} is {moments.mean[j]:.10g} in every row"
             raise problem(where, got, "a column that varies", "The intercept of each group says the same.")
         size = moments.sd if self.intercept else np.hypot(moments.mean, moments.sd)
         moved = ~indicators & (self.intercept and self.correlated)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from joblib import Parallel, delayed
 
 from ..checks import count, numeric, problem
 from ..criteria import RowScores
@@ -15,6 +14,7 @@ from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..priors.base import Prior
+from ..tasks import Jobs, run_tasks, seed_of
 
 
 @dataclass(frozen=True, repr=False)
@@ -43,7 +43,8 @@ def k_fold(
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     rng: Seed = 0,
-    n_jobs: int | None = None,
+    n_jobs: Jobs = None,
+    progress: bool = False,
     tol: float = 1e-8,
 ) -> KFold:
     """Fit without each fold and predict it.
@@ -56,8 +57,9 @@ def k_fold(
         How many, drawn with ``rng``, or the fold of each row.
     groups : array (N,), optional
         Rows of one group are in one fold.
-    n_jobs : int, optional
-        Processes, as joblib counts them.
+    n_jobs : int, None or Dask client
+        Who fits, side by side (``fenchel.tasks``).
+    progress : bool
 
     Returns
     -------
@@ -70,18 +72,16 @@ def k_fold(
         fold = np.unique(np.asarray(folds), return_inverse=True)[1]
         if fold.shape != y.shape:
             raise problem("k_fold", f"folds has shape {fold.shape}", f"a number, or {y.shape}")
-    each = range(int(fold.max()) + 1)
-    found = Parallel(n_jobs=n_jobs)(
-        delayed(_without)(likelihood, prior, y, np.flatnonzero(fold == k), weights, tol, rng) for k in each
-    )
+    each = [np.flatnonzero(fold == k) for k in range(int(fold.max()) + 1)]
+    shared = (likelihood, prior, y, weights, tol, seed_of(rng))
+    found = run_tasks(_without, each, shared, where="k_fold", n_jobs=n_jobs, progress=progress)
     size = found[0][1].shape[1:]
     density, mean, variance = (
         np.full(y.shape, np.nan),
         np.full((y.size, *size), np.nan),
         np.full((y.size, *size), np.nan),
     )
-    for k, part in enumerate(found):
-        at = np.flatnonzero(fold == k)
+    for at, part in zip(each, found, strict=True):
         density[at], mean[at], variance[at] = part[:3]
     return KFold(density, mean, variance, fold, np.array([part[3] for part in found]))
 
@@ -101,15 +101,10 @@ def folds_of(seen: np.ndarray, k: int, groups: ArrayLike | None, rng: Seed) -> n
 
 
 def _without(
-    likelihood: Likelihood,
-    prior: Prior | Family,
-    y: np.ndarray,
-    rows: np.ndarray,
-    weights: ArrayLike | None,
-    tol: float,
-    rng: Seed,
+    shared: tuple[Likelihood, Prior | Family, np.ndarray, ArrayLike | None, float, Seed], rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Log densities and the moments of eta of some rows, fitted without them."""
+    likelihood, prior, y, weights, tol, rng = shared
     others = y.copy()
     others[rows] = np.nan
     if isinstance(prior, Family):

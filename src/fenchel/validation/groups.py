@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import Prior
 from ..priors.dense import DenseCovariance
 from ..solvers.solution import Solution
+from ..tasks import Jobs, run_tasks, seed_of
 from .cavities import Cavities
 
 _STILL = 0.4  # sds: a group is flagged whose absence moves the mean of a row beyond its neighbours by more
@@ -72,6 +73,8 @@ def leave_group_out(
     refit: str = "flagged",
     joint: bool = False,
     rng: Seed = None,
+    n_jobs: Jobs = None,
+    progress: bool = False,
 ) -> LeaveGroupOut:
     """Predict each group of rows from the others.
 
@@ -93,6 +96,9 @@ def leave_group_out(
     joint : bool
         Whether to compute the joint density of each group too.
     rng : seed, for likelihoods of several predictors
+    n_jobs : int, None or Dask client
+        Who fits groups again, side by side (``fenchel.tasks``).
+    progress : bool
 
     Returns
     -------
@@ -119,7 +125,13 @@ def leave_group_out(
     again = np.ones(len(read.members), dtype=bool) if refit == "all" else out.flagged
     if refit == "none" or prior is None or not again.any():
         return out
-    return _refitted(solution, out, read, np.flatnonzero(again), prior, weights, joint, rng)
+    whole = float("nan")
+    if joint and np.ndim(out.mean[0]) == 0:
+        whole = float(solution.corrected().log_evidence)
+    shared = _Again(solution, read, prior, weights, whole, seed_of(rng))
+    each = np.flatnonzero(again).tolist()
+    fits = run_tasks(_Again.without, each, shared, where="leave_group_out", n_jobs=n_jobs, progress=progress)
+    return _refitted(out, read, each, fits)
 
 
 class _Groups:
@@ -247,30 +259,36 @@ def _spread(fit: Solution, m: int) -> np.ndarray:
     return np.asarray(to_numpy(fit.posterior.cavity()[1])[:m])  # an unobserved row has no site to forget
 
 
-def _refitted(
-    solution: Solution,
-    out: LeaveGroupOut,
-    read: _Groups,
-    again: np.ndarray,
-    prior: Prior,
-    weights: ArrayLike | None,
-    joint: bool,
-    rng: Seed,
-) -> LeaveGroupOut:
+class _Again(NamedTuple):
+    """What the fits without a group share; ``whole`` is the evidence of all rows, NaN where no joint density is."""
+
+    solution: Solution
+    read: _Groups
+    prior: Prior
+    weights: ArrayLike | None
+    whole: float
+    rng: Seed
+
+    def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Log densities, means and variances of the targets of a group fitted without its rows, and its joint one."""
+        solution, at = self.solution, self.read.targets[g]
+        y = solution.y.copy()
+        y[self.read.members[g]] = np.nan
+        fit = infer(solution.likelihood, self.prior, y, start=solution, tol=solution.tol, weights=self.weights)
+        h, rho = (to_numpy(v)[at] for v in (fit.posterior.mean, fit.posterior.variance))
+        density = to_numpy(solution.likelihood.take(at).predictive_log_density(solution.y[at], h, rho, self.rng))
+        together = self.whole - float(fit.corrected().log_evidence) if np.isfinite(self.whole) else float("nan")
+        return np.asarray(density), h, rho, together
+
+
+def _refitted(out: LeaveGroupOut, read: _Groups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
     """The same with some groups fitted without their rows."""
     fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint)]
     density, mean, variance, together = fields
-    whole = float(solution.corrected().log_evidence) if joint and np.ndim(mean[0]) == 0 else np.nan
-    for g in again:
-        y = solution.y.copy()
-        y[read.members[g]] = np.nan
-        fit = infer(solution.likelihood, prior, y, start=solution, tol=solution.tol, weights=weights)
+    for g, (one, h, rho, whole) in zip(again, fits, strict=True):
         at = read.targets[g]
-        h, rho = (to_numpy(v)[at] for v in (fit.posterior.mean, fit.posterior.variance))
-        mean[at], variance[at] = h, rho
-        density[at] = to_numpy(solution.likelihood.take(at).predictive_log_density(solution.y[at], h, rho, rng))
-        if joint and np.isfinite(whole):
-            together[g] = whole - float(fit.corrected().log_evidence)
+        density[at], mean[at], variance[at] = one, h, rho
+        together[g] = together[g] if np.isnan(whole) else whole
     done = np.zeros(out.moved.size, dtype=bool)
     done[again] = True
     return replace(

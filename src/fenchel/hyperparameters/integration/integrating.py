@@ -21,6 +21,7 @@ from ...linalg.arrays import ArrayLike, to_numpy
 from ...problem import Problem
 from ...solvers.base import Solver
 from ...solvers.progress import reporting
+from ...tasks import Jobs, Stopped, check_jobs
 from ..base import Family
 from ..evidence import Evidence
 from ..learned import Learned
@@ -57,7 +58,7 @@ def integrate(
     mode: Learned | None = None,
     learn_likelihood: bool = True,
     tol: float = 1e-8,
-    n_jobs: int | None = None,
+    n_jobs: Jobs = None,
     progress: bool = False,
     checkpoint: str | Path | Finished | None = None,
     solver: str | Solver = "newton",
@@ -82,8 +83,8 @@ def integrate(
         Whether the likelihood's own parameters are integrated over too.
     tol : float
         Relative gap of every fit.
-    n_jobs : int, optional
-        Processes (joblib) that fit points side by side; None is one.
+    n_jobs : int, None or Dask client
+        Who fits points side by side (``fenchel.tasks``).
     progress : bool
     checkpoint : path, or Finished, optional
         Keeps every fit as it ends; given again, nothing that was finished is fitted again. An interrupted integration
@@ -116,7 +117,7 @@ def integrate(
     choice("integrate", "method", method, ("auto", "grid", "ccd"))
     choice("integrate", "evidence", evidence, ("corrected", "elbo"))
     inner = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood, method=solver)
-    _check_jobs(n_jobs)
+    check_jobs("integrate", n_jobs)
     finished = checkpoint if isinstance(checkpoint, Finished) else Finished(checkpoint)
     finished.open(_about(inner, evidence))
     try:
@@ -138,17 +139,12 @@ def integrate(
             if found.theta.shape != inner.start.shape:
                 raise problem("integrate", f"mode has {found.theta.size} hyperparameters", f"{inner.start.size}")
             return _integrated(fitter, family, found, method)
-    except KeyboardInterrupt as stop:
-        stop.finished = finished  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, Stopped) as stop:
+        stop.finished = finished  # type: ignore[union-attr]
         stop.add_note(
             f"{len(finished)} fits are finished: integrate(..., checkpoint=error.finished) goes on from them."
         )
         raise
-
-
-def _check_jobs(n_jobs: Any) -> None:
-    if not (n_jobs is None or (isinstance(n_jobs, int) and not isinstance(n_jobs, bool) and n_jobs != 0)):
-        raise problem("integrate", f"n_jobs = {n_jobs!r}", "a number of processes, -1 for all cores, or None")
 
 
 def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from ...corrections.importance import ImportanceSample
 from ...linalg.arrays import to_numpy
 from ...solvers.base import Callback
 from ...solvers.solution import Solution
+from ...tasks import Jobs, run_tasks
 from ..evidence import Evidence
 from ..learned import Learned
 
@@ -140,8 +141,8 @@ class Fitter:
     evidence : Evidence
     beyond : bool
         Whether the corrected evidence is wanted.
-    n_jobs : int or None
-        Processes (joblib).
+    n_jobs : int, None or Dask client
+        Who fits (``fenchel.tasks``).
     finished : Finished
     report : callable, optional
         Hears of every fit.
@@ -151,7 +152,7 @@ class Fitter:
 
     evidence: Evidence
     beyond: bool
-    n_jobs: int | None
+    n_jobs: Jobs
     finished: Finished
     report: Callback | None = None
     n_fits: int = 0
@@ -168,15 +169,10 @@ class Fitter:
         known = self.finished.points
         todo = [(name, theta) for name, theta in zip(names, thetas, strict=True) if name not in known]
         todo = list(dict(todo).items())
-        if self.n_jobs in (None, 1) or len(todo) < 2:
-            for _, theta in todo:
-                self._finish(fitted_at(self.evidence, theta, beyond, sloped))
-        else:
-            from joblib import Parallel, delayed
-
-            tasks = (delayed(fitted_at)(self.evidence, theta, beyond, sloped) for _, theta in todo)
-            for point in Parallel(n_jobs=self.n_jobs, return_as="generator")(tasks):
-                self._finish(point)
+        tasks, shared = [theta for _, theta in todo], (self.evidence, beyond, sloped)
+        run_tasks(
+            _task, tasks, shared, where="integrate", n_jobs=self.n_jobs, hear=lambda _, point: self._finish(point)
+        )
         return [known[name] for name in names]
 
     def _finish(self, point: Point) -> None:
@@ -186,6 +182,10 @@ class Fitter:
             sol = point.solution
             row = {"elbo": sol.elbo, "elbo_upper": sol.elbo_upper, "gap": sol.gap, "step": float(sol.n_iter)}
             self.report({"iteration": float(self.n_fits), "seconds": float(sol.trace["seconds"][-1]), **row})
+
+
+def _task(shared: tuple[Evidence, bool, bool], theta: np.ndarray) -> Point:
+    return fitted_at(shared[0], theta, *shared[1:])
 
 
 def fitted_at(evidence: Evidence, theta: np.ndarray, beyond: bool, sloped: bool) -> Point:

@@ -1,0 +1,234 @@
+"""A model fitted to a table that is out of memory: the answers of ``FittedModel`` that need no row of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import Refusal, problem
+from ..distributed import Checkpoint, Learning, Walk, is_dask, solve
+from ..distributed.solver import GTOL, Outcome
+from ..distributed.steps import Move, Path
+from ..gmrf import StackedField
+from ..hyperparameters.learned import Found, Learned, SearchEnding
+from ..hyperparameters.objective import entries_at_bounds
+from ..inference import infer
+from ..likelihoods.gaussian import Gaussian
+from ..linalg.dense import NotPositiveDefinite
+from ..priors.sparse import SparsePrecision
+from ..solvers.base import Stopping
+from ..solvers.progress import reporting
+from ..solvers.solution import Solution
+from . import predictions, tables
+from .fitted import FittedModel
+from .latent_passes import LatentProblem, LatentQ, SparsePrior, StandIn
+
+if TYPE_CHECKING:
+    from .partitioned import PartitionedModel
+
+_MOST = 200  # passes
+_WIDE = 1e-3  # nats for an e-fold: a slope that a bound holds up
+
+
+def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any) -> FittedPartitioned:
+    """Run the passes."""
+    if model.rows is None:
+        raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
+    family, likelihood = model.sum.family(), model.target.likelihood
+    prior = SparsePrior.of(family, model.touched)
+    own = likelihood if likelihood.theta.size else None
+    bounds = np.zeros((0, 2))
+    if own is not None:
+        bounds = likelihood.theta_bounds(model.standing)
+        start = likelihood.theta
+        bounds = np.stack([np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1)
+    learning = Learning(bool(family.theta.size), own, bounds)
+    reading = replace(model.reading(), pattern=(prior.pattern.indptr, prior.pattern.indices))
+    file = None if checkpoint is None else _File(Checkpoint("Model", checkpoint), model)
+    rows = model.rows if file is None else replace(model.rows, kept=file.checkpoint.path)
+    task = LatentProblem(rows, reading, likelihood, prior, learning)  # type: ignore[arg-type]  # answers what one asks
+    walk, same = (None, None) if file is None else file.resumed(prior)
+    walk = Walk(task.first()) if walk is None else walk
+    with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
+        stopping = Stopping(tol, _MOST, report)
+        outcome = solve(task, walk, stopping, keep=None if file is None else file.keep, same=same)
+    return FittedPartitioned(model, _learned(model, family, learning, outcome, tol), StandInEvidence(task, outcome))
+
+
+class _File:
+    """The checkpoint of a fit."""
+
+    def __init__(self, checkpoint: Checkpoint, model: PartitionedModel) -> None:
+        self.checkpoint, self.measured = checkpoint, model.measured
+        priors = model.priors.reset_index().astype(str).to_numpy().tolist()
+        self.settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
+
+    def keep(self, walk: Walk) -> None:
+        moves = [each for pair in walk.path.before for each in pair]
+        arrays = [self.measured, *_four(walk.q)]
+        for move in moves:
+            arrays += _four(move)
+        content = {"settings": self.settings, "n": walk.n, "elbo": walk.elbo, "remembered": len(moves) // 2}
+        self.checkpoint.write(content, arrays)
+
+    def resumed(self, prior: SparsePrior) -> tuple[Walk | None, Callable[[Any], None] | None]:
+        """Where the file left off, and a check that the rows are the same."""
+        old = self.checkpoint.read()
+        if old is None:
+            return None, None
+        content, arrays = old
+        self.checkpoint.check(content, self.settings, self.measured, arrays[0] if arrays else None)
+        try:
+            mean, gram, theta, own = arrays[1:5]
+            q: Any = LatentQ(prior, theta, own, mean, gram)
+            rest = [Move(*arrays[i : i + 4]) for i in range(5, len(arrays), 4)]
+            pairs = list(zip(rest[::2], rest[1::2], strict=True))
+            n, told = int(content["n"]), float(content["elbo"])
+        except (KeyError, TypeError, ValueError, IndexError, NotPositiveDefinite):
+            raise self.checkpoint.of_another("what it holds is not of this shape") from None
+        return Walk(q, Path(pairs), n, told), lambda point: self.checkpoint.same_rows(told, point.elbo)
+
+
+def _four(q: Any) -> list[np.ndarray]:
+    return [q.mean, q.gram, q.theta, q.own]
+
+
+def _learned(
+    model: PartitionedModel, family: StackedField, learning: Learning, outcome: Outcome, tol: float
+) -> Learned:
+    """What the passes found, as ``learn`` says it."""
+    point, q = outcome.point, outcome.point.q
+    likelihood = model.target.likelihood.with_theta(q.own) if q.own.size else model.target.likelihood
+    solution, prior = _solution(outcome, likelihood, family.constraints, tol)
+    theta, bounds = np.append(q.theta, q.own), learning.bounds(q)
+    left, allowed = learning.rising(q, outcome.slopes), max(GTOL, point.rounding**0.5)
+    names = [*family.names, *(likelihood.theta_names if q.own.size else [])]
+    at_bounds, held = entries_at_bounds(bounds, theta, outcome.slopes, _WIDE)
+    converged = solution.optimal and left <= allowed
+    ending = SearchEnding(
+        "converged" if converged else "fit" if not solution.optimal else "slope",
+        "largest projected slope",
+        left,
+        allowed,
+        search="learned with the latents, pass by pass",
+        at_bounds={names[i]: side for i, side in at_bounds.items()},
+        fit=solution.ending,
+    )
+    found = Found(theta, solution, point.objective, outcome.slopes, converged, ending, 1, outcome.n_iter)
+    found.at_bounds, found.held = at_bounds, held
+    return Learned(**vars(found), likelihood=likelihood, prior=prior)
+
+
+def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
+    """The posterior as a Solution of no rows: N(m, (Q + K)^-1) is the prior of one that is not observed."""
+    point, q = outcome.point, _latents(outcome)
+    P = q.pattern
+    nothing = sp.csr_array((1, P.shape[0]))
+    prior = SparsePrecision(P.matrix(P.q + q.gram[0]), mean=q.mean[:, 0], design=nothing, constraints=constraints)
+    out = copy.copy(infer(Gaussian(1.0), prior, np.array([np.nan])))
+    out.rounding, out.elbo = point.rounding, point.elbo
+    out.gap = point.gap + out.rounding
+    out.elbo_upper = out.elbo + out.gap
+    out.certificate, out.log_evidence = point.certificate, point.elbo
+    out.optimal, out._ran = outcome.ending.reached, outcome.ending
+    out._judge(tol)
+    out.n_iter, out.trace, out.method = outcome.n_iter, outcome.trace, "passes over partitions"
+    out.likelihood = likelihood
+    return out, prior
+
+
+def _latents(outcome: Outcome) -> LatentQ:
+    q: Any = outcome.point.q
+    assert isinstance(q, LatentQ)
+    return q
+
+
+class StandInEvidence:
+    """The evidence about its mode, the rows by the parabola that they are seen from there: no further pass."""
+
+    def __init__(self, task: LatentProblem, outcome: Outcome) -> None:
+        self.rows = StandIn(outcome.point, task.learning)  # type: ignore[arg-type]
+        self.bounds, self.q = task.learning.bounds(outcome.point.q), outcome.point.q
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        n, rows = self.q.theta.size, self.rows
+        do = theta[n:] - self.q.own
+        J, gradient = rows.value(theta[:n], do)
+        if not do.size:
+            return J, gradient
+        prior: Any = self.q.prior
+        dm = rows.solved(prior.at(theta[:n]), do)[0]
+        return J, np.append(gradient, rows.own_slope - rows.C @ do - rows.X @ dm)
+
+
+class FittedPartitioned(FittedModel):
+    """What ``Model.fit`` returns of a Dask dataframe.
+
+    It holds the posterior of the latents and no rows: coefficients, effects, hyperparameters, the summary, predictions
+    and draws at tables that are given, and ``save``. A Dask dataframe is predicted lazily, partition by partition.
+    Intervals of hyperparameters are by the parabola that stands for the rows at the optimum.
+    """
+
+    model: PartitionedModel
+
+    def __init__(self, model: PartitionedModel, found: Learned, evidence: StandInEvidence) -> None:
+        super().__init__(model, found)
+        self.stand_in = evidence
+        self.__dict__["hyperparameters"] = tables.hyperparameters(self)  # with the rows' last word
+        self.stand_in = None
+
+    @property
+    def remarks(self) -> list[str]:
+        """None: they would need the rows."""
+        return []
+
+    def predict(self, new: Any = None, kind: str = "mean", *, interval: float | None = None, **options: Any) -> Any:
+        """As of ``FittedModel``, of a table that is given; a Dask dataframe gives a lazy answer."""
+        if new is None:
+            raise _elsewhere("predict without a table", "predict(table), a Dask dataframe or any other")
+        if not is_dask(new):
+            return super().predict(new, kind, interval=interval, **options)
+        import pandas as pd
+
+        columns: Any = ["mean", "lower", "upper"] if interval is not None else None
+        columns = predictions.labels_of(self) if kind == "probability" else columns
+        empty = new._meta.index[:0]
+        meta = pd.Series(dtype=float, name=kind, index=empty)
+        meta = meta if columns is None else pd.DataFrame(index=empty, columns=pd.Index(columns), dtype=float)
+        return new.map_partitions(_predicted, self, kind, {"interval": interval, **options}, meta=meta)
+
+    def sample(self, new: Any = None, size: int = 1000, rng: Any = None, **options: Any) -> np.ndarray:
+        """As of ``FittedModel``, of a table in memory that is given."""
+        if new is None or is_dask(new):
+            raise _elsewhere("sample without a table in memory", "sample(table)")
+        return super().sample(new, size, rng, **options)
+
+    def average_effect(self, name: str, new: Any = None, **options: Any) -> Any:
+        """As of ``FittedModel``, over a table in memory that is given."""
+        if new is None or is_dask(new):
+            raise _elsewhere("average_effect without a table in memory", "average_effect(name, table)")
+        return super().average_effect(name, new, **options)
+
+    def _refused(self, *args: Any, **options: Any) -> Any:
+        """Needs the rows of the fit, which are out of memory."""
+        raise _elsewhere("this answer", "predict(table, ...) of rows that were held out")
+
+    corrected = loo = leave_group_out = k_fold = waic = dic = simulate = _refused
+    plot_check = report = to_arviz = contrast = _refused
+
+
+def _elsewhere(what: str, wanted: str) -> Refusal:
+    return problem("Model", f"{what} needs rows of the fit, which are out of memory", wanted)
+
+
+def _predicted(part: Any, fit: FittedPartitioned, kind: str, options: dict[str, Any]) -> Any:
+    if not len(part):
+        import pandas as pd
+
+        return pd.Series(dtype=float, name=kind, index=part.index) if options["interval"] is None else pd.DataFrame()
+    return FittedModel.predict(fit, part, kind, **options)

@@ -1,0 +1,350 @@
+"""Models of tables that are out of memory: a formula over a Dask dataframe whose latents fit in memory.
+
+The formula is compiled against a sketch, some rows that have every level of every factor and group; two passes say what
+else depends on the data (``surveyed.py``). From then on a partition makes its own rows of the design (``reading.py``),
+and a fit is a dozen passes (``latent_passes.py``). It is the fit that the same table in memory would have.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import warnings
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import problem, scalar
+from ..distributed import Partitions, Sums
+from ..estimators.observations import read_observations
+from ..gmrf.columns import Columns
+from ..likelihoods.base import Likelihood
+from ..terms import Grouped, LevelTerm, SumOfTerms, Term
+from .families import read_family
+from .fixed import INTERCEPT, FixedPart
+from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
+from .model import Dropped, Model
+from .reading import Reading, measure, read_kinds
+from .remarks import of_columns, warn
+from .response import Target
+from .specified import FixedPriors, effect_priors
+from .surveyed import Asked, Moments, Survey, survey
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .fitted_partitioned import FittedPartitioned
+
+_OVER_LEVELS = ("rw1", "rw2", "ar1", "seasonal", "iid", "icar", "bym", "bym2", "leroux", "generic")
+_ELSEWHERE = ("rows", "survey", "asked", "kinds", "touched", "measured", "standing")  # not part of a file
+_SAME, _NEARLY = 1e-16, 0.1  # as in ``fixed.py``
+
+
+class PartitionedModel(Model):
+    """What ``Model`` is of a Dask dataframe: the same model, whose rows stay where they are.
+
+    Fixed effects, ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a:b)``, ``(1|a/b)``, series and regions over levels
+    (``rw1``, ``rw2``, ``ar1``, ``seasonal``, ``icar``, ``bym2``, ``leroux``...), offsets, weights, exposure and trials
+    by the names of columns. Making it reads the table twice, and ``fit`` some ten times.
+    """
+
+    rows: Partitions | None = None
+
+    def __init__(
+        self,
+        formula: str,
+        data: Any,
+        family: str | Likelihood | None = None,
+        *,
+        weights: Any = None,
+        exposure: Any = None,
+        trials: Any = None,
+        event: Any = None,
+        terms: Sequence[Term] = (),
+        graphs: Mapping[str, Any] | None = None,
+        env: Mapping[str, Any] | None = None,
+        levels: Mapping[Hashable, Iterable[Hashable]] | None = None,
+        priors: Mapping[str, Any] | None = None,
+        fixed_sd: float = 10.0,
+        bound: str = "best",
+        dispersion: str | None = None,
+        zero: str | None = None,
+        baseline: str = "rw1",
+        _depth: int | None = 1,
+    ) -> None:
+        given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
+        for word, value in {"terms": tuple(terms), "dispersion": dispersion, "zero": zero}.items():
+            if value:
+                raise problem("Model", f"{word}= of a table that is out of memory", "a model without it")
+        asked_family = read_family(family)
+        if asked_family in ("cox", "multinomial") or str(asked_family).startswith("hurdle"):
+            raise problem(
+                "Model", f"family = {asked_family!r} of a table that is out of memory", "one likelihood a row"
+            )
+        for key, value in given.items():
+            if np.ndim(value) or hasattr(value, "dask"):
+                raise problem("Model", f"{key} is an array beside a Dask dataframe", "the name of one of its columns")
+        parsed = parse(formula)
+        _check_terms(parsed)
+        self.rows = Partitions.of("Model", table=data)
+        asked = _asked(parsed, data, asked_family, [value for value in given.values() if isinstance(value, str)])
+        self.survey: Survey = self.rows.reduce(survey, asked)
+        self.asked = asked
+        if not self.survey.kept:
+            worst = max(self.survey.lost, key=lambda name: self.survey.lost[name])
+            got = f"no row has all covariates: {worst!r} is missing in {self.survey.lost[worst]}"
+            raise problem("Model", got, "one row")
+        sketch, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
+            super().__init__(
+                formula,
+                sketch,
+                family,
+                **given,
+                graphs=graphs,
+                env=env,
+                levels=levels,
+                priors=priors,
+                fixed_sd=fixed_sd,
+                bound=bound,
+                baseline=baseline,
+                _depth=None if _depth is None else _depth + 1,
+            )
+        warn(of_columns(self.sum.columns))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the rows, which are elsewhere."""
+        return {key: value for key, value in self.__dict__.items() if key not in _ELSEWHERE}
+
+    @property
+    def n_rows(self) -> tuple[int, int]:
+        return self.n_used, self.n_seen
+
+    def _kept(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, Dropped]:
+        plain, kept, _ = super()._kept(frame)
+        found = self.survey
+        return plain, kept, Dropped(found.n - found.kept, dict(found.lost))
+
+    # -- the parts of the model --------------------------------------------------------------------
+    def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> None:
+        super()._assemble(bound, fixed_sd, priors, elsewhere)  # of the sketch: levels and columns
+        self._check_stateless()
+        assert self.rows is not None
+        fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
+        means = {name: self.survey.means[name] for name in fixed.origin}
+        fixed.origin, fixed.left = means, None
+        found: Sums = self.rows.reduce(measure, self._reading(fixed))
+        self.n_used, self.n_seen = found["n"], found["n_seen"]
+        if not self.n_seen:
+            raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
+        wanted = INTERCEPT in fixed.expression.columns
+        self.target = self._target(found, bound, wanted)
+        intercept = wanted and not self.ordered
+        left = _left_over(found["plain"], wanted)
+        unread = self._measured(found, means, left)
+        self.sum = SumOfTerms(
+            unread,
+            self.table(self.frame),
+            scale=self.target.scale,
+            intercept=intercept,
+            centred=wanted or self.ordered,
+            fixed_variance=fixed_sd**2,
+            priors=effect_priors(self.compiled.terms, priors),
+            columns=_columns(found["fixed"], left, fixed, self.sum.fixed_names, wanted or self.ordered),
+        )
+        self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
+        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], elsewhere)
+        about = found["offset"] / found["weight"] if intercept else 0.0
+        self.level = self.target.level - about if intercept else 0.0
+        if "Intercept" in self.coefficient_priors.stated:
+            self.level = self.coefficient_priors.stated["Intercept"].mean
+        self.sum.fixed_variance = self.coefficient_priors.variance
+        self.sum.offset = self.level + self.offset_at(self.frame) + self.coefficient_priors.offset(self.sum.X)
+        self.sum.known_counts = {t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None}
+        self.touched = _touched(found["touched"], self.sum)
+        self.measured = np.concatenate([[found["n"], found["weight"], found["offset"]], *_figures(found)])
+
+    def _reading(self, fixed: FixedPart) -> Reading:
+        """What travels to the partitions."""
+        response, sum_ = copy.copy(self.response), copy.copy(self.sum)
+        response.__dict__.pop("found", None)
+        sum_.training, sum_.X = [], np.zeros((0, 0))
+        target = replace(self.target, y=np.zeros(0), weights=None)
+        asked = self.asked
+        parts = (response, target, fixed, self.compiled, self.offsets, sum_)
+        return Reading(asked.names, asked.needed, self.kinds, *parts)
+
+    def reading(self) -> Reading:
+        """What makes rows for a fit of a partition."""
+        out = self._reading(self.fixed)
+        return replace(out, level=self.level, priors=self.coefficient_priors)
+
+    def _check_stateless(self) -> None:
+        """Refuse transformations that learn from all rows at once."""
+        expressions = [self.fixed.expression, *self.offsets, self.response.expression]
+        expressions += [made.expression for made in self.compiled.derived.values()]
+        for expression in expressions:
+            state = {} if expression is None or expression.spec is None else expression.spec.transform_state
+            for text, held in state.items():
+                if held:
+                    got = f"{text!r} learns from all rows at once, and the table is out of memory"
+                    raise self.parsed.refuse(text, got, "columns, C(), np.log and the like, interactions")
+
+    def _target(self, found: Sums, bound: str, centred: bool) -> Target:
+        """The likelihood where learning starts, by y of all rows."""
+        response, sketch = self.response, self.target
+        own = sketch.likelihood
+        rows = {key: getattr(own, key) for key in own.row_parameters if getattr(own, key) is not None}
+        y, beside, weights = found["values"].standing(response.family, list(rows))
+        self.standing = y
+        family = response.family
+        bound = bound if isinstance(family, str) else "best"
+        made = read_observations("Model", family, bound, y, beside, weights, centred, True, sketch.words)
+        likelihood = made.likelihood.with_rows(**rows) if rows else made.likelihood  # of the sketch again
+        return replace(sketch, likelihood=likelihood, level=made.level, scale=made.scale, values=made.values)
+
+    def _measured(self, found: Sums, means: dict[str, float], left: np.ndarray | None) -> list[Term]:
+        """The terms, unread, with what all rows say in the place of the sketch's."""
+        fixed = FixedPart(self.fixed.expression)
+        fixed.measured = means, left
+        out: list[Term] = [fixed]
+        for term in self.compiled.terms:
+            mine = copy.copy(term)
+            if isinstance(mine, Grouped):
+                slopes: Moments = found["slopes"][str(term.name)]
+                mine.measured = slopes.columns(), slopes.low, slopes.high
+            elif isinstance(mine, LevelTerm) and str(term.name) in found["by"]:
+                mine.measured_by = float(np.sqrt(found["by"][str(term.name)] / found["n"])) or 1.0
+            out.append(mine)
+        return out
+
+    # -- fitting -----------------------------------------------------------------------------------
+    def fit(
+        self, *, tol: float = 1e-10, progress: bool = False, checkpoint: Any = None, **others: Any
+    ) -> FittedPartitioned:
+        """Learn the hyperparameters and fit the rest, together, pass by pass.
+
+        Parameters
+        ----------
+        tol : float
+            Relative gap.
+        progress : bool
+        checkpoint : path, optional
+            A file that keeps the iterate after every pass: the same call goes on from there.
+        """
+        from .fitted_partitioned import fitted
+
+        usual = {"n_restarts": 0, "evidence": "elbo", "integrate": (None, False), "n_jobs": None, "seed": 0}
+        for key, value in others.items():
+            if key not in usual:
+                raise TypeError(f"fit() got an unexpected keyword argument {key!r}")
+            plain = usual[key]
+            if key in ("n_restarts", "evidence", "integrate") and value not in (
+                plain if isinstance(plain, tuple) else (plain,)
+            ):
+                raise problem("Model", f"{key} = {value!r} of a table that is out of memory", "a fit without it")
+        scalar("Model", "tol", tol, 0.0, 1e-3)
+        return fitted(self, tol, progress, checkpoint)
+
+
+# -- what the passes ask for --------------------------------------------------------------------------------
+def _check_terms(parsed: Parsed) -> None:
+    """Refuse terms that learn more of the rows than their levels."""
+    for part in parsed.terms:
+        group = part.group if isinstance(part, Grouping) else None
+        plain = isinstance(group, Name | Crossed)
+        if isinstance(part, Call):
+            plain = part.word in _OVER_LEVELS and "by" not in part.options
+        if not plain:
+            got = f"{part.text} of a table that is out of memory"
+            wanted = "fixed effects, (1|g), (x|g), or terms over levels: rw1, rw2, ar1, seasonal, icar, bym2, leroux"
+            raise parsed.refuse(part.at, got, wanted)
+
+
+def _words(text: str) -> set[str]:
+    return {*re.findall(r"[^\W\d]\w*", text), *re.findall(r"`([^`]+)`", text)}
+
+
+def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str]) -> Asked:
+    columns, meta = list(data.columns), data._meta
+    left, right = parsed.formula.split("~", 1)
+    every = any(piece.text == "." for piece in parsed.fixed)
+    words = _words(right) | (set(columns) if every else set())
+    own = _words(parsed.response.text)
+    needed = words | (set(given) | _words(left) - own)
+    names = [name for name in columns if name in words | own | _words(left) | set(given)]
+    keys: list[tuple[Hashable, ...]] = []
+    for part in parsed.terms:
+        group: Any = part.group if isinstance(part, Grouping) else part.args[0] if part.args else None
+        group = group.names if isinstance(group, Crossed) else (group,) if isinstance(group, Name) else ()
+        keys += [tuple(each.name for each in group)] if group else []
+    factors = {name for text in re.findall(r"C\(\s*`?([^\W\d]\w*)", right) for name in [text]}
+    labels = getattr(family, "support", None) == "levels" or family in (
+        "bernoulli",
+        "probit",
+        "ordinal",
+        "ordinal-probit",
+    )
+    for name in names:
+        numbers = getattr(meta[name].dtype, "kind", "O") in "biuf"
+        if not numbers or name in factors or (labels and name in own):
+            keys.append((name,))
+    keys = [key for key in dict.fromkeys(keys) if all(name in columns for name in key)]
+    lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
+    return Asked(tuple(names), lacking, tuple(keys))
+
+
+# -- what they say ------------------------------------------------------------------------------------------
+def _left_over(found: Moments, level: bool) -> np.ndarray | None:
+    """``left`` of a ``FixedPart`` by the moments of its columns, the intercept first where there is one."""
+    p, size = found.mean.size, np.maximum(found.size, 1e-300)
+    inner = found.covariance / np.outer(size, size)
+    mean = found.mean / size
+    full = inner if level else inner + np.outer(mean, mean)
+    B, first = np.eye(p), int(level)
+    for j in range(max(1, first), p):
+        by = np.zeros(j)
+        by[first:] = np.linalg.lstsq(full[first:j, first:j], full[first:j, j], rcond=None)[0]
+        if level:
+            by[0] = mean[j] - float(by[1:] @ mean[1:j])
+        rest = full[j, j] - float(by[first:] @ full[first:j, j])
+        share = rest / max(float(inner[j, j]), 1e-300)
+        if _SAME < share < _NEARLY:
+            B[:j, j] = -by * size[j] / size[:j]
+    return B if np.any(np.triu(B, 1)) else None
+
+
+def _columns(found: Moments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool) -> Columns:
+    """Centres and scales of the fixed effects over all rows."""
+    p, own = found.mean.size, len(fixed.expression.columns)
+    change = np.eye(p)
+    if left is not None:
+        change[:own, :own] = left
+    keep = [j for j in range(p) if j >= own or fixed.expression.columns[j] != INTERCEPT]
+    mean, spread = found.mean @ change, change.T @ found.covariance @ change
+    return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], found.size[keep], centred)
+
+
+def _figures(found: Sums) -> list[np.ndarray]:
+    """Numbers that tell one table from another."""
+    parts = [found["values"].moments, found["plain"], found["fixed"]]
+    return [array for part in parts for array in (part.mean, np.diag(part.covariance))]
+
+
+def _touched(found: Any, sum_: SumOfTerms) -> sp.csr_array:
+    """A row for each set of latents that rows touch together, the fixed effects among all of them."""
+    n_effects = sum(term.n_latents for term in sum_.effects)
+    p = len(sum_.fixed_names) + int(sum_.intercept)
+    tail, rows = n_effects + np.arange(p), [np.zeros((0,), dtype=np.int64)]
+    each = [np.zeros(0, dtype=np.int64)]
+    for k, sets in found.sets.items():
+        whole = np.hstack([sets, np.tile(tail, (len(sets), 1))])
+        rows.append(whole.ravel())
+        each.append(np.full(len(sets), k + p, dtype=np.int64))
+    ptr = np.concatenate([[0], np.cumsum(np.concatenate(each))])
+    indices = np.concatenate(rows)
+    return sp.csr_array((np.ones(indices.size), indices, ptr), shape=(ptr.size - 1, n_effects + p))
