@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .checks import count, problem
+from .files import Stored
 from .linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
@@ -22,7 +23,7 @@ from .priors.capabilities import HasLatentCovariance, HasLatents, HasWeights, Pr
 from .priors.prediction import predicted
 
 
-class Posterior(NormalAnswers):
+class Posterior(Stored, NormalAnswers):
     """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
 
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
@@ -75,7 +76,7 @@ class Posterior(NormalAnswers):
         """The weights of alpha, where they are known more exactly than alpha itself."""
         return None if self._find_weights is None else self._find_weights()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def _plain_state(self) -> dict[str, Any]:
         return {**self.__dict__, "_weights": self._weights, "_find_weights": None}  # a callable does not travel
 
     @property

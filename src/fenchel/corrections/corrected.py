@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..criteria import leave_one_out as gaussian
+from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, to_numpy
 from ..priors.base import NewRows
@@ -41,7 +42,7 @@ _MOVED = (
 _LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
 
 
-class Corrected(GridAnswers):
+class Corrected(Stored, GridAnswers):
     """The posterior with each likelihood as it is, to second order in what q's Gaussian sites leave of it.
 
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the

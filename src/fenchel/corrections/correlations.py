@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,10 @@ class Correlations:
         self.rho = to_numpy(posterior._active_marginals[1])[:, 0][groups.first]
         with np.errstate(divide="ignore"):
             self._scale = np.where(self.rho > 0.0, 1.0 / np.sqrt(self.rho), 0.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without N x N numbers that are made again from the factor."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("_full", "_root")}
 
     @property
     def in_blocks(self) -> bool:

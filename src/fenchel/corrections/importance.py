@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from ..checks import count, problem
+from ..files import Stored
 from ..likelihoods.base import Likelihood, slice_rows
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..priors.base import NewRows
@@ -37,7 +38,7 @@ from .states import MIXTURE, States, Unknowns, in_observations
 _CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
 
 
-class ImportanceSample(WeightedMarginals):
+class ImportanceSample(Stored, WeightedMarginals):
     """Weighted draws of the posterior: itself the marginals of eta at the observations, in numpy.
 
     Attributes

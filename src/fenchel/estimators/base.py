@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
+from ..files import Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
 from ..likelihoods.base import Likelihood
@@ -29,7 +30,7 @@ from .lazily import by_partition
 from .target import Predictive, Target
 
 
-class LatentGaussianEstimator(BaseEstimator):
+class LatentGaussianEstimator(Stored, BaseEstimator):
     """The common part.
 
     Fitted attributes

@@ -22,6 +22,7 @@ from ..factors.columns import Column, Table, read
 from ..factors.kinds import is_softmax
 from ..factors.prediction import cells, draw, lists_levels, means, typical
 from ..factors.selection import fitted
+from ..files import Stored
 from ..likelihoods.cumulative import Cumulative
 from ..linalg.arrays import ArrayLike
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _ROW_TOL = 1e-12  # of rows fitted by themselves: a score does not depend on the rows beside it
 
 
-class ProbabilisticPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Factors of a table of binary, count, ordinal, categorical or real columns, with holes.
 
     Each row has a posterior of its factors, found by a convex problem with a certificate; missing cells are left out,

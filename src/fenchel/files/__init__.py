@@ -1,5 +1,6 @@
 """Fitted things in files: one archive of arrays and json, versioned, that runs no code when it is loaded."""
 
 from .keeping import load, save
+from .stored import TRUSTED, Stored
 
-__all__ = ["load", "save"]
+__all__ = ["TRUSTED", "Stored", "load", "save"]

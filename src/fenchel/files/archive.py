@@ -6,6 +6,8 @@ it is, and an array has as many bytes as its own header asks for. Nothing in it 
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import json
 import math
@@ -13,7 +15,7 @@ import os
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
@@ -21,41 +23,62 @@ from numpy.lib import format as npy
 from ..checks import Refusal, problem
 
 CONTENT = "content.json"
-_KINDS = "biufcmMSU"  # of dtypes that are plain bytes
+KINDS = "biufcmMSU"  # of dtypes that are plain bytes
 _HEADER = 4096  # bytes of an array's header at most
+_STEP = 1 << 22  # bytes read at once
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+# -- writing ------------------------------------------------------------------------------------------------
 def write(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray]) -> None:
-    """Write the archive whole: a file that was there stays until the new one is complete."""
-    target = Path(path)
+    """Write the archive whole: a file that was there stays until the new one is complete, and is then replaced."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "save: it is a folder; expected the name of a file", str(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "save: there is no folder of that name", str(target.parent))
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                _member(archive, CONTENT, text)
-                for i, array in enumerate(arrays):
-                    _member(archive, f"arrays/{i}.npy", _npy(array))
+            _write(file, text, arrays)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, target.stat().st_mode & 0o777 if target.exists() else 0o644)
         os.replace(name, target)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            need = len(text) + sum(array.nbytes for array in arrays)
+            kept = "the file that was there is as it was" if target.exists() else "nothing was written"
+            said = f"save: No space left for {need / 2**20:.1f} MiB at {path}; {kept}"
+            raise OSError(error.errno, said) from None
         raise
+    with contextlib.suppress(OSError):  # the new name on the disk too, where folders can be told so
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
-def _member(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+def _write(file: IO[bytes], text: bytes, arrays: list[np.ndarray]) -> None:
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_named(CONTENT, len(text)), text)
+        for i, array in enumerate(arrays):
+            header = io.BytesIO()
+            npy.write_array_header_1_0(header, npy.header_data_from_array_1_0(array))
+            with archive.open(_named(f"arrays/{i}.npy", len(header.getvalue()) + array.nbytes), "w") as member:
+                npy.write_array(member, array, version=(1, 0), allow_pickle=False)
+
+
+def _named(name: str, size: int) -> zipfile.ZipInfo:
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))  # the same bytes for the same fit
-    archive.writestr(info, data)
+    info.file_size = size
+    return info
 
 
-def _npy(array: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    npy.write_array(out, array, allow_pickle=False)
-    return out.getvalue()
-
-
+# -- reading ------------------------------------------------------------------------------------------------
 def read(path: str | Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The content and the arrays of a file, or the sentence that says what is wrong with it."""
     file = Path(path)
@@ -73,11 +96,12 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[np.ndarray]]:
             content = json.loads(archive.read(members[0]).decode("utf-8"))
             if not isinstance(content, dict):
                 raise ValueError("its content is no object")
-            return content, [_array(archive.read(info)) for info in members[1:]]
+            return content, [_array(archive, info) for info in members[1:]]
     except Refusal:
         raise
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, RecursionError, NotImplementedError) as error:
-        raise damaged(file, error) from None
+    except MemoryError:
+        got = f"{file} takes {size / 2**20:.0f} MiB of memory, which are not there"
+        raise problem("load", got, "a file that fits in memory") from None
     except Exception as error:  # zipfile raises what its parts raise: struct.error, zlib.error, RuntimeError, ...
         raise damaged(file, error) from None
 
@@ -107,22 +131,30 @@ def _checked(archive: zipfile.ZipFile, size: int) -> list[zipfile.ZipInfo]:
     return infos
 
 
-def _array(data: bytes) -> np.ndarray:
-    """An array whose bytes are all there, made without a pickle."""
-    stream = io.BytesIO(data)
-    version = npy.read_magic(stream)
-    if version not in ((1, 0), (2, 0), (3, 0)):
-        raise ValueError(f"an array of format {version}")
-    reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, fortran, dtype = reader(stream, max_header_size=_HEADER)
-    if dtype.hasobject or dtype.kind not in _KINDS or dtype.fields is not None or dtype.subdtype is not None:
-        raise ValueError(f"an array of {dtype}")
-    if not all(isinstance(n, int) and n >= 0 for n in shape):
-        raise ValueError("an array of a negative size")
-    at, count = stream.tell(), math.prod(shape)
-    if count * dtype.itemsize != len(data) - at:
-        raise ValueError(f"an array of shape {shape} has {len(data) - at} bytes")
-    if not count:
-        return np.zeros(shape, dtype, order="F" if fortran else "C")
-    flat = np.frombuffer(data, dtype, count, at).copy()  # its own, writable
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+    """An array whose bytes are all there, made without a pickle and read into its own memory."""
+    with archive.open(info) as stream:
+        version = npy.read_magic(stream)
+        if version not in ((1, 0), (2, 0), (3, 0)):
+            raise ValueError(f"an array of format {version}")
+        reader = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = reader(stream, max_header_size=_HEADER)
+        if dtype.hasobject or dtype.kind not in KINDS or dtype.fields is not None or dtype.subdtype is not None:
+            raise ValueError(f"an array of {dtype}")
+        if not all(isinstance(n, int) and n >= 0 for n in shape):
+            raise ValueError("an array of a negative size")
+        left, count = info.file_size - stream.tell(), math.prod(shape)
+        if count * dtype.itemsize != left or (count and not dtype.itemsize):
+            raise ValueError(f"an array of shape {shape} has {left} bytes")
+        if not count:
+            return np.zeros(shape, dtype, order="F" if fortran else "C")
+        flat = np.empty(count, dtype)
+        memory, at = flat.view(np.uint8), 0
+        while at < left:
+            part = stream.read(min(_STEP, left - at))
+            if not part:
+                raise EOFError("an array ends before its last number")
+            memory[at : at + len(part)] = np.frombuffer(part, np.uint8)
+            at += len(part)
+        stream.read(1)  # its end, where the checksum is looked at
     return flat.reshape(shape, order="F" if fortran else "C")

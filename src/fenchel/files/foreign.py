@@ -133,6 +133,7 @@ def _filled(decoder: Decoder, values: Json, dtype: Json) -> Any:
     made = decoder.value(values)
     if not isinstance(made, np.ndarray) or made.ndim != 1:
         raise ValueError("a column is no array")
+    decoder.spend(made.nbytes)
     pd = _pandas()
     return pd.array(made, dtype=made.dtype if dtype is None else str(dtype))
 
@@ -140,8 +141,9 @@ def _filled(decoder: Decoder, values: Json, dtype: Json) -> Any:
 def _frame(decoder: Decoder, columns: Json, index: Json, values: Json) -> Any:
     pd, names, rows = _pandas(), decoder.value(columns), decoder.value(index)
     made = decoder.values(values)
-    if len(made) != len(names) or any(len(one) != len(rows) for one in made):
+    if len(made) != len(names) or any(not _is_column(pd, one) or len(one) != len(rows) for one in made):
         raise ValueError("a table whose columns differ in length")
+    decoder.spend(sum(one.nbytes for one in made))
     out = pd.DataFrame(dict(enumerate(made)), index=rows, copy=False)
     return out.set_axis(names, axis=1)
 
@@ -151,7 +153,22 @@ def _index(decoder: Decoder, values: Json, name: Json) -> Any:
 
 
 def _series(decoder: Decoder, values: Json, index: Json, name: Json) -> Any:
-    return _pandas().Series(decoder.value(values), index=decoder.value(index), name=decoder.value(name))
+    pd, column, rows = _pandas(), decoder.value(values), decoder.value(index)
+    if not _is_column(pd, column) or len(column) != len(rows):
+        raise ValueError("a column whose rows differ in number")
+    return pd.Series(column, index=rows, name=decoder.value(name))
+
+
+def _is_column(pd: Any, x: Any) -> bool:
+    return isinstance(x, (np.ndarray, pd.api.extensions.ExtensionArray)) and x.ndim == 1
+
+
+def _levels(decoder: Decoder, levels: Json, names: Json) -> Any:
+    pd, made = _pandas(), decoder.values(levels)
+    if not all(_is_column(pd, one) for one in made):
+        raise ValueError("an index of something else")
+    decoder.spend(4 * sum(one.nbytes for one in made))
+    return pd.MultiIndex.from_arrays(made, names=decoder.values(names))
 
 
 BUILDERS: dict[str, Callable[..., Any]] = {
@@ -166,9 +183,7 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "frame": _frame,
     "series": _series,
     "index": _index,
-    "indices": lambda decoder, levels, names: _pandas().MultiIndex.from_arrays(
-        decoder.values(levels), names=decoder.values(names)
-    ),
+    "indices": _levels,
     "column": _filled,
     "categorical": _categorical,
     "ordinals": _ordinals,

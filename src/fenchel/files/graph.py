@@ -20,12 +20,14 @@ import numpy as np
 
 from ..checks import problem
 from . import foreign, trusted
+from .archive import KINDS
+from .older import name_now
 
 Json = Any
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _SEQUENCES: dict[str, type] = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}
-_LONGEST = 2**40  # of a range
 _APART = 8  # times the memory of an array's entries, at most, where they stand apart
+_SPARE, _TIMES = 1 << 24, 16  # bytes that may be made of a file, and how many times its own beyond
 
 
 class Encoder:
@@ -34,7 +36,7 @@ class Encoder:
     def __init__(self) -> None:
         self.nodes: list[Json] = []
         self.arrays: list[np.ndarray] = []
-        self._place: dict[int, int] = {}
+        self._place: dict[Any, int] = {}
         self._kept: list[Any] = []  # an id is only that of one object while it lives
 
     def value(self, x: Any, where: str) -> Json:
@@ -43,12 +45,13 @@ class Encoder:
             return x
         if type(x) is float:
             return x if math.isfinite(x) else [str(x)]
-        if id(x) not in self._place:
-            self._place[id(x)] = place = len(self.nodes)
+        key = _memory(x) if type(x) is np.ndarray and x.size else id(x)
+        if key not in self._place:
+            self._place[key] = place = len(self.nodes)
             self._kept.append(x)
             self.nodes.append(None)
             self.nodes[place] = self._node(x, where)
-        return [self._place[id(x)]]
+        return [self._place[key]]
 
     def values(self, xs: Any, where: str) -> list[Json]:
         """Several of them."""
@@ -66,11 +69,11 @@ class Encoder:
                 return [word, self.values(sorted(x, key=repr) if kind in (set, frozenset) else x, where)]
         if kind is dict:
             return ["dict", [[self.value(k, where), self.value(v, f"{where}[{k!r}]")] for k, v in x.items()]]
-        if kind is np.ndarray and x.dtype.kind in "biufcmMSU":
+        if kind is np.ndarray and x.dtype.kind in KINDS:
             return ["array", self.array(x), *_strides(x)]
         if kind is np.ndarray and x.dtype.kind == "O":
             return ["objects", list(x.shape), self.values(x.ravel().tolist(), where)]
-        if isinstance(x, np.generic) and x.dtype.kind in "biufcmMSU":
+        if isinstance(x, np.generic) and x.dtype.kind in KINDS:
             return ["scalar", self.array(np.asarray(x))]
         if kind is bytes:
             return ["bytes", self.array(np.frombuffer(x, dtype=np.uint8))]
@@ -99,7 +102,8 @@ class Encoder:
         if isinstance(x, tuple):
             return ["named", key, self.values(x, where)]
         trusted.check_object(key, x)
-        state: Any = x.__getstate__()
+        plain = getattr(x, "_plain_state", None)  # of Stored, whose __getstate__ is this very encoding
+        state: Any = x.__getstate__() if plain is None else plain()
         if isinstance(state, list):  # of a frozen dataclass with slots: its fields in order
             state = None, dict(zip([field.name for field in dataclasses.fields(x)], state, strict=True))
         attributes, slots = state if isinstance(state, tuple) else (state, None)
@@ -110,6 +114,11 @@ class Encoder:
 
     def _attributes(self, state: dict[str, Any] | None, where: str) -> Json:
         return None if state is None else [[k, self.value(v, f"{where}.{k}")] for k, v in state.items()]
+
+
+def _memory(x: np.ndarray) -> tuple[Any, ...]:
+    """What two views of the same numbers share."""
+    return x.ctypes.data, x.shape, x.strides, x.dtype.str
 
 
 def _strides(x: np.ndarray) -> list[list[int]]:
@@ -129,15 +138,26 @@ def _cannot(x: Any, where: str) -> Exception:
 class Decoder:
     """Makes an object of nodes and arrays. Whatever is odd is a ValueError, TypeError, KeyError or the like."""
 
-    def __init__(self, nodes: Any, arrays: list[np.ndarray]) -> None:
+    def __init__(self, nodes: Any, arrays: list[np.ndarray], version: int) -> None:
         if not isinstance(nodes, list):
             raise ValueError("it has no nodes")
-        self.nodes, self.arrays = nodes, arrays
+        self.nodes, self.arrays, self.version = nodes, arrays, version
         self._made: dict[int, Any] = {}
         self._open: set[int] = set()
+        self._taken: set[int] = set()
+        self._into: Any = None
+        self.size = sum(x.nbytes for x in arrays) + 64 * len(nodes)
+        self._left = _SPARE + _TIMES * self.size
 
-    def value(self, v: Json) -> Any:
-        """What a plain value or a reference stands for."""
+    def spend(self, n_bytes: int) -> None:
+        """Count what is copied or looked through: a file may ask for the same again and again."""
+        self._left -= n_bytes
+        if self._left < 0:
+            raise ValueError("it asks for far more memory than it has bytes")
+
+    def value(self, v: Json, into: Any = None) -> Any:
+        """What a plain value or a reference stands for; ``into``: the object that it is to become."""
+        self._into = into
         if v is None or type(v) in (bool, int, float, str):
             return v
         (only,) = _list(v)
@@ -161,6 +181,9 @@ class Decoder:
         """One of the arrays."""
         if type(i) is not int or not 0 <= i < len(self.arrays):
             raise ValueError(f"there is no array {str(i)[:20]}")
+        if i in self._taken:
+            raise ValueError(f"array {i} is part of two things")
+        self._taken.add(i)
         return self.arrays[i]
 
     def _build(self, place: int) -> Any:
@@ -191,14 +214,18 @@ class Decoder:
                     raise ValueError(f"{rest[0]} is no text")
                 out = str.__new__(cls, rest.pop(1))
             else:
-                out = object.__new__(cls)
+                out = self._into if type(self._into) is cls else object.__new__(cls)
+                self._into = None
             self._made[place] = out
             _, attributes, slots = rest
             key = rest[0]
             for name, value in _list(attributes or []):
-                out.__dict__[trusted.check_attribute(key, _text(name))] = self.value(value)
+                now = name_now(key, _text(name), self.version)
+                out.__dict__[trusted.check_attribute(key, now)] = self.value(value)
             for name, value in _list(slots or []):
                 _slot(cls, trusted.check_attribute(key, _text(name))).__set__(out, self.value(value))
+            if trusted.verified(cls):
+                self.spend(sum(x.nbytes for x in out.__dict__.values() if isinstance(x, np.ndarray)))
             trusted.check_object(key, out)
         return out
 
@@ -232,6 +259,7 @@ def _spread(decoder: Decoder, i: Json, strides: Json = None) -> np.ndarray:
     total = 1 + sum((n - 1) * step for n, step in zip(x.shape, strides, strict=True))
     if not 0 < total <= _APART * x.size:
         return x
+    decoder.spend(total * x.itemsize)
     out = np.lib.stride_tricks.as_strided(
         np.zeros(total, dtype=x.dtype), x.shape, [step * x.itemsize for step in strides]
     )
@@ -252,7 +280,7 @@ def _objects(decoder: Decoder, shape: Json, values: Json) -> np.ndarray:
 
 def _range(decoder: Decoder, ends: Json) -> range:
     out = range(*(n for n in _list(ends) if type(n) is int))
-    if len(out) > _LONGEST:
+    if len(out) > _SPARE + 64 * decoder.size:  # of the rows of a table, whose columns the file has
         raise ValueError("a range without end")
     return out
 

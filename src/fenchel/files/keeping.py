@@ -9,11 +9,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..checks import Refusal, problem
 from . import archive
 from .graph import Decoder, Encoder
 
-FORMAT, VERSION = "fenchel", 1
+FORMAT, VERSION = "fenchel", 2
 _WITH = ("fenchel", "numpy", "scipy", "pandas", "formulaic", "scikit-learn")
 
 
@@ -26,10 +28,15 @@ def save(thing: Any, path: str | Path) -> None:
     path : str or Path
         Written beside it first and then renamed: a file that was there is whole at every moment.
     """
+    archive.write(path, *packed(thing))
+
+
+def packed(thing: Any) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """An object as json and arrays: what a file holds."""
     encoder, name = Encoder(), type(thing).__name__
     root = encoder.value(thing, name)
     content = {"format": FORMAT, "version": VERSION, "holds": name, "with": _versions(), "root": root}
-    archive.write(path, {**content, "nodes": encoder.nodes}, encoder.arrays)
+    return {**content, "nodes": encoder.nodes}, encoder.arrays
 
 
 def load(path: str | Path) -> Any:
@@ -39,14 +46,18 @@ def load(path: str | Path) -> Any:
     takes in memory is bounded by its size. A file that is damaged, of a newer format, or that names anything else is
     refused with a sentence.
     """
-    content, arrays = archive.read(path)
+    return unpacked(path, *archive.read(path))
+
+
+def unpacked(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray], into: Any = None) -> Any:
+    """The object of json and arrays from ``path``; ``into``: an empty one of its class, to be filled."""
     if content.get("format") != FORMAT or type(content.get("version")) is not int or "root" not in content:
         raise problem("load", f"{path} is not a file of fenchel's", "one that save wrote")
     if content["version"] > VERSION:
         got = f"{path} has format {content['version']}, of a newer fenchel"
         raise problem("load", got, f"format {VERSION}", "Update fenchel, or save it again with this one.")
     try:
-        out = Decoder(content.get("nodes"), arrays).value(content["root"])
+        out = Decoder(content.get("nodes"), arrays, content["version"]).value(content["root"], into)
         if type(out).__name__ != content.get("holds"):
             raise ValueError(f"it holds a {type(out).__name__}")
     except Refusal:
@@ -67,7 +78,7 @@ def _announce(path: str | Path, wrote: dict[str, Any]) -> None:
             warnings.warn(
                 f"load: {path} was written with {name} {theirs[:20]}, and this is {mine}: what it answers may differ.",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

@@ -121,12 +121,17 @@ def check_attribute(key: str, name: str) -> str:
     return name
 
 
+def verified(cls: type) -> bool:
+    """Whether a class has arrays that compiled loops rely on, and looks them through."""
+    return isinstance(getattr(cls, "verify", None), FunctionType)
+
+
 def check_object(key: str, made: Any) -> None:
     """Refuse factors and expressions of a formula that would run more than arithmetic, and what does not hold together.
 
     A class whose arrays compiled loops rely on has ``verify``, which raises ValueError where they are not as they were.
     """
-    if isinstance(getattr(type(made), "verify", None), FunctionType):
+    if verified(type(made)):
         made.verify()
     if key == FACTOR and made.eval_method.value != "lookup":
         check_expression(made.expr)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..checks import count, instance, numeric, problem, scalar
+from ..files import Stored
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
@@ -26,7 +27,7 @@ from .base import Family
 
 
 @dataclass
-class Grid:
+class Grid(Stored):
     """The evidence over a grid.
 
     Attributes

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..priors.base import Prior
 from ..solvers.ending import Ending
@@ -42,7 +43,7 @@ class SearchEnding(Ending):
 
 
 @dataclass
-class Found:
+class Found(Stored):
     """Where a search ended.
 
     Attributes

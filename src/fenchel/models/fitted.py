@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import callers_line, choice, count
 from ..criteria import InformationCriterion, LeaveOneOut
-from ..files import save
+from ..files import Stored
 from ..hyperparameters.learned import Learned
 from ..marginals import Answers
 from ..tasks import Jobs
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     Corrections = Corrected | ImportanceSample
 
 
-class FittedModel:
+class FittedModel(Stored):
     """What ``Model.fit`` returns.
 
     Attributes
@@ -393,11 +393,3 @@ class FittedModel:
         from .export import to_arviz
 
         return to_arviz(self, draws, chains, rng, predictive)
-
-    # -- keeping -----------------------------------------------------------------------------------
-    def save(self, path: str | Path) -> None:
-        """Keep the fitted model in a file of arrays and json; ``fenchel.load`` brings it back, in another process too.
-
-        Functions of one's own in the formula, and terms and likelihoods of one's own, cannot be saved.
-        """
-        save(self, path)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import choice, count, problem
 from ..criteria import InformationCriterion, LeaveOneOut
-from ..files import save
+from ..files import Stored
 from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
 from . import predictions, tables
@@ -72,7 +71,7 @@ def _refused(name: str) -> Any:
     return refused(name, why, f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros")
 
 
-class FittedHurdle:
+class FittedHurdle(Stored):
     """What ``Model.fit`` returns for a hurdle family with ``zero=``.
 
     Attributes
@@ -269,10 +268,6 @@ class FittedHurdle:
     def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Data sets as the fitted model would make them (size, N)."""
         return self.sample(None, size, rng, kind="outcome")
-
-    def save(self, path: str | Path) -> None:
-        """Keep the fitted model in a file of arrays and json; ``fenchel.load`` brings it back."""
-        save(self, path)
 
 
 class PartEffects(Mapping[Any, Any]):

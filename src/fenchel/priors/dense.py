@@ -16,6 +16,7 @@ from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
 from .base import Predictors, Prior
 from .latents import Latents
+from .made import Made, array_of
 from .setup import LatentPrior, in_smaller_space
 
 
@@ -52,23 +53,28 @@ class DenseCovariance(LatentPrior):
         offset: ArrayLike = 0.0,
         extra_variance: ArrayLike = 0.0,
     ) -> None:
-        self.covariance = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
+        self._covariance: Array | Made = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
         self.place(self.covariance, self.covariance.shape[-1], mean, design, offset, extra_variance)
 
     @classmethod
     def trusted(
-        cls, covariance: Array, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
+        cls, covariance: Array | Made, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
     ) -> DenseCovariance:
         """Without the checks of the covariance: for a kernel that is known to be one, at the price of nothing."""
         out = cls.__new__(cls)
-        out.covariance = covariance
-        out.place(covariance, covariance.shape[-1], mean, design, offset, 0.0)
+        out._covariance = covariance
+        out.place(out.covariance, out.covariance.shape[-1], mean, design, offset, 0.0)
         return out
+
+    @property
+    def covariance(self) -> Array:
+        """Sigma (L, L), or (C, L, L)."""
+        return array_of(self._covariance)
 
     def scaled(self, factor: float) -> DenseCovariance:
         """The same prior with its covariance multiplied by ``factor`` > 0; checked already, so not checked again."""
         out = copy.copy(self)
-        out.covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
+        out._covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
         return out
 
     @property
@@ -79,7 +85,7 @@ class DenseCovariance(LatentPrior):
         Sigma, own = self.covariance, self.covariance.ndim == 3
 
         def latents(b: int, mean: Array) -> Latents:
-            return Latents(mean, Sigma[b, ...] if own else Sigma)
+            return Latents(mean, Sigma[b, ...] if own else self._covariance)
 
         return in_smaller_space(
             self.seen(n_observations, n_predictors, latents, Sigma.shape[0] if own else None), coupled

@@ -11,15 +11,21 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import diagonal_matrix, diagonal_of, semidefinite_root, solve_lower
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import array_design
+from .made import Made, array_of
 
 
 class Latents:
-    """mu (L,), Sigma as a vector (L,) or a matrix (L, L)."""
+    """mu (L,), Sigma as a vector (L,) or a matrix (L, L), which may be one that is made again when it is asked for."""
 
-    def __init__(self, mean: Array, Sigma: Array) -> None:
-        self.mean, self.Sigma = mean, Sigma
-        self.n = Sigma.shape[0]
-        self.diagonal_only = Sigma.ndim == 1
+    def __init__(self, mean: Array, Sigma: Array | Made) -> None:
+        self.mean, self.given = mean, Sigma
+        self.n = mean.shape[0]
+        self.diagonal_only = array_of(Sigma).ndim == 1
+
+    @property
+    def Sigma(self) -> Array:
+        """The covariance as it was given."""
+        return array_of(self.given)
 
     # -- covariance --------------------------------------------------------------------------------
     def covariance(self) -> Array:

@@ -21,6 +21,7 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design, Identity, Index
 from ..linalg.threads import FEW
 from .base import Product
+from .made import Made, Submatrix
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .row_newton import direction
@@ -39,10 +40,16 @@ class RowPredictors(LatentPredictors):
             rows = []
             for z, W in zip(self.latents, self.designs, strict=True):
                 if id(z) not in made:
-                    made[id(z)] = RowBlock(z.between(W, W))
+                    made[id(z)] = RowBlock(z.given if isinstance(W, Identity) else z.between(W, W))
                 rows.append(made[id(z)])
         self.rows = list(rows)
         self.small = all(row.n <= FEW for row in self.rows)
+
+    @property
+    def variance(self) -> Array:
+        if all(isinstance(W, (Identity, Index)) for W in self.designs):  # without S, which may have to be made
+            return self.blocks.join([row.diagonal for row in self.rows])
+        return super().variance
 
     def apply(self, alpha: Array) -> Array:
         parts = self.blocks.split(alpha)
@@ -56,7 +63,10 @@ class RowPredictors(LatentPredictors):
         made: dict[int, RowBlock] = {}
         for row, index in zip(self.rows, flat, strict=True):
             if id(row) not in made:
-                made[id(row)] = RowBlock(submatrix(row.S, index))
+                given = row.given
+                made[id(row)] = RowBlock(
+                    Submatrix(given, index) if isinstance(given, Made) else submatrix(row.S, index)
+                )
         return RowPredictors(seen, [made[id(row)] for row in self.rows])
 
 

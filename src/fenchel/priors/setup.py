@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, numeric, problem
-from ..linalg.arrays import Array, ArrayLike, asarray
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy
 from ..linalg.design import HOST, Design, Identity
 from ..linalg.matrices import as_design
 from .base import Prior
@@ -90,7 +90,7 @@ class LatentPrior(Prior):
 def checked_design(where: str, design: Any, like: Array | None, n_latents: int | None) -> Design:
     """W beside ``like``; the identity where no design is given and the latents are known."""
     if design is None and n_latents is not None:
-        return Identity(n_latents, HOST if like is None else like)
+        return Identity(n_latents, HOST if like is None or is_numpy(like) else like)
     W = as_design(design, like, where)
     if len(W.shape) != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
         wanted = "(N, L)" if n_latents is None else f"(N, {n_latents}): one column a latent"

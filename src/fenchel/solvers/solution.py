@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..criteria import LeaveOneOut, leave_one_out
+from ..files import Stored
 from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..corrections.importance import ImportanceSample
 
 
-class Solution:
+class Solution(Stored):
     """A fit with its certificate.
 
     Attributes

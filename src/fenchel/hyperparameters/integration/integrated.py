@@ -11,6 +11,7 @@ import numpy as np
 from ...checks import count, problem
 from ...corrections.loo import pit_of
 from ...criteria import LeaveOneOut, Pit
+from ...files import Stored
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, Seed, to_numpy
 from ...marginals import Answers, Marginals
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .points import Point
 
 
-class Integrated(Mixture):
+class Integrated(Stored, Mixture):
     """The posterior with hyperparameters integrated out: itself the marginals of eta at the observations.
 
     Attributes

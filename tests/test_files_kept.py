@@ -1,0 +1,323 @@
+"""Every kind of fit kept in a file and through skops: the same answers to the last bit, files whole at every moment."""
+
+import copy
+import errno
+import importlib
+import io
+import json
+import os
+import pickle
+import pkgutil
+import resource
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import other_python
+import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import fenchel
+from fenchel.checks import Refusal
+from fenchel.files import TRUSTED, Stored, archive, keeping
+from fenchel.hyperparameters import KernelCovariance
+
+HERE = Path(__file__).parent
+FITS = tuple(other_python.fits())
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """All of them, fitted and saved once."""
+    folder, fits = tmp_path_factory.mktemp("kept"), {}
+    for name in FITS:
+        fits[name] = other_python.made(name)
+        fits[name].save(folder / f"{name}.fenchel")
+        np.save(folder / f"{name}.npy", other_python.asked(name, fits[name]))
+    return folder, fits
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_loaded_fit_answers_the_same(kept, name):
+    folder, fits = kept
+    again = fenchel.load(folder / f"{name}.fenchel")
+    assert type(again) is type(fits[name])
+    again.save(folder / "again")
+    assert other_python.stored_numbers(folder / f"{name}.fenchel", folder / "again")
+    assert np.load(folder / f"{name}.npy").tobytes() == other_python.asked(name, again).tobytes()
+
+
+def run(python, folder, **given):
+    env = {**os.environ, "PYTHONPATH": str(Path(fenchel.__file__).parents[1])} | given
+    command = [str(python), str(HERE / "other_python.py"), "load", str(folder)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+
+
+def test_another_process_answers_the_same(kept):
+    ran = run(sys.executable, kept[0])
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.count("predictions identical") == len(FITS)
+
+
+def test_another_python_answers_the_same(kept):
+    """FENCHEL_OTHER_PYTHON names an interpreter of another version with fenchel's dependencies."""
+    other = os.environ.get("FENCHEL_OTHER_PYTHON")
+    if not other:
+        pytest.skip("no other Python with fenchel's dependencies: FENCHEL_OTHER_PYTHON is not set")
+    ran = run(other, kept[0])
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+# -- skops --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", FITS)
+def test_skops_gives_the_same_back(kept, name):
+    skops = pytest.importorskip("skops.io")
+    folder, fits = kept
+    data = skops.dumps(fits[name])
+    assert set(skops.get_untrusted_types(data=data)) == {f"{type(fits[name]).__module__}.{type(fits[name]).__name__}"}
+    again = skops.loads(data, trusted=TRUSTED)
+    assert np.load(folder / f"{name}.npy").tobytes() == other_python.asked(name, again).tobytes()
+    with pytest.raises(Exception, match="Untrusted types"):
+        skops.loads(data)
+
+
+def test_skops_keeps_pipelines_and_what_is_not_fitted(tmp_path):
+    skops, X, Y = pytest.importorskip("skops.io"), other_python.X, other_python.Y
+    whole = make_pipeline(StandardScaler(), fenchel.GaussianProcessClassifier(other_python.kernel())).fit(X, Y > 0)
+    skops.dump(whole, tmp_path / "a.skops")
+    again = skops.load(tmp_path / "a.skops", trusted=TRUSTED)
+    assert np.array_equal(whole.predict_proba(X), again.predict_proba(X))
+    bare = skops.loads(skops.dumps(fenchel.BayesianLinearRegression("ard")), trusted=TRUSTED)
+    assert bare.get_params()["prior"] == "ard"
+
+
+def all_stored():
+    for module in pkgutil.walk_packages(fenchel.__path__, "fenchel."):
+        if not module.name.startswith(("fenchel.paper", "fenchel.cli")):
+            importlib.import_module(module.name)
+    found, queue = set(), [Stored]
+    while queue:
+        for cls in queue.pop().__subclasses__():
+            queue.append(cls)
+            if cls.__module__.startswith("fenchel.") and not cls.__module__.startswith("fenchel.paper"):
+                found.add(cls)
+    return found
+
+
+def test_the_list_of_trusted_types_is_complete():
+    """Every class that is handed out, and no other; each of them is one that checks what it is given."""
+    bases = {"LatentGaussianEstimator", "Regression", "_Generic", "Counts", "Classification", "GaussianProcess"}
+    bases |= {"LinearModel", "Found"}
+    found = {f"{cls.__module__}.{cls.__name__}" for cls in all_stored() if cls.__name__ not in bases}
+    assert found == set(TRUSTED)
+    assert len(set(TRUSTED)) == len(TRUSTED)
+    public = {n for n in fenchel.estimators.__all__ if n[0].isupper() and not n.endswith("Display")}
+    assert public <= {path.rpartition(".")[2] for path in TRUSTED}
+
+
+def test_skops_refuses_what_is_damaged(kept):
+    skops = pytest.importorskip("skops.io")
+    fit = kept[1]["model"]
+    state = fit.__getstate__()
+    content = json.loads(state["fenchel"])
+    evil = {**content, "nodes": [["object", "os:system", [], None], *content["nodes"][1:]]}
+    newer = {**content, "version": 99}
+    for text, arrays, word in (
+        ("{", state["arrays"], "damaged"),
+        ("[" * 100_000, state["arrays"], "damaged"),
+        ("[]", state["arrays"], "damaged"),
+        (state["fenchel"], [3.0], "damaged"),
+        (state["fenchel"], [np.array([None])], "damaged"),
+        (state["fenchel"], state["arrays"][:-1], "damaged"),
+        (json.dumps(evil), state["arrays"], "damaged"),
+        (json.dumps(newer), state["arrays"], "newer fenchel"),
+    ):
+        with pytest.raises(Refusal, match=word):
+            fenchel.FittedModel.__new__(fenchel.FittedModel).__setstate__({"fenchel": text, "arrays": arrays})
+    own = fenchel.fit("y ~ square(x)", other_python.TABLE, env={"square": np.square})
+    with pytest.raises(Refusal, match="cannot be saved"):
+        skops.dumps(own)
+
+
+def test_pickle_and_copy_take_it_as_it_is(kept):
+    for name in ("gp some rows", "model", "solution", "posterior", "hurdle", "corrected", "integrated", "factors"):
+        fit = kept[1][name]
+        for again in (pickle.loads(pickle.dumps(fit)), pickle.loads(pickle.dumps(fit, 2)), copy.deepcopy(fit)):
+            assert other_python.asked(name, fit).tobytes() == other_python.asked(name, again).tobytes()
+        shallow = copy.copy(fit)
+        assert all(
+            shallow.__dict__[key] is value
+            for key, value in fit.__dict__.items()
+            if key not in ("_weights", "_find_weights")
+        )
+
+
+# -- what a file holds --------------------------------------------------------------------------------------
+def bytes_of(fit):
+    out = io.BytesIO()
+    content, arrays = keeping.packed(fit)
+    archive._write(out, json.dumps(content).encode(), arrays)
+    return len(out.getvalue())
+
+
+def test_a_gaussian_process_holds_one_triangle():
+    """The floor for N rows, K classes and D columns: K triangles, alpha and lam of each class, X and y."""
+    n, rng = 300, np.random.default_rng(0)
+    X, kernel = rng.normal(size=(n, 2)), other_python.kernel()
+    y = X[:, 0] + rng.normal(size=n)
+    for fit, classes in (
+        (fenchel.GaussianProcessClassifier(kernel, optimizer=None).fit(X, y > 0), 1),
+        (fenchel.GaussianProcessClassifier(kernel, optimizer=None).fit(X, np.digitize(y, [-1.0, 1.0])), 3),
+        (fenchel.GaussianProcessRegressor(kernel, optimizer=None).fit(X, y), 1),
+        (fenchel.infer(fenchel.Poisson(), KernelCovariance(kernel, X).at(np.zeros(2)), np.ones(n)), 1),
+    ):
+        floor = 8 * (classes * (n * (n + 1) // 2 + 2 * n) + 2 * n + n)
+        assert floor < bytes_of(fit) < 1.2 * floor
+    given = fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(n) + 1.0), np.ones(n))
+    assert bytes_of(given) < 1.05 * 8 * (n * n + n * (n + 1) // 2 + 12 * n)  # the covariance is the user's: once
+
+
+def test_what_is_left_out_is_made_again(tmp_path):
+    """Draws, covariances and the evidence elsewhere need the kernel's matrix, which is in no file."""
+    X, Y = other_python.X, other_python.Y
+    fit = fenchel.GaussianProcessClassifier(other_python.kernel()).fit(X, Y > 0)
+    fit.save(tmp_path / "a")
+    again = fenchel.load(tmp_path / "a")
+    assert "array" not in again.solution_.posterior._all.rows[0].given.__dict__
+    again.predict_proba(other_python.NEW)
+    assert "array" not in again.solution_.posterior._all.rows[0].given.__dict__
+    for one, other in ((fit, again), (again, fenchel.load(tmp_path / "a"))):
+        a, b = one.solution_.posterior, other.solution_.posterior
+        assert np.array_equal(a.sample(3, 0), b.sample(3, 0))
+        assert np.array_equal(a.covariance(), b.covariance())
+        assert np.array_equal(a.gradient_covariance()[0], b.gradient_covariance()[0])
+        assert np.array_equal(one.solution_.corrected().mean, other.solution_.corrected().mean)
+        theta = one.theta_ + 0.1
+        assert one.log_marginal_likelihood(theta) == other.log_marginal_likelihood(theta)
+
+
+# -- files of older formats ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("version", range(1, keeping.VERSION + 1))
+def test_files_of_every_format_load(version):
+    """Written when the format was the newest; answers to rounding, since libraries move on."""
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    table = other_python.pd.DataFrame({"x": X[:3, 0], "g": list("aab")})
+    K = np.exp(-0.5 * np.subtract.outer(X[:, 0], X[:, 0]) ** 2) + 1e-6 * np.eye(12)
+    new = np.array(json.loads((HERE / "stored" / "new.json").read_text()))
+    answers = json.loads((HERE / "stored" / f"answers.v{version}.json").read_text())
+    for name, ask in {
+        "classifier": lambda e: e.predict_proba(new),
+        "linear": lambda e: e.predict(new),
+        "factors": lambda e: e.transform(new),
+        "solution": lambda s: s.posterior.predict(cross=K[:3], variance=np.diagonal(K)[:3], mean=0.0),
+        "model": lambda f: f.predict(table, interval=0.9).to_numpy(),
+    }.items():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("warnings.warn", lambda *a, **k: None)  # of other versions of formulaic
+            fit = fenchel.load(HERE / "stored" / f"{name}.v{version}.fenchel")
+        assert np.asarray(ask(fit)) == pytest.approx(np.array(answers[name]), rel=1e-9, abs=1e-12)
+
+
+# -- whole at every moment ----------------------------------------------------------------------------------
+def test_a_full_disk_is_a_sentence(kept, tmp_path):
+    """A limit on the size of files, as a full disk would have it."""
+    fit, path = kept[1]["model"], tmp_path / "a.model"
+    kept[1]["linear"].save(path)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+        with pytest.raises(
+            OSError, match=r"save: No space left for .* MiB at .*; the file that was there is as it was"
+        ):
+            fit.save(path)
+        with pytest.raises(OSError, match=r"nothing was written") as caught:
+            fit.save(tmp_path / "b.model")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert caught.value.errno in (errno.EFBIG, errno.ENOSPC)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.model"]
+
+
+def test_places_where_no_file_can_be(kept, tmp_path):
+    fit = kept[1]["linear"]
+    with pytest.raises(FileNotFoundError, match="save: there is no folder of that name"):
+        fit.save(tmp_path / "none" / "a.model")
+    with pytest.raises(IsADirectoryError, match="save: it is a folder"):
+        fit.save(tmp_path)
+    (tmp_path / "real").mkdir()
+    fit.save(tmp_path / "real" / "a.model")
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "a.model")
+    os.chmod(tmp_path / "real" / "a.model", 0o600)
+    kept[1]["model"].save(tmp_path / "link")  # through the link, and as private as it was
+    assert (tmp_path / "link").is_symlink()
+    assert type(fenchel.load(tmp_path / "real" / "a.model")).__name__ == "FittedModel"
+    assert (tmp_path / "real" / "a.model").stat().st_mode & 0o777 == 0o600
+
+
+def test_killed_in_the_middle(tmp_path):
+    """A process that saves one file over and over is killed at any moment: the file is always one of the two."""
+    path, chance, seen = tmp_path / "a.model", np.random.default_rng(0), set()
+    fenchel.save([np.zeros(300_000)], path)
+    code = (
+        "import sys, numpy\n"
+        "from fenchel.files import save\n"
+        "things = [[numpy.full(300_000 * k, float(k))] for k in (1, 2)]\n"
+        "print('ready', flush=True)\n"
+        "while True:\n"
+        "    for thing in things:\n"
+        f"        save(thing, {str(path)!r})\n"
+    )
+    for _ in range(6):
+        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ})
+        assert child.stdout.readline() == b"ready\n"
+        time.sleep(float(chance.uniform(0.0, 0.1)))
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        (found,) = fenchel.load(path)
+        seen.add(found[0])
+        assert np.array_equal(found, np.full(300_000 * max(1, int(found[0])), found[0]))
+    assert seen & {1.0, 2.0}
+
+
+# -- memory -------------------------------------------------------------------------------------------------
+def test_nothing_is_made_many_times(tmp_path):
+    """Small files whose nodes ask for the same array, range or column again and again."""
+    big, buffer = np.zeros(500_000), io.BytesIO()
+    np.save(buffer, big)
+
+    def refused(nodes):
+        content = {"format": "fenchel", "version": keeping.VERSION, "holds": "list", "with": {}, "root": [0]}
+        with zipfile.ZipFile(tmp_path / "bad", "w") as out:
+            out.writestr(archive.CONTENT, json.dumps({**content, "nodes": nodes}))
+            out.writestr("arrays/0.npy", buffer.getvalue())
+        with pytest.raises(Refusal, match="is damaged") as caught:
+            fenchel.load(tmp_path / "bad")
+        return str(caught.value)
+
+    many = list(range(2, 3000))
+    everyone = ["list", [[k] for k in many]]
+    assert "two things" in refused([everyone, None, *(["array", 0, [8]] for _ in many)])
+    assert "far more memory" in refused([everyone, ["array", 0], *(["column", [1], None] for _ in many)])
+    assert "without end" in refused([["list", [[1]]], ["range", [0, 2**40, 1]]])
+    series = ["series", 0.0, [2], None]
+    assert "rows differ" in refused([["list", [[1]]], series, ["index", [3], None], ["range", [0, 10**7, 1]]])
+    frame = ["frame", [4], [2], [[3]]]
+    assert "differ in length" in refused(
+        [
+            ["list", [[1]]],
+            frame,
+            ["index", [3], None],
+            ["range", [0, 10**7, 1]],
+            ["index", [5], None],
+            ["range", [0, 1, 1]],
+        ]
+    )
