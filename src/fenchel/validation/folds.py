@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from joblib import Parallel, delayed
 
-from ..checks import count, numeric, problem
+from ..checks import choice, count, numeric, problem
 from ..criteria import RowScores
 from ..hyperparameters.base import Family
+from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
 from ..inference import infer
 from ..likelihoods.base import Likelihood
@@ -45,6 +46,7 @@ def k_fold(
     rng: Seed = 0,
     n_jobs: int | None = None,
     tol: float = 1e-8,
+    integrated: str | None = None,
 ) -> KFold:
     """Fit without each fold and predict it.
 
@@ -58,12 +60,17 @@ def k_fold(
         Rows of one group are in one fold.
     n_jobs : int, optional
         Processes, as joblib counts them.
+    integrated : "auto", "grid" or "ccd", optional
+        Integrate over the hyperparameters of a ``Family`` without each fold, rather than learn them.
 
     Returns
     -------
     KFold
     """
     y = numeric("k_fold", "y", y, missing=True)
+    choice("k_fold", "integrated", integrated, (None, "auto", "grid", "ccd"))
+    if integrated is not None and not isinstance(prior, Family):
+        raise problem("k_fold", "integrated= with a prior without hyperparameters", "a Family, or integrated=None")
     if np.ndim(folds) == 0:
         fold = folds_of(~np.isnan(y), count("k_fold", "folds", folds, 2), groups, rng)
     else:
@@ -72,7 +79,7 @@ def k_fold(
             raise problem("k_fold", f"folds has shape {fold.shape}", f"a number, or {y.shape}")
     each = range(int(fold.max()) + 1)
     found = Parallel(n_jobs=n_jobs)(
-        delayed(_without)(likelihood, prior, y, np.flatnonzero(fold == k), weights, tol, rng) for k in each
+        delayed(_without)(likelihood, prior, y, np.flatnonzero(fold == k), weights, tol, rng, integrated) for k in each
     )
     size = found[0][1].shape[1:]
     density, mean, variance = (
@@ -108,10 +115,15 @@ def _without(
     weights: ArrayLike | None,
     tol: float,
     rng: Seed,
+    method: str | None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Log densities and the moments of eta of some rows, fitted without them."""
     others = y.copy()
     others[rows] = np.nan
+    if isinstance(prior, Family) and method is not None:
+        mixed = integrate(likelihood, prior, others, weights=weights, method=method, tol=tol)
+        density = mixed.predictive().log_density(y)[rows]
+        return density, mixed.mean[rows], mixed.variance[rows], mixed.converged
     if isinstance(prior, Family):
         found = learn(likelihood, prior, others, weights=weights, tol=tol)
         fit, own, converged = found.solution, found.likelihood, found.converged

@@ -28,6 +28,7 @@ from ..priors.dense import DenseCovariance
 from ..solvers.solution import Solution
 from .cavities import Cavities
 
+RawGroups = ArrayLike | Sequence[Iterable[int]]
 _STILL = 0.4  # sds: a group is flagged whose absence moves the mean of a row beyond its neighbours by more
 _LEAST = 1e-3  # sds: rows that move less are no neighbours
 
@@ -64,7 +65,7 @@ class LeaveGroupOut(RowScores):
 
 def leave_group_out(
     solution: Solution,
-    groups: ArrayLike | Sequence[Iterable[int]],
+    groups: RawGroups,
     *,
     prior: Prior | None = None,
     weights: ArrayLike | None = None,
@@ -114,7 +115,7 @@ def leave_group_out(
     choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
     if refit == "all" and prior is None:
         raise problem("leave_group_out", 'refit="all" without a prior', "prior=, that of the fit")
-    read = _Groups(solution, groups)
+    read = Groups(solution, groups)
     out = _Local(solution, count("leave_group_out", "neighbours", neighbours), joint, rng).run(read)
     again = np.ones(len(read.members), dtype=bool) if refit == "all" else out.flagged
     if refit == "none" or prior is None or not again.any():
@@ -122,7 +123,7 @@ def leave_group_out(
     return _refitted(solution, out, read, np.flatnonzero(again), prior, weights, joint, rng)
 
 
-class _Groups:
+class Groups:
     """Which rows are left out together, and which of them are predicted then."""
 
     def __init__(self, solution: Solution, groups: Any) -> None:
@@ -167,8 +168,9 @@ class _Local:
     def __init__(self, solution: Solution, neighbours: int, joint: bool, rng: Seed) -> None:
         self.solution, self.neighbours, self.joint, self.rng = solution, neighbours, joint, rng
         self.cavities, self.times = Cavities(solution.posterior), counted(solution)
+        self.start = to_numpy(solution.s)
 
-    def run(self, read: _Groups) -> LeaveGroupOut:
+    def run(self, read: Groups) -> LeaveGroupOut:
         solution, own = self.solution, self.cavities
         mean, variance = (to_numpy(v).copy() for v in solution.posterior.cavity())
         together, moved = np.full((2, len(read.members)), np.nan)
@@ -234,7 +236,8 @@ class _Local:
         rows = self.cavities.active[block]
         y = self.solution.y[rows].copy()
         y[:hidden] = np.nan
-        return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows])
+        start = self.start[rows]  # without the group its neighbours move little, with it nothing does
+        return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows], start=start)
 
 
 def _column(x: Any) -> np.ndarray:
@@ -250,7 +253,7 @@ def _spread(fit: Solution, m: int) -> np.ndarray:
 def _refitted(
     solution: Solution,
     out: LeaveGroupOut,
-    read: _Groups,
+    read: Groups,
     again: np.ndarray,
     prior: Prior,
     weights: ArrayLike | None,
