@@ -27,7 +27,7 @@ from fenchel.hyperparameters import Family, KernelCovariance, Learned, Normal, P
 from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import BernoulliLogit, StochasticVolatility
 from fenchel.likelihoods.base import Likelihood
-from fenchel.models.tables import _described
+from fenchel.models.tables import described_theta
 from fenchel.paper.rivals import laplace
 
 LEVELS = (0.025, 0.5, 0.975)
@@ -49,7 +49,7 @@ def of_model(formula: str, data: Any, **options: Any) -> Case:
         from fenchel.models.fitted import FittedModel
 
         fit = FittedModel(model, mode)
-        return lambda theta: [row[2] for row in _described(fit, theta)]
+        return lambda theta: [row[2] for row in described_theta(fit, theta)]
 
     return Case(model.target.likelihood, model.sum.family, model.target.y, told)
 

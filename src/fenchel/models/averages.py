@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..checks import problem
-from ..marginals import probabilities
+from ..hyperparameters.integration import Mixture
+from ..marginals import Marginals, probabilities
+from ..priors.base import NewRows
 from ..terms import DataColumn, Kind
 from .frames import read_frame, used
-from .predictions import Where, eta_draws, latent_draws, mean_given, rows_at
+from .predictions import Where, again, eta_draws, latent_draws, mean_given, rows_at
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,20 +42,30 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
     n = sizes.pop() if sizes else 1
     index = one.index if len(one.index) == n else two.index
     if kind == "link" and not (one.unseen or two.unseen):
-        a, b = (_repeated(where, n) for where in (one, two))
-        new = replace(a.new, design=a.new.design - b.new.design, offset=a.new.offset - b.new.offset, extra_variance=0.0)
-        there = fit.posterior.at(**new)
+        there = _difference(fit, _repeated(one, n), _repeated(two, n))
         probabilities("FittedModel", interval, "interval")
         ends, none = np.asarray(there.interval(interval)), np.asarray(there.sd) == 0.0
         above = np.where(none & (np.asarray(there.mean) == 0.0), 0.5, 1.0 - np.asarray(there.cdf(0.0)))
         return _frame(index, np.asarray(there.mean), np.asarray(there.sd), ends[:, 0], ends[:, 1], above)
     import pandas as pd
 
-    rng = np.random.default_rng(0)
-    latents = latent_draws(fit, _SIZE, rng)
+    parts = _latents(fit, _SIZE)
     both = rows_at(fit, pd.concat([one.frame, two.frame], ignore_index=True))  # a group unseen in both is one group
-    drawn, m = _drawn(fit, both, latents, np.random.default_rng(1), kind), len(one.index)
+    drawn, m = _drawn(both, parts, kind), len(one.index)
     return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, _SIZE)), interval)
+
+
+def _difference(fit: FittedModel, one: Where, two: Where) -> Marginals:
+    """The marginals of eta of one set of rows less that of another."""
+
+    def at(part: FittedModel, a: NewRows, b: NewRows) -> Marginals:
+        apart = replace(a, design=a.design - b.design, offset=a.offset - b.offset, extra_variance=0.0)
+        return part.posterior.at(**apart)
+
+    if fit.integrated is None:
+        return at(fit, one.new, two.new)
+    views = [view for view, _ in fit._parts(1, np.random.default_rng(0))]
+    return Mixture(fit.integrated.weights, [at(v, again(v, one).new, again(v, two).new) for v in views])
 
 
 def _completed(fit: FittedModel, first: Table, second: Table) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -80,13 +92,30 @@ def _repeated(where: Where, n: int) -> Where:
     return replace(where, new=replace(where.new, design=where.new.design[at], offset=where.new.offset[at]))
 
 
-def _drawn(fit: FittedModel, where: Where, latents: np.ndarray, rng: np.random.Generator, kind: str) -> np.ndarray:
+class _Part(NamedTuple):
+    """Draws of the latents (n, L) of a fit at one theta, and which of all draws they are."""
+
+    fit: FittedModel
+    which: np.ndarray
+    latents: np.ndarray
+
+
+def _latents(fit: FittedModel, size: int) -> list[_Part]:
+    rng = np.random.default_rng(0)
+    return [_Part(part, some, latent_draws(part, some.size, rng)) for part, some in fit._parts(size, rng) if some.size]
+
+
+def _drawn(where: Where, parts: Sequence[_Part], kind: str) -> np.ndarray:
     """Draws (M, size) of eta or of E[y], at exposure 1 and one trial."""
-    eta = eta_draws(where, latents, rng)
-    if kind == "link":
-        return eta
-    unit = fit.model.response.at(fit.found.likelihood, where.frame, dict.fromkeys(("exposure", "trials"), 1.0))
-    return mean_given(fit, unit, eta)
+    rng, size = np.random.default_rng(1), sum(part.which.size for part in parts)
+    out = np.empty((len(where.frame), size))
+    for fit, which, latents in parts:
+        eta = eta_draws(where if len(parts) == 1 else again(fit, where), latents, rng)
+        if kind != "link":
+            unit = fit.model.response.at(fit.found.likelihood, where.frame, dict.fromkeys(("exposure", "trials"), 1.0))
+            eta = mean_given(fit, unit, eta)
+        out[:, which] = eta
+    return out
 
 
 def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int, interval: float) -> pd.DataFrame:
@@ -99,16 +128,16 @@ def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int
         advice = "Its levels are in fit.effects, and fit.contrast compares any two rows."
         raise problem("average_effect", f"{name!r} says which group a row has", "a number or a factor", advice)
     column = used("average_effect", frame, [name])[name]
-    latents = latent_draws(fit, size, np.random.default_rng(0))
+    parts = _latents(fit, size)
     kinds = DataColumn("average_effect", name, column)
     rows: dict[Any, np.ndarray] = {}
     if kinds.kind is Kind.NUMBERS and name not in fit.model.fixed.expression.factors:
         step = _STEP * (float(np.nanstd(column)) or 1.0)
-        up, down = _average(fit, frame, name, [column + sign * step for sign in (1.0, -1.0)], latents, kind)
+        up, down = _average(fit, frame, name, [column + sign * step for sign in (1.0, -1.0)], parts, kind)
         rows[name] = (up - down) / (2.0 * step)
     else:
         levels = _levels(fit, name, kinds)
-        base, *others = _average(fit, frame, name, levels, latents, kind)
+        base, *others = _average(fit, frame, name, levels, parts, kind)
         rows = {f"{name}[{level} - {levels[0]}]": other - base for level, other in zip(levels[1:], others, strict=True)}
     return _of_draws(list(rows), np.array(list(rows.values())), interval)
 
@@ -131,22 +160,21 @@ def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:
 
 
 def _average(
-    fit: FittedModel, frame: Any, name: str, values: Sequence[Any], latents: np.ndarray, kind: str
+    fit: FittedModel, frame: Any, name: str, values: Sequence[Any], parts: Sequence[_Part], kind: str
 ) -> np.ndarray:
     """The average over the rows where a column has other values, (values, size): drawn together, points near one
     another being next to the same.
     """
     import pandas as pd
 
-    changed = [frame.assign(**{name: value}) for value in values]
-    block, total, n = max(1, _CELLS // latents.shape[0] // len(values)), np.zeros((len(values), latents.shape[0])), 0
+    changed, size = [frame.assign(**{name: value}) for value in values], sum(part.which.size for part in parts)
+    block, total, n = max(1, _CELLS // size // len(values)), np.zeros((len(values), size)), 0
     for start in range(0, len(frame), block):
         each = [one.iloc[start : start + block] for one in changed]
         where = rows_at(fit, pd.concat(each, ignore_index=True))
         if not where.there.any():
             raise problem("average_effect", "no row of new has all covariates", "at least one")
-        drawn = _drawn(fit, where, latents, np.random.default_rng(1), kind)
-        total += drawn.reshape(len(values), -1, latents.shape[0]).sum(axis=1)
+        total += _drawn(where, parts, kind).reshape(len(values), -1, size).sum(axis=1)
         n += int(where.there.sum()) // len(values)
     return np.asarray(total / n)
 

@@ -12,7 +12,7 @@ from ..corrections import Corrected
 from ..corrections.loo import pit_of
 from ..criteria import InformationCriterion, LeaveOneOut, Pit, dic, waic
 from ..linalg.arrays import Seed, to_numpy
-from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out
+from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out, leave_group_out_over
 
 if TYPE_CHECKING:
     from .fitted import FittedModel
@@ -67,19 +67,26 @@ def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:
         groups = correlated_rows(fit.solution.posterior, int(by))
     else:
         groups = _column(fit, "leave_group_out", by)
-    out = leave_group_out(fit.solution, groups, prior=fit.found.prior, weights=model.target.weights, **options)
+    options["weights"] = model.target.weights
+    if fit.integrated is not None:
+        del options["joint"]  # which the mixture needs in any case
+        out = leave_group_out_over(fit.integrated, groups, **options)
+    else:
+        out = leave_group_out(fit.solution, groups, prior=fit.found.prior, **options)
     rows = replace(out, groups=tuple(model.kept[members] for members in out.groups))
     return over_rows(fit, rows, "log_density", "mean", "variance")
 
 
 def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any) -> KFold:
-    """By refits, with hyperparameters learned anew or as they are."""
+    """By refits, with hyperparameters learned or integrated over anew, or as they are."""
     model = fit.model
+    method = None if fit.integrated is None or not learn else fit.integrated.method
     groups = None if by is None else _column(fit, "k_fold", by)
     given = k if np.ndim(k) == 0 and not isinstance(k, str) else _column(fit, "k_fold", k)
     prior = model.sum.family() if learn else fit.found.prior
     likelihood = model.target.likelihood if learn else fit.found.likelihood
     options: dict[str, Any] = {"weights": model.target.weights, "groups": groups, "rng": rng, **run}
+    options["integrated"] = "auto" if method == "none" else method
     return over_rows(
         fit, k_fold(likelihood, prior, model.target.y, given, **options), "log_density", "mean", "variance", "folds"
     )

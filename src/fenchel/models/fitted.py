@@ -53,9 +53,7 @@ class FittedModel(Stored):
     converged : bool
     elbo, gap : float
         A lower bound on log p(y), and how far it can be from the best Gaussian's.
-
-    answers : None, or what ``Solution.corrected`` returns
-        What tables and predictions are by; None: by the Gaussian posterior.
+    answers : what ``Solution.corrected`` returns, by which tables and predictions then are; None: by the Gaussian
 
     Everything is at the learned hyperparameters; their own uncertainty is in ``hyperparameters`` alone.
     """
@@ -237,6 +235,10 @@ class FittedModel(Stored):
     ) -> np.ndarray:
         return predictions.draws(self, where, size, rng, kind, given)
 
+    def _parts(self, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
+        """Fits at one theta each, and which of ``size`` draws are theirs."""
+        return [(self, np.arange(size))]
+
     def survival(
         self,
         new: Table,
@@ -258,7 +260,7 @@ class FittedModel(Stored):
     def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
         """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data.
 
-        Labels are those of y: words, booleans, numbers. Where a row was left out it is NaN, or None among labels.
+        Labels are those of y. Where a row was left out it is NaN, or None among labels.
         """
         if self.model.cox is not None:
             raise refuse_rows("simulate")
@@ -278,8 +280,8 @@ class FittedModel(Stored):
     def average_effect(
         self, name: str, new: Table = None, *, kind: str = "mean", size: int = 1000, interval: float = 0.95
     ) -> pd.DataFrame:
-        """What one more unit of a column does to E[y] (or eta), averaged over rows; of a factor, each level against
-        its first. At exposure 1 and one trial; draws of a fixed seed give the interval.
+        """What one more unit of a column does to E[y] (or eta), averaged over rows; of a factor, each level against the
+        first. At exposure 1 and one trial; draws of a fixed seed give the interval.
 
         The average is over the rows given, by default those of the data, each with its own groups: beside ``(x|g)`` it
         is that of the slopes of these rows' groups, the coefficient and what the group has beyond it, and a group with
@@ -300,8 +302,8 @@ class FittedModel(Stored):
     def leave_group_out(
         self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False, **run: Any
     ) -> LeaveGroupOut:
-        """Each row predicted without its group, by small fits about the group (``fenchel.validation``): Gaussian, at
-        the learned hyperparameters, of a corrected or integrated model too.
+        """Each row predicted without its group, by small fits about the group (``fenchel.validation``): Gaussian at
+        the learned hyperparameters, of a corrected model too, or mixed over them where they are integrated out.
 
         Parameters
         ----------
@@ -313,7 +315,7 @@ class FittedModel(Stored):
         refit : "flagged", "all" or "none"
             Groups whose absence moves more than these are fitted again with all rows.
         joint : bool
-            Whether to compute the joint density of each group, too.
+            Whether to compute the joint density of each group, too; integrated fits always do.
         n_jobs, progress : of the groups that are fitted again, as in ``fenchel.tasks``
         """
         return criticism.groups_left_out(self, by, neighbours=neighbours, refit=refit, joint=joint, **run)
@@ -321,10 +323,11 @@ class FittedModel(Stored):
     def k_fold(
         self, folds: Any = 10, *, by: Any = None, learn: bool = True, rng: Any = 0, n_jobs: Jobs = None, **run: Any
     ) -> KFold:
-        """Each fold predicted from the others by a refit, hyperparameters and all (``learn=False``: as they are).
+        """Each fold predicted from the others by a refit, hyperparameters learned, or integrated over, anew.
 
-        ``folds`` is how many, or a column or array that says which; rows of one group ``by`` are in one fold.
-        ``n_jobs`` (an int, None or a Dask client) and ``progress`` are those of ``fenchel.tasks``.
+        ``folds`` is how many, or a column or array that says which; ``by``: rows of one group are in one fold;
+        ``learn=False`` keeps the learned hyperparameters. ``n_jobs`` (an int, None or a Dask client) and ``progress``
+        are those of ``fenchel.tasks``.
         """
         return criticism.folds(self, folds, by, learn, rng, n_jobs=n_jobs, **run)
 
@@ -339,8 +342,7 @@ class FittedModel(Stored):
     # -- pictures ----------------------------------------------------------------------------------
     def plot(self, name: Any = None, ax: Any = None) -> Any:
         """The coefficients, or the effect of a term: along time or a number with a band, of groups as a forest, of two
-        numbers as a surface. Several panels (slopes, curves of groups) come back as an array of Axes.
-        """
+        numbers as a surface. Several panels (slopes, curves of groups) come back as an array of Axes."""
         from .pictures import plot
 
         return plot(self, name, ax)
@@ -349,16 +351,15 @@ class FittedModel(Stored):
         """A posterior predictive check: the data beside data sets that the fitted model makes.
 
         ``kind``: "rootogram" of counts, "density" of numbers, "reliability" of two labels and of successes, "bars" of
-        levels, "survival" of durations; default: what suits the response. "pit" of any: a histogram of where each y
-        lies in its prediction from the others, even where that is right.
+        levels, "survival" of durations; default: what suits y. "pit": where y lies in its prediction from the rest.
         """
         from .checking import plot_check
 
         return plot_check(self, kind, ax)
 
     def plot_joint(self, first: Any, second: Any, ax: Any = None) -> Any:
-        """Two hyperparameters together, of a fit that integrates over them: the regions that hold 50 and 90 %, and the
-        points that were fitted. Each by its names in ``hyperparameters``: ("(1|g)", "sd"), or "sd of (1|g)".
+        """Two hyperparameters of an integrated fit: the regions that hold 50 and 90 %, and the points that were fitted.
+        Each by its names in ``hyperparameters``: ("(1|g)", "sd"), or "sd of (1|g)".
         """
         from .pictures import plot_joint
 

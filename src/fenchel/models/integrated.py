@@ -117,10 +117,13 @@ class IntegratedModel(FittedModel):
     ) -> np.ndarray:
         """Joint draws, of theta too."""
         out = np.empty((size, where.there.size))
-        for view, some in zip(self._views, self.integrated.shared(size, rng), strict=True):
+        for view, some in self._parts(size, rng):
             if some.size:
                 out[some] = predictions.draws(view, predictions.again(view, where), some.size, rng, kind, given)
         return out
+
+    def _parts(self, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
+        return list(zip(self._views, self.integrated.shared(size, rng), strict=True))
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "NOT CONVERGED"

@@ -2,6 +2,7 @@
 
 from .folds import KFold, folds_of, k_fold
 from .groups import LeaveGroupOut, leave_group_out
+from .mixtures import leave_group_out_over
 from .neighbours import correlated_rows
 
-__all__ = ["KFold", "LeaveGroupOut", "correlated_rows", "folds_of", "k_fold", "leave_group_out"]
+__all__ = ["KFold", "LeaveGroupOut", "correlated_rows", "folds_of", "k_fold", "leave_group_out", "leave_group_out_over"]

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..checks import count, numeric, problem
+from ..checks import choice, count, numeric, problem
 from ..criteria import RowScores
 from ..hyperparameters.base import Family
+from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
 from ..inference import infer
 from ..likelihoods.base import Likelihood
@@ -46,6 +47,7 @@ def k_fold(
     n_jobs: Jobs = None,
     progress: bool = False,
     tol: float = 1e-8,
+    integrated: str | None = None,
 ) -> KFold:
     """Fit without each fold and predict it.
 
@@ -60,12 +62,17 @@ def k_fold(
     n_jobs : int, None or Dask client
         Who fits, side by side (``fenchel.tasks``).
     progress : bool
+    integrated : "auto", "grid" or "ccd", optional
+        Integrate over the hyperparameters of a ``Family`` without each fold, rather than learn them.
 
     Returns
     -------
     KFold
     """
     y = numeric("k_fold", "y", y, missing=True)
+    choice("k_fold", "integrated", integrated, (None, "auto", "grid", "ccd"))
+    if integrated is not None and not isinstance(prior, Family):
+        raise problem("k_fold", "integrated= with a prior without hyperparameters", "a Family, or integrated=None")
     if np.ndim(folds) == 0:
         fold = folds_of(~np.isnan(y), count("k_fold", "folds", folds, 2), groups, rng)
     else:
@@ -73,7 +80,7 @@ def k_fold(
         if fold.shape != y.shape:
             raise problem("k_fold", f"folds has shape {fold.shape}", f"a number, or {y.shape}")
     each = [np.flatnonzero(fold == k) for k in range(int(fold.max()) + 1)]
-    shared = (likelihood, prior, y, weights, tol, seed_of(rng))
+    shared = (likelihood, prior, y, weights, tol, seed_of(rng), integrated)
     found = run_tasks(_without, each, shared, where="k_fold", n_jobs=n_jobs, progress=progress)
     size = found[0][1].shape[1:]
     density, mean, variance = (
@@ -101,12 +108,16 @@ def folds_of(seen: np.ndarray, k: int, groups: ArrayLike | None, rng: Seed) -> n
 
 
 def _without(
-    shared: tuple[Likelihood, Prior | Family, np.ndarray, ArrayLike | None, float, Seed], rows: np.ndarray
+    shared: tuple[Likelihood, Prior | Family, np.ndarray, ArrayLike | None, float, Seed, str | None], rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     """Log densities and the moments of eta of some rows, fitted without them."""
-    likelihood, prior, y, weights, tol, rng = shared
+    likelihood, prior, y, weights, tol, rng, method = shared
     others = y.copy()
     others[rows] = np.nan
+    if isinstance(prior, Family) and method is not None:
+        mixed = integrate(likelihood, prior, others, weights=weights, method=method, tol=tol)
+        density = mixed.predictive().log_density(y)[rows]
+        return density, mixed.mean[rows], mixed.variance[rows], mixed.converged
     if isinstance(prior, Family):
         found = learn(likelihood, prior, others, weights=weights, tol=tol)
         fit, own, converged = found.solution, found.likelihood, found.converged

@@ -29,6 +29,7 @@ from ..solvers.solution import Solution
 from ..tasks import Jobs, run_tasks, seed_of
 from .cavities import Cavities
 
+RawGroups = ArrayLike | Sequence[Iterable[int]]
 _STILL = 0.4  # sds: a group is flagged whose absence moves the mean of a row beyond its neighbours by more
 _LEAST = 1e-3  # sds: rows that move less are no neighbours
 
@@ -65,7 +66,7 @@ class LeaveGroupOut(RowScores):
 
 def leave_group_out(
     solution: Solution,
-    groups: ArrayLike | Sequence[Iterable[int]],
+    groups: RawGroups,
     *,
     prior: Prior | None = None,
     weights: ArrayLike | None = None,
@@ -120,7 +121,7 @@ def leave_group_out(
     choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
     if refit == "all" and prior is None:
         raise problem("leave_group_out", 'refit="all" without a prior', "prior=, that of the fit")
-    read = _Groups(solution, groups)
+    read = Groups(solution, groups)
     out = _Local(solution, count("leave_group_out", "neighbours", neighbours), joint, rng).run(read)
     again = np.ones(len(read.members), dtype=bool) if refit == "all" else out.flagged
     if refit == "none" or prior is None or not again.any():
@@ -131,10 +132,10 @@ def leave_group_out(
     shared = _Again(solution, read, prior, weights, whole, seed_of(rng))
     each = np.flatnonzero(again).tolist()
     fits = run_tasks(_Again.without, each, shared, where="leave_group_out", n_jobs=n_jobs, progress=progress)
-    return _refitted(out, read, each, fits)
+    return refitted(out, read, each, fits)
 
 
-class _Groups:
+class Groups:
     """Which rows are left out together, and which of them are predicted then."""
 
     def __init__(self, solution: Solution, groups: Any) -> None:
@@ -179,8 +180,9 @@ class _Local:
     def __init__(self, solution: Solution, neighbours: int, joint: bool, rng: Seed) -> None:
         self.solution, self.neighbours, self.joint, self.rng = solution, neighbours, joint, rng
         self.cavities, self.times = Cavities(solution.posterior), counted(solution)
+        self.start = to_numpy(solution.s)
 
-    def run(self, read: _Groups) -> LeaveGroupOut:
+    def run(self, read: Groups) -> LeaveGroupOut:
         solution, own = self.solution, self.cavities
         mean, variance = (to_numpy(v).copy() for v in solution.posterior.cavity())
         together, moved = np.full((2, len(read.members)), np.nan)
@@ -246,7 +248,8 @@ class _Local:
         rows = self.cavities.active[block]
         y = self.solution.y[rows].copy()
         y[:hidden] = np.nan
-        return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows])
+        start = self.start[rows]  # without the group its neighbours move little, with it nothing does
+        return infer(self.solution.likelihood.take(rows), prior, y, weights=self.times[rows], start=start)
 
 
 def _column(x: Any) -> np.ndarray:
@@ -263,7 +266,7 @@ class _Again(NamedTuple):
     """What the fits without a group share; ``whole`` is the evidence of all rows, NaN where no joint density is."""
 
     solution: Solution
-    read: _Groups
+    read: Groups
     prior: Prior
     weights: ArrayLike | None
     whole: float
@@ -281,7 +284,7 @@ class _Again(NamedTuple):
         return np.asarray(density), h, rho, together
 
 
-def _refitted(out: LeaveGroupOut, read: _Groups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
+def refitted(out: LeaveGroupOut, read: Groups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
     """The same with some groups fitted without their rows."""
     fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint)]
     density, mean, variance, together = fields

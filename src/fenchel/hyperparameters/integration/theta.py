@@ -121,6 +121,10 @@ class ThetaPosterior(GridAnswers):
         values = np.array([np.atleast_1d(np.asarray(ask(theta), dtype=np.float64)) for theta in thetas])
         return Values(values, w)
 
+    def u(self, theta: np.ndarray) -> np.ndarray:
+        """Where thetas (m, n) are in coordinates in which the posterior is nearly standard normal (m, free entries)."""
+        return np.zeros((len(theta), 0)) if self._log_density is None else self._log_density.coordinates.u(theta)
+
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
         """Draws of theta (size, n)."""
         thetas, w = self._draws

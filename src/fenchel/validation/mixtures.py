@@ -1,0 +1,181 @@
+"""Leave-group-out of a posterior over the hyperparameters: theta forgets the group too.
+
+    p(theta_k | y outside I) prop. to w_k / p(y_I | y outside I, theta_k)
+    p(y_n | y outside I) = sum_k p(theta_k | y outside I) p(y_n | y outside I, theta_k)
+
+by ``leave_group_out`` at some of the points: log p(y_I | y outside I, theta) and moments of eta are smooth in theta,
+and interpolated to the others. Where the group held theta to places that the points do not reach, or rows beyond
+its neighbours would move, the group is flagged, and integrated again without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.interpolate import RBFInterpolator
+from scipy.special import logsumexp
+
+from ..checks import choice
+from ..hyperparameters.integration import Integrated, integrate
+from ..hyperparameters.integration.mixture import mixed_moments, without
+from ..linalg.arrays import ArrayLike, Seed, to_numpy
+from ..tasks import Jobs, run_tasks
+from .groups import Groups, LeaveGroupOut, RawGroups, leave_group_out, refitted
+
+_KEPT = 0.995  # of the weight, by the points that count
+_NEAR = {2: 1.6}  # points as near to one that is asked are not, by how many hyperparameters: lattices of 2 are fine
+_SHARE = 0.02  # a point with less of it flags no group
+_AWAY = 0.25  # the share given the others that points with a hundredth of all weight may have, without a flag
+
+
+def leave_group_out_over(
+    found: Integrated,
+    groups: RawGroups,
+    *,
+    weights: ArrayLike | None = None,
+    neighbours: int = 20,
+    refit: str = "flagged",
+    rng: Seed = None,
+    n_jobs: Jobs = None,
+    progress: bool = False,
+) -> LeaveGroupOut:
+    """Predict each group of rows from the others, the hyperparameters integrated out.
+
+    Parameters
+    ----------
+    found : Integrated
+        Of ``integrate``.
+    groups, weights, neighbours, rng, n_jobs, progress
+        As in ``leave_group_out``.
+    refit : "flagged", "all" or "none"
+        Which groups are integrated again without their rows.
+
+    Returns
+    -------
+    LeaveGroupOut
+        With ``joint``; rows are normal at each theta, mixed over theta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.hyperparameters import Normal, WeightVariances, independent
+    >>> from fenchel.hyperparameters.integration import integrate
+    >>> from fenchel.likelihoods import Poisson
+    >>> from fenchel.validation import leave_group_out_over
+    >>> family = WeightVariances(np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
+    >>> found = integrate(Poisson(), family, np.array([2, 0, 4, 1, 9, 3, 2, 6]))
+    >>> leave_group_out_over(found, np.arange(8) // 2).joint.shape
+    (4,)
+    """
+    choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
+    read, places = Groups(found.solutions[0], groups), _Places(found)
+    options: dict[str, Any] = {"weights": weights, "neighbours": neighbours, "refit": "none", "joint": True, "rng": rng}
+    each = [leave_group_out(found.solutions[k], groups, **options) for k in places.asked]
+    out = _mixed(found, places, each, read, rng)
+    again = np.ones(out.flagged.size, dtype=bool) if refit == "all" else out.flagged
+    if refit == "none" or not again.any():
+        return out
+    numbers = np.flatnonzero(again).tolist()
+    fits = run_tasks(
+        _Again.without,
+        numbers,
+        _Again(found, read, weights),
+        where="leave_group_out",
+        n_jobs=n_jobs,
+        progress=progress,
+    )
+    return refitted(out, read, numbers, fits)
+
+
+class _Places:
+    """Points of a mixture, some of which are asked; what is smooth in theta is interpolated to the others.
+
+    kept : which points of the mixture hold nearly all of the weight (K), the heaviest first;  w : their shares
+    asked : those that are asked (m)
+    """
+
+    def __init__(self, found: Integrated) -> None:
+        order = np.argsort(-found.weights)
+        self.kept = order[: int(np.searchsorted(np.cumsum(found.weights[order]), _KEPT * found.weights.sum())) + 1]
+        self.w = found.weights[self.kept] / found.weights[self.kept].sum()
+        self.u = found.theta.u(found.thetas[self.kept])
+        every = found.likelihoods[0].n_predictors > 1  # covariances are not interpolated
+        apart = _NEAR.get(self.u.shape[1], 0.0)
+        self._mine: list[int] = []
+        for k, place in enumerate(self.u):
+            if every or not self._mine or np.linalg.norm(self.u[self._mine] - place, axis=1).min() > apart:
+                self._mine.append(k)
+        self.asked = self.kept[self._mine]
+
+    def at_all(self, values: np.ndarray) -> np.ndarray:
+        """Functions of theta (m, ...) known where it was asked, at all points (K, ...)."""
+        (m, *shape), d = values.shape, self.u.shape[1]
+        if m == len(self.u):
+            return values
+        degree = 2 if m >= (d + 1) * (d + 2) // 2 + 2 else 1 if m > d + 1 else 0
+        through = RBFInterpolator(self.u[self._mine], values.reshape(m, -1), kernel="cubic", degree=degree)
+        return np.asarray(through(self.u)).reshape(-1, *shape)
+
+
+def _mixed(found: Integrated, places: _Places, each: list[LeaveGroupOut], read: Groups, rng: Seed) -> LeaveGroupOut:
+    joint = np.stack([one.joint for one in each])
+    unknown = ~np.isfinite(joint).all(axis=0)  # several predictors an observation, or no Gaussian without a group
+    share, together = without(places.w, places.at_all(np.where(unknown, 0.0, joint)))
+    rows = np.repeat(places.w[:, None], each[0].log_density.size, axis=1)  # (K, N)
+    for g, targets in enumerate(read.targets):
+        rows[:, targets] = share[:, g][:, None]
+    means, variances = (np.stack([to_numpy(getattr(one, name)) for one in each]) for name in ("mean", "variance"))
+    whole = len(each) == len(places.w)
+    means = places.at_all(means)
+    variances = variances if whole else np.exp(places.at_all(np.log(np.maximum(variances, 1e-300))))
+    y = np.where(np.isnan(each[0].log_density), np.nan, found.solutions[0].y)
+    logs = np.stack(
+        [
+            to_numpy(found.likelihoods[k].predictive_log_density(y, h, rho, rng))
+            for k, h, rho in zip(places.kept, means, variances, strict=True)
+        ]
+    )
+    with np.errstate(divide="ignore"):
+        density = logsumexp(np.log(rows) + logs, axis=0)
+    mean, variance = mixed_moments(rows, means, variances)
+    counts = share[[list(places.kept).index(k) for k in places.asked]] > _SHARE
+    still = (np.stack([one.flagged for one in each]) & counts).any(axis=0)
+    return replace(
+        each[0],
+        log_density=density,
+        mean=mean,
+        variance=variance,
+        joint=np.where(unknown, np.nan, together),
+        moved=np.where(counts, np.stack([one.moved for one in each]), 0.0).max(axis=0),
+        flagged=still | unknown | (_outside(places.w, share) > _AWAY),
+    )
+
+
+def _outside(w: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """What the lightest points, a hundredth of all weight together, have given the others (G,)."""
+    order = np.argsort(w)
+    light = order[np.cumsum(w[order]) <= 0.01]
+    return np.asarray(share[light].sum(axis=0))
+
+
+class _Again(NamedTuple):
+    """What the integrations without a group share."""
+
+    found: Integrated
+    read: Groups
+    weights: ArrayLike | None
+
+    def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Log densities, means and variances of the targets of a group, integrated without its rows; its joint one."""
+        found, at = self.found, self.read.targets[g]
+        first = found.solutions[0]
+        y = first.y.copy()
+        y[self.read.members[g]] = np.nan
+        own = found.mode.theta.size > found.family.theta.size
+        options: dict[str, Any] = {"evidence": found.evidence, "learn_likelihood": own, "tol": first.tol}
+        method = found.method if found.method != "none" else "auto"
+        other = integrate(first.likelihood, found.family, y, weights=self.weights, method=method, **options)
+        density = other.predictive().log_density(first.y)[at]
+        return density, other.mean[at], other.variance[at], found.log_evidence - other.log_evidence

@@ -1,0 +1,88 @@
+"""Groups, folds and contrasts of integrated fits follow the mixture: against integrations of their own, and draws."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import fenchel
+from fenchel.checks import Refusal
+from fenchel.validation import k_fold, leave_group_out, leave_group_out_over
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    g, x = np.repeat(np.arange(10), 8), rng.normal(size=80)
+    eta = 0.5 + 0.5 * x + 0.6 * rng.normal(size=10)[g]
+    return pd.DataFrame({"y": rng.negative_binomial(2.0, 2.0 / (2.0 + np.exp(eta))), "x": x, "g": g})
+
+
+@pytest.fixture(scope="module")
+def fit(data):
+    return fenchel.fit("y ~ x + (1|g)", data, family="negative-binomial", integrate="auto")
+
+
+@pytest.fixture(scope="module")
+def some(data):
+    """Folds: two groups each alone, and all the others together."""
+    return data["g"].map({1: 0, 2: 1}).fillna(2).to_numpy()
+
+
+@pytest.fixture(scope="module")
+def folds(fit, some):
+    return fit.k_fold(some)
+
+
+@pytest.fixture(scope="module")
+def left_out(fit):
+    return fit.leave_group_out("g", neighbours=80, refit="none")
+
+
+def test_groups_agree_with_integrations_without_them(fit, folds, left_out):
+    out = left_out
+    plain = leave_group_out(fit.solution, fit.model.frame["g"].to_numpy(), prior=fit.found.prior)
+    sure = np.concatenate([out.groups[g] for g in (1, 2)])
+    assert not out.flagged[[1, 2]].any()
+    off = np.abs(out.log_density - folds.log_density)[sure].mean()
+    assert off < 0.005
+    assert off < 0.3 * np.abs(plain.log_density - folds.log_density)[sure].mean()
+    assert np.abs(np.log(out.variance / folds.variance))[sure].mean() < 0.04
+    assert folds.converged.all()
+
+
+def test_flags_are_integrated_again(fit, some, folds, left_out, monkeypatch):
+    out = leave_group_out_over(fit.integrated, some, neighbours=80, refit="none")
+    monkeypatch.setattr("fenchel.validation.mixtures._AWAY", -1.0)
+    done = leave_group_out_over(fit.integrated, some)
+    assert not out.refitted.any()
+    assert done.refitted.all()
+    assert not done.flagged.any()
+    assert done.log_density == pytest.approx(folds.log_density, abs=5e-3)
+    assert done.joint[:2] == pytest.approx(left_out.joint[[1, 2]], abs=0.05)  # differences of the evidence
+    assert out.joint[:2] == pytest.approx(left_out.joint[[1, 2]], abs=1e-6)
+
+
+def test_folds_of_a_mixture_need_hyperparameters(fit):
+    with pytest.raises(Refusal, match="integrated= with a prior without hyperparameters"):
+        k_fold(fit.likelihood, fit.found.prior, fit.model.target.y, 2, integrated="auto")
+
+
+def test_contrasts_and_average_effects_are_those_of_joint_draws(fit, data):
+    new = pd.DataFrame({"x": [1.0, -1.0], "g": [3, 99]})  # the second group is new: its variance is theta's
+    draws = fit.sample(new, 20_000, 0)
+    apart = fit.contrast(new[:1], new[1:], "mean").iloc[0]
+    off = draws[:, 0] - draws[:, 1]
+    assert apart["mean"] == pytest.approx(off.mean(), abs=0.08 * off.std())
+    assert apart["sd"] == pytest.approx(off.std(), rel=0.12)
+    wide = fit.contrast(new[:1], new[1:]).iloc[0]  # of eta
+    link = fit.sample(new, 20_000, 1, kind="link")
+    eta = link[:, 0] - link[:, 1]
+    assert wide["sd"] == pytest.approx(eta.std(), rel=0.06)
+    seen = fit.contrast({"x": 1.0, "g": 3}, {"x": 0.0, "g": 5}).iloc[0]
+    both = fit.sample(pd.DataFrame({"x": [1.0, 0.0], "g": [3, 5]}), 20_000, 2, kind="link")
+    assert seen["mean"] == pytest.approx((both[:, 0] - both[:, 1]).mean(), abs=0.02)
+    effect = fit.average_effect("x", size=4000).iloc[0]
+    ends = [fit.sample(data.assign(x=data["x"] + step), 4000, 3).mean(axis=1) for step in (0.001, -0.001)]
+    slope = (ends[0] - ends[1]) / 0.002
+    assert effect["mean"] == pytest.approx(slope.mean(), abs=0.06 * slope.std())
+    assert effect["sd"] == pytest.approx(slope.std(), rel=0.08)
