@@ -15,6 +15,7 @@ import numpy as np
 from ..checks import Refusal, count, numeric, problem, scalar
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed
+from ..linalg.tally import counting
 from ..solvers.base import Callback, Solver
 from ..solvers.progress import reporting
 from .base import Family
@@ -101,7 +102,8 @@ def learn(
     if callback is not None and not callable(callback):
         raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     starts = _starts(plain, theta, n_restarts, rng)
-    with reporting(progress, f"learning {plain.start.size} hyperparameters", None) as draw:
+    title = f"learning {plain.start.size} hyperparameters"
+    with reporting(progress, title, None) as draw, counting() as done:
 
         def report(row: dict[str, float]) -> None:
             for listener in (draw, callback):
@@ -120,6 +122,7 @@ def learn(
         if evidence == "corrected":
             best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
     best.restarts = [(end.theta, end.objective) for end in ends]
+    best.n_factorisations, best.n_inverses, best.n_products = done.factorisations, done.inverses, done.products
     return best
 
 
