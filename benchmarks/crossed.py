@@ -1,17 +1,19 @@
 """Crossed effects learned: ratings of lecturers by students in departments, and one effect for every row.
 
     python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--islands 800]
-                                 [--regions 0] [--r]
+                                 [--regions 0] [--levels 10000x10000 100000x10000 [--level-rows 1000000]] [--r]
 
 Simulated data of the size of lme4's InstEval: 73,421 ratings of 1,128 lecturers by 2,972 students in 28 departments, a
 covariate, three crossed effects, binary or Gaussian; ``--rows`` scales all of it. ``--own`` are Poisson counts with an
 iid effect for every row and two covariates. ``--islands`` are Poisson counts on a map of so many rings of six regions,
 each summing to zero: a constraint for every island. ``--regions`` are Poisson counts in space and time with an
-interaction of type IV: a lattice of so many regions at a tenth as many times.
+interaction of type IV: a lattice of so many regions at a tenth as many times. ``--levels`` are two groupings of so many
+levels crossed at random over ``--level-rows`` rows, with a covariate, binary and Gaussian; their floor is one
+factorisation and selected inverse at the solution's own weights. ``--rows 0 --own --islands 0`` leaves the rest out.
 
-Seconds are the processor's over all threads and those of the clock; factorisations are those of A = Q + W' Lam W, with
-the products (Vt o Vt) v beside them. Peak memory is that of the process above what it held before. ``--r`` runs lme4
-(Gaussian, REML off) and glmmTMB (binary) of an installed R on the same rows.
+Seconds are the processor's over all threads and those of the clock. Factorisations are those of A = Q + W' Lam W and of
+Q, beside them the selected inverses and the products (Vt o Vt) v. Peak memory is that of the process above what it held
+before. ``--r`` runs lme4 (Gaussian, REML off) and glmmTMB (binary) of an installed R on the same rows.
 """
 
 from __future__ import annotations
@@ -21,8 +23,6 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,7 @@ from sparse import Peak
 import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import learn
-from fenchel.hyperparameters.evidence import Evidence
 from fenchel.likelihoods import Poisson
-from fenchel.priors.sparse import SparseFactor
-from fenchel.priors.sparsity import Pattern
 from fenchel.terms import ICAR, RW1, Interaction
 
 ROWS, STUDENTS, LECTURERS, DEPARTMENTS = 73_421, 2_972, 1_128, 28
@@ -62,7 +59,7 @@ if (arguments[2] == "gaussian") {
   names(sds) <- names(VarCorr(found)$cond)
 }
 took <- proc.time() - began
-cat(sprintf("%-28s%9.2f%9.2f%44s", label, took["user.self"] + took["sys.self"], took["elapsed"], ""))
+cat(sprintf("%-28s%9.2f%9.2f%52s", label, took["user.self"] + took["sys.self"], took["elapsed"], ""))
 cat(sprintf("  x %.4f  s %.4f  d %.4f  dept %.4f\\n", coefficient, sds["s"], sds["d"], sds["dept"]))
 """
 
@@ -86,45 +83,16 @@ def ratings(family: str, rows: int, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame({"y": np.asarray(y, dtype=float), "x": x, "s": s, "d": d, "dept": dept})
 
 
-class Counts:
-    """How often the engine factorised, and how often it multiplied with Vt o Vt, within a block."""
-
-    def __init__(self) -> None:
-        self.fits = self.steps = self.factorisations = self.products = 0
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        made, hadamard, fit = Pattern._made, SparseFactor.hadamard, Evidence.fit
-
-        def factor(pattern: Pattern, data: Any, prior: bool = False) -> Any:
-            self.factorisations += not prior
-            return made(pattern, data, prior)
-
-        def product(factor: SparseFactor, v: Any) -> Any:
-            self.products += 1
-            return hadamard(factor, v)
-
-        def counted(evidence: Evidence, theta: Any) -> Any:
-            found = fit(evidence, theta)
-            self.fits, self.steps = self.fits + 1, self.steps + found.n_iter
-            return found
-
-        Pattern._made, SparseFactor.hadamard, Evidence.fit = factor, product, counted  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            Pattern._made, SparseFactor.hadamard, Evidence.fit = made, hadamard, fit  # type: ignore[method-assign]
-
-
 def measured(label: str, work: Any) -> Any:
     """What ``work`` returns, its costs printed."""
-    counts = Counts()
-    with Peak() as peak, counts.counting():
+    with Peak() as peak:
         cpu, wall = time.process_time(), time.perf_counter()
         out = work()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    row = f"{label:<28}{cpu:>9.2f}{wall:>9.2f}{counts.fits:>12}{counts.steps:>8}"
-    print(row + f"{counts.factorisations:>8}{counts.products:>8}{peak.mib:>8.0f}", end="", flush=True)
+    found = getattr(out, "found", out)
+    row = f"{label:<28}{cpu:>9.2f}{wall:>9.2f}{found.n_evaluations:>12}{found.n_newton:>8}"
+    row += f"{found.n_factorisations:>8}{found.n_inverses:>8}{found.n_products:>8}"
+    print(row + f"{peak.mib:>8.0f}", end="", flush=True)
     return out
 
 
@@ -144,6 +112,29 @@ def crossed(family: str, rows: int, with_r: bool) -> None:
             command = ["Rscript", "--vanilla", str(script), str(table), family]
             said = subprocess.run(command, capture_output=True, text=True, check=True)
             print(said.stdout, end="", flush=True)
+
+
+def levels(family: str, first: int, second: int, rows: int) -> None:
+    """Two groupings crossed at random: eliminating the larger one fills the border of the other."""
+    rng = np.random.default_rng(3)
+    s, d, x = rng.integers(0, first, rows), rng.integers(0, second, rows), rng.normal(size=rows)
+    eta = 0.2 + 0.4 * x + 0.6 * rng.normal(size=first)[s] + 0.8 * rng.normal(size=second)[d]
+    y = eta + 1.2 * rng.normal(size=rows) if family == "gaussian" else rng.random(rows) < 1 / (1 + np.exp(-eta))
+    data = pd.DataFrame({"y": np.asarray(y, dtype=float), "x": x, "s": s, "d": d})
+    label = f"{family}, {first} x {second}"
+    fit = measured(label, lambda: fenchel.fit("y ~ x + (1|s) + (1|d)", data, family))
+    sds = dict(zip(("s", "d"), np.exp(-0.5 * fit.theta[:2]), strict=True))
+    said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
+    noise = f"  noise {fit.found.likelihood.variance**0.5:.4f}" if family == "gaussian" else ""
+    print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}{noise}", flush=True)
+    truth = "  noise 1.2000" if family == "gaussian" else ""
+    pattern, lam = fit.found.prior.pattern, fit.found.solution.lam[:, 0]
+    cpu, wall = time.process_time(), time.perf_counter()
+    pattern.diagonal(pattern.factor(lam * (1.0 + 1e-9)))
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    print(f"{'  its floor; the truth':<28}{cpu:>9.2f}{wall:>9.2f}{'':>52}  x 0.4000  s 0.6000  d 0.8000{truth}")
+    if not fit.converged:
+        print(f"  {fit.found.status}")
 
 
 def own_effects(rows: int) -> None:
@@ -203,6 +194,8 @@ def main() -> None:
     parser.add_argument("--own", type=int, nargs="*", default=[100_000], help="rows with an effect each")
     parser.add_argument("--islands", type=int, default=800)
     parser.add_argument("--regions", type=int, default=0)
+    parser.add_argument("--levels", nargs="*", default=[], help="levels of two groupings, as 10000x10000")
+    parser.add_argument("--level-rows", type=int, default=1_000_000)
     parser.add_argument("--r", action="store_true", help="lme4 and glmmTMB beside")
     asked = parser.parse_args()
     small = ratings("bernoulli", 500)
@@ -210,7 +203,7 @@ def main() -> None:
         fenchel.fit(FORMULA, small, family)  # compile
     learn(Poisson(), gmrf.stack([(gmrf.iid(50), np.arange(50))], fixed=np.arange(50.0)[:, None]), np.arange(50.0))
     head = f"{'problem':<28}{'cpu s':>9}{'wall s':>9}{'evaluations':>12}{'newton':>8}{'factor':>8}"
-    print(head + f"{'product':>8}{'MiB':>8}  estimates")
+    print(head + f"{'inverse':>8}{'product':>8}{'MiB':>8}  estimates")
     for family in asked.families if asked.rows else []:
         crossed(family, asked.rows, asked.r)
     for rows in asked.own:
@@ -219,6 +212,9 @@ def main() -> None:
         islands(asked.islands)
     if asked.regions:
         interaction(asked.regions)
+    for sizes in asked.levels:
+        for family in asked.families:
+            levels(family, *(int(n) for n in sizes.split("x")), asked.level_rows)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,17 @@ def test_solutions_pickle_and_print(likelihood, y):
 def test_trace_is_a_table():
     sol = fenchel.infer(Poisson(), DenseCovariance(kernel(X, X)), np.arange(15.0))
     frame = sol.trace.to_frame()
-    assert list(frame.columns) == ["iteration", "seconds", "elbo", "elbo_upper", "gap", "step"]
+    assert list(frame.columns) == [
+        "iteration",
+        "seconds",
+        "elbo",
+        "elbo_upper",
+        "gap",
+        "step",
+        "factorisations",
+        "inverses",
+        "products",
+    ]
     assert len(frame) == sol.n_iter + 1
     assert frame["gap"].iloc[-1] + sol.rounding == sol.gap
     assert [row["iteration"] for row in sol.trace] == list(range(sol.n_iter + 1))

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from .checks import choice, instance, problem
 from .likelihoods.base import Likelihood
 from .linalg.arrays import ArrayLike
+from .linalg.tally import counting
 from .linalg.threads import one_thread
 from .priors.base import Prior
 from .problem import Problem
@@ -102,7 +103,7 @@ def fitted(
     """The solution of a problem that has been set up."""
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)
-        with one_thread(task.predictors.small):
+        with one_thread(task.predictors.small), counting():
             outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
     return Solution(task, outcome, solver.name, tol)
 

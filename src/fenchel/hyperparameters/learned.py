@@ -62,6 +62,8 @@ class Found(Stored):
         A ``SearchEnding``, or the fit's own where nothing was searched; ``status`` is its sentence.
     n_evaluations, n_newton : int
         Inner fits, and their iterations in all.
+    n_factorisations, n_inverses, n_products : int
+        The linear algebra of all of them together, as in ``Trace``; of a search by ``learn``.
     restarts : list of (theta, objective)
         Where each start ended, the best first.
     at_bounds : dict of int to str
@@ -80,6 +82,9 @@ class Found(Stored):
     ending: Ending
     n_evaluations: int = 0
     n_newton: int = 0
+    n_factorisations: int = 0
+    n_inverses: int = 0
+    n_products: int = 0
     restarts: list[tuple[np.ndarray, float]] = field(default_factory=list)
     at_bounds: dict[int, str] = field(default_factory=dict)
     held: tuple[int, ...] = ()

@@ -16,6 +16,7 @@ import numpy as np
 from ..checks import Refusal, count, numeric, problem, scalar
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed
+from ..linalg.tally import Tally, counting, note
 from ..solvers.base import Callback, Solver
 from ..solvers.progress import reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
@@ -107,8 +108,8 @@ def learn(
         raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     starts = _starts(plain, theta, n_restarts, rng)
     check_jobs("learn", n_jobs)
-    here = alone(n_jobs, len(starts))
-    with reporting(progress and here, f"learning {plain.start.size} hyperparameters", None) as draw:
+    here, title = alone(n_jobs, len(starts)), f"learning {plain.start.size} hyperparameters"
+    with reporting(progress and here, title, None) as draw, counting() as done:
 
         def report(row: dict[str, float]) -> None:
             for listener in (draw, callback):
@@ -120,25 +121,28 @@ def learn(
         searched = (plain, max_iter, gtol, report if here else None)
         options: dict[str, Any] = {"where": "learn", "n_jobs": n_jobs, "progress": progress and not here}
         found = run_tasks(_searched, list(enumerate(starts)), searched, **options)
-        ends = sorted((end for end, _, _ in found if end is not None), key=lambda end: -end.objective)
+        ends = sorted((end for end, *_ in found if end is not None), key=lambda end: -end.objective)
         best = ends[0]
-        best.n_evaluations, best.n_newton = sum(n for _, n, _ in found), sum(n for _, _, n in found)
+        best.n_evaluations, best.n_newton = sum(n for _, n, _, _ in found), sum(n for _, _, n, _ in found)
+        for *_, spent in found if not here else []:  # by other processes
+            note(spent.factorisations, spent.inverses, spent.products)
         if evidence == "corrected":
             best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
     best.restarts = [(end.theta, end.objective) for end in ends]
+    best.n_factorisations, best.n_inverses, best.n_products = done.factorisations, done.inverses, done.products
     return best
 
 
 def _searched(
     shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray]
-) -> tuple[Learned | None, int, int]:
-    """Where a search from one start ends, with its evaluations and Newton steps; beside others on its own evidence."""
+) -> tuple[Learned | None, int, int, Tally]:
+    """Where a search from one start ends, its evaluations, Newton steps and linear algebra; beside others on its own evidence."""
     (evidence, max_iter, gtol, report), (place, start), end = shared, item, None
     own = copy.copy(evidence) if report is None else evidence
     before = own.n_evaluations, own.n_newton
-    with suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
+    with counting() as spent, suppress(*([Refusal] if place else [])):  # a random start beyond double precision is none
         end = Search(own, max_iter, gtol, report).run(start)
-    return end, own.n_evaluations - before[0], own.n_newton - before[1]
+    return end, own.n_evaluations - before[0], own.n_newton - before[1], spent
 
 
 def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: float, report: Callback) -> Learned:

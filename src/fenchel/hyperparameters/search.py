@@ -161,12 +161,13 @@ class Search(Generic[F]):
         return -self.scale * value, -self.scale * gradient
 
     def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Reached) -> bool:
-        """Whether there is no slope left here, and one at the best point, which the fits' gaps cannot tell from it."""
-        blur = self.evidence.solution.gap + best.solution.gap
-        if not (np.isfinite(blur) and best.value - blur < value <= best.value):
-            return False
+        """Whether there is no slope left here, and one at the best point, which is no better for all that can be told.
+
+        The fits' gaps blur both, and a slope within ``gtol`` here promises no more than it times the way there.
+        """
         here, there = self.evidence.rising(theta, gradient), self.evidence.rising(best.theta, best.gradient)
-        return here <= self.gtol < there
+        blur = self.evidence.solution.gap + best.solution.gap + here * float(np.abs(theta - best.theta).sum())
+        return bool(np.isfinite(blur) and best.value - blur < value <= best.value and here <= self.gtol < there)
 
     def _wall(self, theta: np.ndarray, best: Reached) -> tuple[float, np.ndarray]:
         """What is told of a theta that cannot be evaluated: a slope back to the best point."""

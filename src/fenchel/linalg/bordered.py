@@ -27,6 +27,7 @@ from .dense import (
 )
 from .rows import PARALLEL, on_every_core
 from .sparse import EPS, HARMLESS, checked_columns
+from .tally import note
 
 T = TypeVar("T")
 
@@ -155,7 +156,9 @@ class BorderedCholesky:
             if bad < 0:
                 continue
             raise NotPositiveDefinite(f"the pivot of row {symbolic.order[bad]} is not positive")
-        if C.size and not np.shares_memory(L := cholesky(C), x):
+        if C.size == 0:
+            note(factorisations=1)
+        elif not np.shares_memory(L := cholesky(C), x):
             C[:] = L
         self._x, self._z, self._pivots = x, None, x[symbolic.pivot]  # the diagonal of L
         self._pivots[: symbolic.n_leaves] = 1.0 / self._pivots[: symbolic.n_leaves]
@@ -256,6 +259,7 @@ class BorderedCholesky:
 
         S, x = self.symbolic, self._x
         if self._z is None:
+            note(inverses=1)
             z = np.empty(S.nnz)
             Z = S.border(z)
             if Z.size:
@@ -292,6 +296,7 @@ class BorderedCholesky:
 
         from . import _bordered as kernels
 
+        note(products=1)
         S, z, Y = self.symbolic, self.stored_inverse(), self._regressions
         Z, C = S.border(z), S.border(e)
         kernels.reduce(*self._leaves, Y, e, C)

@@ -18,6 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from .arrays import Array, is_numpy, namespace, to_numpy
+from .tally import note
 from .threads import one_thread
 
 
@@ -58,6 +59,7 @@ def empty_square(n: int, like: Array) -> Array:
 
 def cholesky(A: Array) -> Array:
     """L of A = L L', in the memory of A for numpy. Raises NotPositiveDefinite."""
+    note(factorisations=1)
     if is_numpy(A):
         from scipy.linalg.lapack import dpotrf
 

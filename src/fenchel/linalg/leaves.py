@@ -14,7 +14,9 @@ import scipy.sparse as sp
 _WIDEST = 8  # columns of a leaf: its square is handled by plain loops
 _FEW = 16  # rows of a border that is worth it whatever the rest costs
 _DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
-_FULL, _DENSEST = 0.5, 4000  # share of a border that leaves must fill to be taken at once, and rows it may have then
+_FULL = 0.5  # share of a border that leaves must fill, or over which its rows must reach, to be taken at once
+_TOUCHED = 32  # rows of a border that each of them touches, on average, if it is to fill up
+_DENSEST, _SAMPLED = 4000, 256  # rows of a border up to which all of them are looked at, and about how many of more
 _MOST = 20_000  # rows of a border: more do not fit as a dense matrix
 
 
@@ -27,19 +29,42 @@ class Leaves(NamedTuple):
 
     def obvious(self, A: Any) -> bool:
         """Whether no other factorisation need be looked at: nearly all columns are leaves, or they fill the border."""
-        if 2 * self.n_border > self.number.size:
+        if 4 * self.n_border > 3 * self.number.size:
             return False
         if self.n_border <= max(_FEW, self.number.size**0.5):
             return True
-        if self.n_border > _DENSEST:
+        if self.n_border > _MOST:
             return False
-        B = sp.csc_array((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
-        B = sp.csr_array(B[:, np.flatnonzero(self.number >= 0)][np.flatnonzero(self.number < 0)])
-        return (B @ B.T).nnz >= _FULL * self.n_border**2
+        A = sp.csc_array((np.ones(A.nnz, dtype=np.float32), A.indices, A.indptr), shape=A.shape)
+        border = np.flatnonzero(self.number < 0)
+        A = sp.csr_array(A[border])
+        B, C = A[:, np.flatnonzero(self.number >= 0)], A[:, border]
+        few = np.arange(0, border.size, 1 + (border.size > _DENSEST) * (border.size // _SAMPLED))
+        if (B[few] @ B.T).nnz >= _FULL * few.size * border.size:
+            return True
+        return _tangled(sp.csr_array(B @ B.T + C))
 
     def cheaper_than(self, work: float) -> bool:
         """Whether it takes less time than fronts with so many multiplications."""
         return self.n_border <= _MOST and self.work <= _DENSE * work
+
+
+def _tangled(A: Any) -> bool:
+    """Whether A, a border as leaves leave it, fills up in any order: each row touches many, however they are ordered.
+
+    Rows that touch a good part of all others (an intercept) are left out; the order is that of Cuthill and McKee, in
+    which a row reaches not far where A has the structure of a map.
+    """
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    n, degree = A.shape[0], np.diff(A.indptr)
+    keep = np.flatnonzero(degree <= n / 3)
+    if 2 * keep.size < n or degree[keep].mean() < _TOUCHED:
+        return 2 * keep.size < n
+    A = sp.csr_array(A[keep][:, keep])
+    place = np.empty(keep.size, dtype=np.int64)
+    place[reverse_cuthill_mckee(A, symmetric_mode=True)] = np.arange(keep.size)
+    return bool(np.abs(np.repeat(place, np.diff(A.indptr)) - place[A.indices]).max(initial=0) >= _FULL * keep.size)
 
 
 def find_leaves(A: Any) -> Leaves:
@@ -61,7 +86,7 @@ def find_leaves(A: Any) -> Leaves:
     run = kernels.runs(A.indptr, A.indices, block, members, first)
     length = np.bincount(run, weights=width)[run]
     found = []
-    for keys in ((reach, wide), (reach, -length, wide)):
+    for keys in ((reach, wide), (reach, run, -length, wide)):
         taken = kernels.independent(A.indptr, A.indices, block, members, first, np.lexsort(keys)) == 1
         found.append(taken & ~wide)
         if n - int(width[found[0]].sum()) <= _FEW:

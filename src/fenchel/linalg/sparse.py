@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from ..checks import problem
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
+from .tally import note
 
 EPS = 2.0**-53  # of one rounding to double precision
 HARMLESS = 1e-3  # pivots above this share of the diagonal amplify no rounding to speak of
@@ -192,6 +193,7 @@ class SparseCholesky:
     def _factorise(self, x: np.ndarray) -> None:
         from . import _multifrontal as kernels
 
+        note(factorisations=1)
         S = self.symbolic
         self._x, self._inverse = x, np.empty(S.inverse_ptr[-1])
         self._z: np.ndarray | None = None
@@ -254,6 +256,7 @@ class SparseCholesky:
         if self._z is None:
             from . import _multifrontal as kernels
 
+            note(inverses=1)
             S = self.symbolic
             self._z = kernels.invert(
                 S.start, S.ptr, S.panel, S.parent, S.relative, S.children, self._x, self._inverse, S.inverse_ptr,
@@ -293,6 +296,7 @@ class SparseCholesky:
         """The same as panels, of E by its panels, whose memory is taken."""
         from . import _sandwich as kernels
 
+        note(products=1)
         S, z = self.symbolic, self._selected
         tree = S.start, S.ptr, S.panel, S.parent, S.relative
         kernels.reduce(*tree, self._x, self._inverse, S.inverse_ptr, S.up_peak, e)

@@ -18,6 +18,7 @@ import numpy as np
 from ..checks import Refusal, optional
 from ..checks import problem as refusal
 from ..linalg.arrays import Array, to_numpy
+from ..linalg.tally import counted
 from ..posterior import Posterior
 from ..problem import Point, Problem
 from .ending import Ending
@@ -30,10 +31,12 @@ DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"
 class Trace:
     """What happened, one entry an iteration; the start is iteration 0.
 
-    Columns: iteration, seconds, elbo, elbo_upper, gap, step. ``trace["gap"]`` is an array, ``len(trace)`` its length.
+    Columns: iteration, seconds, elbo, elbo_upper, gap, step, and the linear algebra since the fit began:
+    factorisations, inverses (selected ones of sparse matrices) and products ((Vt o Vt) v under a sparse prior).
+    ``trace["gap"]`` is an array, ``len(trace)`` its length.
     """
 
-    columns = ("iteration", "seconds", "elbo", "elbo_upper", "gap", "step")
+    columns = ("iteration", "seconds", "elbo", "elbo_upper", "gap", "step", "factorisations", "inverses", "products")
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, ...]] = []
@@ -121,13 +124,18 @@ class Stopping:
 
     def record(self, iteration: int, point: Judged, step: float) -> Ending | None:
         """Write the trace; return the ending of the run, or None to go on."""
+        seconds = time.perf_counter() - self.began
+        elbo, gap, done = point.elbo, point.gap, counted()  # what the two took is among the counts
         row = {
             "iteration": iteration,
-            "seconds": time.perf_counter() - self.began,
-            "elbo": point.elbo,
+            "seconds": seconds,
+            "elbo": elbo,
             "elbo_upper": point.dual,
-            "gap": point.gap,
+            "gap": gap,
             "step": step,
+            "factorisations": done.factorisations,
+            "inverses": done.inverses,
+            "products": done.products,
         }
         self.trace.append(row)
         asked = self.callback(row) if self.callback is not None else None
