@@ -133,6 +133,10 @@ class IterativeFit(NormalAnswers):
     def posterior(self) -> IterativeFit:
         return self
 
+    @property
+    def solution(self) -> IterativeFit:
+        return self
+
     @cached_property
     def latent_mean(self) -> np.ndarray:
         """The mean of the latents (L,), in the order of the family."""
