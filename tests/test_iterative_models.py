@@ -112,7 +112,8 @@ def test_the_cost_of_a_factor_is_that_of_the_factor():
     leaves = np.zeros(60, dtype=bool)
     order = np.argsort(np.diff(A.indptr), kind="stable")
     L = np.linalg.cholesky(A.toarray()[np.ix_(order, order)])
-    assert factor_cost(A, leaves).memory == 8.0 * np.count_nonzero(L)
+    assert factor_cost(A, leaves, 100.0).memory == np.inf
+    assert factor_cost(A, leaves, 1e6).memory == 8.0 * np.count_nonzero(L)
 
 
 def test_bad_questions_are_refused():

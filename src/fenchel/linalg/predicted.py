@@ -19,9 +19,13 @@ class Cost(NamedTuple):
     work: float
 
 
-def factor_cost(A: sp.csc_array, leaves: np.ndarray) -> Cost:
-    """The cost of a factor of a symmetric A (n, n), both triangles stored, ``leaves`` (n,) eliminated first."""
+def factor_cost(A: sp.csc_array, leaves: np.ndarray, most: float) -> Cost:
+    """The cost of a factor of a symmetric A (n, n), both triangles stored, ``leaves`` (n,) eliminated first.
+
+    Where it takes more than ``most`` bytes, how many more is not counted: both costs are infinite.
+    """
     from . import _symbolic as kernels
+    from ._counts import counts_up_to
 
     degree = np.diff(A.indptr)
     order = np.lexsort((degree, ~leaves))
@@ -33,5 +37,6 @@ def factor_cost(A: sp.csc_array, leaves: np.ndarray) -> Cost:
         if np.array_equal(post, np.arange(post.size)):
             break
         order = order[post]
-    count = kernels.column_counts(B.indptr, B.indices, parent).astype(np.float64)
-    return Cost(8.0 * float(count.sum()), 0.5 * float((count**2).sum()))
+    found, whole = counts_up_to(B.indptr, B.indices, parent, int(most / 8.0))
+    count = found.astype(np.float64)
+    return Cost(8.0 * float(count.sum()), 0.5 * float((count**2).sum())) if whole else Cost(np.inf, np.inf)

@@ -53,23 +53,23 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         layout = Layout(model.sum.family(), names)
     except Refusal:
         return False
-    cost = _cost(layout)
     limit = _SHARE * physical_memory()
+    cost = _cost(layout, limit)
     if cost.memory <= limit and cost.work <= _WORK:
         return False
-    what = f"{cost.memory / 2**30:.1f} GiB and {cost.work:.0e} multiplications"
-    limits = f"{limit / 2**30:.1f} GiB and {_WORK:.0e}"
+    over = f"more than {limit / 2**30:.1f} GiB" if cost.memory > limit else f"about {cost.work:.0e} multiplications"
+    most = "" if cost.memory > limit else f", where {_WORK:.0e} is the limit"
     remarks.warn(
         [
-            f"a factor of the precision of {n} latents would take about {what}, where the limits are {limits}, so the "
-            'iterative engine fits this model and its gap is an interval; engine="direct" or "iterative" decides it'
+            f"a factor of the precision of {n} latents would take {over}{most}, so the iterative engine fits this "
+            'model and its gap is an interval; engine="direct" or "iterative" decides it'
         ]
     )
     return True
 
 
-def _cost(layout: Layout) -> Cost:
-    """Of the direct engine's factor."""
+def _cost(layout: Layout, most: float) -> Cost:
+    """Of the direct engine's factor, counted up to ``most`` bytes."""
     ones = sp.csr_array((np.ones(layout.A.nnz), layout.A.indices, layout.A.indptr), shape=layout.A.shape)
     blocks = [sp.eye_array(layout.n_latents, format="csc")]
     blocks += [_block_pattern(part.n, part.d, part.start, layout.n_latents) for part in layout.large]
@@ -79,7 +79,7 @@ def _cost(layout: Layout) -> Cost:
     leaves = np.zeros(layout.n_latents, dtype=bool)
     if layout.first is not None:
         leaves[layout.first.here] = True
-    return factor_cost(pattern, leaves)
+    return factor_cost(pattern, leaves, most)
 
 
 def _block_pattern(n: int, d: int, start: int, L: int) -> sp.csc_array:
@@ -176,9 +176,7 @@ class IterativeModel(FittedModel):
     leave_group_out = refused("leave_group_out", _WHY, 'engine="direct", or groups held out and predicted')
     k_fold = refused("k_fold", _WHY, 'engine="direct", or folds held out and predicted')
     to_arviz = refused("to_arviz", _WHY, "sample, which draws eta and y")
-    save = refused(
-        "save", "a fit of the iterative engine is not kept", "the model fitted again: a seed gives one answer"
-    )
+    save = refused("save", "a fit of the iterative engine is not kept", "a fit with the same seed")
 
 
 class IterativeEffects(tables.Effects):

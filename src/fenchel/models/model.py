@@ -374,8 +374,8 @@ def fit(formula: str, data: Table, family: str | Likelihood | None = None, **opt
     -------
     FittedModel
     """
-    names = ("n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint")
-    names += ("engine", "n_probes")
+    names = ["n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint"]
+    names += ["engine", "n_probes"]
     known = [*(name for name in signature(Model).parameters if not name.startswith("_")), *names]
     for key in options:
         if key not in known:
