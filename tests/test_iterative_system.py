@@ -11,7 +11,9 @@ from fenchel.checks import Refusal
 from fenchel.gmrf import MarkovField
 from fenchel.gmrf.blocks import RepeatedCovariance
 from fenchel.iterative import layout as layouts
+from fenchel.iterative import limits
 from fenchel.iterative.layout import Layout
+from fenchel.iterative.limits import log_det_limits
 from fenchel.iterative.rows import RowSet
 from fenchel.iterative.system import System
 from fenchel.linalg.krylov import conjugate_gradients
@@ -140,19 +142,18 @@ def test_products_and_solves_are_those_of_dense_matrices(name):
 
 
 def blocked(made, P):
-    """P~: P less what joins the blocks of the Schur complement."""
-    n1 = made.n1
-    W = np.linalg.solve(P[:n1, :n1], P[:n1, n1:]) if n1 else np.zeros((0, P.shape[0]))
-    C = P[n1:, n1:] - P[n1:, :n1] @ W
+    """P~: the middle's Schur complement by its blocks, the border's as it is; and the complement with its blocks."""
+    n1, nm = made.n1, made.nm
+    one, two = slice(0, n1), slice(n1, n1 + nm)
+    C = P[two, two] - P[two, one] @ np.linalg.solve(P[one, one], P[one, two])
     M, at = np.zeros_like(C), 0
     for part in made.rows.layout.middle:
         for _ in range(part.blocks):
             M[at : at + part.d, at : at + part.d] = C[at : at + part.d, at : at + part.d]
             at += part.d
-    M[at:, at:] = C[at:, at:]
-    out = P.copy()
-    out[n1:, n1:] += M - C
-    return out, C, M
+    V = np.linalg.inv(P)
+    lift = np.vstack([-np.linalg.solve(P[one, one], P[one, two]), np.eye(nm), np.zeros((made.p, nm))])
+    return np.linalg.inv(V + lift @ (np.linalg.inv(M) - np.linalg.inv(C)) @ lift.T), C, M
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,37 +165,36 @@ def test_the_blocked_gaussian_is_exact(name):
     np.testing.assert_allclose(made.precondition(x), np.linalg.solve(M, x), rtol=1e-9, atol=1e-9)
     assert made.log_det_blocked == pytest.approx(np.linalg.slogdet(tilde)[1], rel=1e-10)
     V = np.linalg.inv(tilde)
-    np.testing.assert_allclose(made.blocked_variance, np.einsum("nl,lk,nk->n", A, V, A), rtol=1e-8)
+    np.testing.assert_allclose(made.blocked_variance, np.einsum("nl,lk,nk->n", A, V, A), rtol=1e-7)
     assert np.trace(P @ V) == pytest.approx(P.shape[0])  # what its elbo rests on
     at = 0
     for blocks in made.latent_blocks:
-        blocks = blocks[None] if blocks.ndim == 2 else blocks
-        for block in blocks:
+        for block in blocks[None] if blocks.ndim == 2 else blocks:
             d = block.shape[0]
-            np.testing.assert_allclose(block, V[at : at + d, at : at + d], rtol=1e-8, atol=1e-12)
+            np.testing.assert_allclose(block, V[at : at + d, at : at + d], rtol=1e-7, atol=1e-10)
             at += d
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_log_determinants_lie_within_their_limits(name):
+def test_log_determinants_lie_within_their_limits(name, monkeypatch):
     made, _, _, P = system(name)
-    low, high = made.log_det_limits()
+    low, high = log_det_limits(made)
     assert low <= np.linalg.slogdet(P)[1] + 1e-9
     assert high >= np.linalg.slogdet(P)[1] - 1e-9
-    assert made.lowest <= 1.0
+    monkeypatch.setattr(limits, "_LONGEST", 0.0)
+    coarse, _ = log_det_limits(made)
+    assert coarse <= np.linalg.slogdet(P)[1] + 1e-9
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_probes_average_to_the_truth(name):
     """All sign vectors would average to it exactly; many come within their standard error."""
     made, A, _, P = system(name)
-    n = P.shape[0] - made.n1
-    z = np.random.default_rng(2).choice([-1.0, 1.0], size=(n, 4000))
+    z = np.random.default_rng(2).choice([-1.0, 1.0], size=(made.nm, 4000))
     found = made.probe(z, 1e-10)
     exact = np.linalg.slogdet(P)[1] - made.log_det_blocked
-    se = found.log_ratio.std() / np.sqrt(4000)
-    assert abs(found.log_ratio.mean() - exact) <= 5.0 * se + 1e-8
-    assert (found.low <= found.high + 1e-8).all()
+    assert abs(found.mean(found.log_ratio) - exact) <= 5.0 * found.se(found.log_ratio) + 1e-8
+    assert (found.low <= found.log_ratio + 1e-8).all()
     rho = made.blocked_variance + made.row_corrections(found)
     truth = np.einsum("nl,lk,nk->n", A, np.linalg.inv(P), A)
     assert np.abs(rho / truth - 1.0).max() < 0.1

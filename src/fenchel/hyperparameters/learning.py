@@ -136,7 +136,7 @@ def learn(
 def _searched(
     shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray]
 ) -> tuple[Learned | None, int, int, Tally]:
-    """Where a search from one start ends, its evaluations, Newton steps and linear algebra; beside others on its own evidence."""
+    """Where a search from one start ends, its evaluations, Newton steps and linear algebra; not alone: on a copy."""
     (evidence, max_iter, gtol, report), (place, start), end = shared, item, None
     own = copy.copy(evidence) if report is None else evidence
     before = own.n_evaluations, own.n_newton

@@ -22,7 +22,7 @@ from ..gmrf.stack import BlockPrecision, StackedField
 
 LARGEST = 8  # latents of a block
 SMALL = 100  # latents of a term that joins the border
-WIDEST = 400  # latents of the border
+WIDEST = 120  # latents of the border
 
 
 @dataclass(frozen=True)

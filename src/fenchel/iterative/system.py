@@ -1,14 +1,20 @@
 """The precision P = Q + A' Lam A at one lam: solved with, its inverse's diagonal and its log determinant estimated.
 
-    P_11 = L_1 L_1'  (blocks),    E = L_1^-1 P_12,    C = P_22 - E' E,     2 being the middle and the border together
-    M = blocks of C on its diagonal = L L',           P~ = [[P_11, P_12], [P_21, M + E' E]]
+Latents are the first term's (1), the middle's (m) and the border's (b). The first is eliminated by its blocks, the
+border by a solve for each of its columns, and the middle is met by conjugate gradients:
 
-P~ is P without what couples the blocks of C. It preconditions; its determinant and the variances a' P~^-1 a are exact,
-and a Gaussian with precision P~ is one whose elbo can be computed. Probes z of signs do the rest, u = L^-T z,
-x = C^-1 L z, t = a_2 - E' L_1^-1 a_1:
+    P_11 = L_1 L_1',   E = L_1^-1 P_1m,   E_b = L_1^-1 P_1b,    C = P_mm - E' E,   C_b = P_mb - E' E_b
+    C X = C_b,         S = P_bb - E_b' E_b - C_b' X,            log|P| = log|P_11| + log|C| + log|S|
+    a' P^-1 a = |L_1^-1 a_1|^2 + t' C^-1 t + r' S^-1 r,
+    t = a_m - E' L_1^-1 a_1,    r = a_b - E_b' L_1^-1 a_1 - X' t
 
-    log|P| = log|P~| + E[z' (log K - (K - I)) z],   K = L^-1 C L^-T,   E[z' (K - I) z] = 0 known
-    a' P^-1 a = a' P~^-1 a + E[(t' (x - u)) (t' u)]
+M = L L' are the blocks of C on its diagonal. With M in the place of C the same formulas are of another precision, P~:
+its determinant and variances are exact, and a Gaussian with precision P~ is one whose elbo can be computed. Probes z of
+signs do the rest, each made orthogonal to what L makes of the constant vector of a term, the slowest direction, which
+is itself a last probe; u = L^-T z, x = C^-1 L z:
+
+    log|C| = log|M| + E[z' (log K - (K - I)) z],   K = L^-1 C L^-T,   E[z' (K - I) z] = 0 known
+    t' C^-1 t = t' M^-1 t + E[(t' (x - u)) (t' u)]
 
 The coefficients of the solves give the first (``linalg/lanczos.py``), their solutions the second.
 """
@@ -25,12 +31,13 @@ import scipy.sparse as sp
 
 from ..linalg.blocks import cholesky, column_grams, columns_times, row_grams, rows_times, times, transposed
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.krylov import Solved, conjugate_gradients
-from ..linalg.lanczos import log_det_bounds, tridiagonals
+from ..linalg.krylov import conjugate_gradients
+from ..linalg.lanczos import Tridiagonal, tridiagonals
 from .layout import Part
 from .rows import RowSet
 
-MAX_ITER = 1000
+MAX_ITER = 2000
+_BORDER = 1e-9  # relative residual of the solves for the border
 
 
 @dataclass(frozen=True)
@@ -39,12 +46,13 @@ class Probed:
 
     Attributes
     ----------
-    u, x : arrays (n_2, m)
-        L^-T z and C^-1 L z.
-    log_ratio : array (m,)
-        z' (log K - (K - I)) z of each probe: the mean is log|C| - log|M|.
-    low, high : arrays (m,)
-        Bounds of it for these probes: by a node below K, and by Gauss' rule.
+    u, x : arrays (n_m, m + k)
+        L^-T z and C^-1 L z, of m random probes and of the k fixed ones, these scaled by sqrt(m).
+    log_ratio : array (m + k,)
+        z' (log K - (K - I)) z of each probe: their sum over m estimates log|C| - log|M|.
+    low : array (m + k,)
+        Below it, by a node below K; Gauss' rule, ``log_ratio`` itself, lies above.
+    m : int
     iterations : int
     """
 
@@ -52,12 +60,30 @@ class Probed:
     x: np.ndarray
     log_ratio: np.ndarray
     low: np.ndarray
-    high: np.ndarray
+    m: int
     iterations: int
 
     @property
     def delta(self) -> np.ndarray:
         return self.x - self.u
+
+    def mean(self, each: np.ndarray) -> np.ndarray:
+        """What products over the probes, along the last axis, estimate."""
+        return np.asarray(each.sum(axis=-1) / self.m)
+
+    def se(self, each: np.ndarray) -> np.ndarray:
+        """Its standard error."""
+        return np.asarray(each[..., : self.m].std(axis=-1, ddof=1) / np.sqrt(self.m))
+
+    def groups(self, n: int) -> list[Probed]:
+        """The same by n groups of the random probes."""
+        size, out = self.m // n, []
+        scale = np.sqrt(size / self.m)
+        for i in range(n):
+            here = slice(i * size, (i + 1) * size)
+            u, x = (np.hstack([v[:, here], scale * v[:, self.m :]]) for v in (self.u, self.x))
+            out.append(Probed(u, x, self.log_ratio, self.low, size, self.iterations))
+        return out
 
 
 class System:
@@ -80,254 +106,226 @@ class System:
         self.G = [q + g for q, g in zip(Q[:-1], own, strict=True)]
         self.off = rows.off_grams(lam)
         B1, Bm, F = rows.borders(lam)
-        self.F = F + Q[-1]
-        self.B1, self.Bm = B1, Bm
-        self.C1 = rows.cross(lam)
+        C1 = rows.cross(lam)
+        self.L1inv, self.log_det_first = np.zeros((0, 1, 1)), 0.0
+        data = C1.data
         if layout.first is not None:
             _, self.L1inv, self.log_det_first = cholesky(self.G[0])
-        else:
-            self.L1inv, self.log_det_first = np.zeros((0, 1, 1)), 0.0
-        data = rows_times(self.L1inv, self.C1.indptr, self.C1.data) if self.n1 else self.C1.data
-        self.E = sp.csr_array((data, self.C1.indices, self.C1.indptr), shape=self.C1.shape)
+            data = rows_times(self.L1inv, C1.indptr, data)
+        self.E = sp.csr_array((data, C1.indices, C1.indptr), shape=C1.shape)
         self.EB = times(self.L1inv, B1) if self.n1 else B1
-        self.Cmf = self.Bm - self.E.T @ self.EB
-        self.Cff = self.F - self.EB.T @ self.EB
-        self._blocks()
-
-    def _blocks(self) -> None:
-        """The blocks of C on its diagonal, and their factors."""
-        self.D, self.L, self.Linv, self.log_det_blocks = [], [], [], 0.0
-        for part, at, G in self._middle():
+        self.CB = Bm - self.E.T @ self.EB
+        self.CBB = F + Q[-1] - self.EB.T @ self.EB
+        self.L: list[np.ndarray] = []
+        self.Linv: list[np.ndarray] = []
+        self.log_det_blocks = 0.0
+        for part, at, G in self.parts():
             mine = (self.E.indices >= at) & (self.E.indices < at + part.n)
             D = G - column_grams(self.E.data[mine], self.E.indices[mine] - at, part.blocks, part.d)
             L, Linv, log_det = cholesky(D)
-            self.D.append(D)
             self.L.append(L)
             self.Linv.append(Linv)
             self.log_det_blocks += log_det
-        if self.p:
-            try:
-                self.Lf = np.linalg.cholesky(self.Cff)
-            except np.linalg.LinAlgError:
-                raise NotPositiveDefinite("the border is not positive definite") from None
-            self.Lfinv = scipy.linalg.solve_triangular(self.Lf, np.eye(self.p), lower=True)
-            self.log_det_blocks += 2.0 * float(np.log(np.diag(self.Lf)).sum())
-        else:
-            self.Lf = self.Lfinv = np.zeros((0, 0))
 
-    def _middle(self) -> Iterator[tuple[Part, int, np.ndarray]]:
+    def parts(self) -> Iterator[tuple[Part, int, np.ndarray]]:
         """Each part of the middle, where it begins there, and its blocks of P."""
-        at = 0
-        for part, G in zip(self.rows.layout.middle, self.G[len(self.G) - len(self.rows.layout.middle) :], strict=True):
-            yield part, at, G
-            at += part.n
+        middle = self.rows.layout.middle
+        yield from zip(middle, self.rows.starts, self.G[len(self.G) - len(middle) :], strict=True)
 
-    # -- products in the space of the middle and the border ------------------------------------------
-    def _by_part(self, stacks: list[np.ndarray], edge: np.ndarray, x: np.ndarray) -> np.ndarray:
+    # -- products -------------------------------------------------------------------------------------
+    def _by_part(self, stacks: list[np.ndarray], x: np.ndarray) -> np.ndarray:
         out, at = np.empty_like(x), 0
         for blocks in stacks:
             n = blocks.shape[0] * blocks.shape[1]
             out[at : at + n] = times(blocks, x[at : at + n])
             at += n
-        out[at:] = edge @ x[at:]
         return out
 
     def schur(self, x: np.ndarray) -> np.ndarray:
-        """C x (n_2, m)."""
+        """C x for x (n_m, k)."""
         from ..linalg._products import subtract_gram
 
-        xm, xf = np.ascontiguousarray(x[: self.nm]), x[self.nm :]
-        out = np.empty_like(x)
-        for part, at, G in self._middle():
-            out[at : at + part.n] = times(G, xm[at : at + part.n])
-        top = out[: self.nm]
+        x = np.ascontiguousarray(x)
+        out = self._by_part([G for _, _, G in self.parts()], x)
         if self.off is not None:
-            top += self.off @ xm
+            out += self.off @ x
         if self.n1 and self.nm:
-            subtract_gram(self.E.indptr, self.E.indices, self.E.data, xm, top)
-        top += self.Cmf @ xf
-        out[self.nm :] = self.Cmf.T @ xm + self.Cff @ xf
+            subtract_gram(self.E.indptr, self.E.indices, self.E.data, x, out)
         return out
-
-    def whiten(self, x: np.ndarray) -> np.ndarray:
-        """L^-1 x."""
-        return self._by_part(self.Linv, self.Lfinv, x)
 
     def unwhiten(self, x: np.ndarray) -> np.ndarray:
         """L^-T x."""
-        return self._by_part([transposed(b) for b in self.Linv], self.Lfinv.T, x)
+        return self._by_part([transposed(b) for b in self.Linv], x)
 
     def precondition(self, x: np.ndarray) -> np.ndarray:
         """M^-1 x."""
-        return self.unwhiten(self.whiten(x))
-
-    def colour(self, z: np.ndarray) -> np.ndarray:
-        """L z."""
-        return self._by_part(self.L, self.Lf, z)
-
-    # -- solves --------------------------------------------------------------------------------------
-    def _solve(self, b: np.ndarray, tol: float, start: np.ndarray | None = None) -> Solved:
-        return conjugate_gradients(self.schur, self.precondition, b, tol, MAX_ITER, start)
-
-    def solve(self, b: np.ndarray, tol: float) -> tuple[np.ndarray, int]:
-        """P^-1 b (L, m) in the order of the layout, and how many iterations it took."""
-        y = times(self.L1inv, b[: self.n1]) if self.n1 else b[:0]
-        right = b[self.n1 :].copy()
-        right[: self.nm] -= self.E.T @ y
-        right[self.nm :] -= self.EB.T @ y
-        found = self._solve(right, tol)
-        return np.vstack([self._first(found.x, y), found.x]), found.iterations
-
-    def _first(self, x: np.ndarray, y: np.ndarray | float = 0.0) -> np.ndarray:
-        """L_1^-T (y - E x): the eliminated latents that go with the others (n_1, m)."""
-        if not self.n1:
-            return np.zeros((0, x.shape[1]))
-        return times(transposed(self.L1inv), y - self.E @ x[: self.nm] - self.EB @ x[self.nm :])
-
-    def lift(self, x: np.ndarray) -> np.ndarray:
-        """(-P_11^-1 P_12 x, x): what a change of the others does to all latents (L, m)."""
-        return np.vstack([self._first(x), x])
+        return self.unwhiten(self._by_part(self.Linv, x))
 
     def times(self, x: np.ndarray) -> np.ndarray:
-        """P x for x (L, m) in the order of the layout."""
+        """P x for x (L, k) in the order of the layout."""
         return self.prior_times(x) + self.rows.adjoint(self.lam[:, None] * self.rows.times(x))
 
     def prior_times(self, x: np.ndarray) -> np.ndarray:
         """Q x."""
-        return self._by_part(self.Q[:-1], self.Q[-1], x)
+        n = self.n1 + self.nm
+        return np.vstack([self._by_part(self.Q[:-1], x[:n]), self.Q[-1] @ x[n:]])
 
     def prior_solve(self, x: np.ndarray) -> np.ndarray:
         """Q^-1 x."""
-        return self._by_part([np.linalg.inv(q) for q in self.Q[:-1]], np.linalg.inv(self.Q[-1]), x)
+        n = self.n1 + self.nm
+        inverse = [np.linalg.inv(q) for q in self.Q[:-1]]
+        return np.vstack([self._by_part(inverse, x[:n]), np.linalg.solve(self.Q[-1], x[n:])])
 
     @cached_property
     def log_det_prior(self) -> float:
         """log|Q|."""
         return sum(cholesky(q)[2] for q in self.Q[:-1]) + float(np.linalg.slogdet(self.Q[-1])[1])
 
-    # -- determinants --------------------------------------------------------------------------------
+    # -- solves ---------------------------------------------------------------------------------------
+    @cached_property
+    def border(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """X, what its solve left over, and S^-1/2 (lower, so that S^-1 is its transpose times it)."""
+        if self.nm:
+            found = conjugate_gradients(self.schur, self.precondition, self.CB, _BORDER, MAX_ITER)
+            X, left = found.x, self.CB - self.schur(found.x)
+        else:
+            X = left = np.zeros((0, self.p))
+        S = self.CBB - X.T @ self.CB - X.T @ left  # second order in what is left over, and not below the true one
+        try:
+            root = np.linalg.cholesky((S + S.T) / 2)
+        except np.linalg.LinAlgError:
+            raise NotPositiveDefinite("the border is not positive definite") from None
+        return X, left, scipy.linalg.solve_triangular(root, np.eye(self.p), lower=True) if self.p else root
+
+    @property
+    def log_det_border(self) -> float:
+        """log|S|."""
+        return -2.0 * float(np.log(np.diag(self.border[2])).sum())
+
+    def solve(self, b: np.ndarray, tol: float) -> tuple[np.ndarray, int]:
+        """P^-1 b (L, k) in the order of the layout, and how many iterations it took."""
+        (X, _, root), n = self.border, self.n1 + self.nm
+        y = times(self.L1inv, b[: self.n1]) if self.n1 else b[:0]
+        bm = b[self.n1 : n] - self.E.T @ y
+        xb = root.T @ (root @ (b[n:] - self.EB.T @ y - X.T @ bm))
+        found = conjugate_gradients(self.schur, self.precondition, bm, tol, MAX_ITER)
+        xm = found.x - X @ xb
+        first = times(transposed(self.L1inv), y - self.E @ xm - self.EB @ xb) if self.n1 else b[:0]
+        return np.vstack([first, xm, xb]), found.iterations
+
+    def lift(self, x: np.ndarray) -> np.ndarray:
+        """(-P_11^-1 P_1m x, x, 0): what a change of the middle does to all latents, the border held (L, k)."""
+        first = -times(transposed(self.L1inv), self.E @ x) if self.n1 else np.zeros((0, x.shape[1]))
+        return np.vstack([first, x, np.zeros((self.p, x.shape[1]))])
+
+    def lift_border(self, x: np.ndarray) -> np.ndarray:
+        """What a change of the border does to all latents (L, k)."""
+        xm = -self.border[0] @ x
+        first = -times(transposed(self.L1inv), self.E @ xm + self.EB @ x) if self.n1 else np.zeros((0, x.shape[1]))
+        return np.vstack([first, xm, x])
+
+    # -- probes ---------------------------------------------------------------------------------------
     @property
     def log_det_blocked(self) -> float:
         """log|P~|."""
-        return self.log_det_first + self.log_det_blocks
+        return self.log_det_first + self.log_det_blocks + self.log_det_border
 
     def probe(self, z: np.ndarray, tol: float, start: np.ndarray | None = None) -> Probed:
-        """The answers of the probes z (n_2, m); with a ``start`` those of the variances alone."""
-        b, u = self.colour(z), self.unwhiten(z)
-        found = self._solve(b, tol, start)
-        m = z.shape[1]
-        if start is not None or not z.shape[0]:
-            none = np.zeros(m) if start is None else np.full(m, np.nan)
-            return Probed(u, found.x, none, none, none, found.iterations)
-
-        def beyond(t: np.ndarray) -> np.ndarray:
-            return np.log(t) - (t - 1.0)
-
+        """The answers of the probes z (n_m, k); with a ``start`` those of the variances alone."""
+        m, U = z.shape[1], self._slowest()
+        z = np.hstack([z - U @ (U.T @ z), np.sqrt(m) * U])
+        b, u = self._by_part(self.L, z), self.unwhiten(z)
+        found = conjugate_gradients(self.schur, self.precondition, b, tol, MAX_ITER, start)
+        none = np.zeros(z.shape[1])
+        if start is not None or not self.nm:
+            return Probed(u, found.x, none, none, m, found.iterations)
         made = tridiagonals(found)
-        high = np.array([T.gauss(beyond) for T in made])
-        low = np.array([T.radau(np.log, self.lowest) - T.gauss(lambda t: t - 1.0) for T in made])
-        return Probed(u, found.x, high, low, high, found.iterations)
+        linear = np.array([T.gauss(lambda t: t - 1.0) for T in made])
+        high, low = (np.array([f(T) for T in made]) - linear for f in (self._gauss, self._radau))
+        return Probed(u, found.x, high, low, m, found.iterations)
+
+    def _slowest(self) -> np.ndarray:
+        """An orthonormal basis (n_m, k) of L' times the constant vectors of the middle, one a latent of a block."""
+        constant = np.zeros((self.nm, sum(part.d for part, _, _ in self.parts())))
+        k = 0
+        for part, at, _ in self.parts():
+            for r in range(part.d):
+                constant[at + r : at + part.n : part.d, k] = 1.0
+                k += 1
+        return np.linalg.qr(self._by_part([transposed(L) for L in self.L], constant))[0] if self.nm else constant
+
+    @staticmethod
+    def _gauss(T: Tridiagonal) -> float:
+        return T.gauss(np.log)
+
+    def _radau(self, T: Tridiagonal) -> float:
+        return T.radau(np.log, self.lowest)
 
     @cached_property
     def lowest(self) -> float:
-        """A number below every eigenvalue of K: C >= Q_22, so that each block of Q against that of M bounds it."""
+        """A number below every eigenvalue of K: C >= Q_mm, so that each block of Q against that of M bounds it."""
         found = [1.0]
         for q, linv in zip(self.Q[len(self.Q) - 1 - len(self.Linv) : -1], self.Linv, strict=True):
             found.append(float(np.linalg.eigvalsh(linv @ q @ transposed(linv)).min()))
-        if self.p:
-            found.append(float(np.linalg.eigvalsh(self.Lfinv @ self.Q[-1] @ self.Lfinv.T).min()))
-        return 0.9 * min(found)
+        return 0.99 * min(found)
 
-    def log_det_limits(self) -> tuple[float, float]:
-        """Numbers that are certainly below and above log|P|.
-
-        Above by Fischer's inequality: log|P~|. Below: of the blocks of P without the border by the sum of the squares
-        of what couples them, and of the border given the others by its prior.
-        """
-        high = self.log_det_blocked
-        factors = [cholesky(g) for g in self.G]
-        own = sum(f[2] for f in factors)
-        squares = float(sum(g.shape[0] * g.shape[1] for g in self.G))
-        n = int(squares)
-        lowest = 1.0
-        for (_, linv, _), q in zip(factors, self.Q[:-1], strict=True):
-            lowest = min(lowest, float(np.linalg.eigvalsh(linv @ q @ transposed(linv)).min()))
-        squares += 2.0 * float(sum((self._normed(self.E.data, self.E.indices, factors)) ** 2)) if self.n1 else 0.0
-        if self.off is not None:
-            squares += self._off_squares(factors)
-        low = own + log_det_bounds(n, squares, 0.999 * lowest)[0] + float(np.linalg.slogdet(self.Q[-1])[1])
-        return min(low, high), high
-
-    def _normed(
-        self, data: np.ndarray, columns: np.ndarray, factors: list[tuple[np.ndarray, np.ndarray, float]]
-    ) -> np.ndarray:
-        """Entries of E or of what couples the middle, each column divided by its own block of P."""
+    # -- variances ------------------------------------------------------------------------------------
+    def by_columns(self, data: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Entries over the latents of the middle times L^-T."""
         out = np.zeros_like(data)
-        for part, at, (_, linv, _) in zip(
-            self.rows.layout.middle,
-            self.rows.starts,
-            factors[len(factors) - len(self.rows.layout.middle) :],
-            strict=True,
-        ):
+        for (part, at, _), linv in zip(self.parts(), self.Linv, strict=True):
             mine = (columns >= at) & (columns < at + part.n)
             out[mine] = columns_times(data[mine], columns[mine] - at, transposed(linv))
         return out
 
-    def _off_squares(self, factors: list[tuple[np.ndarray, np.ndarray, float]]) -> float:
-        left = [transposed(f[1]) for f in factors[len(factors) - len(self.rows.layout.middle) :]]
-        scale = sp.block_diag([sp.bsr_array((b, np.arange(b.shape[0]), np.arange(b.shape[0] + 1))) for b in left])
-        return float((((scale.T @ self.off @ scale).tocsr().data) ** 2).sum())
-
-    # -- variances -----------------------------------------------------------------------------------
     @cached_property
-    def _weights(self) -> np.ndarray:
-        """The entries of P_11^-1 P_12 L^-T on the pattern of P_12, the middle alone."""
+    def weights(self) -> np.ndarray:
+        """The entries of P_11^-1 P_1m L^-T, on the pattern of P_1m."""
         data = rows_times(transposed(self.L1inv), self.E.indptr, self.E.data) if self.n1 else self.E.data
-        out = np.zeros_like(data)
-        for (part, at, _), linv in zip(self._middle(), self.Linv, strict=True):
-            mine = (self.E.indices >= at) & (self.E.indices < at + part.n)
-            out[mine] = columns_times(data[mine], self.E.indices[mine] - at, transposed(linv))
-        return out
+        return self.by_columns(data, self.E.indices)
+
+    @cached_property
+    def first_blocks(self) -> np.ndarray:
+        """The blocks of the first term's P~^-1 given the border."""
+        own = np.matmul(transposed(self.L1inv), self.L1inv)
+        return own + row_grams(self.E.indptr, self.weights, own.shape[1])
+
+    @cached_property
+    def shared(self) -> np.ndarray:
+        """S^-1/2 times what the border does to all latents, transposed (L, p): the border's part of the variances."""
+        return self.lift_border(self.border[2].T)
 
     @cached_property
     def latent_blocks(self) -> list[np.ndarray]:
         """The blocks of P~^-1 on its diagonal, of the first, the middle and the border."""
-        out = [np.matmul(transposed(linv), linv) for linv in self.Linv]
-        if self.n1:
-            d = self.L1inv.shape[1]
-            own = np.matmul(transposed(self.L1inv), self.L1inv) + row_grams(self.E.indptr, self._weights, d)
-            edge = (times(transposed(self.L1inv), self.EB) @ self.Lfinv.T).reshape(-1, d, self.p)
-            out.insert(0, own + np.matmul(edge, edge.transpose(0, 2, 1)))
-        return [*out, self.Lfinv.T @ self.Lfinv]
+        own = [*([self.first_blocks] if self.n1 else []), *(np.matmul(transposed(b), b) for b in self.Linv)]
+        out, at = [], 0
+        for blocks in own:
+            K, d, _ = blocks.shape
+            edge = self.shared[at : at + K * d].reshape(K, d, self.p)
+            out.append(blocks + np.matmul(edge, edge.transpose(0, 2, 1)))
+            at += K * d
+        return [*out, self.border[2].T @ self.border[2]]
 
     @cached_property
     def blocked_variance(self) -> np.ndarray:
         """a' P~^-1 a of each row (N,)."""
         rows = self.rows
-        scaled = np.zeros_like(rows.Am.data)
-        for (part, at, _), linv in zip(self._middle(), self.Linv, strict=True):
-            mine = (rows.Am.indices >= at) & (rows.Am.indices < at + part.n)
-            scaled[mine] = columns_times(rows.Am.data[mine], rows.Am.indices[mine] - at, transposed(linv))
+        scaled = self.by_columns(rows.Am.data, rows.Am.indices)
         n = rows.A1.shape[0]
         out = np.bincount(rows.row_of_middle, scaled**2, minlength=n).astype(np.float64)
-        edge: np.ndarray | float = 0.0
         if self.n1:
-            d = self.L1inv.shape[1]
-            own = np.matmul(transposed(self.L1inv), self.L1inv) + row_grams(self.E.indptr, self._weights, d)
-            out += rows.first_form(own)
-            out -= 2.0 * rows.pairs.form(self._weights, rows.A1.data, scaled, n)
-            edge = rows.A1 @ (times(transposed(self.L1inv), self.EB) @ self.Lfinv.T)
-        if self.p:
-            left = rows.Ab @ self.Lfinv.T - edge
-            out += np.einsum("np,np->n", left, left)
+            out += rows.first_form(self.first_blocks)
+            out -= 2.0 * rows.pairs.form(self.weights, rows.A1.data, scaled, n)
+        for j in range(self.p):
+            out += rows.times(self.shared[:, j : j + 1])[:, 0] ** 2
         return out
 
     def row_corrections(self, probed: Probed) -> np.ndarray:
-        """What each probe adds to a' P~^-1 a, averaged over probes (N,)."""
-        out = np.zeros(self.rows.A1.shape[0])
-        m = probed.u.shape[1]
-        for k in range(m):
-            pair = self.lift(np.stack([probed.delta[:, k], probed.u[:, k]], axis=1))
-            moved = self.rows.times(pair)
-            out += moved[:, 0] * moved[:, 1]
-        return out / m
+        """What the probes add to a' P~^-1 a, of each row (N,)."""
+        from ..linalg._products import row_inner
+
+        A = self.rows.whole
+        out = np.zeros(A.shape[0])
+        row_inner(A.indptr, A.indices, A.data, self.lift(probed.delta), self.lift(probed.u), out)
+        return out / probed.m

@@ -296,13 +296,15 @@ class Model:
         self,
         *,
         n_restarts: int = 0,
-        tol: float = 1e-10,
+        tol: float | None = None,
         progress: bool = False,
         seed: Seed = 0,
         evidence: str = "elbo",
         integrate: str | bool | None = None,
         n_jobs: Jobs = None,
         checkpoint: Any = None,
+        engine: str = "auto",
+        n_probes: int = 32,
     ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
 
@@ -311,7 +313,7 @@ class Model:
         n_restarts : int
             Further starts of the search, drawn with ``seed``.
         tol : float
-            Relative gap of every fit.
+            Relative gap of every fit; default: 1e-10, of the iterative engine 1e-4.
         progress : bool
         evidence : "elbo" or "corrected"
             What learning maximises. "corrected" (see ``fenchel.hyperparameters.learn``) finds the variances of groups
@@ -325,13 +327,23 @@ class Model:
             Who fits the points of an integration, or searches from several starts, side by side (``fenchel.tasks``).
         checkpoint : path or Finished
             Of the integration: what keeps finished fits.
+        engine : "auto", "direct" or "iterative"
+            "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` random vectors drawn with
+            ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says so,
+            only where a factor would exceed stated limits of memory and work.
         """
+        from .engines import fit_iteratively, uses_iterative
         from .fitted import FittedModel
         from .multinomial import FittedMultinomial
 
         choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
         method = "auto" if integrate is True else integrate or None
-        scalar("Model", "tol", tol, 0.0, _LOOSEST)
+        if tol is not None:
+            scalar("Model", "tol", tol, 0.0, _LOOSEST)
+        only = {"n_restarts": n_restarts, "integrate": method, "evidence": evidence != "elbo"}
+        if uses_iterative(self, engine, only):
+            return fit_iteratively(self, tol, seed, progress, n_probes)
+        tol = 1e-10 if tol is None else tol
         if method is not None and self.classes is not None:
             raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")
         found = learn(
@@ -348,6 +360,7 @@ class Model:
         )
         again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
         again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}
+        again["engine"] = "direct"
         if self.sum.settle(found.theta, self.table(self.frame)):  # once
             return self.fit(**again)
         if method is None:
@@ -372,14 +385,15 @@ def fit(formula: str, data: Table, family: str | Likelihood | None = None, **opt
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
     dispersion, zero, baseline
         Of ``Model``.
-    n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint
+    n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint, engine, n_probes
         Of ``Model.fit``.
 
     Returns
     -------
     FittedModel
     """
-    names = ("n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint")
+    names = ["n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint"]
+    names += ["engine", "n_probes"]
     known = [*(name for name in signature(Model).parameters if not name.startswith("_")), *names]
     for key in options:
         if key not in known:

@@ -12,6 +12,7 @@ from ..checks import problem
 from ..estimators.effect_tables import effect_frame, table
 from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
+from ..iterative import IterativeFit
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .specified import ambiguous, in_words, term_named, terms_over
@@ -223,6 +224,8 @@ def _prior_words(h: Hyperparameter) -> str:
 def certificate(fit: FittedModel) -> list[str]:
     """What is proved of the fit, and why it is not where it is not."""
     sol = fit.solution
+    if isinstance(sol, IterativeFit):
+        return sol.stated()
     word = "converged" if fit.converged else "NOT CONVERGED"
     relative = sol.gap / max(1.0, abs(sol.elbo))
     proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"

@@ -1,0 +1,193 @@
+"""Which engine fits a model: with a factor of the precision of all latents, or without where that would not fit.
+
+direct       a sparse factorisation at every step; its gap is a number
+iterative    conjugate gradients and probes (``fenchel.iterative``); its gap is an interval
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from ..checks import Refusal, choice, problem
+from ..iterative import IterativeFit, learn
+from ..iterative.layout import Layout
+from ..linalg.memory import physical_memory
+from ..linalg.predicted import Cost, factor_cost
+from . import remarks, tables
+from .fitted import FittedModel
+from .refusing import refused
+from .uncertainty import Known
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .model import Model
+
+ENGINES = ("auto", "direct", "iterative")
+_FEW = 20_000  # latents that the direct engine takes whatever their pattern
+_SHARE = 0.25  # of the memory that a factor may take: some four of its size are held at once
+_WORK = 2e13  # multiplications of one factorisation: an hour and more for a model
+_TOL = 1e-4  # relative gap, where none is asked for
+_DRAWS = 512
+
+
+def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
+    """Whether the iterative engine fits a model; ``asked`` are the options that only the direct one has, where set."""
+    choice("Model", "engine", engine, ENGINES)
+    only = [name for name, is_set in asked.items() if is_set]
+    if engine == "iterative" and only:
+        raise problem("Model", f'engine = "iterative" with {only[0]}', f"{only[0]} left out", 'Or use engine="direct".')
+    if engine != "auto":
+        return engine == "iterative"
+    n = sum(term.n_latents for term in model.sum.effects)
+    if n <= _FEW or only:
+        return False
+    names = [str(term.name) for term in model.sum.effects]
+    try:
+        layout = Layout(model.sum.family(), names)
+    except Refusal:
+        return False
+    limit = _SHARE * physical_memory()
+    cost = _cost(layout, limit)
+    if cost.memory <= limit and cost.work <= _WORK:
+        return False
+    over = f"more than {limit / 2**30:.1f} GiB" if cost.memory > limit else f"about {cost.work:.0e} multiplications"
+    most = "" if cost.memory > limit else f", where {_WORK:.0e} is the limit"
+    remarks.warn(
+        [
+            f"a factor of the precision of {n} latents would take {over}{most}, so the iterative engine fits this "
+            'model and its gap is an interval; engine="direct" or "iterative" decides it'
+        ]
+    )
+    return True
+
+
+def _cost(layout: Layout, most: float) -> Cost:
+    """Of the direct engine's factor, counted up to ``most`` bytes."""
+    ones = sp.csr_array((np.ones(layout.A.nnz), layout.A.indices, layout.A.indptr), shape=layout.A.shape)
+    blocks = [sp.eye_array(layout.n_latents, format="csc")]
+    blocks += [_block_pattern(part.n, part.d, part.start, layout.n_latents) for part in layout.large]
+    pattern = sp.csc_array(ones.T @ ones)
+    for block in blocks:
+        pattern = sp.csc_array(pattern + block)
+    leaves = np.zeros(layout.n_latents, dtype=bool)
+    if layout.first is not None:
+        leaves[layout.first.here] = True
+    return factor_cost(pattern, leaves, most)
+
+
+def _block_pattern(n: int, d: int, start: int, L: int) -> sp.csc_array:
+    i = np.repeat(np.arange(n), d)
+    j = (d * (np.arange(n) // d))[:, None] + np.arange(d)
+    return sp.csc_array((np.ones(n * d), (start + i, start + j.ravel())), shape=(L, L))
+
+
+def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int) -> IterativeModel:
+    """The model learned by the iterative engine."""
+    if model.classes is not None or model.zeros is not None:
+        raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
+    target = model.target
+    found = learn(
+        target.likelihood,
+        model.sum.family(),
+        target.y,
+        weights=target.weights,
+        names=[str(term.name) for term in model.sum.effects],
+        n_probes=n_probes,
+        random_state=seed,
+        tol=_TOL if tol is None else tol,
+        progress=progress,
+    )
+    return IterativeModel(model, found)
+
+
+_WHY = "the iterative engine has no factor to answer it"
+
+
+class IterativeModel(FittedModel):
+    """What ``Model.fit(engine="iterative")`` returns: a ``FittedModel`` whose evidence and gap are intervals.
+
+    Attributes
+    ----------
+    found : IterativeFit
+        With ``theta_error``, what the probes did to the hyperparameters, and ``estimates``, variances with their
+        errors.
+    elbo, gap : Interval
+        ``gap.upper`` decides ``converged``; ``gap.certain`` is proved.
+    """
+
+    found: IterativeFit  # type: ignore[assignment]
+
+    def __init__(self, model: Model, found: IterativeFit) -> None:
+        super().__init__(model, found)  # type: ignore[arg-type]  # answers what a Learned does
+
+    @cached_property
+    def remarks(self) -> list[str]:
+        """What the prior decides and the data do not, and where more probes would help, a sentence each."""
+        return [*remarks.of_fit(self), *self.found.remarks]
+
+    @cached_property
+    def known(self) -> Known:
+        return Known(self.found.theta_covariance, np.zeros(self.theta.size))
+
+    @cached_property
+    def hyperparameters(self) -> pd.DataFrame:
+        """Standard deviations, correlations and the likelihood's parameters: value, 95 % interval, and ``error``.
+
+        The interval is by the curvature of the evidence at its mode, on the scale on which each is learned; ``error``
+        is the standard error that probes have brought into the value.
+        """
+        import pandas as pd
+
+        rows = tables.described_theta(self, self.theta)
+        values = np.array([row[2] for row in rows])
+        z = ndtri(qmc.Halton(max(1, self.theta.size), scramble=False).random(_DRAWS + 1)[1:])
+        both = self._spread(self.found.theta_covariance + self.found.theta_error, z)
+        lower, upper = np.quantile(both, [0.025, 0.975], axis=0) if rows else np.zeros((2, 0))
+        error = self._spread(self.found.theta_error, z).std(axis=0) if rows else np.zeros(0)
+        index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
+        return pd.DataFrame({"value": values, "lower": lower, "upper": upper, "error": error}, index=index)
+
+    def _spread(self, covariance: np.ndarray, z: np.ndarray) -> np.ndarray:
+        """What the hyperparameters are in words over draws of theta about its value."""
+        values, vectors = np.linalg.eigh(covariance)
+        moves = z @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
+        return np.array([[row[2] for row in tables.described_theta(self, self.theta + move)] for move in moves])
+
+    @property
+    def effects(self) -> IterativeEffects:
+        """Each special term as a frame, one row a level, with ``sd_error``: what probes leave unknown of the sd."""
+        return IterativeEffects(self)
+
+    def __repr__(self) -> str:
+        word = "converged" if self.converged else "NOT CONVERGED"
+        return f"IterativeModel({self.model.formula!r}, {word}, elbo={self.elbo:.2f}, gap={self.gap:.1e})"
+
+    corrected = refused("corrected", _WHY, 'engine="direct"')
+    loo = refused("loo", _WHY, 'engine="direct", or rows held out and predicted')
+    waic = refused("waic", _WHY, 'engine="direct"')
+    dic = refused("dic", _WHY, 'engine="direct"')
+    leave_group_out = refused("leave_group_out", _WHY, 'engine="direct", or groups held out and predicted')
+    k_fold = refused("k_fold", _WHY, 'engine="direct", or folds held out and predicted')
+    to_arviz = refused("to_arviz", _WHY, "sample, which draws eta and y")
+    save = refused("save", "a fit of the iterative engine is not kept", "a fit with the same seed")
+
+
+class IterativeEffects(tables.Effects):
+    """The special terms as frames, with what probes leave unknown of each sd."""
+
+    def __getitem__(self, key: Any) -> pd.DataFrame:
+        out = super().__getitem__(key)
+        fit = self._fit
+        term = tables.term_named(self._terms, key)
+        shown = None if term is None else fit.model.sum.shown(term.name)
+        if shown is None:
+            return out
+        found = fit.solution.posterior.estimates(shown[1])  # type: ignore[attr-defined]
+        return out.assign(sd_error=found.se / (2.0 * np.sqrt(found.value)))

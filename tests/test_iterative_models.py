@@ -1,0 +1,127 @@
+"""Models by a formula under the iterative engine: the same answers as the direct one's, and what it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import fenchel
+from fenchel.checks import Refusal
+from fenchel.iterative import Interval
+from fenchel.linalg.predicted import factor_cost
+from fenchel.models import engines
+
+FORMULA = "y ~ x + c + (x|a) + (1|b)"
+
+
+def table(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    out = pd.DataFrame(
+        {
+            "x": rng.normal(size=n),
+            "a": rng.integers(0, 150, n),
+            "b": rng.integers(0, 120, n),
+            "c": rng.choice(list("uvw"), n),
+        }
+    )
+    u, s, v = 0.6 * rng.normal(size=150), 0.3 * rng.normal(size=150), 0.8 * rng.normal(size=120)
+    eta = 0.2 + 0.4 * out.x + u[out.a] + s[out.a] * out.x + v[out.b]
+    out["y"] = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(int)
+    out["z"] = eta + rng.normal(size=n)
+    return out
+
+
+@pytest.fixture(scope="module")
+def both():
+    data = table()
+    return data, *(fenchel.fit(FORMULA, data, "bernoulli", engine=engine) for engine in ("iterative", "direct"))
+
+
+def test_tables_are_those_of_the_direct_engine(both):
+    _, found, direct = both
+    assert found.converged
+    assert isinstance(found.gap, Interval)
+    columns = ["mean", "sd"]
+    np.testing.assert_allclose(found.coefficients[columns], direct.coefficients[columns], rtol=0.01, atol=2e-3)
+    np.testing.assert_allclose(found.covariance, direct.covariance, rtol=0.03, atol=1e-5)
+    mine, theirs = found.hyperparameters, direct.hyperparameters
+    assert (np.abs(mine["value"] - theirs["value"]) <= 6.0 * mine["error"] + 1e-4).all()
+    assert list(mine.index) == list(theirs.index)
+    for name in found.effects:
+        ours, exact = found.effects[name], direct.effects[name]
+        np.testing.assert_allclose(ours["mean"], exact["mean"], atol=0.01)
+        off = np.abs(ours["sd"] - exact["sd"]).to_numpy()
+        assert (off <= 6.0 * ours["sd_error"] + 2e-3 * exact["sd"]).mean() > 0.98
+
+
+def test_predictions_are_those_of_the_direct_engine(both):
+    data, found, direct = both
+    some = data.iloc[:200].assign(b=[999, *data.b[1:200]])
+    for new in (None, some, data.iloc[:5]):
+        ours, exact = found.predict(new, interval=0.9), direct.predict(new, interval=0.9)
+        np.testing.assert_allclose(ours, exact, atol=0.01)
+    draws = found.sample(data.iloc[:3], 2000, 0, kind="link")
+    np.testing.assert_allclose(draws.mean(axis=0), direct.predict(data.iloc[:3], "link"), atol=0.06)
+    np.testing.assert_allclose(found.average_effect("x")["mean"], direct.average_effect("x")["mean"], atol=0.01)
+
+
+def test_the_summary_prints_intervals(both):
+    _, found, _ = both
+    first, second, third = found.summary().splitlines()[:3]
+    assert first.startswith("converged: gap [")
+    assert "with probability 0.99 (decrement), log evidence at least [" in first
+    assert "32 probes" in second
+    assert third.strip().startswith("for certain: log evidence at least -")
+    assert "gap=[" in repr(found)
+
+
+@pytest.mark.parametrize("name", ["corrected", "loo", "waic", "dic", "leave_group_out", "k_fold", "to_arviz", "save"])
+def test_what_has_no_answer_says_so(both, name):
+    with pytest.raises(Refusal, match=f"{name}: .*; expected "):
+        getattr(both[1], name)()
+
+
+def test_several_groups_a_row_and_noise():
+    data = table(1200, 1)
+    data["b2"] = (data.b + 1 + np.arange(len(data)) % 7) % 120
+    formula = "z ~ x + (1|a) + (1|mm(b, b2))"
+    found, direct = (fenchel.fit(formula, data, "gaussian", engine=engine) for engine in ("iterative", "direct"))
+    mine, theirs = found.hyperparameters, direct.hyperparameters
+    assert (np.abs(mine["value"] - theirs["value"]) <= 6.0 * mine["error"] + 1e-3).all()
+    assert found.elbo.lower <= direct.elbo <= found.elbo.upper
+
+
+def test_auto_takes_it_only_where_a_factor_would_not_fit(monkeypatch):
+    data = table(600, 2)
+    model = fenchel.Model("z ~ x + (1|a) + (1|b)", data, "gaussian")
+    assert type(model.fit()).__name__ == "FittedModel"
+    monkeypatch.setattr(engines, "_FEW", 10)
+    assert type(model.fit()).__name__ == "FittedModel"  # its factor is small
+    monkeypatch.setattr(engines, "_WORK", 1e3)
+    with pytest.warns(UserWarning, match="the iterative engine fits this model and its gap is an interval"):
+        assert type(model.fit()).__name__ == "IterativeModel"
+    assert type(model.fit(engine="direct")).__name__ == "FittedModel"
+    walk = fenchel.Model("z ~ x + rw1(a)", data, "gaussian")  # cannot be worked on
+    assert type(walk.fit()).__name__ == "FittedModel"
+
+
+def test_the_cost_of_a_factor_is_that_of_the_factor():
+    rng = np.random.default_rng(0)
+    A = sp.random_array((60, 60), density=0.05, rng=rng, format="csc")
+    A = sp.csc_array(A + A.T + 60 * sp.eye_array(60))
+    leaves = np.zeros(60, dtype=bool)
+    order = np.argsort(np.diff(A.indptr), kind="stable")
+    L = np.linalg.cholesky(A.toarray()[np.ix_(order, order)])
+    assert factor_cost(A, leaves, 100.0).memory == np.inf
+    assert factor_cost(A, leaves, 1e6).memory == 8.0 * np.count_nonzero(L)
+
+
+def test_bad_questions_are_refused():
+    data = table(300, 3)
+    model = fenchel.Model("y ~ x + (1|a)", data, "bernoulli")
+    with pytest.raises(Refusal, match="engine"):
+        model.fit(engine="magic")
+    with pytest.raises(Refusal, match=r'engine = "iterative" with integrate; expected integrate left out'):
+        model.fit(engine="iterative", integrate="auto")
+    with pytest.raises(Refusal, match=r"the term rw1\(x2\) cannot be worked on: it has constraints"):
+        fenchel.fit("y ~ rw1(x2)", data.assign(x2=np.arange(300) % 150), "bernoulli", engine="iterative")
