@@ -101,6 +101,24 @@ def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
         fit.predict(data.iloc[:1].assign(east=1e4))
 
 
+def test_short_ranges_have_a_finer_mesh_or_a_remark():
+    rng = np.random.default_rng(1)
+    X = rng.random((500, 2))
+    f = np.linalg.cholesky(matern(X, X, 0.15, 1) + 1e-8 * np.eye(500)) @ rng.normal(size=500)
+    data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.3 * rng.normal(size=500)})
+    fit = fenchel.Model("y ~ matern(e, n)", data).fit()
+    term = fit.model.sum.effects[0]
+    reach, noise = np.exp(fit.theta[1]), np.exp(fit.theta[2] / 2)
+    assert term.final
+    assert 9.0 < reach / term.mesh.edge < 15.0
+    assert noise == pytest.approx(0.289, rel=0.06)  # what maximum likelihood finds with the covariance itself
+    assert not fit.remarks
+    with pytest.warns(UserWarning, match=r"the range, 0\.\d+, is 2\.\d edges of its mesh, .*: edge=0\.01\d tells"):
+        coarse = fenchel.Model("y ~ matern(e, n, edge=0.07)", data).fit()
+    assert np.exp(coarse.theta[2] / 2) > 0.4
+    assert coarse.model.sum.effects[0].mesh.edge == pytest.approx(0.07, rel=1e-3)  # what was asked for stays
+
+
 def test_a_mesh_of_ones_own_and_priors():
     X, f, rng = points(120, seed=2)
     data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.2 * rng.normal(size=120)})
