@@ -25,6 +25,7 @@ from .polygons import dissolved, distance, inside, rings_of, simplified
 _MOST = 3_000_000  # nodes of the finest lattice
 _CLEAR = 0.62  # of an edge: lattice nodes nearer than this to a border go
 _UNTIED = 1.0 + 2.0**-12 / 3.0  # of a limit: no node of a lattice lies on it up to rounding
+_SLIP = 10.0  # extents outside: further is a slip, such as metres for kilometres
 _TURNS = 12  # of splitting edges of a border that the triangulation does not have
 _FEWEST, _FINEST = 32, 64  # edges along the extent of the data, by default
 _POINTS, _RINGS = 2.0**20, 2.0**36  # steps of an extent to which points and rings are rounded
@@ -145,35 +146,67 @@ class Mesh:
     def _local_of(self, points: Any) -> np.ndarray:
         return np.ascontiguousarray((np.asarray(points, dtype=np.float64) - self._middle) / self._unit)
 
+    def inside(self, points: Any) -> np.ndarray:
+        """Whether each point lies in it, or outside by no more than ``slack`` (N,).
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> fenchel.mesh(boundary=[[0, 0], [1, 0], [0, 1]], edge=0.1).inside([[0.2, 0.2], [0.8, 0.8]])
+        array([ True, False])
+        """
+        return np.asarray(self._rows(_pairs("Mesh", points))[1] <= self._near)
+
     def design(self, points: Any, where: str = "Mesh") -> sp.csr_array:
         """Weights (N, M) of the nodes at any points: barycentric coordinates.
 
         Points outside by no more than ``slack`` have those of the nearest place inside; others are refused.
         """
-        points = finite(where, "points", numeric(where, "points", points))
-        if points.ndim != 2 or points.shape[1] != 2:
-            raise problem(where, f"points has shape {points.shape}", "(points, 2)")
+        points = _pairs(where, points)
+        out, gap = self._rows(points)
+        self._refuse(where, points, gap, self._near)
+        return out
+
+    def continued(self, points: Any, where: str = "Mesh") -> tuple[sp.csr_array, np.ndarray]:
+        """The same with rows of the nearest place inside for all points, and how far outside each is (N,).
+
+        A mesh of points alone ends where it does for no reason, and a field goes on; one with a boundary or holes, or a
+        triangulation of one's own, ends where the field does, and points outside are refused as in ``design``.
+        """
+        points = _pairs(where, points)
+        out, gap = self._rows(points)
+        self._refuse(where, points, gap, self._near if self.corners is None or self.slack else _SLIP * self.extent)
+        return out, np.where(gap > self._near, gap, 0.0)
+
+    @property
+    def _near(self) -> float:
+        return max(self.slack, 1e-9 * self.extent)
+
+    def _rows(self, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         found, weights = self.where(points)
-        nodes, lost = self.triangles[found], np.flatnonzero(found < 0)
+        nodes, lost, gap = self.triangles[found], np.flatnonzero(found < 0), np.zeros(len(points))
         if lost.size:
             ends = self._border
-            e, share, gap = nearest_segment(self._local_of(points[lost]), *(self._local[end] for end in ends.T))
-            self._refuse(where, points, lost, gap * self._unit)
+            e, share, off = nearest_segment(self._local_of(points[lost]), *(self._local[end] for end in ends.T))
+            gap[lost] = off * self._unit
             nodes[lost] = np.column_stack([ends[e], ends[e, :1]])
             weights[lost] = np.column_stack([1.0 - share, share, np.zeros(lost.size)])
         row = np.repeat(np.arange(len(points)), 3)
         out = sp.csr_array((weights.ravel(), (row, nodes.ravel())), shape=(len(points), self.n_nodes))
         out.sum_duplicates()
-        return out
+        return out, gap
 
-    def _refuse(self, where: str, points: np.ndarray, lost: np.ndarray, gap: np.ndarray) -> None:
-        far = gap > max(self.slack, 1e-9 * self.extent)
+    def _refuse(self, where: str, points: np.ndarray, gap: np.ndarray, most: float) -> None:
+        far = gap > most
         if far.any():
-            i = lost[int(np.argmax(gap))]
+            i = int(np.argmax(gap))
             at = f"({points[i, 0]:.6g}, {points[i, 1]:.6g})"
             n = f"{far.sum()} of {len(points)} points lie" if far.sum() > 1 else "a point lies"
             got = f"{n} outside the mesh, {at} by {gap.max():.4g}"
-            advice = "A mesh over the points of the fit and the new ones together holds both: fenchel.mesh(...)."
+            advice = (
+                "mesh.inside(points) says which are; a mesh over the points of the fit and the new ones together holds "
+                "both: fenchel.mesh(...)."
+            )
             raise problem(where, got, "points in its triangles", advice)
 
     @cached_property
@@ -265,11 +298,18 @@ def mesh(
 def _points(points: Any) -> np.ndarray | None:
     if points is None:
         return None
-    X = finite("mesh", "points", numeric("mesh", "points", points))
-    if X.ndim != 2 or X.shape[1] != 2 or not len(X):
+    X = _pairs("mesh", points)
+    if not len(X):
         raise problem("mesh", f"points has shape {X.shape}", "(points, 2)")
     if np.abs(X).max() > 0.0:
         positive("mesh", "the largest coordinate", np.abs(X).max())
+    return X
+
+
+def _pairs(where: str, points: Any) -> np.ndarray:
+    X = finite(where, "points", numeric(where, "points", points))
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise problem(where, f"points has shape {X.shape}", "(points, 2)")
     return X
 
 

@@ -9,16 +9,20 @@ import copy
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 
 from ..checks import choice, instance, numeric, problem, scalar
 from ..gmrf.mesh import Mesh
 from ..gmrf.mesh import mesh as triangulated
-from ..gmrf.spde import BARRIER, Diffusion, diffusion
+from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
 from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
+from .ahead import Unseen, UnseenPoints
 from .base import Hyperparameter, Rows, Term
 from .sizes import PCDeviation, deviation
 from .tables import DataTable
@@ -51,6 +55,9 @@ class Matern(Term):
     barrier : float
         The range in barriers of the mesh, as a share of that outside.
     name : hashable, optional
+
+    Beyond a mesh of points alone, the default, a field is predicted as it goes on: towards 0, with the variance that it
+    has there. A mesh with a boundary or holes refuses points outside: ``mesh.inside(points)`` says which are not.
 
     Examples
     --------
@@ -152,6 +159,24 @@ class Matern(Term):
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         return self._at(self._points(table), table.where)
 
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """Beyond a mesh without a boundary a field goes on: c f(nearest place inside) + an independent rest.
+
+        c is its correlation at that distance.
+        """
+        points = self._points(table)
+        design, gap = self.mesh.continued(points, table.where)
+        rows, there = Rows(design, np.zeros((len(points), 0))), gap > 0.0
+        if not there.any():
+            return rows, []
+        reach, c = float(np.exp(theta[1])), np.ones(len(points))
+        c[there] = correlation(gap[there], reach, self.nu)
+        rows = replace(rows, design=sp.csr_array(sp.diags_array(c) @ design))
+        nearest = np.asarray(design[there] @ self.mesh.nodes)
+        together = partial(_together, points[there], nearest, c[there], theta, self.nu)
+        own = np.exp(theta[0]) * np.sqrt(1.0 - c * c)
+        return rows, [UnseenPoints(own[:, None], np.ones(1), np.where(there, 0, -1), together=together)]
+
     def _at(self, points: np.ndarray, where: str) -> Rows:
         return Rows(self.mesh.design(points, where), np.zeros((len(points), 0)))
 
@@ -171,6 +196,14 @@ class Matern(Term):
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+def _together(X: np.ndarray, Y: np.ndarray, c: np.ndarray, theta: np.ndarray, nu: int) -> tuple[np.ndarray, np.ndarray]:
+    """The covariance of f(X) - c f(Y), point by point, under a field far from edges."""
+    R = lambda A, B: correlation(cdist(A, B), float(np.exp(theta[1])), nu)
+    cross = c[:, None] * R(Y, X)
+    S = R(X, X) - cross - cross.T + np.outer(c, c) * R(Y, Y)
+    return np.arange(len(X)), np.exp(2.0 * theta[0]) * (S + S.T) / 2.0
 
 
 def _pair(name: str, given: Sequence[float] | None) -> tuple[float, float] | None:
