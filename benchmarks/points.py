@@ -2,14 +2,17 @@
 
     python benchmarks/points.py [--sizes 10000 100000] [--families poisson bernoulli gaussian] [--methods spde vecchia]
     python benchmarks/points.py --exact 4000          against the dense process, at the same hyperparameters
-    python benchmarks/points.py --errors 2000         by edge of the mesh and by number of neighbours
+    python benchmarks/points.py --errors 2000         by edge of the mesh, by number of neighbours and of knots
     python benchmarks/points.py --gpboost PYTHON      gpboost's Vecchia on the same rows, by a Python that has it
 
 The truth is a Matern 3/2 field of sd 1 and range 2 on a square of side 10, by random Fourier features; nine rows of ten
 are fitted, one is held out. "score" is the mean log predictive density of the held-out rows in nats; the truth's own,
 with eta known, stands beside it; "mean off" and "sd off" are root mean squares over them, of the difference to the
-dense process in its sds, and of the log of the ratio of sds. Each case runs in a process of its own, whose peak memory
-is reported.
+dense process in its sds, and of the log of the ratio of sds. Seconds are the clock's of making the model and learning,
+"cpu" the processor's over all threads. Each case runs in a process of its own, whose peak memory is reported.
+
+``--gpboost`` keeps what it found in points_gpboost.json, with versions and settings; without it that is printed where
+the same rows are there.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ import resource
 import subprocess
 import tempfile
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from crossed import Counts
 from scipy.spatial.distance import cdist
 from scipy.special import kv
 
@@ -32,6 +37,7 @@ import fenchel
 from fenchel.gmrf.vecchia import NUGGET
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Likelihood, Poisson
 
+KEPT = Path(__file__).with_name("points_gpboost.json")
 SIDE, RANGE, FEATURES, NOISE = 10.0, 2.0, 3000, 0.5
 LIKELIHOODS: dict[str, Likelihood] = {
     "poisson": Poisson(),
@@ -62,19 +68,24 @@ def rows(n: int, family: str, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
     return pd.DataFrame({"east": X[:, 0], "north": X[:, 1], "y": y}), eta
 
 
-def formula(method: str, edge: float | None, neighbours: int) -> str:
+def formula(method: str, edge: float | None, neighbours: int, knots: int | None = None) -> str:
     if method == "spde":
         return f"y ~ matern(east, north, edge={edge})" if edge else "y ~ matern(east, north)"
-    return f"y ~ vecchia(east, north, ard=False, neighbours={neighbours})"
+    return f"y ~ vecchia(east, north, ard=False, neighbours={neighbours}, knots={knots})"
 
 
-def case(n: int, family: str, method: str, edge: float | None, neighbours: int, exact: bool) -> dict[str, float]:
+def case(
+    n: int, family: str, method: str, edge: float | None, neighbours: int, knots: int | None, exact: bool
+) -> dict[str, float]:
     """Fit and score one of them."""
     data, eta = rows(n, family)
     out = np.arange(n) % 10 == 9
     began, used = time.perf_counter(), time.process_time()
-    model = fenchel.Model(formula(method, edge, neighbours), data[~out], family=family)
-    fit = model.fit()
+    counts = Counts()
+    with counts.counting(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of edges and knots that are too few, on purpose
+        model = fenchel.Model(formula(method, edge, neighbours, knots), data[~out], family=family)
+        fit = model.fit()
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     term, y = model.sum.effects[0], data["y"].to_numpy(dtype=float)
     new = model.sum.new_rows(fit.theta, model.table(data[out].reset_index(drop=True)))
@@ -90,13 +101,16 @@ def case(n: int, family: str, method: str, edge: float | None, neighbours: int, 
         "seconds": seconds,
         "cpu": cpu,
         "gib": peak,
-        "evaluations": fit.found.n_evaluations,
+        "evaluations": counts.fits,
+        "factorisations": counts.factorisations,
         "sd": found["sd"],
         "range": found["range"],
         "gap": fit.solution.gap,
         "score": score(np.asarray(h) + level, rho),
         "truth": score(eta[out], np.full(out.sum(), 1e-12)),
     }
+    if family == "gaussian":
+        result["noise"] = float(np.exp(fit.theta[-1] / 2))
     if exact:
         mean, variance = dense(method, data, out, y, found, level, likelihood, model.sum.fixed_variance)
         result["exact"] = score(mean, variance)
@@ -127,8 +141,11 @@ def dense(
     return np.asarray(h) + level, np.asarray(rho)
 
 
-def gpboost(python: str, n: int, family: str, neighbours: int) -> dict[str, float]:
-    """The same rows by gpboost, in a process of its own."""
+def gpboost(python: str | None, n: int, family: str, neighbours: int) -> dict[str, float] | None:
+    """The same rows by gpboost, in a process of its own and kept; or as kept."""
+    kept, key = json.loads(KEPT.read_text()) if KEPT.exists() else {}, f"{n} {family}, {neighbours} neighbours"
+    if python is None:
+        return kept.get("found", {}).get(key)
     data, _ = rows(n, family)
     out = np.arange(n) % 10 == 9
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +153,10 @@ def gpboost(python: str, n: int, family: str, neighbours: int) -> dict[str, floa
         np.savez(path, X=data[["east", "north"]], y=data["y"], out=out, neighbours=neighbours, family=family)
         script = Path(__file__).with_name("points_gpboost.py")
         done = subprocess.run([python, str(script), str(path)], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    answer = json.loads(done.stdout.strip().splitlines()[-1])
+    kept = {**kept, **answer.pop("about"), "found": {**kept.get("found", {}), key: answer}}
+    KEPT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    return answer
 
 
 def show(words: str, result: dict[str, float]) -> None:
@@ -156,24 +176,28 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=["spde", "vecchia"], choices=["spde", "vecchia"])
     parser.add_argument("--edge", type=float, help="of the mesh; default: the term's own")
     parser.add_argument("--neighbours", type=int, default=20)
+    parser.add_argument("--knots", type=int, help="of Vecchia; default: the term's own")
     parser.add_argument("--exact", type=int, metavar="N", help="the dense process beside them, at N points")
-    parser.add_argument("--errors", type=int, metavar="N", help="by edge and neighbours, at N points")
+    parser.add_argument("--errors", type=int, metavar="N", help="by edge, neighbours and knots, at N points")
     parser.add_argument("--gpboost", metavar="PYTHON")
     options = parser.parse_args()
     sizes = [options.exact] if options.exact else [] if options.errors else options.sizes
     for n in sizes:
         for family in options.families:
             for method in options.methods:
-                exact = bool(options.exact)
-                found = alone(n, family, method, options.edge, options.neighbours, exact)
+                found = alone(n, family, method, options.edge, options.neighbours, options.knots, bool(options.exact))
                 show(f"{n} {family}, {method}:", found)
-            if options.gpboost:
-                show(f"{n} {family}, gpboost:", gpboost(options.gpboost, n, family, options.neighbours))
+            theirs = gpboost(options.gpboost, n, family, options.neighbours)
+            if theirs is not None:
+                show(f"{n} {family}, gpboost{'' if options.gpboost else ' (kept)'}:", theirs)
     if options.errors:
-        for edge in (1.0, 0.5, 0.25, 0.15):
-            show(f"edge {edge}:", alone(options.errors, options.families[0], "spde", edge, 0, True))
+        n, family = options.errors, options.families[-1]
+        for edge in (1.0, 0.5, 0.25, 0.15, 0.1):
+            show(f"edge {edge}:", alone(n, family, "spde", edge, 0, None, True))
         for m in (3, 5, 10, 20, 40):
-            show(f"{m} neighbours:", alone(options.errors, options.families[0], "vecchia", None, m, True))
+            show(f"{m} neighbours:", alone(n, family, "vecchia", None, m, None, True))
+        for knots in (n // 16, n // 8, n // 4, n // 2):
+            show(f"{knots} knots:", alone(n, family, "vecchia", None, 20, knots, True))
 
 
 if __name__ == "__main__":

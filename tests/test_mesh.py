@@ -32,6 +32,22 @@ def test_points_in_any_units(scale, origin):
     assert unit.n_nodes == made.n_nodes
 
 
+@pytest.mark.parametrize("n", [3, 40, 700])
+def test_other_units_and_origins_have_the_same_triangles_to_the_last_bit(n):
+    X = np.random.default_rng(n).random((n, 2)) * [1.0, 0.7]
+    for edge in (None, 1 / 37):
+        one = fenchel.mesh(X, edge=edge)
+        for unit, origin in ((1e3, 0.0), (1 / 3, 0.0), (0.3048, 1234.5), (1.0, 1e6), (1e3, 5e6)):
+            other = fenchel.mesh(X * unit + [origin, 2 * origin], edge=None if edge is None else edge * unit)
+            np.testing.assert_array_equal(other.triangles, one.triangles)
+            np.testing.assert_allclose(other.areas, one.areas * unit**2, rtol=1e-9)
+            np.testing.assert_allclose(
+                other.nodes, one.nodes * unit + [origin, 2 * origin], rtol=1e-12, atol=1e-9 * unit
+            )
+            found, _ = other.where(X * unit + [origin, 2 * origin])
+            np.testing.assert_array_equal(found, one.where(X)[0])
+
+
 def test_the_same_points_give_the_same_mesh():
     X = RNG.random((100, 2))
     one, other = fenchel.mesh(X), fenchel.mesh(np.vstack([X[::-1], X[:10]]))  # in any order, and repeated

@@ -101,6 +101,60 @@ def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
         fit.predict(data.iloc[:1].assign(east=1e4))
 
 
+def test_short_ranges_have_a_finer_mesh_or_a_remark():
+    rng = np.random.default_rng(1)
+    X = rng.random((500, 2))
+    f = np.linalg.cholesky(matern(X, X, 0.15, 1) + 1e-8 * np.eye(500)) @ rng.normal(size=500)
+    data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.3 * rng.normal(size=500)})
+    fit = fenchel.Model("y ~ matern(e, n)", data).fit()
+    term = fit.model.sum.effects[0]
+    reach, noise = np.exp(fit.theta[1]), np.exp(fit.theta[2] / 2)
+    assert term.final
+    assert 9.0 < reach / term.mesh.edge < 15.0
+    assert noise == pytest.approx(0.289, rel=0.06)  # what maximum likelihood finds with the covariance itself
+    assert not fit.remarks
+    with pytest.warns(UserWarning, match=r"the range, 0\.\d+, is 2\.\d edges of its mesh, .*: edge=0\.01\d tells"):
+        coarse = fenchel.Model("y ~ matern(e, n, edge=0.07)", data).fit()
+    assert np.exp(coarse.theta[2] / 2) > 0.4
+    assert coarse.model.sum.effects[0].mesh.edge == pytest.approx(0.07, rel=1e-3)  # what was asked for stays
+
+
+def test_a_grid_partly_outside():
+    X, f, rng = points(150, seed=5)
+    data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.2 * rng.normal(size=150)})
+    fit = fenchel.Model("y ~ matern(e, n, edge=0.7)", data).fit()
+    term, theta = fit.model.sum.effects[0], fit.theta
+    sd, reach = np.exp(theta[:2])
+    tried = np.linspace(5.0, 20.0, 200_001)
+    edge = tried[term.mesh.inside(np.column_stack([tried, np.full(tried.size, 5.0)]))].max()
+    east = np.array([5.0, edge - 1e-4, edge + 1e-4, edge + 0.3 * reach, edge + 2.0 * reach, edge + 40.0])
+    new = pd.DataFrame({"e": east, "n": 5.0})
+    rows = fit.model.sum.new_rows(theta, fit.model.table(new))
+    h, rho = fit.posterior.predict(design=rows.design, extra_variance=rows.extra_variance)
+    np.testing.assert_allclose([h[1], rho[1]], [h[2], rho[2]], rtol=1e-3)  # it goes on where the mesh ends
+    level = fit.coefficients.loc["Intercept"]
+    tri = np.vstack([np.sort(term.mesh.triangles[:, pair], axis=1) for pair in ([0, 1], [1, 2], [2, 0])])
+    ends, times = np.unique(tri, axis=0, return_counts=True)  # by points on every edge of one triangle
+    share = np.linspace(0.0, 1.0, 2001)[None, :, None]
+    a, b = (term.mesh.nodes[ends[times == 1, k]][:, None] for k in (0, 1))
+    gap = np.sqrt(np.sum((a + share * (b - a) - [east[3], 5.0]) ** 2, axis=2)).min()
+    c = matern(np.zeros((1, 2)), np.array([[gap, 0.0]]), reach, 1)[0, 0]
+    assert rows.design[[3]][:, : term.n_latents].sum() == pytest.approx(c, rel=1e-4)
+    assert rows.extra_variance[3] == pytest.approx(sd**2 * (1 - c**2), rel=1e-3)
+    assert rho[-1] == pytest.approx(sd**2 + level["sd"] ** 2, rel=0.02)  # far away nothing is known
+    draws = fit.sample(pd.DataFrame({"e": edge + np.array([30.0, 30.0, 30.1]), "n": 5.0}), 4000, 0, kind="link")
+    assert np.corrcoef(draws.T)[0, 1] == pytest.approx(1.0)
+    near = matern(np.zeros((1, 2)), np.array([[0.1, 0.0]]), reach, 1)[0, 0]
+    assert np.corrcoef(draws.T)[0, 2] == pytest.approx(near, abs=0.02)
+    with pytest.raises(ValueError, match="a point lies outside the mesh"):
+        fit.predict(new.assign(e=1e5).iloc[:1])
+    shore = fenchel.mesh(boundary=SQUARE * 10.5 - 0.2, edge=0.6)
+    bounded = fenchel.Model("y ~ matern(e, n, mesh=shore)", data).fit()
+    with pytest.raises(ValueError, match=r"4 of 6 points lie outside the mesh, .* mesh.inside\(points\) says which"):
+        bounded.predict(new.assign(e=[5.0, 6.0, 12.0, 13.0, 14.0, 15.0]))
+    np.testing.assert_array_equal(shore.inside([[5.0, 5.0], [12.0, 5.0]]), [True, False])
+
+
 def test_a_mesh_of_ones_own_and_priors():
     X, f, rng = points(120, seed=2)
     data = pd.DataFrame({"e": X[:, 0], "n": X[:, 1], "y": f + 0.2 * rng.normal(size=120)})

@@ -213,6 +213,12 @@ def test_a_formula_with_a_group_and_a_covariate():
     np.testing.assert_array_equal(again.precision(theta)[0].data, term.precision(theta)[0].data)
 
 
+def test_too_few_knots_are_said():
+    data, _ = simulated(400)
+    with pytest.warns(UserWarning, match=r"its 20 knots leave \d\d% of the variance .*: knots=80 leaves less"):
+        fenchel.Model("y ~ vecchia(x, z, neighbours=10, knots=20)", data).fit()
+
+
 def test_repeated_points_one_column_and_two_kinds_of_response():
     t = np.repeat(np.linspace(0.0, 10.0, 40), 3)
     y = np.random.default_rng(2).poisson(np.exp(np.sin(t) + 1.0))

@@ -183,7 +183,7 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
 
 @compiled
 def holders(neighbours):
-    """Of each point the sets {i} and neighbours that hold it: where they begin, and i (m + 1) + its place in each."""
+    """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place."""
     n, m = neighbours.shape
     start = np.zeros(n + 1, dtype=np.int64)
     for turn in range(2):  # count, then fill

@@ -4,6 +4,9 @@
 them, so that the edge of the mesh is far from the data: lattices of edge h, 2h and 4h are nested in one another, and
 their Delaunay triangulation has no angle below 30 degrees. With a boundary it ends there instead (a coastline), and
 holes are cut out: their borders, in steps of h, are edges of the triangulation.
+
+A mesh is made, and keeps its nodes, in units of the extent about the middle of the points, rounded: the same points in
+other units and from another origin have the same triangles to the last bit.
 """
 
 from __future__ import annotations
@@ -21,8 +24,11 @@ from .polygons import dissolved, distance, inside, rings_of, simplified
 
 _MOST = 3_000_000  # nodes of the finest lattice
 _CLEAR = 0.62  # of an edge: lattice nodes nearer than this to a border go
+_UNTIED = 1.0 + 2.0**-12 / 3.0  # of a limit: no node of a lattice lies on it up to rounding
+_SLIP = 10.0  # extents outside: further is a slip, such as metres for kilometres
 _TURNS = 12  # of splitting edges of a border that the triangulation does not have
-_FEWEST, _FINEST = 16, 64  # edges along the extent of the data, by default
+_FEWEST, _FINEST = 32, 64  # edges along the extent of the data, by default
+_POINTS, _RINGS = 2.0**20, 2.0**36  # steps of an extent to which points and rings are rounded
 
 
 class Mesh:
@@ -42,6 +48,8 @@ class Mesh:
     ----------
     edge : float
         The typical length of an edge: the median.
+    corners : array (C, 2) or None
+        Of the hull of the points that ``mesh`` made it for.
 
     Examples
     --------
@@ -51,6 +59,8 @@ class Mesh:
     >>> square.design([[0.5, 0.25]]).toarray()
     array([[0.5 , 0.25, 0.25, 0.  ]])
     """
+
+    corners: np.ndarray | None = None
 
     def __init__(self, nodes: Any, triangles: Any, barrier: Any = None, slack: float = 0.0) -> None:
         self.nodes = finite("Mesh", "nodes", numeric("Mesh", "nodes", nodes))
@@ -62,6 +72,9 @@ class Mesh:
         if (t != np.floor(t)).any() or t.min() < 0 or t.max() >= len(self.nodes):
             raise problem("Mesh", "triangles names nodes that there are not", f"integers 0, ..., {len(self.nodes) - 1}")
         self.triangles = t.astype(np.int64)
+        low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
+        middle, unit = (low + high) / 2, float((high - low).max()) or 1.0
+        self._placed((self.nodes - middle) / unit, middle, unit)
         area = self._signed_areas()
         if (np.abs(area) <= 1e-14 * np.abs(area).max()).any():
             flat = int(np.argmin(np.abs(area)))
@@ -75,8 +88,12 @@ class Mesh:
             raise problem("Mesh", f"barrier has shape {self.barrier.shape}", f"({len(t)},), one a triangle")
         self.slack = float(slack)
 
+    def _placed(self, local: np.ndarray, middle: np.ndarray, unit: float) -> None:
+        """Nodes about a middle, in a unit: coordinates far from 0 have few digits for a triangle."""
+        self._local, self._middle, self._unit = local, middle, unit
+
     def _signed_areas(self) -> np.ndarray:
-        a, b, c = (self.nodes[self.triangles[:, k]] for k in range(3))
+        a, b, c = (self._local[self.triangles[:, k]] for k in range(3))
         return np.asarray(((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]) / 2)
 
     @property
@@ -86,13 +103,13 @@ class Mesh:
     @cached_property
     def areas(self) -> np.ndarray:
         """Of the triangles (T,)."""
-        return self._signed_areas()
+        return self._signed_areas() * self._unit**2
 
     @property
     def sides(self) -> np.ndarray:
         """The edges of each triangle as vectors (T, 3, 2), each opposite to the corner of its number."""
-        p = self.nodes[self.triangles]
-        return np.asarray(p[:, [2, 0, 1]] - p[:, [1, 2, 0]])
+        p = self._local[self.triangles]
+        return np.asarray(p[:, [2, 0, 1]] - p[:, [1, 2, 0]]) * self._unit
 
     @cached_property
     def angles(self) -> np.ndarray:
@@ -110,51 +127,86 @@ class Mesh:
     @property
     def extent(self) -> float:
         """The longer side of the box around all nodes."""
-        return float(np.ptp(self.nodes, axis=0).max())
+        return float(np.ptp(self._local, axis=0).max()) * self._unit
 
     # -- points ------------------------------------------------------------------------------------
     @cached_property
     def _bins(self) -> tuple[Any, ...]:
-        corners = self.nodes[self.triangles]
-        low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
-        size = float(max(np.sqrt(2.0 * self.areas.mean()), np.ptp(self.nodes, axis=0).max() / 4000))
+        corners = self._local[self.triangles]
+        low, high = self._local.min(axis=0), self._local.max(axis=0)
+        size = float(max(np.sqrt(2.0 * self._signed_areas().mean()), (high - low).max() / 4000))
         shape = (((high - low) / size).astype(np.int64) + 1).astype(np.int64)
         return corners, low, size, shape, *bins_of(corners, low, size, shape)
 
     def where(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
         """The triangle of each point (N,), -1 outside, and its barycentric coordinates there (N, 3)."""
-        found, weights = located(np.ascontiguousarray(points, dtype=np.float64), *self._bins)
+        found, weights = located(self._local_of(points), *self._bins)
         return found, weights
+
+    def _local_of(self, points: Any) -> np.ndarray:
+        return np.ascontiguousarray((np.asarray(points, dtype=np.float64) - self._middle) / self._unit)
+
+    def inside(self, points: Any) -> np.ndarray:
+        """Whether each point lies in it, or outside by no more than ``slack`` (N,).
+
+        Examples
+        --------
+        >>> import fenchel
+        >>> fenchel.mesh(boundary=[[0, 0], [1, 0], [0, 1]], edge=0.1).inside([[0.2, 0.2], [0.8, 0.8]])
+        array([ True, False])
+        """
+        return np.asarray(self._rows(_pairs("Mesh", points))[1] <= self._near)
 
     def design(self, points: Any, where: str = "Mesh") -> sp.csr_array:
         """Weights (N, M) of the nodes at any points: barycentric coordinates.
 
         Points outside by no more than ``slack`` have those of the nearest place inside; others are refused.
         """
-        points = finite(where, "points", numeric(where, "points", points))
-        if points.ndim != 2 or points.shape[1] != 2:
-            raise problem(where, f"points has shape {points.shape}", "(points, 2)")
+        points = _pairs(where, points)
+        out, gap = self._rows(points)
+        self._refuse(where, points, gap, self._near)
+        return out
+
+    def continued(self, points: Any, where: str = "Mesh") -> tuple[sp.csr_array, np.ndarray]:
+        """The same with rows of the nearest place inside for all points, and how far outside each is (N,).
+
+        A mesh of points alone ends where it does for no reason, and a field goes on; one with a boundary or holes, or a
+        triangulation of one's own, ends where the field does, and points outside are refused as in ``design``.
+        """
+        points = _pairs(where, points)
+        out, gap = self._rows(points)
+        self._refuse(where, points, gap, self._near if self.corners is None or self.slack else _SLIP * self.extent)
+        return out, np.where(gap > self._near, gap, 0.0)
+
+    @property
+    def _near(self) -> float:
+        return max(self.slack, 1e-9 * self.extent)
+
+    def _rows(self, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         found, weights = self.where(points)
-        nodes, lost = self.triangles[found], np.flatnonzero(found < 0)
+        nodes, lost, gap = self.triangles[found], np.flatnonzero(found < 0), np.zeros(len(points))
         if lost.size:
             ends = self._border
-            e, share, gap = nearest_segment(points[lost], self.nodes[ends[:, 0]], self.nodes[ends[:, 1]])
-            self._refuse(where, points, lost, gap)
+            e, share, off = nearest_segment(self._local_of(points[lost]), *(self._local[end] for end in ends.T))
+            gap[lost] = off * self._unit
             nodes[lost] = np.column_stack([ends[e], ends[e, :1]])
             weights[lost] = np.column_stack([1.0 - share, share, np.zeros(lost.size)])
         row = np.repeat(np.arange(len(points)), 3)
         out = sp.csr_array((weights.ravel(), (row, nodes.ravel())), shape=(len(points), self.n_nodes))
         out.sum_duplicates()
-        return out
+        return out, gap
 
-    def _refuse(self, where: str, points: np.ndarray, lost: np.ndarray, gap: np.ndarray) -> None:
-        far = gap > max(self.slack, 1e-9 * self.extent)
+    def _refuse(self, where: str, points: np.ndarray, gap: np.ndarray, most: float) -> None:
+        far = gap > most
         if far.any():
-            i = lost[int(np.argmax(gap))]
+            i = int(np.argmax(gap))
             at = f"({points[i, 0]:.6g}, {points[i, 1]:.6g})"
             n = f"{far.sum()} of {len(points)} points lie" if far.sum() > 1 else "a point lies"
             got = f"{n} outside the mesh, {at} by {gap.max():.4g}"
-            advice = "A mesh over the points of the fit and the new ones together holds both: fenchel.mesh(...)."
+            advice = (
+                "mesh.inside(points) says which are; a mesh over the points of the fit and the new ones together holds "
+                "both: fenchel.mesh(...)."
+            )
             raise problem(where, got, "points in its triangles", advice)
 
     @cached_property
@@ -186,9 +238,9 @@ def mesh(
     points : array (N, 2), optional
         In units in which both axes are the same: metres, not degrees. They may repeat, or lie on a line.
     edge : float, optional
-        Length of an edge where the points are; a tenth of the range of a field is fine enough, a third for the field,
-        and too coarse for the noise beside it. Default: twice the mean distance to the nearest point, at least 1/64 and
-        at most 1/16 of the extent.
+        Length of an edge where the points are; a twelfth of the range of a field is fine enough, a quarter for the
+        field, and too coarse for the noise beside it. Default: the mean distance to the nearest point, at least 1/64
+        and at most 1/32 of the extent.
     collar : float, optional
         Width of what is added around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary,
         0 with one. Near an edge of the mesh a field varies more, up to twice as much: about a range away it does not.
@@ -226,28 +278,51 @@ def mesh(
             advice = "With edge= a mesh is made around it."
             raise problem("mesh", f"all points are one, {tuple(every[0].tolist())}", "points apart", advice)
         size = 8.0 * float(edge)
-    unit = lambda path: (path - centre) / size
-    X = None if X is None else unit(X)
-    rings = {name: [unit(path) for path in paths] for name, paths in rings.items()}
+    rounded = lambda path, steps: np.round((path - centre) / size * steps) / steps
+    X = None if X is None else _distinct(rounded(X, _POINTS))
+    rings = {name: [rounded(path, _RINGS) for path in paths] for name, paths in rings.items()}
     domain = rings["boundary"] or [_hull(X)]
-    h = _edge(X, domain) if edge is None else scalar("mesh", "edge", edge, 0.0) / size
+    h = _edge(X) if edge is None else scalar("mesh", "edge", edge, 0.0) / size
     wide = (0.0 if rings["boundary"] else 0.3) if collar is None else scalar("mesh", "collar", collar, -1e-300) / size
+    h, wide = _figures(h), _figures(wide)
     if (1.0 + 2.0 * wide) ** 2 * 1.2 / h**2 > _MOST:
         raise problem("mesh", f"edge = {h * size:.4g} makes more than {_MOST} nodes", "a longer edge")
-    made = _triangulated(domain, rings, h, wide)
-    nodes = made[0] * size + centre
-    return Mesh(nodes, made[1], made[2], slack=0.75 * h * size if rings["boundary"] or rings["holes"] else 0.0)
+    local, triangles, barrier = _triangulated(domain, rings, h, wide)
+    slack = 0.75 * h * size if rings["boundary"] or rings["holes"] else 0.0
+    out = Mesh(local * size + centre, triangles, barrier, slack)
+    out._placed(local, centre, size)
+    out.corners = None if rings["boundary"] else domain[0] * size + centre
+    return out
 
 
 def _points(points: Any) -> np.ndarray | None:
     if points is None:
         return None
-    X = finite("mesh", "points", numeric("mesh", "points", points))
-    if X.ndim != 2 or X.shape[1] != 2 or not len(X):
+    X = _pairs("mesh", points)
+    if not len(X):
         raise problem("mesh", f"points has shape {X.shape}", "(points, 2)")
     if np.abs(X).max() > 0.0:
         positive("mesh", "the largest coordinate", np.abs(X).max())
-    return np.unique(X, axis=0)
+    return X
+
+
+def _pairs(where: str, points: Any) -> np.ndarray:
+    X = finite(where, "points", numeric(where, "points", points))
+    if X.ndim != 2 or X.shape[1] != 2:
+        raise problem(where, f"points has shape {X.shape}", "(points, 2)")
+    return X
+
+
+def _distinct(X: np.ndarray) -> np.ndarray:
+    """Rounded points (N, 2), each once."""
+    whole = np.round(X * _POINTS).astype(np.int64)
+    codes = np.unique(whole[:, 0] * (1 << 31) + whole[:, 1] + (1 << 30))
+    return np.stack([codes >> 31, (codes & ((1 << 31) - 1)) - (1 << 30)], axis=1) / _POINTS
+
+
+def _figures(x: float) -> float:
+    """To seven significant figures: a length that went through other units is the same again."""
+    return float(f"{x:.7g}")
 
 
 def _hull(X: Any) -> np.ndarray:
@@ -261,17 +336,20 @@ def _hull(X: Any) -> np.ndarray:
     return np.stack([far, X[np.argmax(np.sum((X - far) ** 2, axis=1))]])
 
 
-def _edge(X: np.ndarray | None, domain: list[np.ndarray]) -> float:
+def _edge(X: np.ndarray | None) -> float:
     """The default length, in units of the extent."""
     if X is None or len(X) < 2:
-        return 1.0 / (2 * _FEWEST)
+        return 1.0 / _FEWEST
+    if len(X) > 2 * _FINEST**2:  # nearer to one another than the shortest, on average, wherever they lie
+        return 1.0 / _FINEST
     nearest = cKDTree(X).query(X, 2)[0][:, 1]
-    return float(np.clip(2.0 * nearest.mean(), 1.0 / _FINEST, 1.0 / _FEWEST))
+    return float(np.clip(nearest.mean(), 1.0 / _FINEST, 1.0 / _FEWEST))
 
 
 def _lattice(domain: list[np.ndarray], h: float, wide: float) -> np.ndarray:
     """Nodes of nested lattices: of edge h in the domain and a row about it, of 2h and 4h further out."""
     limits = [max(h, wide)] if wide < 5 * h else [h, wide] if wide < 15 * h else [h, 7 * h, wide]
+    limits = [_UNTIED * limit for limit in limits]
     reach = max(limits) + h
     corners = np.vstack(domain)
     low, high, up = corners.min(axis=0) - reach, corners.max(axis=0) + reach, np.sqrt(3.0) / 2 * h

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import kv
 
 from ..checks import choice, instance, problem, scalar
 from .base import MarkovField
@@ -101,6 +102,12 @@ def diffusion(mesh: Mesh, nu: int = 1, barrier: float = BARRIER) -> Diffusion:
     return Diffusion(
         indptr, indices, data, np.array(weights) / (4 * np.pi * nu), np.array(powers), float(np.sqrt(8.0 * nu))
     )
+
+
+def correlation(distance: np.ndarray, reach: float, nu: int) -> np.ndarray:
+    """Of a field far from edges, nu = 1 or 2, at distances from its place, ``reach`` its range."""
+    d = np.maximum(np.sqrt(8.0 * nu) / reach * distance, 1e-10)
+    return np.asarray(d * kv(1, d) if nu == 1 else d * d * kv(2, d) / 2.0)
 
 
 def _aligned(matrices: list[Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -27,6 +27,7 @@ KERNELS = {"matern12": 1, "matern32": 2, "matern52": 3, "rbf": 0}
 NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it
 _NETS = 5  # columns up to which nets are made: each doubles the cells around a point by three
 _BLOCK = 100_000  # points whose neighbours are looked for at a time
+_SOME = 2000  # points at which it is looked at what knots leave
 _SETS = 4  # neighbourhoods among which a new point beside knots chooses
 
 
@@ -151,6 +152,15 @@ class Vecchia:
         data *= k
         slopes *= k
         return matrix(data), [matrix(-2.0 * data), *(matrix(slope) for slope in slopes)]
+
+    def beyond_knots(self, theta: np.ndarray) -> float:
+        """The share of the variance that knots leave at the other points, on average over some of these."""
+        n = len(self.X)
+        if self.knots == n:
+            return 0.0
+        Z = np.ascontiguousarray(self.X / self.ranges(theta))
+        some = np.unique(np.linspace(self.knots, n - 1, _SOME).astype(int))
+        return float(self._conditionals(Z, Z[some], np.ascontiguousarray(self.neighbours[some]), 0)[1].mean())
 
     def at(self, theta: np.ndarray, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         """Weights (N, n) of the points for values elsewhere, given the nearest, and the variance left at sd 1.

@@ -184,8 +184,9 @@ def _listed(names: Sequence[str]) -> str:
 
 # -- of a fit -----------------------------------------------------------------------------------------------
 def of_fit(fit: FittedModel) -> list[str]:
-    """What the prior decides and the data do not."""
-    return [*_without_variance(fit), *_of_separated(_separated(fit))]
+    """What the prior decides and the data do not, and what terms have to say of where they were learned."""
+    own = [sentence for term, theta in fit.model.sum.thetas(fit.theta) for sentence in term.remarks_at(theta)]
+    return [*_without_variance(fit), *own, *_of_separated(_separated(fit))]
 
 
 def _without_variance(fit: FittedModel) -> list[str]:

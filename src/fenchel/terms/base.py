@@ -227,6 +227,10 @@ class Term(ABC):
         """What a user should hear of it beside the other terms of a model, a sentence each without its stop."""
         return []
 
+    def remarks_at(self, theta: np.ndarray) -> list[str]:
+        """What a user should hear of it where it was learned, a sentence each without its stop."""
+        return []
+
     def typical_sd(self, theta: np.ndarray) -> float:
         """The geometric mean of the standard deviations of the effect where it is shown."""
         where = self.shown()

@@ -9,20 +9,27 @@ import copy
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.spatial.distance import cdist
 
 from ..checks import choice, instance, numeric, problem, scalar
 from ..gmrf.mesh import Mesh
 from ..gmrf.mesh import mesh as triangulated
-from ..gmrf.spde import BARRIER, Diffusion, diffusion
+from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
 from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
+from .ahead import Unseen, UnseenPoints
 from .base import Hyperparameter, Rows, Term
 from .sizes import PCDeviation, deviation
 from .tables import DataTable
 
+_EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
+_FINEST = 160  # edges along the extent of one that is made so
+_SHORT = 4.0  # edges a range below which a remark says so
 _SIDE = 40  # points of the longer side of the grid where a field is shown
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
 
@@ -35,7 +42,8 @@ class Matern(Term):
     x, y : names of columns of numbers
         Coordinates, in one unit: kilometres, not degrees.
     mesh : Mesh, optional
-        Of ``fenchel.mesh``; default: one of the points of the fit.
+        Of ``fenchel.mesh``; default: one of the points of the fit, and where the range turns out to be short for its
+        edges a finer one, on which it is learned once more.
     nu : 1 or 2
         Smoothness.
     edge : float, optional
@@ -47,6 +55,9 @@ class Matern(Term):
     barrier : float
         The range in barriers of the mesh, as a share of that outside.
     name : hashable, optional
+
+    Beyond a mesh of points alone, the default, a field is predicted as it goes on: towards 0, with the variance that it
+    has there. A mesh with a boundary or holes refuses points outside: ``mesh.inside(points)`` says which are not.
 
     Examples
     --------
@@ -61,6 +72,7 @@ class Matern(Term):
 
     made: Diffusion
     mesh: Mesh
+    final: bool = False  # the mesh is as fine as the range asks for
     low: np.ndarray  # of the coordinates that fit has seen, with ``high``
     high: np.ndarray
 
@@ -101,9 +113,7 @@ class Matern(Term):
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
         _warn_of_degrees(self.name, self.inputs, X)
         out.low, out.high = X.min(axis=0), X.max(axis=0)
-        out.mesh = triangulated(X, edge=self.wanted) if self.given is None else self.given
-        out.made = diffusion(out.mesh, self.nu, self.barrier)
-        out.n_latents = out.mesh.n_nodes
+        out._on(triangulated(X, edge=self.wanted) if self.given is None else self.given)
         extent, edge = float(np.ptp(X, axis=0).max()), out.mesh.edge
         shortest = (max(2.0 * edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
         bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
@@ -114,11 +124,58 @@ class Matern(Term):
         out.hyperparameters = size, Hyperparameter("range", LOG, start, bounds, PCRange(*shortest, 2))
         return out
 
+    def _on(self, mesh: Mesh) -> None:
+        self.mesh, self.made, self.n_latents = mesh, diffusion(mesh, self.nu, self.barrier), mesh.n_nodes
+
+    def settled(self, theta: np.ndarray) -> Self | None:
+        """The same on a mesh with edges of a twelfth of the range, where they are longer than a ninth of it."""
+        extent, reach = float((self.high - self.low).max()), float(np.exp(theta[1]))
+        edge = max(reach / _EDGES, extent / _FINEST)
+        chosen = self.given is None and self.wanted is None and not self.final
+        if not chosen or reach > _COARSE * self.mesh.edge or edge > 0.9 * self.mesh.edge:
+            return None
+        out = copy.copy(self)
+        out.final = True
+        out._on(triangulated(self.mesh.corners, edge=edge))
+        size, old = self.hyperparameters
+        bounds = float(np.log(0.5 * out.mesh.edge)), old.bounds[1]
+        starts = (float(np.clip(t, *limits)) for t, limits in zip(theta, (size.bounds, bounds), strict=True))
+        out.hyperparameters = replace(size, start=next(starts)), replace(old, start=next(starts), bounds=bounds)
+        return out
+
+    def remarks_at(self, theta: np.ndarray) -> list[str]:
+        reach, edge = float(np.exp(theta[1])), self.mesh.edge
+        if reach > _SHORT * edge:
+            return []
+        where = "edge=" if self.given is None else "a mesh with edge="
+        return [
+            f"{self.name}: the range, {reach:.3g}, is {reach / edge:.2g} edges of its mesh, and what happens between "
+            f"nodes counts as noise: {where}{reach / _EDGES:.2g} tells the two apart"
+        ]
+
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made(theta)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         return self._at(self._points(table), table.where)
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        """Beyond a mesh without a boundary a field goes on: c f(nearest place inside) + an independent rest.
+
+        c is its correlation at that distance.
+        """
+        points = self._points(table)
+        design, gap = self.mesh.continued(points, table.where)
+        rows, there = Rows(design, np.zeros((len(points), 0))), gap > 0.0
+        if not there.any():
+            return rows, []
+        reach, c = float(np.exp(theta[1])), np.ones(len(points))
+        c[there] = correlation(gap[there], reach, self.nu)
+        rows = replace(rows, design=sp.csr_array(sp.diags_array(c) @ design))
+        nearest = np.asarray(design[there] @ self.mesh.nodes)
+        together = partial(_together, points[there], nearest, c[there], theta, self.nu)
+        own = np.exp(theta[0]) * np.sqrt(1.0 - c * c)
+        return rows, [UnseenPoints(own[:, None], np.ones(1), np.where(there, 0, -1), together=together)]
 
     def _at(self, points: np.ndarray, where: str) -> Rows:
         return Rows(self.mesh.design(points, where), np.zeros((len(points), 0)))
@@ -139,6 +196,14 @@ class Matern(Term):
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+def _together(X: np.ndarray, Y: np.ndarray, c: np.ndarray, theta: np.ndarray, nu: int) -> tuple[np.ndarray, np.ndarray]:
+    """The covariance of f(X) - c f(Y), point by point, under a field far from edges."""
+    R = lambda A, B: correlation(cdist(A, B), float(np.exp(theta[1])), nu)
+    cross = c[:, None] * R(Y, X)
+    S = R(X, X) - cross - cross.T + np.outer(c, c) * R(Y, Y)
+    return np.arange(len(X)), np.exp(2.0 * theta[0]) * (S + S.T) / 2.0
 
 
 def _pair(name: str, given: Sequence[float] | None) -> tuple[float, float] | None:

@@ -27,6 +27,7 @@ from .sizes import deviation
 from .tables import DataTable
 
 _KNOTS = 10_000  # at most, unless told
+_BEYOND = 0.1  # of the variance that knots leave on average, from which a remark says so
 _MOVED = float(np.log(1.5))  # of a log range against the others: from here on neighbours are chosen anew
 
 
@@ -129,6 +130,15 @@ class VecchiaProcess(Term):
         inside = [float(np.clip(t, *h.bounds)) for h, t in zip(self.hyperparameters, theta, strict=True)]
         out.hyperparameters = tuple(replace(h, start=t) for h, t in zip(self.hyperparameters, inside, strict=True))
         return out
+
+    def remarks_at(self, theta: np.ndarray) -> list[str]:
+        share, knots = self.process.beyond_knots(theta), self.process.knots
+        if share < _BEYOND:
+            return []
+        return [
+            f"{self.name}: its {knots} knots leave {share:.0%} of the variance at the other points, which are taken as "
+            f"independent given them: knots={min(4 * knots, self.n_latents)} leaves less"
+        ]
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.process(theta)
