@@ -4,8 +4,8 @@
 
 Writes the rows of ``crossed.ratings`` (the seed that ``crossed.py`` uses), runs each peer in a process of its own, one
 after the other, and keeps in ``crossed_peers.json`` its version, settings, estimates, seconds of the processor and of
-the clock (of the fit alone, data read and packages loaded) and the peak memory of its process. R needs lme4 and glmmTMB;
-``--python`` is a Python that has gpboost, glmm and mixedlm. A peer that is not there, or has no answer within
+the clock (of the fit alone, data read and packages loaded) and the peak memory of its process. R needs lme4 and
+glmmTMB; ``--python`` is a Python that has gpboost, glmm and mixedlm. A peer that is not there, or has no answer within
 ``--limit`` seconds, is kept as such.
 """
 

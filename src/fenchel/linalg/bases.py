@@ -12,6 +12,7 @@ integral of x, whose scale grows with its length: it is cut into pieces, and wha
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import scipy.sparse as sp
 _SMALL = 8  # latents of a constraint that may as well be joined to each other
 _LOCAL = 64  # the same, where nothing is known of a graph
 _MANY = 32  # constraints that conditioning carries without being felt
+_RARE = 4  # constraints of one shape that are not worth a basis
 _WORST = 150.0  # condition number that a basis may have: its square multiplies that of the precision
 _WIDEST = 400  # latents over which a dense basis is made, where no sparse one is good enough
 _DENSE = 2**20  # entries of constraints that are kept as a plain array
@@ -40,7 +42,7 @@ def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
     """
     C = sp.csr_array(C)
     C.eliminate_zeros()
-    groups = _apart(C)
+    groups = _common(_apart(C))
     if sum(len(rows) for rows, _ in groups) <= _MANY:
         return None, C.toarray()
     inner = _inner(graph, groups, C.shape[1])
@@ -77,6 +79,17 @@ def _apart(C: Any) -> list[tuple[list[int], np.ndarray]]:
             groups[first] = [*rows, int(row)], np.union1d(before, nodes)
             owner[nodes] = first
     return [(sorted(rows), nodes) for rows, nodes in groups]
+
+
+def _common(groups: list[tuple[list[int], np.ndarray]]) -> list[tuple[list[int], np.ndarray]]:
+    """Without a few that are wide and of a shape that hardly any other has: a map's level, which costs less held so."""
+    shapes = Counter((len(rows), nodes.size) for rows, nodes in groups)
+    budget, out = _MANY // 2, []
+    for rows, nodes in sorted(groups, key=lambda group: -group[1].size):
+        rare = nodes.size > _SMALL and shapes[len(rows), nodes.size] <= _RARE and len(rows) <= budget
+        budget -= len(rows) if rare else 0
+        out += [] if rare else [(rows, nodes)]
+    return out[::-1]
 
 
 def _inner(graph: Any, groups: list[tuple[list[int], np.ndarray]], n: int) -> Any:

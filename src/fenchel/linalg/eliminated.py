@@ -3,9 +3,9 @@
     V = B (B' A B)^-1 B',   log|B' A B|,   C B = 0
 
 ``bases.py`` finds B, whose columns touch few latents near each other in the graph of A. With T_B the sparse map from
-the entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, z the selected inverse. Conditioning
-(``constrained.py``) carries a few constraints over any latents; this carries thousands. Answers as ``sparse.py`` does,
-in the latents x.
+the entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, z the selected inverse.
+Conditioning (``constrained.py``) carries a few constraints over any latents; this carries thousands. Answers as
+``sparse.py`` does, in the latents x.
 """
 
 from __future__ import annotations
