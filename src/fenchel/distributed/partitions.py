@@ -76,6 +76,8 @@ class Partitions:
     def of(cls, where: str, **columns: Any) -> Self:
         """From collections, by the name of what each is; at least one is of Dask's."""
         optional(where, "dask")
+        names = {name: list(x.columns) for name, x in columns.items() if _is_frame(x)}
+        columns = columns | _beside(columns)
         lead = next((name for name, x in columns.items() if _delayed_list(x) or is_dask(x)), None)
         if lead is None:
             raise problem(where, "nothing given is a collection of Dask's", "a Dask array or dataframe")
@@ -92,7 +94,6 @@ class Partitions:
         given: dict[str, Any] = {}
         for name, x in columns.items():
             given[name] = parts.get(name, [x] * count)  # None, or one number for all rows
-        names = {name: list(x.columns) for name, x in columns.items() if is_dask(x) and hasattr(x, "columns")}
         return cls(where, given, names)
 
     @property
@@ -149,6 +150,36 @@ def _asked(work: Work, where: str, number: int, columns: Mapping[str, Any], give
 
 def _added(parts: list[Any]) -> Any:
     return in_pairs(parts, lambda a, b: a + b)
+
+
+def _beside(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataframes and series among the columns as delayed blocks of one frame, where they can be put side by side.
+
+    Each on its own would be read by itself, and narrow ones in fewer partitions than wide ones.
+    """
+    frames = {name: x for name, x in columns.items() if is_dask(x) and hasattr(x, "npartitions") and hasattr(x, "loc")}
+    lead = next((name for name, x in frames.items() if _is_frame(x)), None)
+    if lead is None or len(frames) < 2:
+        return {}
+    narrow = {name: x[x.columns[0]] if _is_frame(x) else x for name, x in frames.items() if name != lead}
+    if any(_is_frame(frames[name]) and len(frames[name].columns) != 1 for name in narrow):
+        return {}
+    dask, added = optional("Partitions", "dask"), {name: f"__fenchel_{name}" for name in narrow}
+    try:
+        parts = frames[lead].assign(**{added[name]: x for name, x in narrow.items()}).to_delayed()
+    except (ValueError, NotImplementedError):  # of other sources, whose rows nothing aligns
+        return {name: list(x.to_delayed(optimize_graph=False)) for name, x in frames.items()}
+    wanted = {lead: list(frames[lead].columns)} | added
+    pick = dask.delayed(_picked, pure=True)
+    return {name: [pick(part, what) for part in parts] for name, what in wanted.items()}
+
+
+def _is_frame(x: Any) -> bool:
+    return is_dask(x) and hasattr(x, "columns") and x.ndim == 2  # a series of Dask's has columns too
+
+
+def _picked(frame: Any, what: Any) -> Any:
+    return frame[what]
 
 
 def _has_rows(x: Any) -> bool:

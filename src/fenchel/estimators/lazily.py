@@ -41,7 +41,7 @@ def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any,
     small, D = dask.delayed(unheld(estimator), pure=False), int(estimator.n_features_in_)
     like = method(estimator, _one_row(estimator, D), *args, **dict.fromkeys(of_rows, 1.0), **rest)
     several = isinstance(like, tuple)
-    known = [int(n) for n in X.chunks[0]] if hasattr(X, "chunks") else [np.nan] * rows.count
+    known = X.chunks[0] if hasattr(X, "chunks") else [np.nan] * rows.count
     parts = []
     for i, n in enumerate(known):
         block = {key: part[i] for key, part in rows.parts.items()}
