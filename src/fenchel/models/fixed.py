@@ -143,6 +143,8 @@ class Expression:
     def _check_levels(self, frame: pd.DataFrame) -> None:
         for name, levels in self.factors.items():
             known = set(levels)
+            if all(value in known or value != value for value in frame[name].unique().tolist()):
+                continue
             for i, value in enumerate(frame[name].tolist()):
                 if value not in known and value == value:
                     got = f"row {i} has {name} = {value!r}, which fit has not seen"

@@ -102,7 +102,7 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
         return column.astype("bool") if whole else pd.Series(column.to_numpy(np.float64, na_value=np.nan), column.index)
     if kind == "c":
         raise problem(where, f"the column {name!r} holds complex numbers", "numbers, text, dates or booleans")
-    if kind == "O":
+    if kind == "O" and pd.api.types.infer_dtype(column, skipna=True) != "string":
         odd = next((type(value).__name__ for value in column if type(value).__hash__ is None), None)
         if odd is not None:
             raise problem(where, f"the column {name!r} holds a {odd}", "one number, text or date in each row")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
+from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -375,6 +375,10 @@ class Model:
 
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {self.n_rows[0]} rows, {self.target.likelihood!r})"
+
+
+_self, *_given = signature(Model.__init__).parameters.values()
+Model.__signature__ = Signature(_given)  # type: ignore[attr-defined]  # not that of __new__
 
 
 def fit(formula: str, data: Table, family: str | Likelihood | None = None, **options: Any) -> FittedModel:

@@ -224,7 +224,7 @@ class PartitionedModel(Model):
 
     # -- fitting -----------------------------------------------------------------------------------
     def fit(
-        self, *, tol: float = 1e-10, progress: bool = False, checkpoint: Any = None, **others: Any
+        self, *, tol: float = 1e-12, progress: bool = False, checkpoint: Any = None, **others: Any
     ) -> FittedPartitioned:
         """Learn the hyperparameters and fit the rest, together, pass by pass.
 

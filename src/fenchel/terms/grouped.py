@@ -19,7 +19,7 @@ from ..priors.sparse import SparsePrecision
 from .ahead import FARTHEST, Unseen, beyond
 from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
 from .levels import inferred, listed, mismatch, step_of
-from .tables import DataColumn, DataTable, present, shown, sort_of
+from .tables import DataColumn, DataTable, present, shown, sort_of, values
 
 
 class LevelTerm(Term):
@@ -197,6 +197,9 @@ class LevelTerm(Term):
 
         A group of another sort than all that fit has seen, "10" for 10, is none of them and no new one: refused.
         """
+        known = self._known_codes(column)
+        if known is not None:
+            return known
         sorts: set[str | None] = set()  # of new groups: text, numbers, dates
         out = np.empty(len(column), dtype=np.int64)
         for i, value in enumerate(column.values):
@@ -210,6 +213,14 @@ class LevelTerm(Term):
                 code = -1
             out[i] = code
         return out
+
+    def _known_codes(self, column: DataColumn) -> np.ndarray | None:
+        """The level of each row of a pandas column, each value looked up once; None where one is no level."""
+        if not hasattr(column.data, "factorize"):
+            return None
+        at, different = column.data.factorize()
+        places = np.array([self.place.get(value, -1) for value in values(different)], dtype=np.int64)
+        return None if (at < 0).any() or (places < 0).any() else places[at]
 
     def _unknown(self, column: DataColumn, row: int, value: Hashable, new: bool) -> ValueError:
         where, got = column.where, f"X[{row}, {column.name!r}] = {value!r}"
