@@ -56,6 +56,14 @@ def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
     return out
 
 
+def _pattern(near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """indptr and indices of Q."""
+    rows, columns = clique_pattern(near)
+    pattern = sp.csc_array((np.ones(rows.size, dtype=np.int8), (rows, columns)), shape=(len(near), len(near)))
+    pattern.sort_indices()
+    return pattern.indptr, pattern.indices
+
+
 @dataclass(frozen=True)
 class Vecchia:
     """The precision of a process at points; theta = (log sd, log ranges).
@@ -84,12 +92,20 @@ class Vecchia:
         """From distinct points and the ranges in which neighbours are near; and the order."""
         order = spread_order(X / ranges)
         near = previous_neighbours(X[order] / ranges, min(m, len(X) - 1))
-        n = len(X)
-        rows, columns = clique_pattern(near)
-        pattern = sp.csc_array((np.ones(rows.size, dtype=np.int8), (rows, columns)), shape=(n, n))
-        pattern.sort_indices()
-        indptr, indices = pattern.indptr, pattern.indices
-        return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, indptr, indices), order
+        return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, *_pattern(near)), order
+
+    def verify(self) -> None:
+        """Raise ValueError where points, neighbours and pattern do not belong together: compiled loops rely on it."""
+        n, near = len(self.X), self.neighbours
+        if self.X.ndim != 2 or near.ndim != 2 or near.dtype != np.int64 or len(near) != n or near.shape[1] > n:
+            raise ValueError("the neighbours of points are none")
+        if near.size and (near.min() < -1 or (near >= np.arange(n)[:, None]).any()):
+            raise ValueError("a neighbour of a point does not come before it")
+        if self.kind not in KERNELS.values():
+            raise ValueError("a kernel that there is not")
+        for own, found in zip((self.indptr, self.indices), _pattern(near), strict=True):
+            if own.dtype != found.dtype or not np.array_equal(own, found):
+                raise ValueError("the pattern of neighbours is not theirs")
 
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
