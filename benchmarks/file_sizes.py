@@ -2,9 +2,9 @@
 
     python benchmarks/file_sizes.py [N]
 
-The floor is what predictions with variances cannot do without: for a Gaussian process the triangle of one N x N factor a
-class, alpha and lam; for a linear model the mean and the covariance of the weights; for factors the loadings. Beyond it a
-file has the data of the fit (X, y, weights), from which leave-one-out, corrections and the evidence elsewhere are
+The floor is what predictions with variances cannot do without: for a Gaussian process the triangle of one N x N factor
+a class, alpha and lam; for a linear model the mean and the covariance of the weights; for factors the loadings. Beyond
+it a file has the data of the fit (X, y, weights), from which leave-one-out, corrections and the evidence elsewhere are
 computed, and json. Nothing that grows with N^2 but the floor.
 """
 

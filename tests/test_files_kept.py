@@ -361,3 +361,10 @@ def test_nothing_is_made_many_times(tmp_path):
             ["range", [0, 1, 1]],
         ]
     )
+
+
+def test_the_page_names_every_trusted_type():
+    page = (HERE.parent / "docs" / "files.md").read_text()
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `fenchel.")]
+    listed = {f"{m.strip(' `')}.{t.strip(' `')}" for m, ts in rows for t in ts.split(",") if "fit(" not in m}
+    assert listed == set(TRUSTED)
