@@ -18,6 +18,7 @@ from ..likelihoods import WORDS
 from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, levels_of
 from .labels import known
+from .lazily import by_partition
 from .observations import announce_missing
 
 
@@ -43,16 +44,19 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     classes_: np.ndarray
 
     @available_if(_has("predict_proba", "labels", lambda own: own.support == "levels"))
+    @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data) of labels: (M, K), columns as ``classes_``."""
         new = self._predictive(X)
         return self._target.probabilities(new)
 
+    @by_partition
     def predict_rate(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles (M, Q) of E[y | eta] itself, at exposure 1 and one trial: without the noise of y."""
         new = self._predictive(X)
         return self._target.rates(new, levels_of(type(self).__name__, quantiles))
 
+    @by_partition
     def predict_quantiles(
         self,
         X: Any,
@@ -64,6 +68,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         return self._quantiles(X, quantiles, exposure=exposure, trials=trials)
 
     @available_if(_has("predict_survival", "durations", lambda own: own.durations))
+    @by_partition
     def predict_survival(self, X: Any, times: Any) -> np.ndarray:
         """P(T > t | X, data) of durations: (M,) for one time, (M, T) for several."""
         likelihood, h, rho = self._predictive(X)

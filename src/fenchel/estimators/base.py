@@ -26,6 +26,7 @@ from ..linalg.arrays import ArrayLike
 from ..solvers.solution import Solution
 from .integrated import integrated, mixed, with_prior
 from .latent import Latent
+from .lazily import by_partition
 from .target import Predictive, Target
 
 
@@ -65,6 +66,11 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
     @abstractmethod
     def _fit(self, X: Any, target: Target, weights: Any) -> Self:
         """Read X into a latent, and fit it to the target."""
+
+    def _fit_partitions(self, brought: Any, read: Any) -> Self:
+        """Fit rows in partitions, where the estimator can."""
+        advice = "BayesianLogisticRegression, BayesianPoissonRegression and BayesianLinearRegression take partitions."
+        raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory: X.compute()", advice)
 
     @property
     def _centred(self) -> bool:
@@ -196,6 +202,7 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
         return value - of_prior, gradient - slope
 
     # -- prediction --------------------------------------------------------------------------------
+    @by_partition
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
         _, h, rho = self._predictive(X)

@@ -11,10 +11,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, unmasked
+from ..distributed.survey import Survey
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, validate_data, weights_of
+from .brought import Brought, in_partitions
+from .lazily import by_partition
 from .target import Predictive, Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
@@ -27,32 +30,45 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     classes_: np.ndarray
     bound: str
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
         """Fit, and learn the kernel, or the variance of the coefficients.
 
         Parameters
         ----------
-        X : array (N, D); scipy sparse too for a linear model
+        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
         y : labels (N,), of any kind
         sample_weight : array (N,), optional
             Multiplies each row's log-likelihood; 2 is the row seen twice, 0 leaves it out.
+        checkpoint : path, optional
+            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
+        if in_partitions(type(self).__name__, X, checkpoint):
+            return self._fit_partitions(Brought(X, y, sample_weight, None, checkpoint), self._read_partitions)
         X, y = validate_data(self, X, y, **self._accepted)
         weights = weights_of(sample_weight, X)
         target = read_classes(type(self).__name__, y, self.bound, weights)
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
         return self._fit(X, target, weights)
 
+    def _read_partitions(self, found: Survey, beside: Any) -> tuple[Target, np.ndarray, bool]:
+        """The target of rows in partitions, from their labels and what these weigh."""
+        target = read_classes(type(self).__name__, found.y, self.bound, found.y_weight)
+        self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
+        return target, target.labels, False
+
+    @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""
         new = self._predictive(X)
         return self._target.probabilities(new)
 
+    @by_partition
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """log of ``predict_proba``."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
+    @by_partition
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class (M,)."""
         check_is_fitted(self)
@@ -61,6 +77,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             return self.classes_[(self._predictive(X, mean_only=True).h > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
+    @by_partition
     def decision_function(self, X: Any) -> np.ndarray:
         """Two classes: the log odds (M,) of the second, ordered as ``predict_proba``. More: log probabilities (M, K).
 
@@ -69,6 +86,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         log_p = self.predict_log_proba(X)
         return log_p[:, 1] - log_p[:, 0] if self.classes_.size == 2 else log_p
 
+    @by_partition
     def predict_quantiles(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles of the class probabilities themselves: (M, Q) for the second of two classes, (M, K, Q).
 

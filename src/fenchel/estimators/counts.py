@@ -7,11 +7,14 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..checks import first_value, problem, vector
+from ..checks import first_value, numeric, problem, vector
+from ..distributed.survey import Survey
 from ..likelihoods import Poisson
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
+from .brought import Brought, in_partitions, values_of
+from .lazily import by_partition
 from .target import Target
 
 
@@ -20,22 +23,34 @@ class Counts(Regression):
 
     likelihood = "poisson"
 
-    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
         """Fit, and learn the kernel, or the variance of the coefficients.
 
         Parameters
         ----------
-        X : array (N, D); scipy sparse too for a linear model
+        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
         y : counts (N,)
             Real numbers >= 0 are taken, with a warning.
         exposure : array (N,), optional
             What each count is relative to: expected counts, person-years, area. Default: 1.
         sample_weight : array (N,), optional
+        checkpoint : path, optional
+            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
+        if in_partitions(type(self).__name__, X, checkpoint):
+            brought = Brought(X, y, sample_weight, {"exposure": exposure}, checkpoint)
+            return self._fit_partitions(brought, self._read_partitions)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights = weights_of(sample_weight, X)
         return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
+    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, None, bool]:
+        """The target of rows in partitions, from their different counts."""
+        name = type(self).__name__
+        y = numeric(name, "y", values_of(found))
+        return read_counts(name, y, beside.get("exposure"), found.y_weight), None, False
+
+    @by_partition
     def predict(self, X: Any, exposure: ArrayLike | None = None) -> np.ndarray:
         """The expected count (M,), the posterior's uncertainty integrated out."""
         new = self._predictive(X, exposure=exposure)
@@ -47,7 +62,7 @@ class Counts(Regression):
         return tags
 
 
-def read_counts(where: str, y: ArrayLike, exposure: ArrayLike, weights: Any) -> Target:
+def read_counts(where: str, y: ArrayLike, exposure: ArrayLike | None, weights: Any) -> Target:
     """Counts, or real numbers >= 0 with a warning, and what they are relative to."""
     y = np.asarray(y, dtype=np.float64)
     if (y < 0).any():

@@ -21,14 +21,18 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import choice, numeric, positive, problem
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..linalg.dense import semidefinite_root
+from ..linalg.moments import Moments as ColumnMoments
+from ..linalg.moments import column_moments
 from ..linalg.standardized import Standardized
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..solvers.row_sample import SHARE, is_enough, sample
 from .base import LatentGaussianEstimator, validate_data
+from .brought import Brought, ReadTarget
 from .classification import Classification
 from .counts import Counts
 from .latent import Latent, Moments
+from .partitioned import fit_partitioned
 from .standardize import centres_and_units
 from .target import Target
 
@@ -53,8 +57,9 @@ class WeightsLatent(Latent):
         self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, **options: Any
     ) -> None:
         self.columns, self.groups, self.variance, self.mean, self.options = columns, groups, variance, mean, options
-        self.design = self.standardized(X)
+        self.constant, self.design = constant, self.standardized(X)
         self.design.drop(constant)
+        self.settled = self.design.shape[0] >= self.design.shape[1]  # whether prediction needs the weights alone
         self.spread: float | None = None  # of the log variances, where each weight has its own
         self.roots: list[np.ndarray] | None = None  # T T' = Cov of the weights; with more weights than rows too large
 
@@ -90,9 +95,9 @@ class WeightsLatent(Latent):
 
     def settle(self, posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
         """Keep what prediction needs, so that X and the fit are not asked again; mean and sd of the weights (L, C)."""
-        N, L = self.design.shape
+        L = self.design.shape[1]
         self.means = np.reshape(np.asarray(posterior.latent_mean), (L, -1))
-        if N >= L:
+        if self.settled:
             V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
             self.roots = [np.asarray(semidefinite_root(block)) for block in V]
         return self.means, np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1)))
@@ -141,13 +146,27 @@ class LinearModel(LatentGaussianEstimator):
 
     def _fit(self, X: Any, target: Target, weights: Any) -> Self:
         own = bool(getattr(self, "learn_likelihood", False)) and target.likelihood.theta.size > 0
-        mean = target.level if self._centred else 0.0  # of the intercept
-        latent = self._read(X, target, weights, mean, own)
+        latent, mean = self._latent_of(column_moments(X, weights), X, target, own)
         self._learn(target, latent, weights, self.learn_variance or own, own=own)
+        return self._reported(target, latent, mean)
+
+    def _fit_partitions(self, brought: Brought, read: ReadTarget) -> Self:
+        fit_partitioned(self, brought, read)
+        return self
+
+    def _take(self, found: Learned, target: Target, latent: WeightsLatent, mean: float) -> None:
+        """Keep what a fit of partitions found."""
+        self._target, self._latent, self._weights, self.integrated_ = target, latent, None, None
+        latent.spread = getattr(found, "width", None)
+        self._keep(found, latent.family())
+        self._reported(target, latent, mean)
+
+    def _reported(self, target: Target, latent: WeightsLatent, mean: float) -> Self:
+        """The coefficients for X as it is, and the variance as learned."""
         if latent.spread is not None:
             self.relevance_spread_ = latent.spread
         self.mean_, self.scale_ = mean + self._shift, target.scale
-        D, unit = X.shape[1], self.feature_scale_
+        D, unit = self.n_features_in_, self.feature_scale_
         mean_, std = latent.settle(self.solution_.posterior)
         self.coef_: np.ndarray = mean_[:D].T / unit
         self.coef_std_: np.ndarray = std[:D].T / unit
@@ -165,9 +184,10 @@ class LinearModel(LatentGaussianEstimator):
         self.variance_ = float(v[0]) if self.prior == "ridge" else v
         return self
 
-    def _read(self, X: Any, target: Target, weights: Any, mean: float, own: bool) -> WeightsLatent:
-        """The columns of X about their means, in units of their standard deviations, and ones."""
+    def _latent_of(self, moments: ColumnMoments, X: Any, target: Target, own: bool) -> tuple[WeightsLatent, float]:
+        """The columns of X about their means, in units of their standard deviations, and ones; the intercept's mean."""
         name, D, scale = type(self).__name__, X.shape[1], target.scale
+        mean = target.level if self._centred else 0.0
         choice(name, "prior", self.prior, ("ridge", "ard"))
         v = positive(name, "variance", numeric(name, "variance", self.variance))
         if v.shape not in ((), (D,)):
@@ -176,7 +196,7 @@ class LinearModel(LatentGaussianEstimator):
             raise problem(name, 'prior = "ridge" has one variance', "a number", 'Use prior="ard" for one a feature.')
         groups, start = np.zeros(D, dtype=int) if self.prior == "ridge" else np.arange(D), np.broadcast_to(v, (D,))
         shift, rest, unit, constant = centres_and_units(
-            name, X, weights, self._columns(), bool(self.fit_intercept), bool(self.standardize)
+            name, moments, self._columns(), bool(self.fit_intercept), bool(self.standardize)
         )
         self.feature_mean_, self.feature_scale_ = shift, unit
         if self.fit_intercept and not target.likelihood.ordered:
@@ -190,7 +210,7 @@ class LinearModel(LatentGaussianEstimator):
         about = np.append(np.zeros(D), mean)[: groups.size]
         words = ["log variance"] if self.prior == "ridge" else [f"log variance {name}" for name in self._columns()]
         options = {"bounds": (bounds[0] * scale**2, bounds[1] * scale**2), "names": words}
-        return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, **options)
+        return WeightsLatent((shift, rest, unit), constant, X, groups, start * scale**2, about, **options), mean
 
     @property
     def _centred(self) -> bool:

@@ -13,16 +13,21 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import numeric
+from ..distributed.survey import Survey
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
+from .brought import Brought, in_partitions, partitions_target
 from .gaussian_process import GaussianProcess
 from .labels import read_labels
+from .lazily import by_partition
 from .linear import LinearModel
 from .observations import read_observations
+from .target import Target
 
 
 @dataclass(eq=False, repr=False)
@@ -43,12 +48,13 @@ class _Generic(Regression):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
         event: ArrayLike | None = None,
+        checkpoint: Any = None,
     ) -> Self:
         """Fit, and learn the kernel or the variance of the coefficients, and the likelihood's own parameters.
 
         Parameters
         ----------
-        X : array (N, D); scipy sparse too for a linear model
+        X : array (N, D); scipy sparse too for a linear model, and a Dask array or dataframe
         y : array (N,)
             Numbers of the likelihood's kind; levels and labels may be any numbers, taken in their order. Levels may be
             an ordered categorical of pandas, and two labels any two words: ``classes_`` are then the categories (of
@@ -61,8 +67,12 @@ class _Generic(Regression):
             "binomial": how many of whom y are the successes.
         event : array (N,), optional
             "exponential", "weibull": 1 where the event happened at y, 0 where it had not by then. Default: 1.
+        checkpoint : path, optional
+            Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
         name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
+        if in_partitions(name, X, checkpoint):
+            return self._fit_partitions(Brought(X, y, sample_weight, rows, checkpoint), self._read_partitions)
         y, words = read_labels(name, self.likelihood, y)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
@@ -72,6 +82,17 @@ class _Generic(Regression):
             self.classes_ = target.classes
         return self._fit(X, target, weights)
 
+    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, np.ndarray | None, bool]:
+        """The target of rows in partitions, from the different values of y."""
+        name = type(self).__name__
+        target, words = partitions_target(
+            name, self.likelihood, self.bound, found, beside, self._centred, self.learn_likelihood
+        )
+        if target.classes is not None:
+            self.classes_ = target.classes
+        return target, words if words is not None else target.values, words is not None
+
+    @by_partition
     def predict(
         self, X: Any, return_std: bool = False, exposure: ArrayLike | None = None, trials: ArrayLike | None = None
     ) -> Any:

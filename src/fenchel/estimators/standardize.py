@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ..checks import problem
-from ..linalg.moments import column_moments
+from ..linalg.moments import Moments
 
 _REACH = {True: (1e-152, 1e152), False: (1e-60, 1e60)}  # squares of a coefficient, or of a column, stay in range
 
 
 def centres_and_units(
-    where: str, X: Any, weights: np.ndarray | None, names: Sequence[str], centre: bool, scale: bool
+    where: str, moments: Moments, names: Sequence[str], centre: bool, scale: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The shift (D,) of each column, what rounding took from it, its unit, and whether nothing is left of it.
 
@@ -22,7 +21,7 @@ def centres_and_units(
     square. A constant column has no standard deviation: its own size stands in, and 1 for zeros. Without scaling every
     unit is 1.
     """
-    mean, sd, rest, constant = column_moments(X, weights)
+    mean, sd, rest, constant = moments
     size = np.where(constant, np.abs(mean), sd) if centre else np.hypot(mean, sd)
     size = np.where(size > 0.0, size, 1.0)
     low, high = _REACH[scale]

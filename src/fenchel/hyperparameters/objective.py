@@ -85,8 +85,15 @@ class Objective(ABC, Generic[F]):
 
     def at_bounds(self, theta: np.ndarray, gradient: np.ndarray, gtol: float) -> tuple[dict[int, str], tuple[int, ...]]:
         """Which entries are at a bound, and which of them would go on beyond it. Equal bounds are no choice."""
-        out: dict[int, str] = {}
-        for i, (low, high) in enumerate(self.bounds):
-            if high - low > _AT and not low + _AT < theta[i] < high - _AT:
-                out[i] = "lower" if theta[i] <= low + _AT else "upper"
-        return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)
+        return entries_at_bounds(self.bounds, theta, gradient, gtol)
+
+
+def entries_at_bounds(
+    bounds: np.ndarray, theta: np.ndarray, gradient: np.ndarray, gtol: float
+) -> tuple[dict[int, str], tuple[int, ...]]:
+    """Which entries of theta are at a bound, and which of them would go on beyond it."""
+    out: dict[int, str] = {}
+    for i, (low, high) in enumerate(bounds):
+        if high - low > _AT and not low + _AT < theta[i] < high - _AT:
+            out[i] = "lower" if theta[i] <= low + _AT else "upper"
+    return out, tuple(i for i, side in out.items() if gradient[i] * (1 if side == "upper" else -1) > gtol)

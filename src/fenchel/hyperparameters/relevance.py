@@ -25,7 +25,7 @@ from .learning import learn
 from .weights import WeightVariances
 
 WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v; at 0.25 the fit is nearly ridge's
-_LOST = 3.0  # nats below the best so far: wider ones are not tried
+LOST = 3.0  # nats below the best so far: wider ones are not tried
 _REACH, _POINTS = 6.0, 97  # of the integrals, in widths
 
 
@@ -104,7 +104,7 @@ def learn_relevance(
         theta = found.theta
         best = max(tried, key=lambda tried_width: tried[tried_width][0])
         n_evaluations, n_newton = n_evaluations + found.n_evaluations, n_newton + found.n_newton
-        if tried[width][0] < tried[best][0] - _LOST:
+        if tried[width][0] < tried[best][0] - LOST:
             break
     out = Relevance(**vars(tried[best][1]), width=best, evidence={width: each for width, (each, _) in tried.items()})
     out.n_evaluations, out.n_newton = n_evaluations, n_newton

@@ -59,21 +59,13 @@ class Trace:
         return f"Trace({len(self)} entries: {', '.join(self.columns)})"
 
 
-class Iterate(Protocol):
-    """What the stopping rule and the Solution read of an iterate. ``Point`` is one; the rivals have their own.
+class Judged(Protocol):
+    """What the stopping rule reads of an iterate.
 
     shortfall : what must fall below tol * max(1, |elbo|): the gap, unless the method optimises something else
     measure : its name, for the ending
-    certificate : what kind of proof the gap is
-    log_evidence : the method's own estimate of log p(y); the elbo for a bound
     """
 
-    @property
-    def s(self) -> Array: ...
-    @property
-    def alpha(self) -> Array: ...
-    @property
-    def lam(self) -> Array: ...
     @property
     def elbo(self) -> float: ...
     @property
@@ -84,6 +76,21 @@ class Iterate(Protocol):
     def shortfall(self) -> float: ...
     @property
     def measure(self) -> str: ...
+
+
+class Iterate(Judged, Protocol):
+    """What the Solution reads of an iterate besides. ``Point`` is one; the rivals have their own.
+
+    certificate : what kind of proof the gap is
+    log_evidence : the method's own estimate of log p(y); the elbo for a bound
+    """
+
+    @property
+    def s(self) -> Array: ...
+    @property
+    def alpha(self) -> Array: ...
+    @property
+    def lam(self) -> Array: ...
     @property
     def certificate(self) -> str: ...
     @property
@@ -108,10 +115,10 @@ class Stopping:
         yield
         self.began += time.perf_counter() - since
 
-    def reached(self, point: Iterate) -> bool:
+    def reached(self, point: Judged) -> bool:
         return reached(point, self.tol)
 
-    def record(self, iteration: int, point: Iterate, step: float) -> Ending | None:
+    def record(self, iteration: int, point: Judged, step: float) -> Ending | None:
         """Write the trace; return the ending of the run, or None to go on."""
         row = {
             "iteration": iteration,
@@ -131,22 +138,22 @@ class Stopping:
             return self.ended(point, "max_iter", f"max_iter = {self.max_iter} reached", "; raise max_iter")
         return None
 
-    def ended(self, point: Iterate, code: str, reason: str = "", advice: str = "") -> Ending:
+    def ended(self, point: Judged, code: str, reason: str = "", advice: str = "") -> Ending:
         """An ending at this point."""
         return Ending(code, point.measure, relative(point), self.tol, reason, advice)
 
-    def stagnated(self, point: Iterate) -> Ending:
+    def stagnated(self, point: Judged) -> Ending:
         """The ending of a run that nothing improves any more."""
         limit = ", the limit of double precision for this problem; ask for a larger tol"
         return self.ended(point, "stagnated", "stagnated", limit)
 
 
-def reached(point: Iterate, tol: float) -> bool:
+def reached(point: Judged, tol: float) -> bool:
     """Whether the point is proved to be within tol."""
     return np.isfinite(point.elbo) and 0.0 <= point.shortfall <= tol * max(1.0, abs(point.elbo))
 
 
-def relative(point: Iterate) -> float:
+def relative(point: Judged) -> float:
     """gap / max(1, |elbo|)."""
     scale = max(1.0, abs(point.elbo))
     return point.shortfall / scale if np.isfinite(scale) else float("inf")

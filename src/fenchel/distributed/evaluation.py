@@ -1,0 +1,170 @@
+"""What rows say of q(z) = N(m, V): the sums of one pass.
+
+    h = W m + offset,   rho = diag(W V W')                                          every row by itself
+    F = sum f(h, rho),   W' alpha,   W' Lam W,   W' H W        alpha = df/dh,  lam = 2 df/drho,  H = d2f/dh2
+
+For given (m, V) a row's dual point is a function of its own (h, rho), so rows keep nothing between passes. Everything
+that is sent back is of the size of the weights, L x C and C x L x L, however many rows there are. Several points may be
+evaluated in one pass, which reads the rows once.
+
+The own parameters of a likelihood come by differences at the same (h, rho): their slopes, how these change with the
+parameters, and how W' alpha does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ..likelihoods.base import Likelihood, Rows
+from ..linalg.design import Design
+from ..linalg.rows import PARALLEL
+from ..linalg.threads import one_thread
+from .partitions import Block
+from .sums import Sums
+
+_LIKE = 0.05  # relative difference of H and Lam up to which one stands for the other: both only steer
+_DIFFERENCE = 1e-4  # of a parameter of the likelihood on its learned scale
+_CANCELLING = 4.0  # as in ``rounding.py``
+_MOST = 16384  # rows at a time: their temporaries stay in cache
+
+
+class Chunk(NamedTuple):
+    """Some rows, ready for a fit.
+
+    design : Design (n, L)
+    likelihood : with these rows' own exposure, trials or event
+    y : (n,), NaN where unobserved
+    weight : (n,) or None
+    offset : number or (n,)
+    """
+
+    design: Design
+    likelihood: Likelihood
+    y: np.ndarray
+    weight: np.ndarray | None = None
+    offset: Any = 0.0
+
+
+class Reader(Protocol):
+    """What makes rows for a fit of a partition; it travels to the partitions, so it is small and can be pickled."""
+
+    def chunks(self, block: Block) -> Iterator[Chunk]:
+        """The rows of the partition, some at a time."""
+
+
+class At(NamedTuple):
+    """Where rows are evaluated: m (L, C), roots T (C, L, L) with T T' = V, the likelihood's own parameters or none."""
+
+    mean: np.ndarray
+    roots: np.ndarray
+    own: np.ndarray
+
+
+def chunk_rows(width: int) -> int:
+    """How many rows of that many columns are looked at together: few enough for one thread."""
+    return max(256, min(_MOST, PARALLEL // max(1, width) - 1))
+
+
+def evaluate(block: Block, reader: Reader, points: tuple[At, ...], slopes: bool) -> Sums:
+    """The sums of one partition at each point; with ``slopes`` those of the likelihood's own parameters too."""
+    out: list[Sums | None] = [None] * len(points)
+    with np.errstate(all="ignore"), one_thread():
+        for chunk in reader.chunks(block):
+            for k, point in enumerate(points):
+                each, before = _of_chunk(chunk, point, slopes), out[k]
+                out[k] = each if before is None else before + each
+    return Sums({str(k): each for k, each in enumerate(out)})
+
+
+def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
+    likelihood = chunk.likelihood.with_theta(at.own) if at.own.size else chunk.likelihood
+    rows: Rows = likelihood.prepare(chunk.y, chunk.weight)
+    W = chunk.design
+    h = _columns(W.times(at.mean)) + np.reshape(chunk.offset, (-1, 1))
+    rho = np.stack([np.asarray(W.row_squares(T)) for T in at.roots], axis=1)
+    w = np.asarray(rows["weight"])
+    local = _Local(likelihood, h, rho, rows, w)
+    gram = np.stack([W.gram(lam) for lam in local.lam.T])
+    out = Sums(
+        value=float(np.sum(local.value)),
+        adjoint=_columns(W.adjoint(local.alpha)),
+        gram=gram,
+        curvature=local.curvature(W, gram),
+        square=local.square(),
+        n=int((w > 0.0).sum()),
+    )
+    if slopes and at.own.size:
+        out |= _own(chunk, at.own, h, rho, likelihood, rows)
+    return out
+
+
+class _Local:
+    """f of some rows with its slopes, weighted; rows of weight 0 have none."""
+
+    def __init__(self, likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, rows: Rows, w: np.ndarray) -> None:
+        self.h, self.rho, bound = h, rho, likelihood.objective
+        seen = (w > 0.0)[:, None]
+        if h.shape[1] == 1:
+            loss = bound.loss(h, rho, rows)
+            value, alpha, lam, hh = loss.value, loss.alpha[:, None], loss.lam[:, None], loss.hh[:, None]
+            self.slack: np.ndarray | None = None
+        else:
+            dual = bound.dual
+            site = dual.site(dual.maximiser(h, rho, dual.start(rows, 1.0), rows), rows)
+            alpha, lam = site.alpha, site.lam
+            value = np.sum(alpha * h + lam * rho / 2, axis=1) - site.k + likelihood.constant(rows)
+            hh = site.spread / (1.0 - 0.5 * site.lam_curvature * dual.spread_out(rho) * site.spread)
+            self.slack = np.zeros(w.size) if site.slack is None else np.asarray(site.slack)
+        self.value = np.where(w > 0.0, w * value, 0.0)
+        self.alpha, self.lam, self.pull = (np.where(seen, w[:, None] * x, 0.0) for x in (alpha, lam, hh))
+        self.w, self.terms = w, np.where(w > 0.0, w * bound.cancelling(h, rows, dual=bound.convex), 0.0)
+
+    def curvature(self, W: Design, gram: np.ndarray) -> np.ndarray | None:
+        """W' H W, (1, 1, L, L) or (C, C, L, L): the curvature in the means."""
+        pull, C = self.pull, self.pull.shape[1]
+        if C == 1:
+            if np.all(np.abs(pull - self.lam) <= _LIKE * np.abs(self.lam)):
+                return gram[None]
+            return np.asarray(W.gram(pull[:, 0]))[None, None]
+        total = np.sum(pull, axis=1) + self.w * (0.0 if self.slack is None else self.slack)
+        share = pull / np.where(total > 0.0, total, 1.0)[:, None]
+        out = np.empty((C, C, *gram.shape[1:]))
+        for c in range(C):
+            for k in range(c + 1):
+                own = pull[:, c] if c == k else 0.0
+                out[c, k] = W.gram(own - pull[:, c] * share[:, k])
+                out[k, c] = out[c, k].T
+        return out
+
+    def square(self) -> float:
+        """The sum of squares of what cancels in each row: rounding of the sum is eps times its root."""
+        terms = np.sum(np.abs(self.alpha * self.h) + np.abs(self.lam * self.rho) / 2, axis=1)
+        terms = terms + _CANCELLING * self.terms
+        return float(terms @ terms)
+
+
+def _own(chunk: Chunk, own: np.ndarray, h: np.ndarray, rho: np.ndarray, likelihood: Likelihood, rows: Rows) -> Sums:
+    """The slopes of -F in the likelihood's own parameters, and by differences how they and W' alpha change."""
+    W, steps = chunk.design, _DIFFERENCE * np.eye(own.size)
+    curvature, cross = [], []
+    for step in steps:
+        sides = []
+        for sign in (1.0, -1.0):
+            near = chunk.likelihood.with_theta(own + sign * step)
+            near_rows = near.prepare(chunk.y, chunk.weight)
+            alpha, weight = near.objective.loss(h, rho, near_rows).alpha, near_rows["weight"]  # it may hold them too
+            sides.append((near.theta_gradient(h, rho, near_rows), np.where(weight > 0.0, weight * alpha, 0.0)))
+        (up, up_alpha), (down, down_alpha) = sides
+        curvature.append((down - up) / (2 * _DIFFERENCE))
+        cross.append(np.asarray(W.adjoint((up_alpha - down_alpha) / (2 * _DIFFERENCE))))
+    return Sums(
+        own_slope=likelihood.theta_gradient(h, rho, rows), own_curvature=np.array(curvature), own_cross=np.array(cross)
+    )
+
+
+def _columns(x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    return x if x.ndim == 2 else x[:, None]

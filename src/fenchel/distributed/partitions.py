@@ -1,0 +1,230 @@
+"""Rows in partitions: aligned columns of Dask collections, read a partition at a time, and sums over all of them.
+
+A partitioned problem is described by what its rows have, by name, and by a function of one partition that answers with
+what is added up. The function and what it is given travel to the rows; of the rows nothing travels back but its answer.
+
+    >>> import dask.array as da, numpy as np
+    >>> from fenchel.distributed import Partitions, Sums
+    >>> rows = Partitions.of("mine", X=da.ones((10, 3), chunks=(4, 3)), y=np.arange(10.0))
+    >>> def moments(block, power):
+    ...     return Sums(n=block.n, total=float((block["y"] ** power).sum()))
+    >>> rows.reduce(moments, 2)
+    {'n': 10, 'total': 285.0}
+
+A pass is one call of ``reduce``. Partitions hold no state between passes, so a partition whose worker is lost is read
+and asked again, by itself, wherever Dask sees fit. Answers are added in pairs along a tree whose shape depends on how
+many partitions there are and on nothing else: the sum is the same to the last bit whoever did the work.
+
+A column is a Dask array (dense, or with scipy.sparse blocks; unknown chunk sizes are fine), a Dask dataframe or series,
+a list of delayed blocks, or, beside one of those, a plain array or a number, which is cut as the others are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from ..checks import optional, problem
+from .running import computed, is_dask
+from .sums import in_pairs
+
+_FAN = 8  # answers added by one task
+Work = Callable[..., Any]  # (block, *given) -> what is added up
+
+
+class Block(dict[str, Any]):
+    """The rows of one partition: its columns by name, as Dask holds them (numpy, pandas or scipy.sparse), or None.
+
+    number : int
+        Which partition it is.
+    n : int
+        How many rows it has.
+    """
+
+    number: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Partitions:
+    """Aligned columns in partitions. ``of`` makes one of what a user brings.
+
+    Attributes
+    ----------
+    where : str
+        Who asks, for sentences.
+    parts : dict of str to list
+        A delayed block for each partition, by column; None where a column was not given.
+    names : dict of str to list
+        The columns' names of the dataframes among them.
+    kept : Path or None
+        Where the checkpoint is, for the sentence of a cluster that goes away.
+    """
+
+    where: str
+    parts: dict[str, list[Any]]
+    names: dict[str, list[Any]] = field(default_factory=dict)
+    kept: Path | None = None
+    passes: list[int] = field(default_factory=lambda: [0])  # how often the rows were read
+
+    @classmethod
+    def of(cls, where: str, **columns: Any) -> Self:
+        """From collections, by the name of what each is; at least one is of Dask's."""
+        optional(where, "dask")
+        names = {name: list(x.columns) for name, x in columns.items() if _is_frame(x)}
+        columns = columns | _beside(columns)
+        lead = next((name for name, x in columns.items() if _delayed_list(x) or is_dask(x)), None)
+        if lead is None:
+            raise problem(where, "nothing given is a collection of Dask's", "a Dask array or dataframe")
+        sizes = next((s for x in columns.values() if (s := _sizes(x)) is not None), None)
+        parts = {name: _cut(where, name, x, sizes) for name, x in columns.items() if _has_rows(x)}
+        count = len(parts[lead])
+        if sizes is None and any(part is None for part in parts.values()):  # a plain array beside unknown sizes
+            sizes = computed(where, [optional(where, "dask").delayed(rows_of)(part) for part in parts[lead]])
+            parts = {n: _cut(where, n, columns[n], sizes) if part is None else part for n, part in parts.items()}
+        for name, part in parts.items():
+            if len(part) != count:
+                got = f"{name} has {len(part)} partitions and {lead} has {count}"
+                raise problem(where, got, "partitions that hold the same rows", "Repartition one like the other.")
+        given: dict[str, Any] = {}
+        for name, x in columns.items():
+            given[name] = parts.get(name, [x] * count)  # None, or one number for all rows
+        return cls(where, given, names)
+
+    @property
+    def count(self) -> int:
+        """How many partitions there are."""
+        return len(next(iter(self.parts.values())))
+
+    def reduce(self, work: Work, *given: Any) -> Any:
+        """The sum over all partitions of ``work(block, *given)``; an empty partition is not asked. One pass."""
+        dask = optional(self.where, "dask")
+        self.passes[0] += 1
+        task, joined = dask.delayed(_asked, pure=False), dask.delayed(_added, pure=False)
+        shared = dask.delayed(given, pure=False, traverse=False)
+        level = [task(work, self.where, i, self._columns(i), shared) for i in range(self.count)]
+        while len(level) > 1:
+            level = [joined(level[i : i + _FAN]) for i in range(0, len(level), _FAN)]
+        out = computed(self.where, level[0], self.kept)
+        if out is None:
+            raise problem(self.where, "no partition has a row", "one row or more")
+        return out
+
+    def _columns(self, i: int) -> dict[str, Any]:
+        return {name: part[i] for name, part in self.parts.items()}
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows in this process's memory, asked as partitions are: a sample of them, say."""
+
+    where: str
+    columns: dict[str, Any]
+
+    def reduce(self, work: Work, *given: Any) -> Any:
+        """``work(block, *given)`` of the only block."""
+        return _asked(work, self.where, 0, self.columns, given)
+
+
+def rows_of(column: Any) -> int:
+    """How many rows a block has."""
+    return int(column.shape[0]) if hasattr(column, "shape") else len(column)
+
+
+def _asked(work: Work, where: str, number: int, columns: Mapping[str, Any], given: tuple[Any, ...]) -> Any:
+    """``work`` of one partition; the columns must have the same rows."""
+    block = Block(columns)
+    sizes = {name: rows_of(x) for name, x in columns.items() if _has_rows(x)}
+    if len(set(sizes.values())) > 1:
+        (first, n), (other, m) = next((a, b) for a in sizes.items() for b in sizes.items() if a[1] != b[1])
+        got = f"in partition {number} {first} has {n} rows and {other} has {m}"
+        raise problem(where, got, "partitions that hold the same rows", "Repartition one like the other.")
+    block.number, block.n = number, next(iter(sizes.values()))
+    return work(block, *given) if block.n else None
+
+
+def _added(parts: list[Any]) -> Any:
+    return in_pairs(parts, lambda a, b: a + b)
+
+
+def _beside(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataframes and series among the columns as delayed blocks of one frame, where they can be put side by side.
+
+    Each on its own would be read by itself, and narrow ones in fewer partitions than wide ones.
+    """
+    frames = {name: x for name, x in columns.items() if is_dask(x) and hasattr(x, "npartitions") and hasattr(x, "loc")}
+    lead = next((name for name, x in frames.items() if _is_frame(x)), None)
+    if lead is None or len(frames) < 2:
+        return {}
+    narrow = {name: x[x.columns[0]] if _is_frame(x) else x for name, x in frames.items() if name != lead}
+    if any(_is_frame(frames[name]) and len(frames[name].columns) != 1 for name in narrow):
+        return {}
+    dask, added = optional("Partitions", "dask"), {name: f"__fenchel_{name}" for name in narrow}
+    try:
+        parts = frames[lead].assign(**{added[name]: x for name, x in narrow.items()}).to_delayed()
+    except (ValueError, NotImplementedError):  # of other sources, whose rows nothing aligns
+        return {name: list(x.to_delayed(optimize_graph=False)) for name, x in frames.items()}
+    wanted = {lead: list(frames[lead].columns)} | added
+    pick = dask.delayed(_picked, pure=True)
+    return {name: [pick(part, what) for part in parts] for name, what in wanted.items()}
+
+
+def _is_frame(x: Any) -> bool:
+    return is_dask(x) and hasattr(x, "columns") and x.ndim == 2  # a series of Dask's has columns too
+
+
+def _picked(frame: Any, what: Any) -> Any:
+    return frame[what]
+
+
+def _has_rows(x: Any) -> bool:
+    """Whether it is more than one number for all rows."""
+    return x is not None and (isinstance(x, list | tuple) or np.ndim(x) > 0)
+
+
+def _delayed_list(x: Any) -> bool:
+    return isinstance(x, list | tuple) and bool(x) and all(is_dask(part) and hasattr(part, "key") for part in x)
+
+
+def _sizes(x: Any) -> list[int] | None:
+    """The rows of each partition, where they are known."""
+    chunks = getattr(x, "chunks", None)
+    if not is_dask(x) or not chunks or any(n != n for n in chunks[0]):
+        return None
+    return [int(n) for n in chunks[0]]
+
+
+def _cut(where: str, name: str, x: Any, sizes: list[int] | None) -> Any:
+    """A delayed block for each partition; None for a plain array whose cuts are not known yet."""
+    if _delayed_list(x):
+        return list(x)
+    if not is_dask(x):
+        return None if sizes is None else _split(where, name, x, sizes)
+    if not hasattr(x, "to_delayed"):
+        raise problem(where, f"{name} is a {type(x).__name__} of Dask's", "a Dask array, dataframe or series")
+    if not hasattr(x, "chunks"):
+        return list(x.to_delayed())
+    if x.ndim > 2:
+        raise problem(where, f"{name} has {x.ndim} dimensions", "rows and columns")
+    if x.ndim == 2 and len(x.chunks[1]) > 1:
+        x = x.rechunk({1: -1})
+    own = _sizes(x)
+    if own is not None and sizes is not None and own != sizes:
+        if sum(own) != sum(sizes):
+            raise problem(where, f"{name} has {sum(own)} rows", f"{sum(sizes)}, as the others have")
+        x = x.rechunk({0: tuple(sizes)})
+    return list(x.to_delayed().ravel())
+
+
+def _split(where: str, name: str, x: Any, sizes: list[int]) -> list[Any]:
+    n = rows_of(x)
+    if n != sum(sizes):
+        raise problem(where, f"{name} has {n} rows", f"{sum(sizes)}, as the others have")
+    edges = np.cumsum([0, *sizes])
+    rows = x.iloc if hasattr(x, "iloc") else np.asarray(x) if isinstance(x, list | tuple) else x
+    return [rows[i:j] for i, j in pairwise(edges)]
