@@ -9,6 +9,7 @@ import os
 import pickle
 import pkgutil
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,12 +35,8 @@ FITS = tuple(other_python.fits())
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """All of them, fitted and saved once."""
-    folder, fits = tmp_path_factory.mktemp("kept"), {}
-    for name in FITS:
-        fits[name] = other_python.made(name)
-        fits[name].save(folder / f"{name}.fenchel")
-        np.save(folder / f"{name}.npy", other_python.asked(name, fits[name]))
-    return folder, fits
+    folder = tmp_path_factory.mktemp("kept")
+    return folder, other_python.save(folder)
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -64,11 +61,21 @@ def test_another_process_answers_the_same(kept):
     assert ran.stdout.count("predictions identical") == len(FITS)
 
 
+def other_pythons():
+    """Interpreters of another version that have fenchel's dependencies."""
+    named = [os.environ.get("FENCHEL_OTHER_PYTHON"), *(shutil.which(f"python3.{k}") for k in range(11, 16))]
+    for path in filter(None, named):
+        code = "import sys, numpy, scipy, sklearn, numba, pandas, formulaic; print(*sys.version_info[:2])"
+        ran = subprocess.run([path, "-c", code], capture_output=True, text=True, timeout=120)
+        if ran.returncode == 0 and ran.stdout.split() != [str(k) for k in sys.version_info[:2]]:
+            yield path
+
+
 def test_another_python_answers_the_same(kept):
-    """FENCHEL_OTHER_PYTHON names an interpreter of another version with fenchel's dependencies."""
-    other = os.environ.get("FENCHEL_OTHER_PYTHON")
-    if not other:
-        pytest.skip("no other Python with fenchel's dependencies: FENCHEL_OTHER_PYTHON is not set")
+    """FENCHEL_OTHER_PYTHON may name one."""
+    other = next(other_pythons(), None)
+    if other is None:
+        pytest.skip("no other Python here has fenchel's dependencies; FENCHEL_OTHER_PYTHON may name one")
     ran = run(other, kept[0])
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
@@ -155,6 +162,39 @@ def test_pickle_and_copy_take_it_as_it_is(kept):
             for key, value in fit.__dict__.items()
             if key not in ("_weights", "_find_weights")
         )
+
+
+# -- arrays that compiled loops follow ----------------------------------------------------------------------
+def test_what_compiled_loops_rely_on_is_looked_through(kept, tmp_path):
+    """Written as they should not be, with every checksum right: refused when they are loaded."""
+    points = fenchel.gmrf.vecchia.Vecchia.of(other_python.X, np.ones(2), 3, "matern32", True)[0]
+    mesh = fenchel.mesh(other_python.X)
+    factors = copy.deepcopy(kept[1]["factors mixed"])
+
+    def refused(thing, change, word):
+        bad = copy.deepcopy(thing)
+        change(bad)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("fenchel.files.trusted.check_object", lambda key, made: None)
+            fenchel.save(bad, tmp_path / "bad")
+        with pytest.raises(Refusal, match=word):
+            fenchel.load(tmp_path / "bad")
+
+    def put(name, at, value):
+        return lambda bad: getattr(bad, name).__setitem__(at, value)
+
+    refused(points, put("neighbours", (5, 0), 10**6), "does not come before")
+    refused(points, put("indices", 0, 10**6), "pattern of neighbours")
+    refused(mesh, put("triangles", (0, 0), 10**6), "triangles of a mesh")
+    refused(mesh, put("nodes", (0, 0), np.nan), "nodes of a mesh")
+    refused(factors, lambda bad: setattr(bad._model, "n_predictors", 10**6), "not those of its columns")
+    refused(factors, lambda bad: setattr(bad._model, "widths", [1, 1, 1, 9]), "not those of its columns")
+    wrong = fenchel.likelihoods.Ordinal(np.arange(8.0))
+    refused(factors, lambda bad: object.__setattr__(bad._table.columns[2], "likelihood", wrong), "other levels")
+    factors._inner = copy.copy(factors._inner)
+    object.__setattr__(factors._inner, "loadings", np.zeros((99, 1)))
+    with pytest.raises(Refusal, match="meets loadings of shape"):
+        factors.transform(other_python.CELLS)
 
 
 # -- what a file holds --------------------------------------------------------------------------------------
@@ -321,3 +361,10 @@ def test_nothing_is_made_many_times(tmp_path):
             ["range", [0, 1, 1]],
         ]
     )
+
+
+def test_the_page_names_every_trusted_type():
+    page = (HERE.parent / "docs" / "files.md").read_text()
+    rows = [line.split("|")[1:3] for line in page.splitlines() if line.startswith("| `fenchel.")]
+    listed = {f"{m.strip(' `')}.{t.strip(' `')}" for m, ts in rows for t in ts.split(",") if "fit(" not in m}
+    assert listed == set(TRUSTED)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..marginals import NormalMarginals
 from ..solvers.base import reached
@@ -49,7 +50,7 @@ class WeightPosterior:
         return out[..., 0] if out.shape[-1] == 1 else out
 
 
-class PartitionedSolution:
+class PartitionedSolution(Stored):
     """A fit of partitioned rows, with its certificate; attributes as those of ``Solution``, but for those of rows.
 
     Attributes

@@ -188,6 +188,16 @@ class FactorModel:
                 "Leave the categories out, or make them a column of 0 and 1 for each level.",
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "layout"}
+
+    def verify(self) -> None:
+        """Raise ValueError where this is not the model of its likelihoods: compiled loops rely on it."""
+        made = vars(FactorModel(self.likelihoods, self.n_components, self.noise))
+        for name, own in self.__getstate__().items():
+            if not np.array_equal(own, made[name]):
+                raise ValueError(f"the {name} of a factor model are not those of its columns")
+
     @staticmethod
     def _unknown(likelihood: Likelihood) -> bool:
         from .dual import code
@@ -222,6 +232,10 @@ class FactorModel:
         """q of every row of one stretch."""
         from . import dual, general
 
+        expected = (self.n_predictors, self.n_components)
+        if p.loadings.shape != expected or p.offset.shape != expected[:1] or values.shape[1] != self.n_columns:
+            got = f"a table of {values.shape[1]} columns meets loadings of shape {p.loadings.shape}"
+            raise problem("FactorModel", got, f"{self.n_columns} columns and {expected}")
         if self.layout is None:
             return general.Rows(self, values, p, start, tol, max_iter)
         return dual.Rows(self, values, p, start, tol, max_iter)

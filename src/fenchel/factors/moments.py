@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 class Moments:
     """R, mean (D,) and covariance (D, D) of a complete table of gaussian columns."""
 
-    def __init__(self, values: np.ndarray) -> None:
-        self.n_rows, self.mean = values.shape[0], values.mean(axis=0)
-        centred = values - self.mean
-        self.covariance = centred.T @ centred / self.n_rows
+    def __init__(self, n_rows: int, mean: np.ndarray, covariance: np.ndarray) -> None:
+        self.n_rows, self.mean, self.covariance = n_rows, mean, covariance
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Moments:
+        """Of a table in memory."""
+        mean = values.mean(axis=0)
+        centred = values - mean
+        return cls(values.shape[0], mean, centred.T @ centred / values.shape[0])
 
     def evidence(self, p: Parameters) -> TableFit:
         """As ``FactorModel.evidence`` of the table; exact, so that its gap is 0."""

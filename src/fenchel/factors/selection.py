@@ -18,6 +18,7 @@ from ..checks import choice, problem
 from ..linalg.arrays import ArrayLike
 from .columns import Table, read
 from .curvature import integrated
+from .data import summary
 from .kinds import is_softmax
 from .prediction import log_density
 from .scaling import Units, units
@@ -186,7 +187,8 @@ def without_factors(table: Table, mask: np.ndarray) -> np.ndarray:
     for j, column in enumerate(table.columns):
         if not mask[:, j].any():
             continue
-        alone = begin(column.likelihood, np.where(mask[:, j], np.nan, table.values[:, j]))
+        rest = np.where(mask[:, j], np.nan, table.values[:, j])
+        alone = begin(column.likelihood, summary(column.likelihood, rest))
         rows = alone.likelihood.prepare(table.values[mask[:, j], j])
         eta = np.broadcast_to(alone.offset, (int(mask[:, j].sum()), alone.offset.size))
         at = eta[:, :, None] if is_softmax(alone.likelihood) else eta

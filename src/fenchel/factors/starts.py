@@ -14,65 +14,84 @@ import numpy as np
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from ..likelihoods.cumulative import Cumulative
+from .data import Data, Summary, as_data
 from .kinds import is_softmax
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters
 
 
-class Begin(NamedTuple):
-    """A column without factors: cells at unit variance, 0 for holes (R, C); offset (C,), scale of eta, likelihood."""
+class Score(NamedTuple):
+    """A column's cells at unit variance, 0 for holes: a row of ``table`` (K, C) for each level, or numbers in units."""
 
-    scores: np.ndarray
+    table: np.ndarray | None
+    centre: float = 0.0
+    unit: float = 1.0
+
+    def __call__(self, y: np.ndarray) -> np.ndarray:
+        """Of y (R,), NaN for holes: (R, C)."""
+        seen, table = ~np.isnan(y), self.table
+        out = np.zeros((y.size, 1 if table is None else table.shape[1]))
+        if table is not None:
+            out[seen] = table[y[seen].astype(np.intp)]
+        else:
+            out[seen, 0] = (y[seen] - self.centre) / self.unit
+        return out
+
+
+class Begin(NamedTuple):
+    """A column without factors: its scores, offset (C,), scale of eta, likelihood."""
+
+    score: Score
     offset: np.ndarray
     scale: float
     likelihood: Likelihood
 
 
-def begin(own: Likelihood, y: np.ndarray) -> Begin:
-    """Of a column y (R,), NaN for holes, which may be all of it."""
-    seen = ~np.isnan(y)
-    n, scores = int(seen.sum()), np.zeros((y.size, own.n_predictors))
+def begin(own: Likelihood, column: Summary) -> Begin:
+    """Of a column by itself, all of which may be holes."""
     if own.support == "levels":
-        return _levels(own, y, seen, scores)
-    mean, sd = (float(y[seen].mean()), float(y[seen].std())) if n else (0.0, 1.0)
+        return _levels(own, column)
+    n, mean, sd = column.n, column.mean, column.sd
     if isinstance(own, Poisson) and own.exposure is None:
-        mean = (float(y[seen].sum()) + 0.5) / (n + 1.0)
-        scores[seen, 0] = (y[seen] - mean) / max(sd, mean**0.5)
-        return Begin(scores, np.array([np.log(mean)]), min(1.0, mean**-0.5), own)
+        mean = (column.total + 0.5) / (n + 1.0)
+        return Begin(Score(None, mean, max(sd, mean**0.5)), np.array([np.log(mean)]), min(1.0, mean**-0.5), own)
     sd = sd if sd > 0.0 else 1.0
-    scores[seen, 0] = (y[seen] - mean) / sd
+    score = Score(None, mean, sd)
     if type(own) is Gaussian:
-        return Begin(scores, np.array([mean]), sd, own.changed(variance=sd * sd))
-    return Begin(scores, np.array([own.level(y) if n else 0.0]), own.scale_of(y) if n else 1.0, own)
+        return Begin(score, np.array([mean]), sd, own.changed(variance=sd * sd))
+    y = column.cells
+    return Begin(score, np.array([own.level(y) if n else 0.0]), own.scale_of(y) if n else 1.0, own)
 
 
-def _levels(own: Likelihood, y: np.ndarray, seen: np.ndarray, scores: np.ndarray) -> Begin:
-    codes = y[seen].astype(np.intp)
-    counts = np.bincount(codes, minlength=own.n_levels) + 0.5
+def _levels(own: Likelihood, column: Summary) -> Begin:
+    seen, n, K = column.counts.astype(np.float64), column.n, own.n_levels
+    counts = seen + 0.5
     share = counts / counts.sum()
     if isinstance(own, Cumulative):
         below = np.cumsum(counts)[:-1] / counts.sum()
         middle = (np.concatenate([[0.0], below]) + np.concatenate([below, [1.0]])) / 2
-        scores[seen, 0] = ((middle - 0.5) / max(float(middle[codes].std()) if codes.size else 1.0, 1e-3))[codes]
-        return Begin(scores, np.zeros(1), 2.0, own.changed(cutpoints=own.link(below)))
+        spread = float(np.sqrt(seen @ (middle - seen @ middle / n) ** 2 / n)) if n else 1.0
+        score = Score(((middle - 0.5) / max(spread, 1e-3))[:, None])
+        return Begin(score, np.zeros(1), 2.0, own.changed(cutpoints=own.link(below)))
     if not is_softmax(own):
-        scores[seen, 0] = (codes - share[1]) / np.sqrt(share[1] * (1.0 - share[1]))
-        return Begin(scores, np.array([own.level(y)]), 2.0, own)
+        score = Score(((np.arange(K) - share[1]) / np.sqrt(share[1] * (1.0 - share[1])))[:, None])
+        return Begin(score, np.array([own.level(np.arange(float(K)), seen)]), 2.0, own)
     share = share[:-1]
-    scores[seen] = ((codes[:, None] == np.arange(share.size)) - share) / np.sqrt(share * (1.0 - share))
-    return Begin(scores, np.log(share / (1.0 - share.sum())), 2.0, own)
+    score = Score((np.eye(K)[:, :-1] - share) / np.sqrt(share * (1.0 - share)))
+    return Begin(score, np.log(share / (1.0 - share.sum())), 2.0, own)
 
 
 class Starts:
-    """Where a search may begin on a table (R, D)."""
+    """Where a search may begin on a table (R, D), in memory or not."""
 
-    def __init__(self, model: FactorModel, values: np.ndarray) -> None:
+    def __init__(self, model: FactorModel, values: np.ndarray | Data) -> None:
         from .model import Parameters
 
-        self.model = model
-        columns = [begin(own, values[:, j]) for j, own in enumerate(model.likelihoods)]
-        self.scores = np.hstack([one.scores for one in columns])
+        self.model, self.data = model, as_data(values)
+        self.columns = self.data.summaries(model)
+        columns = [begin(own, said) for own, said in zip(model.likelihoods, self.columns, strict=True)]
+        self.scores = [one.score for one in columns]
         self.scale = np.repeat([one.scale for one in columns], model.widths)
         offset = np.concatenate([one.offset for one in columns])
         self.alone = Parameters(
@@ -81,9 +100,9 @@ class Starts:
 
     def principal(self) -> Parameters:
         """Loadings from the principal components, and noise that is what they leave of the variance."""
-        Z, model = self.scores, self.model
+        model = self.model
         with np.errstate(over="ignore"):
-            C = Z.T @ Z / max(1, Z.shape[0])
+            C = self.data.products(self.scores) / max(1, self.data.n_rows)
         roots, vectors = np.linalg.eigh(C)
         order = np.argsort(roots)[::-1][: model.n_components]
         length = np.sqrt(np.maximum(roots[order] - np.median(roots), 0.05))

@@ -30,6 +30,7 @@ TRUSTED: tuple[str, ...] = (
     "fenchel.models.integrated.IntegratedModel",
     "fenchel.models.multinomial.FittedMultinomial",
     "fenchel.solvers.solution.Solution",
+    "fenchel.distributed.solution.PartitionedSolution",
     "fenchel.posterior.Posterior",
     "fenchel.corrections.corrected.Corrected",
     *(f"fenchel.corrections.large.{word}Corrected" for word in ("Large", "Local", "Tall")),

@@ -126,6 +126,22 @@ class Vecchia:
         Q = _pattern(near)
         return cls(np.ascontiguousarray(X[order]), near, KERNELS[kernel], shared, Q.indptr, Q.indices, K), order
 
+    def verify(self) -> None:
+        """Raise ValueError where points, neighbours and pattern do not belong together: compiled loops rely on it."""
+        n, near = len(self.X), self.neighbours
+        if self.X.ndim != 2 or near.ndim != 2 or near.dtype.kind != "i" or len(near) != n or near.shape[1] > n:
+            raise ValueError("the neighbours of points are none")
+        if near.size and (near.min() < -1 or (near >= np.minimum(np.arange(n), self.knots)[:, None]).any()):
+            raise ValueError("a neighbour of a point does not come before it")
+        if self.kind not in KERNELS.values():
+            raise ValueError("a kernel that there is not")
+        if not 0 < self.knots <= n:
+            raise ValueError("as many knots as there are not points")
+        Q = _pattern(near)
+        for own, found in zip((self.indptr, self.indices), (Q.indptr, Q.indices), strict=True):
+            if own.dtype != found.dtype or not np.array_equal(own, found):
+                raise ValueError("the pattern of neighbours is not theirs")
+
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
         return np.asarray(np.exp(np.broadcast_to(theta[1:], (self.X.shape[1],))))

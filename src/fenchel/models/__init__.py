@@ -12,7 +12,8 @@ from ..hyperparameters.priors import Normal
 from .calibrating import calibrate
 from .comparing import compare
 from .fitted import FittedModel
-from .model import Model, fit
+from .fitting import fit
+from .model import Model
 from .specified import PC
 
 __all__ = ["PC", "FittedModel", "Model", "Normal", "calibrate", "compare", "fit", "load"]

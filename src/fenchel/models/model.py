@@ -31,7 +31,6 @@ from .remarks import of_data, warn
 from .response import Response, Target
 from .second import SecondPredictor
 from .specified import FixedPriors, effect_priors, spelled_out
-from .unreadable import unknown_option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -379,31 +378,6 @@ class Model:
 
 _self, *_given = signature(Model.__init__).parameters.values()
 Model.__signature__ = Signature(_given)  # type: ignore[attr-defined]  # not that of __new__
-
-
-def fit(formula: str, data: Table, family: str | Likelihood | None = None, **options: Any) -> FittedModel:
-    """``Model(formula, data, family, ...).fit(...)`` in one call.
-
-    Parameters
-    ----------
-    formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
-    dispersion, zero, baseline
-        Of ``Model``.
-    n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint, engine, n_probes
-        Of ``Model.fit``.
-
-    Returns
-    -------
-    FittedModel
-    """
-    names = ["n_restarts", "tol", "progress", "seed", "evidence", "integrate", "n_jobs", "checkpoint"]
-    names += ["engine", "n_probes"]
-    known = [*(name for name in signature(Model).parameters if not name.startswith("_")), *names]
-    for key in options:
-        if key not in known:
-            raise unknown_option(key, known)
-    ours = {key: options.pop(key) for key in names if key in options}
-    return Model(formula, data, family, **options, _depth=2).fit(**ours)
 
 
 def _levels(scope: Scope, levels: Mapping[Hashable, Iterable[Hashable]]) -> Mapping[Hashable, Iterable[Hashable]]:

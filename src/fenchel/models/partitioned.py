@@ -224,14 +224,14 @@ class PartitionedModel(Model):
 
     # -- fitting -----------------------------------------------------------------------------------
     def fit(
-        self, *, tol: float = 1e-12, progress: bool = False, checkpoint: Any = None, **others: Any
+        self, *, tol: float | None = None, progress: bool = False, checkpoint: Any = None, **others: Any
     ) -> FittedPartitioned:
         """Learn the hyperparameters and fit the rest, together, pass by pass.
 
         Parameters
         ----------
         tol : float
-            Relative gap.
+            Relative gap; default: 1e-12.
         progress : bool
         checkpoint : path, optional
             A file that keeps the iterate after every pass: the same call goes on from there.
@@ -239,15 +239,16 @@ class PartitionedModel(Model):
         from .fitted_partitioned import fitted
 
         usual = {"n_restarts": 0, "evidence": "elbo", "integrate": (None, False), "n_jobs": None, "seed": 0}
+        usual |= {"engine": ("auto", "direct"), "n_probes": 32}
         for key, value in others.items():
             if key not in usual:
                 raise TypeError(f"fit() got an unexpected keyword argument {key!r}")
             plain = usual[key]
-            if key in ("n_restarts", "evidence", "integrate") and value not in (
+            if key in ("n_restarts", "evidence", "integrate", "engine") and value not in (
                 plain if isinstance(plain, tuple) else (plain,)
             ):
                 raise problem("Model", f"{key} = {value!r} of a table that is out of memory", "a fit without it")
-        scalar("Model", "tol", tol, 0.0, 1e-3)
+        tol = 1e-12 if tol is None else scalar("Model", "tol", tol, 0.0, 1e-3)
         return fitted(self, tol, progress, checkpoint)
 
 
