@@ -29,6 +29,7 @@ from .objective import Objective, Reached
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
+_MANY, _SHARP = 10_000, 4.0  # rows of which all tell of the likelihood's own parameters, a share of a prior's
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
@@ -76,6 +77,12 @@ class Evidence(Objective[Learned]):
         seen = self.targets.rows_of(self.likelihood)["weight"] > 0.0
         bounds = self.likelihood.theta_bounds(np.where(seen, self.targets.y, np.nan))
         return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
+
+    @property
+    def units(self) -> np.ndarray | float:
+        if len(self.targets.y) < _MANY:
+            return 1.0
+        return np.where(np.arange(self.start.size) < self.n_family, 1.0, _SHARP)
 
     @property
     def names(self) -> list[str]:

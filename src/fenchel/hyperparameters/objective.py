@@ -75,6 +75,11 @@ class Objective(ABC, Generic[F]):
     def learned(self, best: Reached, found: Found) -> F:
         """What a search found, with the model there."""
 
+    @property
+    def units(self) -> np.ndarray | float:
+        """How much more sharply the objective bends along an entry of theta than along others, as a square root."""
+        return 1.0
+
     def reachable(self, theta: np.ndarray) -> float:
         """The relative gap that may be asked of a fit there."""
         return self.tol

@@ -107,12 +107,12 @@ class Search(Generic[F]):
     def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
         """L-BFGS-B from theta, no further than an arm's length: (2, n_theta), the box it stayed in."""
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
-        arm = self.stride.arm
-        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
+        arm, units = self.stride.arm, self.evidence.units
+        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope / np.square(units)))) if np.isfinite(arm) else 1.0
         near = np.clip(np.stack([theta - arm, theta + arm], axis=1), *self.evidence.bounds.T[:, :, None])
         options = {
             "maxiter": self.max_iter - self.n_steps,
-            "gtol": self.scale * self.gtol,
+            "gtol": self.scale * self.gtol / float(np.max(units)),
             "ftol": self.stride.ftol,
             "maxcor": self.stride.pairs,
             "maxfun": 20 * self.max_iter,
@@ -120,7 +120,13 @@ class Search(Generic[F]):
         self.message, success, taken, self.walking = _NO_SLOPE, True, len(self.trace), True
         try:
             found = minimize(
-                self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=options
+                lambda scaled: self._in_units(scaled, units, near),
+                theta * units,
+                jac=True,
+                method="L-BFGS-B",
+                bounds=(near.T * units).T,
+                callback=self._step,
+                options=options,
             )
             self.message, success = found.message.lower(), bool(found.success)
             self.n_steps += int(found.nit)
@@ -133,6 +139,17 @@ class Search(Generic[F]):
             steep = _STEEP * max(1.0, abs(self.known.value))  # its line search failed where nothing rises any more
             self.allowed = max(self.gtol, left if success or left <= steep else 0.0)
         return near.T
+
+    def _in_units(self, scaled: np.ndarray, units: np.ndarray | float, near: np.ndarray) -> tuple[float, np.ndarray]:
+        """``negative`` where the optimiser sees theta * units; it ends with the slope in theta itself."""
+        if np.ndim(units) == 0:
+            return self.negative(scaled)
+        before = self.best
+        value, gradient = self.negative(np.clip(scaled / units, *near.T))
+        risen = self.best is not before and before is not None
+        if risen and self.evidence.rising(self.known.theta, self.known.gradient) <= self.gtol:
+            raise _Arrived
+        return value, gradient / units
 
     def _step(self, theta: np.ndarray) -> None:
         self.trace.append(self.known.value)
@@ -163,10 +180,11 @@ class Search(Generic[F]):
     def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Reached) -> bool:
         """Whether there is no slope left here, and one at the best point, which is no better for all that can be told.
 
-        The fits' gaps blur both, and a slope within ``gtol`` here promises no more than it times the way there.
+        The fits' gaps and rounding blur both, and the slope left here promises no more than it times the way there.
         """
         here, there = self.evidence.rising(theta, gradient), self.evidence.rising(best.theta, best.gradient)
         blur = self.evidence.solution.gap + best.solution.gap + here * float(np.abs(theta - best.theta).sum())
+        blur += _NOTHING * abs(best.value)
         return bool(np.isfinite(blur) and best.value - blur < value <= best.value and here <= self.gtol < there)
 
     def _wall(self, theta: np.ndarray, best: Reached) -> tuple[float, np.ndarray]:
