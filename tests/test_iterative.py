@@ -118,6 +118,18 @@ def test_intervals_cover_over_seeds():
     assert abs(np.mean(errors)) < 0.4  # unbiased
 
 
+@pytest.mark.parametrize("word", ["poisson", "bernoulli", "tilted"])
+def test_what_is_missing_is_never_above_the_gap(word):
+    family, eta, rng = crossed(6)
+    likelihood, y = targets(word, eta, rng)
+    best = fenchel.infer(likelihood, family.at(), y, tol=1e-11).elbo_upper
+    for seed in range(8):
+        found = learn(likelihood, family, y, learn_theta=False, n_probes=8, random_state=seed)
+        own = exact_elbo(found, likelihood, y)
+        assert 0.0 == found.gap.lower <= best - own + 1e-7 <= found.gap.upper + 2e-7
+        assert found.elbo.lower <= own <= found.elbo_upper.upper
+
+
 def test_one_seed_gives_one_answer():
     family, eta, rng = crossed(3)
     likelihood, y = targets("poisson", eta, rng)

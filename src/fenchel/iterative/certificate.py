@@ -10,7 +10,7 @@ Other log-concave ones, by the decrement of Newton's step where that is short, a
 
 log|P| and rho are estimated by probes that the fit has not seen, in four groups: a sum over rows of squares of errors
 of rho is too large by their variance, never too small on average, so it is an upper end as it stands, and what is known
-of its spread by leaving out a group each is added. For certain:
+of its spread by leaving out a group each is added; the lower end is 0. For certain:
 
     elbo of N(m, P~^-1) <= best elbo <= D with log|P| at its lower limit
     log p(y) <= -psi(z) - 1/2 z' Q z + 1/2 g' Q^-1 g,   g the slope of the first two, at any z
@@ -34,6 +34,7 @@ _GROUPS = 4
 _TIGHT = 1e-5  # relative residual of the probes' solves
 _SHORT = 0.05  # of Newton's step in h, and of lam rho: as in ``primal.py``
 _POINT = 1e-12  # a variance of eta that is none
+_ROUNDED = 1e-12  # relative, of sums over rows and of log-determinants
 _TRACES = 4  # probes of the trace in the decrement
 
 
@@ -82,8 +83,8 @@ def _log_det(system: System, probed: Probed, level: float) -> tuple[float, float
     return middle, base + float(probed.mean(probed.low)) - reach, middle + reach
 
 
-def _spread(bound: Callable[[np.ndarray], float], own: np.ndarray, groups: list[np.ndarray]) -> tuple[float, ...]:
-    """What a sum of squares of errors is: an estimate without their variance, an end below and one above."""
+def _spread(bound: Callable[[np.ndarray], float], own: np.ndarray, groups: list[np.ndarray]) -> tuple[float, float]:
+    """What a sum of squares of errors is: an estimate without their variance, and an end above."""
     rows = [np.maximum(own + g, 0.05 * own) for g in groups]
     mean = sum(rows) / _GROUPS
     whole = bound(mean)
@@ -91,8 +92,7 @@ def _spread(bound: Callable[[np.ndarray], float], own: np.ndarray, groups: list[
     # noise adds c / G to the whole and c / (G - 1) to one with a group left out
     noise = max(0.0, float(left.mean()) - whole) * (_GROUPS - 1)
     sd = float(np.sqrt((_GROUPS - 1) / _GROUPS * ((left - left.mean()) ** 2).sum()))
-    estimate = max(0.0, whole - noise)
-    return estimate, max(0.0, estimate - 3.0 * sd), whole + 3.0 * sd
+    return max(0.0, whole - noise), whole + 3.0 * sd
 
 
 def _block_elbo(state: State, system: System, Qm: float) -> float:
@@ -120,7 +120,7 @@ def _by_duality(state: State, z: np.ndarray, level: float) -> Certified:
     def gap(rho: np.ndarray) -> float:
         return float(w @ np.asarray(dual.gap(s, h[:, None], rho[:, None], data)))
 
-    estimate, low, high = _spread(gap, own, groups)
+    missing = _spread(gap, own, groups)
     Qm = -float(m @ pulled[:, 0])
     rest = 0.5 * Qm + float((w * np.asarray(site.k) - task.offset * alpha).sum())
     rest += 0.5 * system.log_det_prior - float(w @ np.asarray(state.likelihood.constant(data)))
@@ -129,17 +129,20 @@ def _by_duality(state: State, z: np.ndarray, level: float) -> Certified:
     here = replace(state, system=system, probed=probed, m=m, h=h, rho=rho)
     certain = _block_elbo(here, system, Qm), rest - 0.5 * log_det_limits(system)[0]
     upper = Interval(rest - 0.5 * middle, rest - 0.5 * above, rest - 0.5 * below, level, certain, "elbo_upper")
-    return _made(here, upper, (estimate, low, high), "duality", probed)
+    return _made(here, upper, missing, "duality", probed)
 
 
-def _made(state: State, upper: Interval, gap: tuple[float, ...], kind: str, probed: Probed) -> Certified:
-    estimate, low, high = gap
-    certain = upper.certain
-    between = Interval(estimate, low, high, upper.level, (0.0, certain[1] - certain[0]), "gap")
-    elbo = Interval(
-        upper.estimate - estimate, upper.lower - high, upper.upper - low, upper.level, (-np.inf, certain[1]), "elbo"
-    )
-    return Certified(state, elbo, upper, between, kind, probed.log_ratio)
+def _made(state: State, upper: Interval, gap: tuple[float, float], kind: str, probed: Probed) -> Certified:
+    """The three intervals, each wider by what rounding may have done to sums of that size."""
+    system, (estimate, high), (least, most) = state.system, gap, upper.certain
+    sizes = abs(upper.estimate), abs(system.log_det_blocked), abs(system.log_det_prior), float(state.h.size)
+    slack = _ROUNDED * sum(sizes)
+    certain, level = (least - slack, most + slack), upper.level
+    ceiling = Interval(upper.estimate, upper.lower - slack, upper.upper + slack, level, certain, "elbo_upper")
+    between = Interval(estimate, 0.0, high + slack, level, (0.0, certain[1] - certain[0]), "gap")
+    ends = upper.lower - high - slack, upper.upper + slack
+    elbo = Interval(upper.estimate - estimate, *ends, level, (-np.inf, certain[1]), "elbo")
+    return Certified(state, elbo, ceiling, between, kind, probed.log_ratio)
 
 
 # -- by the decrement -----------------------------------------------------------------------------------------
@@ -157,7 +160,8 @@ def _by_decrement(state: State, z: np.ndarray, level: float) -> Certified:
         kinds.append(kind)
         return value
 
-    estimate, low, high = _spread(shortfall, own, groups)
+    estimate, high = _spread(shortfall, own, groups)
+    estimate /= 2  # the decrement is twice what its quadratic model says is missing
     rho = np.maximum(own + sum(groups) / _GROUPS, 0.05 * own)
     here = replace(state, system=system, probed=probed, rho=rho)
     Qm = float(state.m @ Q_m)
@@ -168,14 +172,14 @@ def _by_decrement(state: State, z: np.ndarray, level: float) -> Certified:
     # the elbo is what the probes estimate; the bound on what is missing lies above it
     upper = Interval(
         rest - 0.5 * middle + estimate,
-        rest - 0.5 * above + low,
+        rest - 0.5 * above,
         rest - 0.5 * below + high,
         level,
         certain,
         "elbo_upper",
     )
     kind = "decrement" if set(kinds) == {"decrement"} else "strong-concavity"
-    return _made(here, upper, (estimate, low, high), kind, probed)
+    return _made(here, upper, (estimate, high), kind, probed)
 
 
 def _shortfall(state: State, system: System, rho: np.ndarray, Q_m: np.ndarray, some: Probed) -> tuple[str, float]:

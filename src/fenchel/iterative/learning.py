@@ -39,7 +39,7 @@ _FLATTEST = 1e-2  # curvatures below this say that a direction is unknown
 
 @dataclass
 class Slope:
-    """The slope at one theta: its value, what each probe says of it, and the fit there."""
+    """The slope at one theta: its value, what each probe says of the family's part, and the fit there."""
 
     theta: np.ndarray
     value: np.ndarray
@@ -68,10 +68,10 @@ class Learning:
         self.last = state
         self.n_fits, self.n_solves = self.n_fits + 1, self.n_solves + state.solves
         value, each = state.gradients(slopes)
-        mine, spread = _own_slope(state) if own.size else (np.zeros(0), np.zeros((0, self.z.shape[1])))
+        mine = _own_slope(state) if own.size else np.zeros(0)
         parts = [task.family.log_prior(first)[1], *([likelihood.log_prior(own)[1]] if own.size else [])]
         total = np.concatenate([value, mine]) + np.concatenate(parts)
-        return Slope(theta, total, np.vstack([each, spread]), state, self._information(Q, slopes, own.size))
+        return Slope(theta, total, each, state, self._information(Q, slopes, own.size))
 
     def _information(self, Q: list[np.ndarray], slopes: list[tuple[int, np.ndarray]], n_own: int) -> np.ndarray:
         """Of complete data: the latents themselves seen, and half a unit a row for the likelihood's own."""
@@ -84,20 +84,25 @@ class Learning:
         return out + 1e-3 * np.eye(n + n_own)
 
 
-def _own_slope(state: State) -> tuple[np.ndarray, np.ndarray]:
-    """d elbo / d(the likelihood's own theta), and how it moves with each probe."""
-    likelihood, h, rho = state.likelihood, state.h[:, None], state.rho
-    value = np.asarray(likelihood.theta_gradient(h, rho[:, None], state.data))
-    m = state.probed.m
+def _own_slope(state: State) -> np.ndarray:
+    """d elbo / d(the likelihood's own theta)."""
+    return np.asarray(state.likelihood.theta_gradient(state.h[:, None], state.rho[:, None], state.data))
+
+
+def _own_spread(state: State) -> np.ndarray:
+    """How that slope moves with each probe (k, m)."""
+    h, rho, value, m = state.h[:, None], state.rho, _own_slope(state), state.probed.m
     each = np.zeros((value.size, m))
+    if not value.size:
+        return each
     left, right = state.system.lift(state.probed.delta), state.system.lift(state.probed.u)
     whole, middle = state.task.rows.whole, state.rho - state.system.blocked_variance
     for k in range(m):
         off = (whole @ left[:, k]) * (whole @ right[:, k]) - middle
         share = min(0.1, 0.5 / max(1e-12, float((-off / rho).max(initial=0.0))))
-        moved = np.asarray(likelihood.theta_gradient(h, (rho + share * off)[:, None], state.data))
+        moved = np.asarray(state.likelihood.theta_gradient(h, (rho + share * off)[:, None], state.data))
         each[:, k] = (moved - value) / share
-    return value, each
+    return each
 
 
 def learn(
@@ -174,6 +179,8 @@ def learn(
     objective = Learning(task, z)
     with reporting(progress, f"learning {start.size} hyperparameters", None) as draw:
         searched = _search(objective, start, max_iter if learn_theta and start.size else 0, draw, began)
+    last = searched.slope
+    last.each = np.vstack([last.each, _own_spread(last.state)])
     enough = 1e-4 * tol * max(1.0, float(np.abs(searched.slope.state.loss.value).sum()))
     certified = certify(searched.slope.state, check, level, enough)
     return IterativeFit(task, searched, certified, tol, n_probes, objective, time.perf_counter() - began)
