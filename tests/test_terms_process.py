@@ -246,6 +246,39 @@ def test_what_is_refused():
         fenchel.Model("y ~ vecchia(a)", pd.DataFrame({"a": ["u", "v"], "y": [1.0, 2.0]}))
 
 
+_CLOUD = np.random.default_rng(3).random((40, 2))
+GEOMETRIES = {
+    "three points": np.array([[0.0, 0.0], [1.0, 0.2], [0.3, 0.9]]),
+    "on a line": np.stack([np.linspace(0, 5, 30), 2 * np.linspace(0, 5, 30) + 1], axis=1),
+    "repeated": np.vstack([_CLOUD, _CLOUD, _CLOUD[:5]]),
+    "one far away": np.vstack([_CLOUD, [[30.0, 30.0]]]),
+    "next to one another": np.vstack([_CLOUD, _CLOUD + 1e-3]),
+    "metres of a map": _CLOUD * 5000.0 + [452_000.0, 5_411_000.0],
+}
+
+
+@pytest.mark.parametrize("points", GEOMETRIES.values(), ids=GEOMETRIES)
+@pytest.mark.parametrize("kind", [terms.Matern, terms.VecchiaProcess])
+def test_the_gradient_of_the_evidence_wherever_points_lie(kind, points):
+    rng = np.random.default_rng(0)
+    y = rng.poisson(3.0, len(points)).astype(float)
+    family = SumOfTerms([kind("x", "z")], DataTable("here", {"x": points[:, 0], "z": points[:, 1]})).family()
+    theta = family.theta + 0.3 * rng.normal(size=family.theta.size)
+    evidence = lambda t: fenchel.infer(fenchel.Poisson(), family.at(t), y, tol=1e-13)
+    numeric = difference(lambda t: evidence(t).elbo, theta, step=1e-4)
+    np.testing.assert_allclose(family.gradient(evidence(theta), theta), numeric, rtol=1e-4, atol=1e-5)
+    where = DataTable("here", {"x": points[:, 0] + 1e-3 * np.ptp(points[:, 0]), "z": points[:, 1]})
+    h, rho = evidence(theta).posterior.predict(**family_rows(kind, points, theta, where))
+    assert np.isfinite(h).all()
+    assert (rho > 0.0).all()
+
+
+def family_rows(kind, points, theta, where):
+    return SumOfTerms([kind("x", "z")], DataTable("here", {"x": points[:, 0], "z": points[:, 1]})).new_rows(
+        theta, where
+    )
+
+
 @pytest.mark.parametrize("kind", [terms.Matern, terms.VecchiaProcess, terms.MaternSeries])
 @pytest.mark.parametrize(("unit", "origin"), [(1e3, 0.0), (1e-9, 0.0), (1.0, 1e6)])
 def test_units_and_origins_do_not_matter(kind, unit, origin):

@@ -6,7 +6,7 @@ eta_i = sum over the corners of the triangle that holds point i of (barycentric 
 from __future__ import annotations
 
 import copy
-import warnings
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -72,6 +72,7 @@ class Matern(Term):
 
     made: Diffusion
     mesh: Mesh
+    odd: str | None = None  # what is wrong with its coordinates
     final: bool = False  # the mesh is as fine as the range asks for
     low: np.ndarray  # of the coordinates that fit has seen, with ``high``
     high: np.ndarray
@@ -111,7 +112,7 @@ class Matern(Term):
         out, X = copy.copy(self), self._points(table)
         if not np.ptp(X, axis=0).any():
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
-        _warn_of_degrees(self.name, self.inputs, X)
+        out.odd = degrees(self.inputs, X)
         out.low, out.high = X.min(axis=0), X.max(axis=0)
         out._on(triangulated(X, edge=self.wanted) if self.given is None else self.given)
         extent, edge = float(np.ptp(X, axis=0).max()), out.mesh.edge
@@ -142,6 +143,9 @@ class Matern(Term):
         starts = (float(np.clip(t, *limits)) for t, limits in zip(theta, (size.bounds, bounds), strict=True))
         out.hyperparameters = replace(size, start=next(starts)), replace(old, start=next(starts), bounds=bounds)
         return out
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return [] if self.odd is None else [f"{self.name}: {self.odd}"]
 
     def remarks_at(self, theta: np.ndarray) -> list[str]:
         reach, edge = float(np.exp(theta[1])), self.mesh.edge
@@ -216,17 +220,17 @@ def _pair(name: str, given: Sequence[float] | None) -> tuple[float, float] | Non
     return float(pair[0]), float(pair[1])
 
 
-def _warn_of_degrees(name: Hashable, inputs: tuple[Hashable, Hashable], X: np.ndarray) -> None:
-    words = [str(word).lower() for word in inputs]
-    order = [0, 1] if words[0] in _DEGREES[0] else [1, 0]
-    lon, lat = (np.abs(X[:, k]).max() for k in order)
-    named = words[order[0]] in _DEGREES[0] and words[order[1]] in _DEGREES[1]
+def degrees(inputs: Sequence[Hashable], X: np.ndarray) -> str | None:
+    """What is wrong with coordinates that look like degrees, by their names and values; None where they do not."""
+    words = [{part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", str(name))} for name in inputs]
+    order = next((o for o in ([0, 1], [1, 0]) if all(words[k] & _DEGREES[j] for j, k in enumerate(o))), None)
+    if len(words) != 2 or order is None:
+        return None
     middle = float(X[:, order[1]].mean())
-    if named and lon <= 360.0 and lat <= 90.0 and np.cos(np.radians(middle)) < 0.95:
-        warnings.warn(
-            f"{name}: the coordinates look like degrees. At latitude {middle:.0f} one of longitude is "
-            f"{np.cos(np.radians(middle)):.2f} of one of latitude, so that the range has no one unit: project them to "
-            "kilometres first.",
-            UserWarning,
-            stacklevel=2,
-        )
+    share = float(np.cos(np.radians(middle)))
+    if np.abs(X[:, order[0]]).max() > 360.0 or np.abs(X[:, order[1]]).max() > 90.0 or share > 0.95:
+        return None
+    return (
+        f"the coordinates look like degrees. At latitude {middle:.0f} one of longitude is {share:.2f} of one of "
+        "latitude, so that the range has no one unit: project them to kilometres first"
+    )
