@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import fenchel
 from fenchel import terms
 from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, previous_neighbours, spread_order
+from fenchel.models.pictures import process_on_grid
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
 
 RNG = np.random.default_rng(7)
@@ -205,6 +206,11 @@ def test_a_formula_with_a_group_and_a_covariate():
     assert np.corrcoef(effect["mean"], f[order])[0, 1] > 0.95
     ax = fit.plot("vecchia(x, z, neighbours=10)")
     assert len(ax.figure.axes) == 4
+    surface = process_on_grid(fit, term)
+    two = surface.iloc[[7, 400]]
+    at = pd.DataFrame(two.index.tolist(), columns=["x", "z"]).assign(w=0.3, g=2)
+    np.testing.assert_allclose(np.diff(fit.predict(at, kind="link")), np.diff(two["mean"]), atol=1e-8)
+    assert (surface["sd"] <= np.exp(fit.theta[1]) * 1.001).all()
     new = data.iloc[:5].assign(x=lambda d: d["x"] + 0.01)
     np.testing.assert_allclose(fit.predict(new), fit.predict(data.iloc[:5]), atol=0.1)
     assert fit.sample(new, 30).shape == (30, 5)

@@ -30,7 +30,7 @@ from .tables import DataTable
 _EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
 _FINEST = 160  # edges along the extent of one that is made so
 _SHORT = 4.0  # edges a range below which a remark says so
-_SIDE = 40  # points of the longer side of the grid where a field is shown
+SIDE = 40  # points of the longer side of the grid where a field is shown
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
 
 
@@ -49,7 +49,7 @@ class Matern(Term):
     edge : float, optional
         Of the mesh that is made.
     prior_range : (r, a), optional
-        P(range < r) = a; default: two edges of the mesh, or a twentieth of the extent, with 0.05.
+        P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent, with 0.05.
     prior_sd : (s, a), optional
         P(sd > s) = a (Fuglstad et al. 2019); default: the scale of eta, with 0.01.
     barrier : float
@@ -116,7 +116,7 @@ class Matern(Term):
         out.low, out.high = X.min(axis=0), X.max(axis=0)
         out._on(triangulated(X, edge=self.wanted) if self.given is None else self.given)
         extent, edge = float(np.ptp(X, axis=0).max()), out.mesh.edge
-        shortest = (max(2.0 * edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
+        shortest = (max(edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
         bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
         start = float(np.clip(np.log(max(extent / 5.0, 3.0 * edge)), *bounds))
         size = deviation("sd", scale)
@@ -191,15 +191,20 @@ class Matern(Term):
         points = points[(found >= 0) & ~self.mesh.barrier[found]]
         return [tuple(point) for point in points.tolist()], self._at(points, str(self.name))
 
-    def grid(self, side: int = _SIDE) -> np.ndarray:
-        """Points of squares, nearly, over that box: ``side`` of them along its longer side."""
-        span = self.high - self.low
-        sides = np.maximum(np.round(span / span.max() * (side - 1)).astype(int) + 1, 2)
-        axes = [np.linspace(a, b, n) for a, b, n in zip(self.low, self.high, sides, strict=True)]
-        return np.unique(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1), axis=0)
+    def grid(self, side: int = SIDE) -> np.ndarray:
+        """Points of squares, nearly, over that box."""
+        return grid_over(self.low, self.high, side)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+def grid_over(low: np.ndarray, high: np.ndarray, side: int = SIDE) -> np.ndarray:
+    """Points (N, 2) of squares, nearly, over a box in one unit: ``side`` of them along its longer side."""
+    span = high - low
+    sides = np.maximum(np.round(span / span.max() * (side - 1)).astype(int) + 1, 2)
+    axes = [np.linspace(a, b, n) for a, b, n in zip(low, high, sides, strict=True)]
+    return np.unique(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1), axis=0)
 
 
 def _together(X: np.ndarray, Y: np.ndarray, c: np.ndarray, theta: np.ndarray, nu: int) -> tuple[np.ndarray, np.ndarray]:
