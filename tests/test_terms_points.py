@@ -194,6 +194,14 @@ def test_what_a_field_refuses():
     data = pd.DataFrame({"lon": X[:, 0], "lat": X[:, 1] + 50.0, "y": f})
     with pytest.warns(UserWarning, match=r"look like degrees. At latitude 55 one of longitude is 0.57 of one"):
         fenchel.Model("y ~ matern(lon, lat)", data)
+    for x, y in (("LONG", "LAT"), ("x_lon", "y_lat"), ("decimalLongitude", "decimalLatitude")):
+        named = data.rename(columns={"lon": x, "lat": y})
+        for word in (f"matern({y}, {x})", f"vecchia({x}, {y}, ard=False)"):
+            with pytest.warns(UserWarning, match=r"look like degrees. At latitude 55"):
+                fenchel.Model(f"y ~ {word}", named)
+    fenchel.Model("y ~ vecchia(lon, lat)", data)  # a range each, in a unit each
+    fenchel.Model("y ~ matern(lon, lat)", data.assign(lat=X[:, 1]))  # at the equator they are one unit
+    fenchel.Model("y ~ matern(lon, lat)", data.assign(lat=5e6 + X[:, 1]))
     with pytest.raises(ValueError, match=r"nu = 1.5 is not known; expected 1 or 2. Half-integers have vecchia"):
         Matern("lon", "lat", nu=1.5)
     with pytest.raises(ValueError, match=r"all rows of matern\(a, b\) are at one point"):

@@ -15,6 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import fenchel
 from fenchel import terms
 from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, previous_neighbours, spread_order
+from fenchel.models.pictures import process_on_grid
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
 
 RNG = np.random.default_rng(7)
@@ -205,6 +206,11 @@ def test_a_formula_with_a_group_and_a_covariate():
     assert np.corrcoef(effect["mean"], f[order])[0, 1] > 0.95
     ax = fit.plot("vecchia(x, z, neighbours=10)")
     assert len(ax.figure.axes) == 4
+    surface = process_on_grid(fit, term)
+    two = surface.iloc[[7, 400]]
+    at = pd.DataFrame(two.index.tolist(), columns=["x", "z"]).assign(w=0.3, g=2)
+    np.testing.assert_allclose(np.diff(fit.predict(at, kind="link")), np.diff(two["mean"]), atol=1e-8)
+    assert (surface["sd"] <= np.exp(fit.theta[1]) * 1.001).all()
     new = data.iloc[:5].assign(x=lambda d: d["x"] + 0.01)
     np.testing.assert_allclose(fit.predict(new), fit.predict(data.iloc[:5]), atol=0.1)
     assert fit.sample(new, 30).shape == (30, 5)
@@ -244,6 +250,39 @@ def test_what_is_refused():
         VecchiaProcess("x", "z").read(DataTable("here", {"x": [1.0, 2.0], "z": [1.0, 1.0]}), 1.0)
     with pytest.raises(ValueError, match="holds text"):
         fenchel.Model("y ~ vecchia(a)", pd.DataFrame({"a": ["u", "v"], "y": [1.0, 2.0]}))
+
+
+_CLOUD = np.random.default_rng(3).random((40, 2))
+GEOMETRIES = {
+    "three points": np.array([[0.0, 0.0], [1.0, 0.2], [0.3, 0.9]]),
+    "on a line": np.stack([np.linspace(0, 5, 30), 2 * np.linspace(0, 5, 30) + 1], axis=1),
+    "repeated": np.vstack([_CLOUD, _CLOUD, _CLOUD[:5]]),
+    "one far away": np.vstack([_CLOUD, [[30.0, 30.0]]]),
+    "next to one another": np.vstack([_CLOUD, _CLOUD + 1e-3]),
+    "metres of a map": _CLOUD * 5000.0 + [452_000.0, 5_411_000.0],
+}
+
+
+@pytest.mark.parametrize("points", GEOMETRIES.values(), ids=GEOMETRIES)
+@pytest.mark.parametrize("kind", [terms.Matern, terms.VecchiaProcess])
+def test_the_gradient_of_the_evidence_wherever_points_lie(kind, points):
+    rng = np.random.default_rng(0)
+    y = rng.poisson(3.0, len(points)).astype(float)
+    family = SumOfTerms([kind("x", "z")], DataTable("here", {"x": points[:, 0], "z": points[:, 1]})).family()
+    theta = family.theta + 0.3 * rng.normal(size=family.theta.size)
+    evidence = lambda t: fenchel.infer(fenchel.Poisson(), family.at(t), y, tol=1e-13)
+    numeric = difference(lambda t: evidence(t).elbo, theta, step=1e-4)
+    np.testing.assert_allclose(family.gradient(evidence(theta), theta), numeric, rtol=1e-4, atol=1e-5)
+    where = DataTable("here", {"x": points[:, 0] + 1e-3 * np.ptp(points[:, 0]), "z": points[:, 1]})
+    h, rho = evidence(theta).posterior.predict(**family_rows(kind, points, theta, where))
+    assert np.isfinite(h).all()
+    assert (rho > 0.0).all()
+
+
+def family_rows(kind, points, theta, where):
+    return SumOfTerms([kind("x", "z")], DataTable("here", {"x": points[:, 0], "z": points[:, 1]})).new_rows(
+        theta, where
+    )
 
 
 @pytest.mark.parametrize("kind", [terms.Matern, terms.VecchiaProcess, terms.MaternSeries])

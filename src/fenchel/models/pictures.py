@@ -19,6 +19,7 @@ from ..outlines import labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
 from ..plots.base import panels, short_name
 from ..terms import GaussianProcess, Matern, VecchiaProcess
+from ..terms.points import grid_over
 from .frames import is_date
 from .specified import term_named
 from .tables import described_theta
@@ -58,11 +59,14 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
     """Coefficients, or the effect of a term: one Axes, or an array of them where there are several panels."""
     if name is None:
         return plot_coefficients(fit, ax)
-    frame, term = fit.effects[name], term_named(fit.model.sum.effects, name)
+    term = term_named(fit.model.sum.effects, name)
+    process = term if isinstance(term, VecchiaProcess | GaussianProcess) and len(term.inputs) == 2 else None
+    frame = fit.effects[name] if process is None else process_on_grid(fit, process)
     title = str(name if term is None else term.name)
-    if isinstance(term, Matern) or (isinstance(term, VecchiaProcess | GaussianProcess) and len(term.inputs) == 2):
-        points = [fit.model.frame[column].to_numpy() for column in term.inputs]
-        return plot_surface(frame, points, ax, names=[str(column) for column in term.inputs], title=title)
+    field = term if isinstance(term, Matern) else process
+    if field is not None:
+        points = [fit.model.frame[column].to_numpy() for column in field.inputs]
+        return plot_surface(frame, points, ax, names=[str(column) for column in field.inputs], title=title)
     parts = parts_of(term, frame, title)
     if len(parts) == 1:
         return _draw(fit, term, parts[0], ax)
@@ -84,6 +88,18 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
     out = np.empty(len(every), dtype=object)
     out[:] = every
     return out
+
+
+def process_on_grid(fit: FittedModel, term: VecchiaProcess | GaussianProcess) -> pd.DataFrame:
+    """The mean and sd of a process over two columns on a grid of the box that fit has seen."""
+    import pandas as pd
+
+    X = np.stack([fit.model.frame[column].to_numpy(dtype=float) for column in term.inputs], axis=1)
+    low, high = X.min(axis=0), X.max(axis=0)
+    points = low + grid_over(np.zeros(2), np.ones(2)) * (high - low)  # columns may be in units of their own
+    there = fit.posterior.at(**fit.model.sum.elsewhere(term, fit.theta, points))
+    sd = np.sqrt(np.maximum(np.asarray(there.variance), 0.0))
+    return pd.DataFrame({"mean": np.asarray(there.mean), "sd": sd}, index=pd.MultiIndex.from_arrays(points.T))
 
 
 def parts_of(term: Any, frame: pd.DataFrame, title: str) -> list[Part]:

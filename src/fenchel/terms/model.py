@@ -209,6 +209,17 @@ class SumOfTerms:
         tail = [np.zeros((n, int(self.intercept))), self._fixed(every, n) / self.columns.scale]
         return labels, self._design(every, np.hstack(tail)), mine.codes
 
+    def elsewhere(self, term: Term, theta: np.ndarray, points: np.ndarray) -> NewRows:
+        """A term over columns of numbers at any points (N, columns), alone; ``theta`` is of all effects."""
+        table = DataTable(self.where, dict(zip(term.columns, points.T, strict=True)))
+        own = next(part for other, part in self.thetas(theta) if other is term)
+        mine, more = term.new_rows(own, table, ahead=True)
+        n = len(points)
+        every = [mine if t is term else Rows(sp.csr_array((n, t.n_latents)), np.zeros((n, 0))) for t in self.terms]
+        tail = np.zeros((n, int(self.intercept) + self.X.shape[1]))
+        extra = sum((each.variance for each in more), np.zeros(n))
+        return NewRows(design=self._design(every, tail), extra_variance=extra)
+
     def _design(self, rows: Sequence[Rows], tail: np.ndarray) -> sp.csr_array:
         blocks = [r.design for term, r in zip(self.terms, rows, strict=True) if term.n_latents]
         return sp.hstack([*blocks, sp.csr_array(tail)], format="csr")

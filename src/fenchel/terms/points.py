@@ -6,7 +6,7 @@ eta_i = sum over the corners of the triangle that holds point i of (barycentric 
 from __future__ import annotations
 
 import copy
-import warnings
+import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from .tables import DataTable
 _EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
 _FINEST = 160  # edges along the extent of one that is made so
 _SHORT = 4.0  # edges a range below which a remark says so
-_SIDE = 40  # points of the longer side of the grid where a field is shown
+SIDE = 40  # points of the longer side of the grid where a field is shown
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
 
 
@@ -49,7 +49,7 @@ class Matern(Term):
     edge : float, optional
         Of the mesh that is made.
     prior_range : (r, a), optional
-        P(range < r) = a; default: two edges of the mesh, or a twentieth of the extent, with 0.05.
+        P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent, with 0.05.
     prior_sd : (s, a), optional
         P(sd > s) = a (Fuglstad et al. 2019); default: the scale of eta, with 0.01.
     barrier : float
@@ -72,6 +72,7 @@ class Matern(Term):
 
     made: Diffusion
     mesh: Mesh
+    odd: str | None = None  # what is wrong with its coordinates
     final: bool = False  # the mesh is as fine as the range asks for
     low: np.ndarray  # of the coordinates that fit has seen, with ``high``
     high: np.ndarray
@@ -111,11 +112,11 @@ class Matern(Term):
         out, X = copy.copy(self), self._points(table)
         if not np.ptp(X, axis=0).any():
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
-        _warn_of_degrees(self.name, self.inputs, X)
+        out.odd = degrees(self.inputs, X)
         out.low, out.high = X.min(axis=0), X.max(axis=0)
         out._on(triangulated(X, edge=self.wanted) if self.given is None else self.given)
         extent, edge = float(np.ptp(X, axis=0).max()), out.mesh.edge
-        shortest = (max(2.0 * edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
+        shortest = (max(edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
         bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
         start = float(np.clip(np.log(max(extent / 5.0, 3.0 * edge)), *bounds))
         size = deviation("sd", scale)
@@ -142,6 +143,9 @@ class Matern(Term):
         starts = (float(np.clip(t, *limits)) for t, limits in zip(theta, (size.bounds, bounds), strict=True))
         out.hyperparameters = replace(size, start=next(starts)), replace(old, start=next(starts), bounds=bounds)
         return out
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return [] if self.odd is None else [f"{self.name}: {self.odd}"]
 
     def remarks_at(self, theta: np.ndarray) -> list[str]:
         reach, edge = float(np.exp(theta[1])), self.mesh.edge
@@ -187,15 +191,20 @@ class Matern(Term):
         points = points[(found >= 0) & ~self.mesh.barrier[found]]
         return [tuple(point) for point in points.tolist()], self._at(points, str(self.name))
 
-    def grid(self, side: int = _SIDE) -> np.ndarray:
-        """Points of squares, nearly, over that box: ``side`` of them along its longer side."""
-        span = self.high - self.low
-        sides = np.maximum(np.round(span / span.max() * (side - 1)).astype(int) + 1, 2)
-        axes = [np.linspace(a, b, n) for a, b, n in zip(self.low, self.high, sides, strict=True)]
-        return np.unique(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1), axis=0)
+    def grid(self, side: int = SIDE) -> np.ndarray:
+        """Points of squares, nearly, over that box."""
+        return grid_over(self.low, self.high, side)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+
+
+def grid_over(low: np.ndarray, high: np.ndarray, side: int = SIDE) -> np.ndarray:
+    """Points (N, 2) of squares, nearly, over a box in one unit: ``side`` of them along its longer side."""
+    span = high - low
+    sides = np.maximum(np.round(span / span.max() * (side - 1)).astype(int) + 1, 2)
+    axes = [np.linspace(a, b, n) for a, b, n in zip(low, high, sides, strict=True)]
+    return np.unique(np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")], axis=1), axis=0)
 
 
 def _together(X: np.ndarray, Y: np.ndarray, c: np.ndarray, theta: np.ndarray, nu: int) -> tuple[np.ndarray, np.ndarray]:
@@ -216,17 +225,17 @@ def _pair(name: str, given: Sequence[float] | None) -> tuple[float, float] | Non
     return float(pair[0]), float(pair[1])
 
 
-def _warn_of_degrees(name: Hashable, inputs: tuple[Hashable, Hashable], X: np.ndarray) -> None:
-    words = [str(word).lower() for word in inputs]
-    order = [0, 1] if words[0] in _DEGREES[0] else [1, 0]
-    lon, lat = (np.abs(X[:, k]).max() for k in order)
-    named = words[order[0]] in _DEGREES[0] and words[order[1]] in _DEGREES[1]
+def degrees(inputs: Sequence[Hashable], X: np.ndarray) -> str | None:
+    """What is wrong with coordinates that look like degrees, by their names and values; None where they do not."""
+    words = [{part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", str(name))} for name in inputs]
+    order = next((o for o in ([0, 1], [1, 0]) if all(words[k] & _DEGREES[j] for j, k in enumerate(o))), None)
+    if len(words) != 2 or order is None:
+        return None
     middle = float(X[:, order[1]].mean())
-    if named and lon <= 360.0 and lat <= 90.0 and np.cos(np.radians(middle)) < 0.95:
-        warnings.warn(
-            f"{name}: the coordinates look like degrees. At latitude {middle:.0f} one of longitude is "
-            f"{np.cos(np.radians(middle)):.2f} of one of latitude, so that the range has no one unit: project them to "
-            "kilometres first.",
-            UserWarning,
-            stacklevel=2,
-        )
+    share = float(np.cos(np.radians(middle)))
+    if np.abs(X[:, order[0]]).max() > 360.0 or np.abs(X[:, order[1]]).max() > 90.0 or share > 0.95:
+        return None
+    return (
+        f"the coordinates look like degrees. At latitude {middle:.0f} one of longitude is {share:.2f} of one of "
+        "latitude, so that the range has no one unit: project them to kilometres first"
+    )

@@ -9,7 +9,7 @@ starts, and once more at those it finds, where these are others by far.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
 from .ahead import Unseen, numbered
 from .base import Hyperparameter, Rows, Term
+from .points import degrees
 from .sizes import deviation
 from .tables import DataTable
 
@@ -63,6 +64,7 @@ class VecchiaProcess(Term):
     process: Vecchia
     extents: np.ndarray
     chosen: np.ndarray  # the ranges in which neighbours were chosen
+    odd: str | None = None  # what is wrong with coordinates of one range
     final: bool = False  # they have been chosen twice
 
     def __init__(
@@ -92,6 +94,7 @@ class VecchiaProcess(Term):
     def read(self, table: DataTable, scale: float) -> Self:
         out = copy.copy(self)
         X = np.unique(self.points(table), axis=0)
+        out.odd = None if self.ard else degrees(self.inputs, X)
         out.extents = np.ptp(X, axis=0)
         if not out.extents.all():
             j = int(np.argmin(out.extents))
@@ -130,6 +133,9 @@ class VecchiaProcess(Term):
         inside = [float(np.clip(t, *h.bounds)) for h, t in zip(self.hyperparameters, theta, strict=True)]
         out.hyperparameters = tuple(replace(h, start=t) for h, t in zip(self.hyperparameters, inside, strict=True))
         return out
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return [] if self.odd is None else [f"{self.name}: {self.odd}"]
 
     def remarks_at(self, theta: np.ndarray) -> list[str]:
         share, knots = self.process.beyond_knots(theta), self.process.knots
