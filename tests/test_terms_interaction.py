@@ -20,6 +20,7 @@ from fenchel.terms import (
     Interaction,
     KnownCovariance,
     Leroux,
+    Seasonal,
     SumOfTerms,
     Wiener,
 )
@@ -39,6 +40,7 @@ PAIRS = {
     "IV": (ICAR("r", MAP), RW1("t")),
     "IV, second order": (ICAR("r", MAP), RW2("t")),
     "IV, the other way": (RW1("t"), ICAR("r", MAP)),
+    "IV, seasonal": (ICAR("r", MAP), Seasonal("t", 3)),
     "ICAR by AR1": (ICAR("r", MAP), AR1("t")),
     "Leroux by RW1": (Leroux("r", MAP), RW1("t")),
     "Leroux by AR1": (Leroux("r", MAP), AR1("t")),
