@@ -14,11 +14,14 @@ factorisation and selected inverse at the solution's own weights. ``--rows 0 --o
 Seconds are the processor's over all threads and those of the clock. Factorisations are those of A = Q + W' Lam W and of
 Q, beside them the selected inverses and the products (Vt o Vt) v. Peak memory is that of the process above what it held
 before. ``--r`` runs lme4 (Gaussian, REML off) and glmmTMB (binary) of an installed R on the same rows.
+At the default size the stored answers of ``crossed_peers.py`` stand below ours: seconds of the fit, peak memory of the
+whole process, estimates less ours.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import subprocess
 import tempfile
@@ -104,6 +107,8 @@ def crossed(family: str, rows: int, with_r: bool) -> None:
     print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}", flush=True)
     if not fit.converged:
         print(f"  {fit.found.status}")
+    if rows == ROWS:
+        peers(family, {"x": float(fit.coefficients.loc["x", "mean"]), **sds})
     if with_r and shutil.which("Rscript"):
         with tempfile.TemporaryDirectory() as folder:
             table, script = Path(folder, "ratings.csv"), Path(folder, "ratings.R")
@@ -135,6 +140,18 @@ def levels(family: str, first: int, second: int, rows: int) -> None:
     print(f"{'  its floor; the truth':<28}{cpu:>9.2f}{wall:>9.2f}{'':>52}  x 0.4000  s 0.6000  d 0.8000{truth}")
     if not fit.converged:
         print(f"  {fit.found.status}")
+
+
+def peers(family: str, ours: dict[str, float]) -> None:
+    """What ``crossed_peers.py`` kept of other packages on the same rows, and how far their estimates are from ours."""
+    stored = json.loads(Path(__file__).with_name("crossed_peers.json").read_text())
+    for method, kept in stored.get(family, {}).items():
+        if "failed" in kept:
+            print(f"  {method:<26}{kept['failed']}")
+            continue
+        far = "".join(f"  {name} {kept['estimates'][name] - value:+.4f}" for name, value in ours.items())
+        costs = f"{kept['cpu']:>9.2f}{kept['wall']:>9.2f}{kept['peak_mib']:>44}"
+        print(f"  {method + ', ' + kept['version']:<26}{costs}  less ours:{far}")
 
 
 def own_effects(rows: int) -> None:

@@ -6,7 +6,7 @@ Writes the rows of ``crossed.ratings`` (the seed that ``crossed.py`` uses), runs
 after the other, and keeps in ``crossed_peers.json`` its version, settings, estimates, seconds of the processor and of
 the clock (of the fit alone, data read and packages loaded) and the peak memory of its process. R needs lme4 and
 glmmTMB; ``--python`` is a Python that has gpboost, glmm and mixedlm. A peer that is not there, or has no answer within
-``--limit`` seconds, is kept as such.
+``--limit`` seconds of the processor, is kept as such.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from importlib.metadata import version
 from pathlib import Path
@@ -123,21 +124,19 @@ def run_one(method: str, family: str, path: str) -> None:
 
 
 # -- outside ------------------------------------------------------------------------------------------------
-def asked(command: list[str], limit: float) -> dict[str, Any]:
+def asked(command: list[str], limit: int) -> dict[str, Any]:
     """What a peer printed, the seconds of its whole process and its peak memory; or why there is no answer."""
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
-        process = subprocess.Popen(command, stdout=said, stderr=complained)
-        late = threading.Timer(limit, process.kill)
-        late.start()
+        most = lambda: resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        process = subprocess.Popen(command, stdout=said, stderr=complained, preexec_fn=most)
         _, status, used = os.wait4(process.pid, 0)
-        late.cancel()
         process.returncode = os.waitstatus_to_exitcode(status)
         said.seek(0)
         complained.seek(0)
         lines, words = said.read().strip().splitlines(), complained.read().strip().splitlines()
     out = {"process_cpu": round(used.ru_utime + used.ru_stime, 2), "peak_mib": round(used.ru_maxrss / 1024)}
-    if process.returncode == -9:
-        return {"failed": f"no answer within {limit:g} s", **out}
+    if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+        return {"failed": f"no answer within {out['process_cpu']:.0f} s of the processor", **out}
     if process.returncode or not lines:
         return {"failed": words[-1] if words else f"ended with {process.returncode}", **out}
     found = json.loads(lines[-1])
@@ -149,7 +148,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="a Python with gpboost, glmm and mixedlm")
     parser.add_argument("--families", nargs="+", default=list(R_METHODS), choices=list(R_METHODS))
     parser.add_argument("--only", nargs="*", help="methods whose name starts with one of these")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds a peer may take")
+    parser.add_argument("--limit", type=int, default=600, help="seconds of the processor that a peer may take")
     parser.add_argument("--one", nargs=3, metavar=("METHOD", "FAMILY", "CSV"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:

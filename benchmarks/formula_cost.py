@@ -5,7 +5,7 @@
 Germany: ``Model("deaths ~ bym2(district)").fit()`` beside ``gmrf.bym2``, ``gmrf.stack`` and ``learn`` from the same
 start under the same priors, in turn; medians. Then 100 regions on a grid times 30 times, Poisson with about 20
 expected, the main effects bym2(r) and rw1(t), and each interaction of Knorr-Held (2000); ``--large`` takes 500 regions
-times 50 times, 25,000 latents of which 549 constraints hold those of type IV. Seconds by the clock and of the processor,
+times 50 times: 25,000 latents of type IV, held by 549 constraints. Seconds by the clock and of the processor,
 and the peak memory of the process above what it held before.
 """
 

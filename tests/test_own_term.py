@@ -195,6 +195,56 @@ def test_a_spline_is_smooth_and_keeps_its_line():
     assert moved.elbo_ == pytest.approx(model.elbo_, abs=1e-6)
 
 
+class Nodes(Term):
+    """Effects of the nodes 0, ..., n-1 under a structure of one's own, summing to zero."""
+
+    constraints = "sum-to-zero"
+
+    def __init__(self, column, structure):
+        self.column = self.name = column
+        self.structure, self.n_latents = sp.csc_array(structure), len(structure)
+
+    @property
+    def columns(self):
+        return (self.column,)
+
+    def read(self, table, scale):
+        out = copy.copy(self)
+        out.hyperparameters = (precision("precision", scale),)
+        return out
+
+    def precision(self, theta):
+        Q = np.exp(theta[0]) * self.structure
+        return Q, [Q]
+
+    def rows(self, table, new=False):
+        codes = table.column(self.column).numbers().astype(int)
+        at = np.arange(codes.size), codes
+        return Rows(
+            sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents)), np.zeros((codes.size, 0))
+        )
+
+
+def test_sum_to_zero_is_one_sum_for_each_part_and_one_in_all_where_every_node_stands_alone():
+    D = np.diff(np.eye(24), axis=0)
+    walk, apart = D.T @ D, np.diag(np.r_[np.ones(12), 2.0 * np.ones(12)])
+    half = walk.copy()  # two parts, and a node alone
+    half[11, 11], half[12, 12], half[11, 12], half[12, 11] = 1.0, 1.0, 0.0, 0.0
+    half[0], half[:, 0], half[0, 0], half[1, 1] = 0.0, 0.0, 1.0, 1.0
+    parts = np.zeros((2, 24))
+    parts[0, 1:12], parts[1, 12:] = 1.0, 1.0
+    for structure, rows in ((walk, np.ones((1, 24))), (apart, np.ones((1, 24))), (half, parts)):
+        own = GMRFRegressor([Nodes("hour", structure)], fixed=["x"]).fit(X, Y)
+        spelled = Nodes("hour", structure)
+        spelled.constraints = rows
+        by_rows = GMRFRegressor([spelled], fixed=["x"]).fit(X, Y)
+        assert own.converged_
+        assert own.elbo_ == pytest.approx(by_rows.elbo_, abs=1e-9)
+        z = own.solution_.posterior.latent_mean[:24]
+        np.testing.assert_allclose(rows @ z, 0.0, atol=1e-9)
+        assert np.abs(z).max() > 0.3
+
+
 def test_the_evidence_gradient_of_terms_of_ones_own():
     table = DataTable("here", {"hour": X["hour"].to_numpy(), "x": X["x"].to_numpy(), "g": X["g"].to_list()})
     terms = [Cyclic("hour", levels=range(24)), Spline("x"), IID("g", by="x"), Correlated("g", by="x", name="pairs")]

@@ -20,6 +20,7 @@ from fenchel.terms import (
     Interaction,
     KnownCovariance,
     Leroux,
+    Seasonal,
     SumOfTerms,
     Wiener,
 )
@@ -39,6 +40,7 @@ PAIRS = {
     "IV": (ICAR("r", MAP), RW1("t")),
     "IV, second order": (ICAR("r", MAP), RW2("t")),
     "IV, the other way": (RW1("t"), ICAR("r", MAP)),
+    "IV, seasonal": (ICAR("r", MAP), Seasonal("t", 3)),
     "ICAR by AR1": (ICAR("r", MAP), AR1("t")),
     "Leroux by RW1": (Leroux("r", MAP), RW1("t")),
     "Leroux by AR1": (Leroux("r", MAP), AR1("t")),
@@ -187,3 +189,43 @@ def test_new_rows_and_sentences():
     grown = Interaction(IID("r"), RW1("t")).read(TABLE, 1.0)
     with pytest.raises(ValueError, match=r"X\[0, 'r'\] = 9 is unknown"):
         grown.rows(DataTable("here", {"r": [9], "t": [2000]}), new=True)
+
+
+def implied(unseen):
+    """The covariance (N, N) of what rows have beyond the latents of a fit, written out."""
+    out = 0.0
+    for part in unseen:
+        C = np.diag(part.covariance) if part.covariance.ndim == 1 else part.covariance
+        W = np.where(part.of[:, None] >= 0, part.weights, 0.0)
+        out = out + (W @ C @ W.T) * (part.of[:, None] == part.of[None, :])
+    return out
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_new_time_of_independent_ones_has_a_map_of_its_own(turned):
+    """Types I and III beyond their times: the covariance of the map within a new time, none between two."""
+    new = DataTable("here", {"r": [0, 2, 0, 4, 1], "t": [2006, 2006, 2007, 2007, 2003]})
+    r, ahead = np.array([0, 2, 0, 4, 1]), np.array([True, True, True, True, False])
+    same = np.equal.outer([0, 0, 1, 1, 2], [0, 0, 1, 1, 2]) & np.outer(ahead, ahead)
+    for space in (IID("r"), ICAR("r", MAP)):
+        pair = (IID("t"), space) if turned else (space, IID("t"))
+        term = Interaction(*pair).read(TABLE, 1.0)
+        rows, unseen = term.new_rows(np.array([np.log(0.7)]), new, ahead=True)
+        A = factor_covariance(term.second if turned else term.first, [])
+        np.testing.assert_allclose(implied(unseen), 0.49 * A[np.ix_(r, r)] * same, atol=1e-12)
+        assert np.diff(rows.design.indptr).tolist() == [0, 0, 0, 0, 1]
+
+
+def test_a_region_and_a_time_that_are_both_new():
+    new = DataTable("here", {"r": [9, 9, 8, 9, 3], "t": [2006, 2006, 2006, 2003, 2006]})
+    unseen = Interaction(IID("r"), IID("t")).read(TABLE, 1.0).new_rows(np.array([np.log(0.7)]), new, ahead=True)[1]
+    one = np.eye(5)
+    one[0, 1] = one[1, 0] = 1.0  # the same cell
+    np.testing.assert_allclose(implied(unseen), 0.49 * one, atol=1e-12)
+    walks = Interaction(IID("r"), RW1("t")).read(TABLE, 1.0)
+    known = DataTable("here", {"r": [9, 9, 8], "t": [2001, 2004, 2004]})
+    B = factor_covariance(walks.second, [])[np.ix_([1, 4, 4], [1, 4, 4])]
+    B[2, :2] = B[:2, 2] = 0.0
+    np.testing.assert_allclose(implied(walks.new_rows(np.array([0.0]), known)[1]), B, atol=1e-9)
+    with pytest.raises(ValueError, match="'r x t' is asked beyond both of its factors; expected beyond one"):
+        walks.new_rows(np.array([0.0]), DataTable("here", {"r": [9], "t": [2006]}), ahead=True)

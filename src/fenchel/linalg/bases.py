@@ -154,7 +154,7 @@ def chain_basis(C: np.ndarray) -> np.ndarray | None:
     while n >= 2 * (k + 1) * pieces:
         B = _in_pieces(C, np.array_split(np.arange(n), pieces))
         sizes = np.linalg.svd(B, compute_uv=False)
-        if sizes[-1] * _WORST >= sizes[0]:
+        if B.shape[1] == n - k and sizes[-1] * _WORST >= sizes[0]:
             return B
         pieces *= 2
     return np.asarray(scipy.linalg.null_space(C)) if n <= _WIDEST else None
@@ -178,7 +178,7 @@ def _neighbouring(C: np.ndarray) -> np.ndarray:
     """Null vectors of C (k, n): each column of C by as few of those before it as it depends on."""
     scale, out = np.abs(C).max(axis=0, initial=0.0), []
     for j in range(C.shape[1]):
-        for i in range(j, max(-1, j - C.shape[0] - 1), -1):
+        for i in range(j, -1, -1):
             before, residual = C[:, i:j], C[:, j]
             weights = np.linalg.lstsq(before, residual, rcond=None)[0] if j > i else np.zeros(0)
             if np.abs(residual - before @ weights).max(initial=0.0) <= 1e-10 * scale[i : j + 1].max(initial=0.0):

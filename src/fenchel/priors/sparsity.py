@@ -120,8 +120,7 @@ def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
     L = Q.shape[0]
     if isinstance(constraints, str):
         choice("SparsePrecision", "constraints", constraints, ("sum-to-zero",))
-        n, label = sp.csgraph.connected_components(Q, directed=False)
-        C = sp.csr_array((np.ones(L), (label, np.arange(L))), shape=(n, L))
+        C = _sums(Q)
     elif sp.issparse(constraints):
         C = sp.csr_array(constraints).astype(np.float64)
         finite("SparsePrecision", "constraints", C.data)
@@ -133,6 +132,20 @@ def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
             "SparsePrecision", f"constraints of shape {C.shape}", f"(k, {L}), its rows independent of each other"
         )
     return C
+
+
+def _sums(Q: Any) -> sp.csr_array:
+    """A row for each connected component of Q; a latent that stands alone and is proper needs none.
+
+    Where all do, as in a diagonal precision, they sum to zero together: a sum of one would hold each of them at 0.
+    """
+    label = sp.csgraph.connected_components(Q, directed=False)[1]
+    alone = (np.bincount(label)[label] == 1) & (Q.diagonal() > 0.0)
+    if alone.all():
+        label, alone = np.zeros_like(label), np.zeros_like(alone)
+    inside = np.flatnonzero(~alone)
+    parts, row = np.unique(label[inside], return_inverse=True)
+    return sp.csr_array((np.ones(inside.size), (row, inside)), shape=(parts.size, label.size))
 
 
 def _unit_rows(C: sp.csr_array) -> sp.csr_array:

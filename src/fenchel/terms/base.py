@@ -139,8 +139,8 @@ class Term(ABC):
     hyperparameters : sequence of Hyperparameter
     fixed_names : sequence of str
         Of the fixed effects that it brings along: a trend, a season, the columns of a covariate.
-    constraints : array (k, n_latents), "sum-to-zero" or None
-        A z = 0.
+    constraints : array or scipy sparse (k, n_latents), "sum-to-zero" or None
+        A z = 0. "sum-to-zero" as in ``SparsePrecision``: each connected part of the precision sums to zero.
     n_latents : int
     stated : sequence of (word, text)
         What of its prior is fixed and not learned, as tables of priors show it.
@@ -150,7 +150,7 @@ class Term(ABC):
     levels: list[Hashable] | None = None
     hyperparameters: Sequence[Hyperparameter] = ()
     fixed_names: Sequence[str] = ()
-    constraints: np.ndarray | str | None = None
+    constraints: np.ndarray | Sparse | str | None = None
     n_latents: int = 0
     stated: Sequence[tuple[str, str]] = ()
 

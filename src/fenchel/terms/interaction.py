@@ -91,21 +91,37 @@ class Interaction(Term):
         return Rows(out.design, out.fixed, None, self._left(a, b) if new and self._walks() else None)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
-        """A factor in time goes on beyond its times, each latent of the other one by itself."""
+        """A factor in time goes on beyond its times, each latent of the other one by itself.
+
+        A level of independent ones that fit has not seen has latents of the other factor of its own: a map for a new
+        time, a walk for a new region.
+        """
         own = np.split(theta[1:], [self.made.first.n_theta])
         a, b = (
-            (term.rows(table), []) if term.grows else term.new_rows(np.r_[0.0, rest], table, ahead)
+            term.new_rows(np.r_[0.0, rest], table, ahead)
             for term, rest in zip((self.first, self.second), own, strict=True)
         )
         unseen, size = [], np.exp(2.0 * theta[0]) / self.made.spread
         for mine, theirs, other, rest in ((a, b, self.made.second, own[1]), (b, a, self.made.first, own[0])):
             for part in mine[1]:
-                if theirs[1]:
-                    raise problem(table.where, f"{self.name!r} is asked beyond both of its factors", "beyond one")
                 each, C = part.weights @ part.root(), size * other.covariance(rest)
                 W = theirs[0].design.toarray()
-                unseen += [Unseen(W * column[:, None], C, part.of) for column in each.T if column.any()]
-        return self._at(a[0].design, b[0].design), unseen
+                unseen += [Unseen(W * column[:, None], C, part.of, part.groups) for column in each.T if column.any()]
+        return self._at(a[0].design, b[0].design), [*unseen, *self._beyond_both(table, a[1], b[1], size)]
+
+    def _beyond_both(self, table: DataTable, ours: list[Unseen], theirs: list[Unseen], size: float) -> list[Unseen]:
+        """Rows whose level neither factor knows: a cell of its own where both are of independent levels."""
+        out = []
+        for one in ours:
+            for other in theirs:
+                both = (one.of >= 0) & (other.of >= 0)
+                if both.any() and not (one.groups and other.groups):
+                    raise problem(table.where, f"{self.name!r} is asked beyond both of its factors", "beyond one")
+                if both.any():
+                    cells = list(zip(one.of.tolist(), other.of.tolist(), strict=True))
+                    weights = np.sqrt(size * one.variance * other.variance)[:, None]
+                    out.append(Unseen(weights, np.ones(1), numbered(cells, both), True))
+        return out
 
     def _at(self, a: Any, b: Any) -> Rows:
         design = row_products(sp.csr_array(a), sp.csr_array(b))
