@@ -32,14 +32,42 @@ if __name__ == "__main__":
 """
 
 
+READER = """
+import os, signal, time
+import numpy as np
+
+N, D, PARTS = 2000, 4, 8
+
+
+def read(path, i, victim, at, log):
+    # the i-th partition; the reader that comes n-th kills ``victim`` first, or with "worker" itself
+    with open(log, "a") as file:
+        file.write(f"{i}\\n")
+    with open(log) as file:
+        came = len(file.readlines())
+    if victim is not None and came == at:
+        os.kill(os.getpid() if victim == "worker" else victim, signal.SIGKILL)
+        time.sleep(1.0)
+    n = N // PARTS
+    return np.load(path)[n * i : n * (i + 1)]
+"""
+
+
 @pytest.fixture(scope="module")
-def clusters(tmp_path_factory):
+def folder(tmp_path_factory):
+    """Where a small module lies that workers import."""
+    out = tmp_path_factory.mktemp("cluster")
+    (out / "partition_reader.py").write_text(READER)
+    return out
+
+
+@pytest.fixture(scope="module")
+def clusters(folder):
     """Two processes, each with a scheduler and two worker processes, and their addresses."""
-    script = tmp_path_factory.mktemp("cluster") / "cluster.py"
+    script = folder / "cluster.py"
     script.write_text(CLUSTER)
     command = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    here = os.pathsep.join([os.path.dirname(__file__), *sys.path])  # workers import this file for ``_read``
-    command["env"] = os.environ | {"PYTHONPATH": here}
+    command["env"] = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     started = [subprocess.Popen([sys.executable, str(script)], **command) for _ in range(2)]
     yield [(process, process.stdout.readline().strip()) for process in started]
     for process in started:
@@ -49,10 +77,13 @@ def clusters(tmp_path_factory):
 
 
 @pytest.fixture
-def rows(tmp_path, monkeypatch):
+def rows(folder, tmp_path, monkeypatch):
     """X whose partitions read a file, and kill a process when they are read for the n-th time; and counts."""
     monkeypatch.setattr(door, "_FEWEST", 64)  # partitions do the work, in some passes
     monkeypatch.setattr(door, "_LARGEST", 64)
+    monkeypatch.syspath_prepend(folder)
+    from partition_reader import read
+
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, D))
     np.save(tmp_path / "X.npy", X)
@@ -60,29 +91,10 @@ def rows(tmp_path, monkeypatch):
     def made(victim=None, at=0):
         log = tmp_path / f"{victim}.log"
         log.unlink(missing_ok=True)
-        blocks = [dask.delayed(_read)(str(tmp_path / "X.npy"), i, victim, at, str(log)) for i in range(PARTS)]
+        blocks = [dask.delayed(read)(str(tmp_path / "X.npy"), i, victim, at, str(log)) for i in range(PARTS)]
         return da.concatenate([da.from_delayed(b, (N // PARTS, D), dtype=float) for b in blocks])
 
     return made, rng.poisson(np.exp(X[:, 0]))
-
-
-def _read(path, i, victim, at, log):
-    """The i-th partition. The reader that comes n-th kills ``victim`` first, or with "worker" itself."""
-    import os
-    import signal
-    import time
-
-    import numpy as np
-
-    with open(log, "a") as file:
-        file.write(f"{i}\n")
-    with open(log) as file:
-        came = len(file.readlines())
-    if victim is not None and came == at:
-        os.kill(os.getpid() if victim == "worker" else victim, signal.SIGKILL)
-        time.sleep(1.0)
-    n = 2000 // 8
-    return np.load(path)[n * i : n * (i + 1)]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of a scheduler that was killed
@@ -115,20 +127,20 @@ def assert_same(found, whole):
     assert abs(found.elbo_ - whole.elbo_) < 1e-10
 
 
-def test_the_process_of_the_fit_may_die(rows, tmp_path):
+def test_the_process_of_the_fit_may_die(rows, folder, tmp_path):
     """Killed in the middle of a pass, without a chance to tidy up."""
     made, y = rows
     np.save(tmp_path / "y.npy", y)
     path, log = tmp_path / "fit", tmp_path / "process.log"
     script = tmp_path / "fit.py"
     script.write_text(
-        f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+        f"import sys; sys.path.insert(0, {str(folder)!r})\n"
         "import os, dask, dask.array as da, numpy as np\n"
-        "from test_distributed_cluster import _read, N, D, PARTS\n"
+        "from partition_reader import read, N, D, PARTS\n"
         "import fenchel.estimators.partitioned as door; door._FEWEST = door._LARGEST = 64\n"
         "from fenchel.estimators import BayesianPoissonRegression\n"
         f"given = {str(tmp_path / 'X.npy')!r}\n"
-        f"blocks = [dask.delayed(_read)(given, i, os.getpid(), 4 * PARTS, {str(log)!r}) for i in range(PARTS)]\n"
+        f"blocks = [dask.delayed(read)(given, i, os.getpid(), 4 * PARTS, {str(log)!r}) for i in range(PARTS)]\n"
         "X = da.concatenate([da.from_delayed(b, (N // PARTS, D), dtype=float) for b in blocks])\n"
         f"BayesianPoissonRegression().fit(X, np.load({str(tmp_path / 'y.npy')!r}), checkpoint={str(path)!r})\n"
     )

@@ -27,7 +27,7 @@ _STRIDE = 2.0  # and the likelihood's own parameters
 _FLOOR = 1e-3  # of the curvature in units of the prior's, where rows bend the wrong way
 _FEW, _DIFFERENCE = 20, 1e-4  # hyperparameters up to which they are polished, and by which differences
 _DEPTH = 6  # steps that are remembered
-_SLOWLY = 0.03  # a step left of the last one from which extrapolation is worth it
+_SLOWLY = 1e-3  # a step left of the last one from which extrapolation is worth it
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from .target import Target
 if TYPE_CHECKING:
     from .linear import LinearModel
 
-_FEWEST, _LARGEST, _EACH, _NUMBERS = 4096, 65536, 64, 1 << 23  # rows of a sample: of all, for a weight, entries of all
+_FEWEST, _LARGEST = 4096, 65536  # rows of a sample
+_NUMBERS = 1 << 23  # and entries
 _DEFAULTS = {"trials": 1.0}
 
 
@@ -41,8 +42,8 @@ def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) 
     rows = replace(rows, kept=None if file is None else file.path)
     names = _names(estimator, rows, brought.X)
     keys, D = tuple(given), len(names)
-    wanted = min(_LARGEST, max(_FEWEST, _EACH * (D + 1)), max(1, _NUMBERS // max(1, D)))
-    asked = Asked(where, names, keys, -(-wanted // rows.count), max(64, MOST // rows.count))
+    most = min(_LARGEST, max(_FEWEST, _NUMBERS // D))
+    asked = Asked(where, names, keys, -(-_FEWEST // rows.count), -(-most // rows.count), max(64, MOST // rows.count))
     found: Survey = rows.reduce(survey, asked)
     aims, labels = read(found, _beside(found, keys))
     aims = replace(aims, likelihood=_stripped(aims.likelihood))
