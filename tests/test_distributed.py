@@ -258,6 +258,7 @@ def test_what_a_partition_sends_does_not_grow_with_its_rows():
     import pickle
 
     from fenchel.distributed.evaluation import At, evaluate
+    from fenchel.distributed.linear import LinearReader
     from fenchel.distributed.partitions import Block
     from fenchel.likelihoods import BernoulliLogit
 
@@ -266,7 +267,7 @@ def test_what_a_partition_sends_does_not_grow_with_its_rows():
         X = np.random.default_rng(0).normal(size=(n, D))
         block = Block(X=X, y=(X[:, 0] > 0).astype(float), weight=None)
         block.number, block.n = 0, n
-        reader = door.LinearReader(
+        reader = LinearReader(
             "test", tuple("abcd"), (np.zeros(D), np.zeros(D), np.ones(D)), np.zeros(D, bool), True,
             BernoulliLogit("exact"), (),
         )  # fmt: skip

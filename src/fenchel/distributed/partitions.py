@@ -13,7 +13,7 @@ what is added up. The function and what it is given travel to the rows; of the r
 
 A pass is one call of ``reduce``. Partitions hold no state between passes, so a partition whose worker is lost is read
 and asked again, by itself, wherever Dask sees fit. Answers are added in pairs along a tree whose shape depends on how
-many partitions there are and on nothing else: the sum is the same to the last bit whoever did the work.
+many partitions there are and on nothing else, in one order whoever did the work.
 
 A column is a Dask array (dense, or with scipy.sparse blocks; unknown chunk sizes are fine), a Dask dataframe or series,
 a list of delayed blocks, or, beside one of those, a plain array or a number, which is cut as the others are.

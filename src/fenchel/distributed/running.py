@@ -11,7 +11,7 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
-from ..checks import Refusal, optional
+from ..checks import optional
 
 _LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerClosedError", "ClosedClientError")
 
@@ -30,16 +30,8 @@ def computed(where: str, value: Any, kept: Path | None = None) -> Any:
     dask = optional(where, "dask")
     try:
         return dask.compute(value)[0]
-    except (Refusal, Interrupted):
-        raise
-    except MemoryError:
-        raise
-    except (CancelledError, asyncio.CancelledError, TimeoutError, OSError, RuntimeError) as error:
+    except (Exception, asyncio.CancelledError) as error:
         if not _of_cluster(error):
-            raise
-        raise interrupted(where, error, kept) from error
-    except Exception as error:
-        if type(error).__name__ not in _LOST:
             raise
         raise interrupted(where, error, kept) from error
 
@@ -53,14 +45,18 @@ def interrupted(where: str, error: BaseException, kept: Path | None) -> Interrup
         advice = "Their memory is the usual reason: use smaller partitions, or workers with more of it."
     else:
         what, advice = f"the scheduler cannot be reached ({why})", "Start it again and call fit again."
-    go_on = f" The fit so far is in {kept}: the same call goes on from there." if kept is not None else ""
+    go_on = (
+        f" The fit so far is in {kept}: the same call goes on from there." if kept is not None and kept.exists() else ""
+    )
     return Interrupted(f"{where}: {what}. {advice}{go_on}")
 
 
 def _of_cluster(error: BaseException) -> bool:
-    """Whether it was the cluster's and not that of a task: those come from modules of Dask's, or are cancellations."""
+    """Whether it is the cluster's and not a task's: cancelled, lost, or of a connection that the last frame made."""
     if isinstance(error, CancelledError | asyncio.CancelledError) or type(error).__name__ in _LOST:
         return True
+    if not isinstance(error, OSError | TimeoutError):
+        return False
     trace, module = error.__traceback__, ""
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__", ""))

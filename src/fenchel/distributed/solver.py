@@ -149,6 +149,9 @@ def solve(
     point, learning, length, flat = task.evaluated([walk.q])[0], task.learning, 0.0, 0
     if same is not None:
         same(point)
+    elif keep is not None:
+        walk.elbo = point.elbo
+        keep(walk)
     while True:
         ending = stopping.record(walk.n, point, length)
         move, slopes = task.step(point) if np.isfinite(point.elbo) else (None, np.zeros(0))

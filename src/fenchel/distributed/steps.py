@@ -25,8 +25,9 @@ from .weights import Evaluated, Weights
 _ARM = 4.0  # e-folds that theta may go in one pass
 _STRIDE = 2.0  # and the likelihood's own parameters
 _FLOOR = 1e-3  # of the curvature in units of the prior's, where rows bend the wrong way
+_FEW, _DIFFERENCE = 20, 1e-4  # hyperparameters up to which they are polished, and by which differences
 _DEPTH = 6  # steps that are remembered
-_SLOWLY = 0.03  # a step left of the last one from which extrapolation is worth it
+_SLOWLY = 1e-3  # a step left of the last one from which extrapolation is worth it
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,26 @@ class _StandIn:
 
         options = {"ftol": 1e-15, "gtol": 1e-9 * scale, "maxiter": 200}
         found = minimize(negative, q.theta, jac=True, method="L-BFGS-B", bounds=near, options=options)
-        return np.asarray(found.x), slope
+        return self.polished(np.asarray(found.x), near), slope
+
+    def polished(self, theta: np.ndarray, near: np.ndarray) -> np.ndarray:
+        """theta after Newton's steps, of few hyperparameters: the search ends where J is flat to rounding."""
+        if theta.size > _FEW:
+            return theta
+        slope, steps = self.value(theta)[1], _DIFFERENCE * np.eye(theta.size)
+        free = (theta > near[:, 0] + 2 * _DIFFERENCE) & (theta < near[:, 1] - 2 * _DIFFERENCE)
+        for _ in range(2 * bool(free.any())):
+            bend = np.array([(self.value(theta + d)[1] - self.value(theta - d)[1])[free] for d in steps[free]])
+            try:
+                move = np.zeros(theta.size)
+                move[free] = np.linalg.solve(-bend / (2 * _DIFFERENCE), slope[free])
+                ahead = self.value(theta + move)[1] if np.abs(move).max() < _DIFFERENCE else slope
+            except (np.linalg.LinAlgError, NotPositiveDefinite):
+                break
+            if not np.abs(ahead[free]).max() < np.abs(slope[free]).max():
+                break
+            theta, slope = theta + move, ahead
+        return theta
 
     def moved(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """dm (L, C), and how the likelihood's own parameters move with it."""

@@ -15,6 +15,7 @@ import numpy as np
 from ..checks import finite, numeric, problem, table
 from ..linalg.matrices import is_sparse
 from ..linalg.moments import Moments, column_moments
+from ..solvers.row_sample import SHARE
 from .partitions import Block
 
 MOST = 1 << 16  # different y that are kept, all partitions together
@@ -28,8 +29,8 @@ class Asked:
     where : who asks
     names : names of the columns of X
     keys : what rows have besides X, y and weight: exposure, trials, event
-    per_partition : int
-        Rows of each partition for the sample.
+    fewest, largest : int
+        Rows of each partition for the sample: one in ``SHARE``, within these.
     most : int
         Different y that a partition may send.
     """
@@ -37,7 +38,8 @@ class Asked:
     where: str
     names: tuple[str, ...]
     keys: tuple[str, ...]
-    per_partition: int
+    fewest: int
+    largest: int
     most: int
 
 
@@ -143,7 +145,7 @@ def survey(block: Block, asked: Asked) -> Survey:
         p = each / weight if weight > 0.0 else np.full(block.n, 1.0 / block.n)
         centre = float(p @ y)
         total = np.array([centre, float(p @ (y - centre) ** 2)])
-    k = min(block.n, asked.per_partition)
+    k = min(block.n, max(asked.fewest, min(asked.largest, block.n // SHARE)))
     keep = np.sort(rng.choice(block.n, k, replace=False))
     one = {"X": X[keep], "y": y[keep], "weight": None if w is None else w[keep], "stands": np.full(k, block.n / k)}
     one |= {key: value[keep] for key, value in rows.items()}

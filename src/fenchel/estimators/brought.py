@@ -28,8 +28,8 @@ class Brought:
     checkpoint: Any = None
 
 
-# of the first pass, and what y has beside it: the target, its labels, and whether these are words
-ReadTarget = Callable[[Survey, dict[str, np.ndarray]], tuple[Target, np.ndarray | None, bool]]
+# of the first pass, and what y has beside it: the target, and its labels
+ReadTarget = Callable[[Survey, dict[str, np.ndarray]], tuple[Target, np.ndarray | None]]
 
 
 def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:

@@ -50,11 +50,11 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
         return self._fit(X, target, weights)
 
-    def _read_partitions(self, found: Survey, beside: Any) -> tuple[Target, np.ndarray, bool]:
+    def _read_partitions(self, found: Survey, beside: Any) -> tuple[Target, np.ndarray]:
         """The target of rows in partitions, from their labels and what these weigh."""
         target = read_classes(type(self).__name__, found.y, self.bound, found.y_weight)
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
-        return target, target.labels, False
+        return target, target.labels
 
     @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:

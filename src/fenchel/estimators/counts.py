@@ -44,11 +44,11 @@ class Counts(Regression):
         weights = weights_of(sample_weight, X)
         return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
-    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, None, bool]:
+    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, None]:
         """The target of rows in partitions, from their different counts."""
         name = type(self).__name__
         y = numeric(name, "y", values_of(found))
-        return read_counts(name, y, beside.get("exposure"), found.y_weight), None, False
+        return read_counts(name, y, beside.get("exposure"), found.y_weight), None
 
     @by_partition
     def predict(self, X: Any, exposure: ArrayLike | None = None) -> np.ndarray:

@@ -7,71 +7,28 @@ weights and is the same as in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import count, problem
-from ..distributed import Block, Checkpoint, Chunk, Held, Learning, Partitions, chunk_rows, computed
+from ..distributed import Checkpoint, Held, Learning, Partitions, computed
 from ..distributed.fitting import Fitting, Identity
-from ..distributed.survey import MOST, Asked, Survey, block_vector, matrix, survey, target, weights_of
+from ..distributed.linear import LinearReader
+from ..distributed.survey import MOST, Asked, Survey, survey
 from ..distributed.variances import GroupedVariances
 from ..hyperparameters import Learned
 from ..likelihoods.base import Likelihood
-from ..linalg.standardized import Standardized
 from .brought import Brought, ReadTarget
-from .labels import levels_of_words
 from .target import Target
 
 if TYPE_CHECKING:
     from .linear import LinearModel
 
-_FEWEST, _LARGEST, _EACH, _NUMBERS = 4096, 65536, 64, 1 << 23  # rows of a sample: of all, for a weight, entries of all
+_FEWEST, _LARGEST = 4096, 65536  # rows of a sample
+_NUMBERS = 1 << 23  # and entries
 _DEFAULTS = {"trials": 1.0}
-
-
-@dataclass(frozen=True)
-class LinearReader:
-    """Rows of a partition as a fit takes them: columns standardised, y as the likelihood has it.
-
-    labels : array or None
-        What y are called, in order; ``words`` where they are matched as they are, missing ones allowed.
-    """
-
-    where: str
-    names: tuple[str, ...]
-    columns: tuple[np.ndarray, np.ndarray, np.ndarray]
-    constant: np.ndarray
-    ones: bool
-    likelihood: Likelihood
-    keys: tuple[str, ...]
-    labels: np.ndarray | None = None
-    words: bool = False
-
-    def chunks(self, block: Block) -> Iterator[Chunk]:
-        number, (shift, rest, unit) = block.number, self.columns
-        X = matrix(self.where, block["X"], self.names, number, checked=True)
-        y, w = self.levels(target(self.where, block["y"], number)), block.get("weight")
-        w = weights_of(self.where, w, block.n, number)
-        rows = {key: block_vector(self.where, key, block[key], block.n, number) for key in self.keys}
-        step = chunk_rows(X.shape[1])
-        for i in range(0, block.n, step):
-            part = slice(i, min(block.n, i + step))
-            design = Standardized(X[part], shift, unit, self.ones, rest)
-            design.drop(self.constant)
-            own = self.likelihood.with_rows(**{k: v[part] for k, v in rows.items()}) if rows else self.likelihood
-            yield Chunk(design, own, y[part], None if w is None else w[part])
-
-    def levels(self, y: np.ndarray) -> np.ndarray:
-        """y as the likelihood takes it."""
-        if self.labels is None:
-            return np.asarray(y, dtype=np.float64)
-        if self.words:
-            return levels_of_words(self.where, self.labels, y)
-        place = np.searchsorted(self.labels, y)
-        return np.clip(place, 0, self.labels.size - 1).astype(np.float64)
 
 
 def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) -> None:
@@ -85,16 +42,16 @@ def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) 
     rows = replace(rows, kept=None if file is None else file.path)
     names = _names(estimator, rows, brought.X)
     keys, D = tuple(given), len(names)
-    wanted = min(_LARGEST, max(_FEWEST, _EACH * (D + 1)), max(1, _NUMBERS // max(1, D)))
-    asked = Asked(where, names, keys, -(-wanted // rows.count), max(64, MOST // rows.count))
+    most = min(_LARGEST, max(_FEWEST, _NUMBERS // D))
+    asked = Asked(where, names, keys, -(-_FEWEST // rows.count), -(-most // rows.count), max(64, MOST // rows.count))
     found: Survey = rows.reduce(survey, asked)
-    aims, labels, words = read(found, _beside(found, keys))
+    aims, labels = read(found, _beside(found, keys))
     aims = replace(aims, likelihood=_stripped(aims.likelihood))
     own = bool(getattr(estimator, "learn_likelihood", False)) and aims.likelihood.theta.size > 0
     latent, mean = estimator._latent_of(found.moments, np.zeros((1, D)), aims, own)
     latent.settled = True  # the rows are many, whatever is held of them here
     reader = LinearReader(
-        where, names, latent.columns, latent.constant, latent.groups.size > D, aims.likelihood, keys, labels, words
+        where, names, latent.columns, latent.constant, latent.groups.size > D, aims.likelihood, keys, labels
     )
     learned = estimator.learn_variance or own
     bounds = _own_bounds(aims) if own else np.zeros((0, 2))

@@ -82,7 +82,7 @@ class _Generic(Regression):
             self.classes_ = target.classes
         return self._fit(X, target, weights)
 
-    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, np.ndarray | None, bool]:
+    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, np.ndarray | None]:
         """The target of rows in partitions, from the different values of y."""
         name = type(self).__name__
         target, words = partitions_target(
@@ -90,7 +90,7 @@ class _Generic(Regression):
         )
         if target.classes is not None:
             self.classes_ = target.classes
-        return target, words if words is not None else target.values, words is not None
+        return target, target.values if words is None else words
 
     @by_partition
     def predict(
