@@ -88,6 +88,8 @@ CASES = [
     ("c ~ rw1(t) + (1|g)", "poisson", {"exposure": 2.0}),
     ("c ~ rw2(t) + ar1(h)", "poisson", {}),
     ("np.log(c + 1) ~ 0 + f + x + (f|g)", "gaussian", {}),
+    ("c ~ s(e, bs='ps') + s(t) + (1|g)", "poisson", {}),
+    ("y ~ f + s(x, k=7)", "gaussian", {"weights": "w"}),
     ("c ~ x + f", "poisson", {"priors": {"x": fenchel.hyperparameters.Normal(0.1, 0.5)}}),
 ]
 
@@ -219,7 +221,8 @@ def test_what_needs_the_rows_is_refused(pair):
 @pytest.mark.parametrize(
     ("formula", "options", "sentence"),
     [
-        ("c ~ s(x)", {}, r"s\(x\) of a table that is out of memory; expected fixed effects, \(1\|g\)"),
+        ("c ~ s(x, by=f)", {}, r"s\(x,by=f\) of a table that is out of memory; expected fixed effects, \(1\|g\)"),
+        ("c ~ gp(x)", {}, r"gp\(x\) of a table that is out of memory"),
         ("c ~ rw1(t, by=g)", {}, "out of memory"),
         ("c ~ poly(x, 2)", {}, r"'poly\(x, 2\)' learns from all rows at once"),
         ("c ~ scale(x)", {}, "learns from all rows at once"),
@@ -234,6 +237,14 @@ def test_what_is_refused(formula, options, sentence):
     table = dd.from_pandas(made(), npartitions=2)
     with pytest.raises(ValueError, match=sentence):
         fenchel.Model(formula, table, **{"family": "poisson", **options})
+
+
+def test_a_smooth_of_too_many_values_is_refused(monkeypatch):
+    from fenchel.models import surveyed
+
+    monkeypatch.setattr(surveyed, "MOST_VALUES", 300)
+    with pytest.raises(ValueError, match=r'more than 300 different values; expected fewer. s\(x, bs="ps"\) has equal'):
+        fenchel.Model("c ~ s(x)", dd.from_pandas(made(), npartitions=2), "poisson")
 
 
 def test_options_of_fit_that_need_rows_are_refused():

@@ -153,6 +153,9 @@ def _asked(command: Any) -> Any:
     "--restarts", type=click.IntRange(min=0), default=0, show_default=True, help="Further starts of the search."
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the restarts.")
+@click.option(
+    "--jobs", type=int, default=1, show_default=True, help="Processes that search from them; -1 is all cores."
+)
 @click.option("--predict", type=_TABLE, help="A table of new rows, written with their predictions to predictions.csv.")
 @_asked
 @click.option(

@@ -53,6 +53,7 @@ class Fit:
     evidence: str = "elbo"
     restarts: int = 0
     seed: int = 0
+    jobs: int = 1
     predict: Path | None = None
     quiet: bool = False
     asked: Asked = field(default_factory=Asked)
@@ -85,6 +86,7 @@ class Fit:
             progress=not self.quiet and sys.stderr.isatty(),
             n_restarts=self.restarts,
             seed=self.seed,
+            n_jobs=self.jobs,
             evidence=self.evidence,
         )
         self._write(fit, new, graphs)

@@ -22,7 +22,9 @@ from ..distributed import Partitions, Sums
 from ..estimators.observations import read_observations
 from ..gmrf.columns import Columns
 from ..likelihoods.base import Likelihood
-from ..terms import Grouped, LevelTerm, SumOfTerms, Term
+from ..linalg.moments import Moments as ColumnMoments
+from ..terms import Grouped, LevelTerm, Smooth, SumOfTerms, Term
+from ..terms.smooths import MeasuredCurve
 from .families import read_family
 from .fixed import INTERCEPT, FixedPart
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
@@ -46,7 +48,7 @@ _SAME, _NEARLY = 1e-16, 0.1  # as in ``fixed.py``
 class PartitionedModel(Model):
     """What ``Model`` is of a Dask dataframe: the same model, whose rows stay where they are.
 
-    Fixed effects, ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a:b)``, ``(1|a/b)``, series and regions over levels
+    Fixed effects, ``(1|g)``, ``(x|g)``, ``(x||g)``, ``(1|a:b)``, ``(1|a/b)``, ``s(x)``, series and regions over levels
     (``rw1``, ``rw2``, ``ar1``, ``seasonal``, ``icar``, ``bym2``, ``leroux``...), offsets, weights, exposure and trials
     by the names of columns. Making it reads the table twice, and ``fit`` some ten times.
     """
@@ -137,6 +139,10 @@ class PartitionedModel(Model):
         fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
         means = {name: self.survey.means[name] for name in fixed.origin}
         fixed.origin, fixed.left = means, None
+        for term in self.sum.terms:
+            if isinstance(term, Smooth):  # its line is about the mean of all rows
+                mean = np.array([self.survey.means[name] for name in term.inputs])
+                term.moments = term.moments._replace(mean=mean, rest=np.zeros_like(mean))
         found: Sums = self.rows.reduce(measure, self._reading(fixed))
         self.n_used, self.n_seen = found["n"], found["n_seen"]
         if not self.n_seen:
@@ -217,6 +223,8 @@ class PartitionedModel(Model):
             if isinstance(mine, Grouped):
                 slopes: Moments = found["slopes"][str(term.name)]
                 mine.measured = slopes.columns(), slopes.low, slopes.high
+            elif isinstance(mine, Smooth):
+                mine.measured = _curve(found["curves"][str(term.name)])
             elif isinstance(mine, LevelTerm) and str(term.name) in found["by"]:
                 mine.measured_by = float(np.sqrt(found["by"][str(term.name)] / found["n"])) or 1.0
             out.append(mine)
@@ -260,10 +268,24 @@ def _check_terms(parsed: Parsed) -> None:
         plain = isinstance(group, Name | Crossed)
         if isinstance(part, Call):
             plain = part.word in _OVER_LEVELS and "by" not in part.options
+            plain |= _is_curve(part)
         if not plain:
             got = f"{part.text} of a table that is out of memory"
-            wanted = "fixed effects, (1|g), (x|g), or terms over levels: rw1, rw2, ar1, seasonal, icar, bym2, leroux"
+            wanted = (
+                "fixed effects, (1|g), (x|g), s(x), or terms over levels: rw1, rw2, ar1, seasonal, icar, bym2, leroux"
+            )
             raise parsed.refuse(part.at, got, wanted)
+
+
+def _is_curve(part: Call | Grouping) -> bool:
+    """s(x) of one column, a cubic spline or a P-spline."""
+    if not (isinstance(part, Call) and part.word == "s" and len(part.args) == 1 and isinstance(part.args[0], Name)):
+        return False
+    return set(part.options) <= {"bs", "k"} and _basis(part) in ("cr", "ps")
+
+
+def _basis(part: Call) -> object:
+    return getattr(part.options.get("bs"), "value", "cr")
 
 
 def _words(text: str) -> set[str]:
@@ -279,7 +301,11 @@ def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str]) -> Aske
     needed = words | (set(given) | _words(left) - own)
     names = [name for name in columns if name in words | own | _words(left) | set(given)]
     keys: list[tuple[Hashable, ...]] = []
+    curves: dict[bool, list[Hashable]] = {True: [], False: []}
     for part in parsed.terms:
+        if isinstance(part, Call) and _is_curve(part) and isinstance(part.args[0], Name):
+            curves[_basis(part) == "cr"].append(part.args[0].name)
+            continue
         group: Any = part.group if isinstance(part, Grouping) else part.args[0] if part.args else None
         group = group.names if isinstance(group, Crossed) else (group,) if isinstance(group, Name) else ()
         keys += [tuple(each.name for each in group)] if group else []
@@ -296,7 +322,8 @@ def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str]) -> Aske
             keys.append((name,))
     keys = [key for key in dict.fromkeys(keys) if all(name in columns for name in key)]
     lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
-    return Asked(tuple(names), lacking, tuple(keys))
+    counted, some = (tuple(name for name in curves[cubic] if name in columns) for cubic in (True, False))
+    return Asked(tuple(names), lacking, tuple(keys), counted, some)
 
 
 # -- what they say ------------------------------------------------------------------------------------------
@@ -328,6 +355,14 @@ def _columns(found: Moments, left: np.ndarray | None, fixed: FixedPart, names: S
     keep = [j for j in range(p) if j >= own or fixed.expression.columns[j] != INTERCEPT]
     mean, spread = found.mean @ change, change.T @ found.covariance @ change
     return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], found.size[keep], centred)
+
+
+def _curve(found: Moments) -> MeasuredCurve:
+    """What the moments of x and of the penalised functions say of a smooth."""
+    C, every = found.covariance, found.columns()
+    x = ColumnMoments(*(part[:1] for part in every))
+    slope = C[0, 1:] / max(float(x.sd[0]), 1e-300)
+    return MeasuredCurve(x, np.stack([found.mean[1:], slope]), np.maximum(np.diag(C)[1:] - slope**2, 0.0))
 
 
 def _figures(found: Sums) -> list[np.ndarray]:

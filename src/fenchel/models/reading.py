@@ -14,8 +14,9 @@ from ..distributed import Block, Chunk, Sums
 from ..estimators.labels import encoded, levels_of_words
 from ..estimators.observations import weight_seen
 from ..likelihoods.base import Likelihood
-from ..terms import DataTable, Grouped, SumOfTerms
+from ..terms import DataTable, Grouped, Smooth, SumOfTerms
 from ..terms.base import Rows
+from ..terms.smooths import numbers_of
 from .fixed import Expression, FixedPart
 from .frames import column_of, missing, used
 from .latent_passes import PatternDesign
@@ -151,10 +152,13 @@ def measure(block: Block, reading: Reading) -> Sums | None:
     fixed = reading.fixed
     raw = fixed.expression.evaluate(fixed.moved(frame))
     others = [r.fixed for term, r in zip(reading.sum.terms, rows, strict=True) if term.n_latents]
-    slopes, by, counts = {}, {}, {}
+    slopes, by, counts, curves = {}, {}, {}, {}
     for term, mine in zip(reading.sum.terms, rows, strict=True):
         if isinstance(term, Grouped):
             slopes[str(term.name)] = Moments.of(term._slopes(table)[0])
+        elif isinstance(term, Smooth):
+            x = numbers_of(table, term.inputs)
+            curves[str(term.name)] = Moments.of(np.hstack([x, term.penalised(term._units(x))]))
         elif getattr(term, "by", None) is not None:
             by[str(term.name)] = float(np.sum(table.column(term.by).numbers() ** 2))  # type: ignore[attr-defined]
         if term.n_latents and mine.codes is not None:
@@ -173,6 +177,7 @@ def measure(block: Block, reading: Reading) -> Sums | None:
         fixed=Moments.of(np.hstack([raw, *others]), seen),
         slopes=Sums(slopes),
         by=Sums(by),
+        curves=Sums(curves),
         counts=Sums(counts),
         touched=Touched.of(effects),
     )

@@ -22,7 +22,8 @@ from .frames import missing, used
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_VALUES = 100_000  # different values of y that are counted one by one
+MOST_VALUES = 100_000  # different values of y, or of x with knots at its quantiles, that are counted one by one
+SOME = 64  # different values of x that are enough for a basis on equal steps
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -36,11 +37,15 @@ class Asked:
     names : the columns that the model uses
     needed : those of them without which a row is left out
     keys : columns, or several together, of which every value is to be seen
+    counted : columns of numbers of which every value is to be seen, and which have no more than ``MOST_VALUES``
+    some : columns of numbers of which ``SOME`` values are to be seen
     """
 
     names: tuple[Hashable, ...]
     needed: tuple[Hashable, ...]
     keys: tuple[tuple[Hashable, ...], ...]
+    counted: tuple[Hashable, ...] = ()
+    some: tuple[Hashable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Survey:
     sketch: pd.DataFrame
     categories: dict[Hashable, tuple[list[Any], bool]]
     means: dict[Hashable, float]
-    keys: tuple[tuple[Hashable, ...], ...] = field(repr=False, default=())
+    asked: Asked = field(repr=False)
 
     def __add__(self, other: Survey) -> Survey:
         import pandas as pd
@@ -79,8 +84,8 @@ class Survey:
             categories[name] = [*mine, *(word for word in words if word not in set(mine))], ordered
         parts = [part for part in (self.sketch, other.sketch) if len(part)]
         both = pd.concat([part.astype(object) for part in parts], ignore_index=True) if parts else self.sketch
-        both = _telling(both, self.keys, [name for name in means if name in both])
-        return Survey(self.n + other.n, self.kept + other.kept, lost, both, categories, means, self.keys)
+        both = _telling(both, self.asked, [name for name in means if name in both])
+        return Survey(self.n + other.n, self.kept + other.kept, lost, both, categories, means, self.asked)
 
 
 def survey(block: Block, asked: Asked) -> Survey:
@@ -96,16 +101,24 @@ def survey(block: Block, asked: Asked) -> Survey:
     numbers = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") in "biuf"]
     means = {name: float(frame[name].mean()) if len(frame) else 0.0 for name in numbers}
     counts = {name: int(each.sum()) for name, each in bad.items()}
-    sketch = _telling(frame, asked.keys, numbers).astype(object)
-    return Survey(len(lost), len(frame), counts, sketch, categories, means, asked.keys)
+    sketch = _telling(frame, asked, numbers).astype(object)
+    return Survey(len(lost), len(frame), counts, sketch, categories, means, asked)
 
 
-def _telling(frame: pd.DataFrame, keys: Sequence[tuple[Hashable, ...]], numbers: Sequence[Hashable]) -> pd.DataFrame:
+def _telling(frame: pd.DataFrame, asked: Asked, numbers: Sequence[Hashable]) -> pd.DataFrame:
     """The first row of every value of the keys, and those where a number is lowest and highest."""
     keep = np.zeros(len(frame), dtype=bool)
     keep[:2] = True
-    for key in keys:
+    for key in asked.keys:
         keep |= ~np.asarray(frame.duplicated(list(key)))
+    for name in (*asked.counted, *asked.some):
+        first = np.flatnonzero(~np.asarray(frame.duplicated([name])))
+        if name in asked.counted and first.size > MOST_VALUES:
+            got = (
+                f"s({name}) has knots at the quantiles of {name!r}, which has more than {MOST_VALUES} different values"
+            )
+            raise problem("Model", got, "fewer", f's({name}, bs="ps") has equal steps, or round {name!r}.')
+        keep[first if name in asked.counted else first[:SOME]] = True
     for name in numbers:
         values = np.asarray(frame[name], dtype=np.float64)
         if np.isfinite(values).any():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -47,6 +47,23 @@ def numbers_of(table: DataTable, names: Sequence[Hashable]) -> np.ndarray:
     return np.stack([column.numbers(_INSTEAD.get(column.kind, "")) for column in columns], axis=1)
 
 
+class MeasuredCurve(NamedTuple):
+    """What all rows say of a curve whose table is not all of them.
+
+    Attributes
+    ----------
+    moments : of the columns of x
+    project : array (1 + lines, r)
+        What of the penalised part is level and lines.
+    squares : array (r,)
+        The mean squares of what is left of it.
+    """
+
+    moments: Moments
+    project: np.ndarray
+    squares: np.ndarray
+
+
 class Curve(Term):
     """What smooths share: a penalised part, a free part, and ``by``.
 
@@ -66,6 +83,7 @@ class Curve(Term):
     lines: list[tuple[int, ...]]  # which columns each free function is the product of, the level aside
     project: np.ndarray  # (1 + lines, r): what of the penalised part is level and lines over the rows of the fit
     factor: Covariate | None = None  # ``by``, where it is a factor
+    measured: MeasuredCurve | None = None
 
     @abstractmethod
     def prepare(self, where: str, u: np.ndarray) -> None:
@@ -93,7 +111,8 @@ class Curve(Term):
 
     def read(self, table: DataTable, scale: float) -> Self:
         out, X = copy.copy(self), numbers_of(table, self.inputs)
-        out.low, out.high, out.moments = *self.range_of(X), column_moments(X)
+        out.low, out.high = self.range_of(X)
+        out.moments = column_moments(X) if self.measured is None else self.measured.moments
         out.unit, out.lowered = self.unit_of(out.high - out.low), ()
         if out.moments.constant.any():
             j = int(np.argmax(out.moments.constant))
@@ -102,11 +121,14 @@ class Curve(Term):
         if self.by is not None and is_factor(table.column(self.by)):
             out.factor = Covariate(self.by).read(table, 1.0)
         out.prepare(table.where, out._units(X))
-        Z, free = out.penalised(out._units(X)), out._free(X)
-        out.project = np.linalg.lstsq(free, Z, rcond=None)[0]
-        Z = Z - free @ out.project
-        out.rates = out._normalised(Z)
-        out.n_latents = Z.shape[1] * out.copies
+        if self.measured is None:
+            Z, free = out.penalised(out._units(X)), out._free(X)
+            out.project = np.linalg.lstsq(free, Z, rcond=None)[0]
+            squares = np.mean((Z - free @ out.project) ** 2, axis=0)
+        else:
+            out.project, squares = self.measured.project, self.measured.squares
+        out.rates = out._normalised(squares)
+        out.n_latents = squares.size * out.copies
         sds, out.fixed_names = out._names()
         out.hyperparameters = tuple(deviation(name, scale) for name in sds)
         return out
@@ -139,12 +161,15 @@ class Curve(Term):
             )
         return out
 
-    def _normalised(self, Z: np.ndarray) -> np.ndarray:
-        """The rates with which each sd is the root mean square of what it alone moves, over the rows of the fit."""
+    def _normalised(self, squares: np.ndarray) -> np.ndarray:
+        """The rates with which each sd is the root mean square of what it alone moves, over the rows of the fit.
+
+        ``squares`` (r,) are the mean squares of the penalised functions.
+        """
         out = np.zeros_like(self.rates)
         for j, rate in enumerate(self.rates):
             alone = (rate > 0.0) & (np.delete(self.rates, j, axis=0) == 0.0).all(axis=0)
-            out[j] = rate * float(np.mean(np.sum(Z[:, alone] ** 2 / rate[alone], axis=1)))
+            out[j] = rate * float(np.sum(squares[alone] / rate[alone]))
         return out
 
     @property
