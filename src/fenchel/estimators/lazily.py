@@ -67,8 +67,8 @@ def _one(estimator: Any, method: str, block: dict[str, Any], args: tuple[Any, ..
 
 
 def _one_row(estimator: Any, D: int) -> Any:
-    """A row of zeros, named as the columns of the fit are."""
-    names, row = getattr(estimator, "feature_names_in_", None), np.zeros((1, D))
+    """A row of zeros, or of holes where cells may be anything, named as the columns of the fit are."""
+    names, row = getattr(estimator, "feature_names_in_", None), np.full((1, D), getattr(estimator, "_blank", 0.0))
     return row if names is None else optional("predict", "pandas").DataFrame(row, columns=names)
 
 

@@ -276,7 +276,7 @@ def _encode(cells: Cells, kind: Kind, levels: tuple[Any, ...], where: str) -> np
     """The cells that are not missing as float64."""
     seen, name = cells.seen, cells.name
     if levels:
-        return _codes(cells, levels, where)
+        return codes_of(cells, levels, where)
     if seen.size == 0:
         return np.zeros(0)
     if not cells.is_number:
@@ -303,7 +303,7 @@ def _check(columns: Sequence[Column], values: np.ndarray, where: str) -> None:
                 raise Refusal(f"{where}: column {column.name!r}: {refusal}") from None
 
 
-def _codes(cells: Cells, levels: tuple[Any, ...], where: str) -> np.ndarray:
+def codes_of(cells: Cells, levels: tuple[Any, ...], where: str) -> np.ndarray:
     """The number of each cell's level."""
     names, seen = _as_array(levels), cells.seen
     if seen.size == 0:

@@ -14,6 +14,7 @@ to 5) or are less spread than counts; categories spend K - 1 on each component, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +49,16 @@ class Reading(NamedTuple):
     guessed: bool = False
 
 
-def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Reading]:
-    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
+Looked = list[tuple[np.ndarray, bool]]  # columns as numbers, and whether each is few levels, at the rows looked at
+
+
+def readings(
+    cells: list[Cells], wanted: list[Wanted], where: str, looked: Callable[[], Looked] | None = None
+) -> list[Reading]:
+    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several.
+
+    ``looked`` brings the rows that evidence looks at, where they are not in ``cells``.
+    """
     for part in cells:
         if part.seen.size == 0:
             raise problem(
@@ -61,20 +70,22 @@ def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Readi
     if all(found):
         return [reading for reading in found if reading]
     rows = sample(cells[0].missing.size)
-    blocks = [block(*_numbers(part, rows)) for part in cells]
+    some = [numbers(part, rows) for part in cells] if looked is None else looked()
+    blocks = [block(*one) for one in some]
 
     def judged(j: int) -> Reading:
-        y, _ = _numbers(cells[j], rows)
+        y, _ = some[j]
         seen = ~np.isnan(y)
         return judge(y[seen], components(blocks, j)[seen])
 
     return [reading or judged(j) for j, reading in enumerate(found)]
 
 
-def _numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
-    """A column as any numbers, NaN for holes, and whether they are those of levels."""
+def numbers(cells: Cells, rows: np.ndarray, known: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
+    """A column as any numbers, NaN for holes, and whether they are those of levels; ``known``: all its labels."""
     y = np.full(cells.missing.size, np.nan)
-    y[~cells.missing] = cells.seen if cells.is_number else np.unique(cells.seen.astype(str), return_inverse=True)[1]
+    labels = np.unique((cells.seen if known is None else known).astype(str)) if not cells.is_number else None
+    y[~cells.missing] = cells.seen if labels is None else np.searchsorted(labels, cells.seen.astype(str))
     y = y[rows]
     return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
 
@@ -92,8 +103,8 @@ def _guess(cells: Cells, where: str) -> Reading | None:
     if np.isin(seen, (0, 1)).all():
         return Reading(BernoulliLogit, "0 and 1 only")
     values = np.unique(seen)
-    K, n = values.size, seen.size
-    judged = is_judged(seen, K)
+    K, n = cells.distinct or values.size, cells.n
+    judged = is_judged(cells, K)
     if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
         return Reading(Gaussian, "real numbers")
     holes = bool(cells.missing.any())  # they make pandas turn integers into floats
@@ -106,7 +117,7 @@ def _guess(cells: Cells, where: str) -> Reading | None:
     if K == 1 and n > 1:
         got = f"column {name!r} has one value only, {word(values[0])}"
         raise problem(where, got, "values that differ", "A constant says nothing about the factors: leave it out.")
-    return None if judged else plain(seen.astype(np.float64))
+    return None if judged else plain(cells)
 
 
 def _refuse_digits(cells: Cells, where: str) -> None:
@@ -122,20 +133,21 @@ def _refuse_digits(cells: Cells, where: str) -> None:
 
 
 # -- by evidence ---------------------------------------------------------------------------------------
-def plain(y: np.ndarray) -> Reading:
+def plain(cells: Cells) -> Reading:
     """Whole numbers with too few cells for evidence, or too large for it to matter."""
-    span = f"whole numbers from {int(y.min())} to {int(y.max())}"
-    if y.min() < 0:
+    low, high = int(cells.seen.min()), int(cells.seen.max())
+    span = f"whole numbers from {low} to {high}"
+    if low < 0:
         return Reading(Gaussian, f"{span}, some of them negative")
-    if y.mean() >= _LARGE:
+    if cells.mean >= _LARGE:
         return Reading(Gaussian, f"{span}: so large that they are as good as real", True)
     return Reading(Poisson, f"{span}, too few cells to tell what they are", True)
 
 
-def is_judged(y: np.ndarray, K: int) -> bool:
-    """Whether there are cells enough to weigh the readings of a column with K distinct values."""
-    clear = K > MOST_LEVELS and (y.min() < 0 or y.mean() >= _LARGE)
-    return bool(y.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
+def is_judged(cells: Cells, K: int) -> bool:
+    """Whether there are cells enough to weigh the readings of a column of numbers, of which K differ."""
+    clear = K > MOST_LEVELS and (cells.seen.min() < 0 or cells.mean >= _LARGE)
+    return bool(cells.n >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
 
 
 def judge(y: np.ndarray, F: np.ndarray) -> Reading:

@@ -27,6 +27,7 @@ from .starts import begin
 if TYPE_CHECKING:
     from .learning import LearnedTable
     from .model import FactorModel
+    from .partitions import InPartitions
 
 _WHERE = "select_components"
 
@@ -152,11 +153,14 @@ def select_components(
 
 
 def fitted(
-    model: FactorModel, table: Table, values: np.ndarray, where: str = _WHERE, **options: Any
+    model: FactorModel, table: Table, values: np.ndarray | InPartitions, where: str = _WHERE, **options: Any
 ) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
     from .learning import learn  # compiles: only when something is learned
 
+    if not isinstance(values, np.ndarray):
+        own = values.own_units(model.noise)
+        return learn(model, values.in_units(own), **options), own
     own = units(where, values, table.columns, model.noise)
     return learn(model, own.apply(values), **options), own
 
