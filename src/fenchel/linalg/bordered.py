@@ -75,8 +75,16 @@ class BorderedAnalysis:
         self.diagonal[columns[on]] = self.everywhere[on]
         self.pivot = self.diagonal[self.order]
 
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("n", "n_leaves", "indptr", "indices", "order", "start")  # the rest follows from them
+        return {name: self.__dict__[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.verify()
+
     def verify(self) -> None:
-        """Raise ValueError where this is not the analysis of its own pattern and leaves: compiled loops rely on it."""
+        """Make it anew from its pattern and leaves; ValueError where these are none: compiled loops rely on it."""
         A = sp.csc_array((np.ones(self.indices.size), self.indices, self.indptr), shape=(self.n, self.n))
         A.check_format(full_check=True)
         if self.order.shape != (self.n,) or not np.array_equal(np.sort(self.order), np.arange(self.n)):
@@ -90,10 +98,9 @@ class BorderedAnalysis:
         again = BorderedAnalysis(A, leaf)
         if not apart or again.everywhere.min() < 0 or again.everywhere.max() >= again.nnz:
             raise ValueError("the leaves of an analysis are none")
-        for name, value in vars(again).items():
-            own = vars(self)[name]
-            if np.asarray(own).dtype != np.asarray(value).dtype or not np.array_equal(own, value):
-                raise ValueError(f"the {name} of an analysis are not those of its pattern")
+        if not np.array_equal(self.order, again.order):
+            raise ValueError("the order of an analysis is not that of its leaves")
+        self.__dict__.update(vars(again))
 
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
@@ -170,6 +177,8 @@ class BorderedCholesky:
         S = self.symbolic
         if type(S) is not BorderedAnalysis:
             raise ValueError("the analysis of a factor is none")
+        if "_L" in self.__dict__:
+            self._of_format_1(self.__dict__.pop("_L"))
         packed = self._z is not None and S.n_border > _LARGE
         sizes = [(self._x, (S.size if packed else S.nnz,)), (self._diagonal, (S.n,)), (self._pivots, (S.n,))]
         sizes += [] if self._z is None else [(self._z, (S.nnz,))]
@@ -177,6 +186,18 @@ class BorderedCholesky:
         sizes += [(self.__dict__[name], shape) for name, shape in known.items() if name in self.__dict__]
         if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
             raise ValueError("the arrays of a factor are not of the sizes of its analysis")
+
+    def _of_format_1(self, L: np.ndarray) -> None:
+        """Files of the first formats have the border's factor beside the leaves', and the diagonal in A's order."""
+        S = self.symbolic
+        sizes = [(self._x, (S.nnz,)), (self._diagonal, (S.n,)), (L, (S.n_border, S.n_border))]
+        if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
+            raise ValueError("the arrays of a factor are not of the sizes of its analysis")
+        S.border(self._x)[:] = L
+        self._z, self._pivots, self._diagonal = None, self._x[S.pivot], self._diagonal[S.order]
+        self._pivots[: S.n_leaves] = 1.0 / self._pivots[: S.n_leaves]
+        for name in ("_selected", "_regressions"):
+            self.__dict__.pop(name, None)
 
     @property
     def _leaves(self) -> tuple[np.ndarray, ...]:
