@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from ..checks import Refusal, choice, problem
 from ..iterative import IterativeFit, learn
-from ..iterative.layout import Layout
+from ..iterative.layout import SMALL, Layout
 from ..linalg.memory import physical_memory
 from ..linalg.predicted import Cost, factor_cost
 from . import remarks, tables
@@ -45,8 +45,9 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         raise problem("Model", f'engine = "iterative" with {only[0]}', f"{only[0]} left out", 'Or use engine="direct".')
     if engine != "auto":
         return engine == "iterative"
-    n = sum(term.n_latents for term in model.sum.effects)
-    if n <= _FEW or only:
+    sizes = [term.n_latents for term in model.sum.effects]
+    n = sum(sizes)
+    if n <= _FEW or only or sorted(sizes)[-2:][0] <= SMALL or len(sizes) == 1:  # one large term leaves no fill
         return False
     names = [str(term.name) for term in model.sum.effects]
     try:
