@@ -298,3 +298,20 @@ def test_a_task_that_ends_every_worker_is_told(client, monkeypatch):
     monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
     with pytest.raises(Stopped, match=r"t: a task ended every worker that ran it: .* memory. 0 of 2 tasks are finish"):
         run_tasks(deadly, range(2), None, where="t", n_jobs=client)
+
+
+def test_processes_of_the_command_line(tmp_path, monkeypatch):
+    from fenchel.models.command import Fit
+    from fenchel.models.model import Model
+
+    heard = {}
+
+    def fit(self, **options):
+        heard.update(options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "fit", fit)
+    table().to_csv(tmp_path / "table.csv", index=False)
+    with pytest.raises(KeyboardInterrupt):
+        Fit("y ~ x", tmp_path / "table.csv", tmp_path, family="poisson", restarts=2, jobs=2).run()
+    assert heard["n_jobs"] == heard["n_restarts"] == 2
