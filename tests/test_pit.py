@@ -144,7 +144,7 @@ def test_regions_hold_what_they_say():
     assert u.min() > 0.0
 
 
-def test_two_hyperparameters_as_a_picture(data):
+def test_two_hyperparameters_as_a_picture(data, fits):
     more = data.assign(h=np.tile(np.arange(6), 6))
     fit = fenchel.fit("y ~ (1|g) + (1|h)", more, family="poisson", integrate="auto")
     ax = fit.plot_joint(("(1|g)", "sd"), "sd of (1|h)")
@@ -161,5 +161,7 @@ def test_two_hyperparameters_as_a_picture(data):
             fit.plot_joint(*names)
     with pytest.raises(Refusal, match="are learned, at one value each; expected a fit that integrates over them"):
         fenchel.fit("y ~ (1|g)", data, family="poisson").plot_joint("a", "b")
+    with pytest.raises(Refusal, match="a fit with 1 hyperparameter"):
+        fits[1].plot_joint("sd", "sd")
     with pytest.raises(Refusal, match="plot_joint: x \\(2,\\)"):
         plot_joint([1.0, 2.0], [1.0, 2.0])

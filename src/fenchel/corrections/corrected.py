@@ -21,7 +21,7 @@ from .loo import CorrectedLeaveOneOut, leave_one_out
 from .merging import Groups, groups_of
 from .predictive import Predictive
 from .sites import Fit, Observed, Sites, sites_of
-from .triples import triples_of
+from .triples import ROUGH, WORK, triples_of
 
 if TYPE_CHECKING:
     from .importance import ImportanceSample
@@ -79,6 +79,7 @@ class Corrected(Stored, GridAnswers):
     """
 
     method = "clusters"
+    _work = WORK  # of the estimate of its error
 
     def __init__(self, solution: Fit, groups: Groups) -> None:
         self._posterior, self._fit = solution.posterior, solution
@@ -112,7 +113,7 @@ class Corrected(Stored, GridAnswers):
 
     @cached_property
     def _triples(self) -> float:
-        return 0.0 if self.n_sites <= _FEW else triples_of(self._sites, self._correlations)
+        return 0.0 if self.n_sites <= _FEW else triples_of(self._sites, self._correlations, self._work)
 
     @property
     def trusted(self) -> bool:
@@ -230,8 +231,11 @@ class Corrected(Stored, GridAnswers):
         return f"Corrected(log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_se:.1g}{word})"
 
 
-def correct(solution: Fit) -> Corrected | ImportanceSample:
-    """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so."""
+def correct(solution: Fit, rough: bool = False) -> Corrected | ImportanceSample:
+    """The corrected posterior of a fit; where the expansion does not reach, an importance sample, which says so.
+
+    ``rough``: its error from some triples of sites, enough to tell whether to trust it.
+    """
     from .importance import importance
 
     predictors = solution.posterior._all
@@ -240,6 +244,7 @@ def correct(solution: Fit) -> Corrected | ImportanceSample:
     if not isinstance(predictors.extra_variance, float):
         return importance(solution).instead_of("the prior has an extra variance")
     found = _sized(solution, groups_of(solution.posterior._factor.predictors))
+    found._work = ROUGH if rough else WORK
     if found.trusted or found.n_sites > _DRAWN:
         return found
     drawn = importance(solution).instead_of(found.status)

@@ -97,7 +97,7 @@ class IntegratedModel(FittedModel):
         if not rows:
             return super().hyperparameters
         found = self.integrated.theta.of(
-            lambda theta: [row[2] for row in tables.described_theta(self, theta)], size=2048
+            lambda theta: [row[2] for row in tables.described_theta(self, theta)], size=8192
         )
         lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
         columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}

@@ -199,6 +199,10 @@ def plot_joint(fit: FittedModel, first: Any, second: Any, ax: Axes | None = None
         got = "the hyperparameters of this fit are learned, at one value each"
         raise problem("plot_joint", got, 'a fit that integrates over them: fit(..., integrate="auto")')
     rows = described_theta(fit, fit.theta)
+    if len(rows) < 2:
+        raise problem(
+            "plot_joint", f"a fit with {len(rows)} hyperparameter", "two at least: fit.hyperparameters has one"
+        )
     i, j = (_row_named(rows, name) for name in (first, second))
     if i == j:
         raise problem("plot_joint", f"{first!r} twice", "two hyperparameters")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp
 from scipy.stats import chi2
 
@@ -44,6 +45,8 @@ _COUNTS = 0.01  # the share of a point whose correction has to be trusted, and o
 _APART = 0.3  # nats between two rules above which the integration is not to be believed
 _CLOSE = 0.5  # sds from a bound that are near it
 _LEAST = 1e-6  # the share of a point that is mixed
+_LIGHT = 0.004  # the share of a point below which its correction is that of its neighbours
+_NEARLY, _SMOOTH = 0.5, 1e-6  # nats by which it may differ from that of the nearest; rounding of corrections
 _AUTO = 3  # the most hyperparameters for which a grid is chosen
 
 
@@ -225,41 +228,76 @@ def _jacobian(centre: Centre, design: Design) -> np.ndarray:
 
 
 def _values(points: Sequence[Point], beyond: bool) -> np.ndarray:
-    """The log density at points; where a correction is not trusted, with that of the nearest one in value."""
+    """The log density at points; where a correction is not there or not trusted, with what the others say of it."""
     plain = np.array([p.plain for p in points])
     if not beyond:
         return plain
-    gains = np.array([p.gain for p in points])
-    known = np.flatnonzero(np.isfinite(gains))
-    for k in np.flatnonzero(~np.isfinite(gains)):
-        apart = [float(np.linalg.norm(points[int(k)].theta - points[int(j)].theta)) for j in known]
-        gains[k] = gains[known[int(np.argmin(apart))]]
+    gains, thetas = np.array([p.gain for p in points]), np.array([p.theta for p in points])
+    known = np.isfinite(gains)
+    if not known.any():
+        return plain
+    if not known.all():
+        gains[~known] = _continued(thetas[known], gains[known], thetas[~known])
     return np.asarray(plain + gains)
 
 
-def _fitted(fitter: Fitter, centre: Centre, design: Design) -> _Laid:
+def _continued(thetas: np.ndarray, gains: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Corrections at other thetas (m,): those of the nearest, and of a plane through all where there are enough."""
+    scale = np.where(np.ptp(thetas, axis=0) > 0.0, np.ptp(thetas, axis=0), 1.0)
+    apart = np.linalg.norm((there[:, None] - thetas[None]) / scale, axis=2)
+    nearest = gains[np.argmin(apart, axis=1)]
+    moving = np.flatnonzero(np.ptp(thetas, axis=0) > 0.0)
+    if len(gains) < 2 * moving.size + 3:
+        return np.asarray(nearest)
+    through = RBFInterpolator(thetas[:, moving] / scale[moving], gains, kernel="linear", degree=1, smoothing=_SMOOTH)
+    return np.clip(through(there[:, moving] / scale[moving]), nearest - _NEARLY, nearest + _NEARLY)
+
+
+def _fitted(fitter: Fitter, centre: Centre, design: Design, light: np.ndarray | None = None) -> _Laid:
+    """Fits at the points of a design within the bounds; ``light``: which of them are not worth a correction."""
     inside = _inside(fitter, centre, design)
     some = Design(design.u[inside], design.log_mass[inside])
-    return _Laid(some, fitter.at(list(centre.coordinates.theta(some.u))))
+    plain = False if light is None else light[inside]
+    return _Laid(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=plain))
+
+
+def _shares(laid: _Laid, centre: Centre, beyond: bool) -> np.ndarray:
+    log_w = laid.design.log_mass + _values(laid.points, beyond) + _jacobian(centre, laid.design)
+    log_w = log_w - designs.log_normal(laid.design.u)
+    return np.asarray(np.exp(log_w - logsumexp(log_w)))
+
+
+def _settled(fitter: Fitter, centre: Centre, laid: _Laid) -> _Laid:
+    """With the corrections of the points that turned out to have a share worth one."""
+    if not fitter.beyond:
+        return laid
+    share = _shares(laid, centre, True)
+    points = [fitter.corrected([p])[0] if w > _LIGHT else p for p, w in zip(laid.points, share, strict=True)]
+    return _Laid(laid.design, points)
 
 
 def _lattice(fitter: Fitter, centre: Centre) -> _Laid:
     """A lattice that grows from the centre to where the density is expected to have fallen far enough."""
     d = centre.coordinates.dimension
     places, deep = designs.block(d), max(_LINE if d == 1 else _FALLEN, float(chi2.isf(_LEFT_OUT, d)) / 2)
+    light, scale = np.zeros(len(places), dtype=bool), np.ones(fitter.evidence.start.size)
+    scale[list(centre.coordinates.free)] = centre.coordinates.scale
     while True:
-        laid = _fitted(fitter, centre, designs.lattice(places))
+        laid = _settled(fitter, centre, _fitted(fitter, centre, designs.lattice(places), light))
+        fitter.start_near(laid.points, scale)
         beyond = _believed(laid, centre, fitter.beyond)[0]
-        places = places[_inside(fitter, centre, designs.lattice(places))]
+        inside = _inside(fitter, centre, designs.lattice(places))
+        places, light = places[inside], light[inside]
         values = _values(laid.points, beyond) + _jacobian(centre, laid.design)
         edge = designs.edge(places)
         design = designs.lattice(edge)
         expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
         expected = np.maximum(expected, designs.continued(places, values, edge))
-        more = edge[(values.max() - expected < deep) & _inside(fitter, centre, design)]
-        if not len(more) or len(places) + len(more) > _MOST:
+        wanted = (values.max() - expected < deep) & _inside(fitter, centre, design)
+        if not wanted.any() or len(places) + int(wanted.sum()) > _MOST:
             return laid
-        places = np.concatenate([places, more])
+        share = np.exp(expected - logsumexp(values))[wanted]
+        places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < _LIGHT]
 
 
 def _inside(fitter: Fitter, centre: Centre, design: Design) -> np.ndarray:
@@ -280,10 +318,12 @@ def _believed(laid: _Laid, centre: Centre, asked: bool) -> tuple[bool, str]:
     """Whether the correction can be trusted at the points that count; if not, a sentence."""
     if not asked:
         return False, ""
-    log_w = laid.design.log_mass + _values(laid.points, False) + _jacobian(centre, laid.design)
-    log_w = log_w - designs.log_normal(laid.design.u)
-    w = np.exp(log_w - logsumexp(log_w))
-    doubt = [p for p, share in zip(laid.points, w, strict=True) if share > _COUNTS and not p.trusted]
+    w = _shares(laid, centre, False)
+    doubt = [
+        p
+        for p, share in zip(laid.points, w, strict=True)
+        if share > _COUNTS and p.corrected is not None and not p.trusted
+    ]
     if not doubt:
         return True, ""
     why = doubt[0].corrected.status if doubt[0].corrected is not None else "none"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.interpolate import RBFInterpolator
 
 from ...checks import problem
-from ...corrections import Corrected
+from ...corrections import Corrected, correct
 from ...corrections.importance import ImportanceSample
 from ...linalg.arrays import to_numpy
 from ...solvers.base import Callback
@@ -20,6 +21,8 @@ from ...solvers.solution import Solution
 from ...tasks import Jobs, run_tasks
 from ..evidence import Evidence
 from ..learned import Learned
+
+_STRIDE = 2.0  # the farthest that a start is from the nearest fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +132,11 @@ def _key(point: Point) -> bytes:
 
 
 def _name(theta: np.ndarray, sloped: bool) -> bytes:
-    return np.asarray(theta, dtype=np.float64).tobytes() + bytes([sloped])
+    return _bytes(theta) + bytes([sloped])
+
+
+def _bytes(theta: np.ndarray) -> bytes:
+    return np.asarray(theta, dtype=np.float64).tobytes()
 
 
 @dataclass
@@ -156,22 +163,47 @@ class Fitter:
     finished: Finished
     report: Callback | None = None
     n_fits: int = 0
+    around: tuple[list[Point], np.ndarray] | None = None
 
     def start_from(self, points: Sequence[Point]) -> None:
         """Later fits start on the plane through these, the nearest of them last."""
         self.evidence.path = [(p.theta, to_numpy(p.solution.s)) for p in points]
         self.evidence.last = points[-1].solution
 
-    def at(self, thetas: Sequence[np.ndarray], sloped: bool = False, plain: bool = False) -> list[Point]:
-        """The points at thetas, in order; with ``sloped`` they have a gradient, with ``plain`` no correction."""
-        beyond = self.beyond and not plain
+    def start_near(self, points: Sequence[Point], scale: np.ndarray) -> None:
+        """Later fits start where those of these that are nearest point to, in units of ``scale`` (n,)."""
+        self.around = list(points), scale
+
+    def corrected(self, points: Sequence[Point]) -> list[Point]:
+        """The same points with their correction, where they have none."""
+        if not self.beyond:
+            return list(points)
+        out = []
+        for point in points:
+            if point.corrected is None:
+                point = replace(point, corrected=correct(point.solution, rough=True))
+                self.finished.keep(point)
+            out.append(point)
+        return out
+
+    def at(self, thetas: Sequence[np.ndarray], sloped: bool = False, plain: Any = False) -> list[Point]:
+        """The points at thetas, in order; with ``sloped`` they have a gradient, with ``plain``, one for all or one for
+        each, no correction.
+        """
+        light = dict(zip(map(_bytes, thetas), np.broadcast_to(plain, len(thetas)), strict=True))
         names = [_name(theta, sloped) for theta in thetas]
         known = self.finished.points
         todo = [(name, theta) for name, theta in zip(names, thetas, strict=True) if name not in known]
         todo = list(dict(todo).items())
-        tasks, shared = [theta for _, theta in todo], (self.evidence, beyond, sloped)
+        items = [(theta, self.beyond and not light[_bytes(theta)]) for _, theta in todo]
+        shared = _Shared(self.evidence, self.around, sloped)
         run_tasks(
-            _task, tasks, shared, where="integrate", n_jobs=self.n_jobs, hear=lambda _, point: self._finish(point)
+            _Shared.fitted,
+            items,
+            shared,
+            where="integrate",
+            n_jobs=self.n_jobs,
+            hear=lambda _, point: self._finish(point),
         )
         return [known[name] for name in names]
 
@@ -184,8 +216,35 @@ class Fitter:
             self.report({"iteration": float(self.n_fits), "seconds": float(sol.trace["seconds"][-1]), **row})
 
 
-def _task(shared: tuple[Evidence, bool, bool], theta: np.ndarray) -> Point:
-    return fitted_at(shared[0], theta, *shared[1:])
+class _Shared(NamedTuple):
+    """What fits at several thetas have in common."""
+
+    evidence: Evidence
+    around: tuple[list[Point], np.ndarray] | None
+    sloped: bool
+
+    def fitted(self, item: tuple[np.ndarray, bool]) -> Point:
+        """The fit at one theta, with its correction or without."""
+        theta, beyond = item
+        return fitted_at(self._begun(theta), theta, beyond, self.sloped)
+
+    def _begun(self, theta: np.ndarray) -> Evidence:
+        """The evidence with the start of a fit at theta: a smooth function through the nearest fits."""
+        if self.around is None:
+            return self.evidence
+        own, (points, scale) = copy.copy(self.evidence), self.around
+        away = np.array([(p.theta - theta) / scale for p in points])
+        order = np.argsort(np.linalg.norm(away, axis=1), kind="stable")[: 5 * theta.size + 5]
+        away, near = away[order], [to_numpy(points[int(k)].solution.s) for k in order]
+        own.last = points[int(order[0])].solution
+        moving = np.flatnonzero(np.ptp(away, axis=0) > 0.0)
+        if len(order) < 2 * moving.size + 2:
+            return own
+        through = RBFInterpolator(away[:, moving], np.stack(near).reshape(len(near), -1), kernel="cubic", degree=1)
+        there = through(np.zeros((1, moving.size))).reshape(near[0].shape)
+        start = near[0] + np.clip(there - near[0], -_STRIDE, _STRIDE)
+        own.path = [(points[int(order[0])].theta, near[0]), (np.array(theta), start)]
+        return own
 
 
 def fitted_at(evidence: Evidence, theta: np.ndarray, beyond: bool, sloped: bool) -> Point:
@@ -193,5 +252,5 @@ def fitted_at(evidence: Evidence, theta: np.ndarray, beyond: bool, sloped: bool)
     own = copy.copy(evidence)
     gradient = own(theta)[1] if sloped else None
     solution = own.solution if sloped else own.fit(theta)
-    found = solution.corrected() if beyond else None
+    found = correct(solution, rough=True) if beyond else None
     return Point(np.array(theta), float(own.log_prior(theta)[0]), solution, found, gradient)
