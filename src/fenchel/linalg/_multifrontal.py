@@ -56,6 +56,31 @@ def lower_inverse(L, out):
         out[i, i] = d
 
 
+@compiled(inline="always")  # a call for each of a chain's many small fronts would cost a tenth
+def extend_add(child, next_child, ptr, relative, where, stack, top, w, F, U):
+    """Add the children's updates, lower triangles on the stack, into the front [F, U]; where the first of them stood.
+
+    F are its first w columns, U is what stays below and beside them. Returns ``top`` where there is no child.
+    """
+    base = top
+    while child != -1:
+        r = ptr[child + 1] - ptr[child]
+        V = stack[where[child] : where[child] + r * r].reshape(r, r)
+        base = min(base, where[child])
+        rel = relative[ptr[child] : ptr[child + 1]]
+        inside = 0
+        while inside < r and rel[inside] < w:
+            inside += 1
+        for i in range(r):
+            a = rel[i]
+            for j in range(min(i + 1, inside)):
+                F[a, rel[j]] += V[i, j]
+            for j in range(inside, i + 1):
+                U[a - w, rel[j] - w] += V[i, j]
+        child = next_child[child]
+    return base
+
+
 @compiled
 def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak):
     """Factorise the panels x in place; the inverses of their diagonal blocks go to ``inverse``. Bad column or -1."""
@@ -73,23 +98,7 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_p
         for i in range(r):
             for j in range(r):
                 U[i, j] = 0.0
-        base = top
-        c = first_child[k]
-        while c != -1:  # extend-add
-            rc = ptr[c + 1] - ptr[c]
-            V = stack[where[c] : where[c] + rc * rc].reshape(rc, rc)
-            base = min(base, where[c])
-            rel = relative[ptr[c] : ptr[c + 1]]
-            inside = 0
-            while inside < rc and rel[inside] < w:
-                inside += 1
-            for i in range(rc):
-                a = rel[i]
-                for j in range(min(i + 1, inside)):
-                    F[a, rel[j]] += V[i, j]
-                for j in range(inside, i + 1):
-                    U[a - w, rel[j] - w] += V[i, j]
-            c = next_child[c]
+        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, top, w, F, U)
         D = F[:w]
         if w > 48:
             for i in range(w):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ._multifrontal import extend_add
 from .compiled import compiled
 
 
@@ -33,23 +34,7 @@ def reduce(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak
         for i in range(r):
             for j in range(r):
                 U[i, j] = 0.0
-        base = top
-        c = first_child[k]
-        while c != -1:
-            rc = ptr[c + 1] - ptr[c]
-            V = stack[where[c] : where[c] + rc * rc].reshape(rc, rc)
-            base = min(base, where[c])
-            rel = relative[ptr[c] : ptr[c + 1]]
-            inside = 0
-            while inside < rc and rel[inside] < w:
-                inside += 1
-            for i in range(rc):
-                a = rel[i]
-                for j in range(min(i + 1, inside)):
-                    F[a, rel[j]] += V[i, j]
-                for j in range(inside, i + 1):
-                    U[a - w, rel[j] - w] += V[i, j]
-            c = next_child[c]
+        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, top, w, F, U)
         for i in range(w):
             for j in range(i + 1, w):
                 F[i, j] = F[j, i]
