@@ -3,14 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from conftest import difference
 from scipy.interpolate import make_smoothing_spline
 from scipy.linalg import block_diag, solve_discrete_lyapunov, toeplitz
 from scipy.stats import multivariate_normal
 
 import fenchel
-from fenchel.gmrf import kronecker
 from fenchel.hyperparameters import learn
+from fenchel.linalg import bases
+from fenchel.priors import SparsePrecision
 from fenchel.terms import (
     AR,
     AR1,
@@ -209,7 +211,8 @@ def constrained_covariance(term, theta):
 @pytest.mark.parametrize("name", SERIES)
 @pytest.mark.parametrize("few", [0, 1000])
 def test_replicates_are_a_block_each(name, few, monkeypatch):
-    monkeypatch.setattr(kronecker, "_FEW", few)
+    """By a sparse basis of what the constraints leave free, and by conditioning on them."""
+    monkeypatch.setattr(bases, "_MANY", few)
     table, series = DataTable("here", PANEL), SERIES[name].read(DataTable("here", PANEL), 1.0)
     term = Replicated(SERIES[name], "g").read(table, 1.0)
     rest = [h.start for h in series.hyperparameters[1:]]
@@ -222,6 +225,9 @@ def test_replicates_are_a_block_each(name, few, monkeypatch):
         V = free @ np.linalg.inv(free.T @ Q @ free) @ free.T
     one = constrained_covariance(series, np.r_[0.0, rest]) / series.spread * sd**2
     np.testing.assert_allclose(rows.design @ V @ rows.design.T, block_diag(*[one] * GROUPS), atol=1e-8)
+    prior = SparsePrecision(sp.csc_array(Q), design=rows.design, constraints=term.constraints)
+    found = np.asarray(prior.bind(prior.n_rows, 1, False).variance).ravel()
+    np.testing.assert_allclose(found, np.tile(np.diag(one), GROUPS), atol=1e-8)
     assert len(term.fixed_names) == GROUPS * len(series.fixed_names)
     np.testing.assert_allclose(rows.fixed.sum(axis=1), series.rows(table).fixed.sum(axis=1), atol=1e-10)
     new = term.rows(DataTable("here", {"g": ["zz", "b"], "t": [4, 4]}), new=True)
