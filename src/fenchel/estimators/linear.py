@@ -19,6 +19,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, numeric, positive, problem
+from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..linalg.dense import semidefinite_root
 from ..linalg.moments import Moments as ColumnMoments
@@ -221,6 +222,15 @@ class LinearModel(LatentGaussianEstimator):
 
     def _table(self, X: Any) -> Any:
         return validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
+
+    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True) -> Any:
+        check_is_fitted(self)
+        if theta is not None and isinstance(self.solution_, PartitionedSolution):
+            got = "the rows of the fit are in partitions, and not held here"
+            raise problem(type(self).__name__, got, "theta = None", "Fit with learn_variance=False for another theta.")
+        return super().log_marginal_likelihood(theta, eval_gradient, clone_kernel)
+
+    log_marginal_likelihood.__doc__ = LatentGaussianEstimator.log_marginal_likelihood.__doc__
 
     @property
     def coef_cov_(self) -> np.ndarray:
