@@ -252,7 +252,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
     """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
 
     The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
-    of rows with hundreds of features are fine.
+    of rows with hundreds of features are fine; rows that do not fit in memory come as a Dask array or dataframe, and are
+    read some six times.
 
     With more than two classes the evidence is a bound that loosens as the variance grows, so that the learned variance
     tends to be smaller than the one that predicts best. Where that matters give ``variance=...,
@@ -304,7 +305,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
         of a constant column stands in for its standard deviation, 1 for that of zeros.
     classes_, n_classes_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
-        ``solution_`` holds X itself, not a copy.
+        ``solution_`` holds X itself, not a copy; of a fit to a Dask collection it holds no rows.
 
     Examples
     --------
