@@ -252,8 +252,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
     """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
 
     The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
-    of rows with hundreds of features are fine; rows that do not fit in memory come as a Dask array or dataframe, and are
-    read some six times.
+    of rows with hundreds of features are fine; rows that do not fit in memory come as a Dask array or dataframe,
+    and are read some six times.
 
     With more than two classes the evidence is a bound that loosens as the variance grows, so that the learned variance
     tends to be smaller than the one that predicts best. Where that matters give ``variance=...,
