@@ -1,6 +1,7 @@
 """Fits of Dask collections: the in-memory fit is the witness, to 1e-8, whatever holds the rows."""
 
 import json
+import pickle
 import subprocess
 import sys
 import warnings
@@ -255,8 +256,6 @@ def test_one_partition_gives_the_same_as_many_and_the_scheduler_does_not_matter(
 
 # -- what travels, and how often rows are read --------------------------------------------------------------
 def test_what_a_partition_sends_does_not_grow_with_its_rows():
-    import pickle
-
     from fenchel.distributed.evaluation import At, evaluate
     from fenchel.distributed.linear import LinearReader
     from fenchel.distributed.partitions import Block
@@ -323,6 +322,27 @@ def test_lazy_predictions_are_those_of_memory(data):
     mean, sd = noise.predict(rows, return_std=True)
     np.testing.assert_allclose(mean.compute(), noise.predict(X), rtol=1e-13)
     np.testing.assert_allclose(sd.compute(), noise.predict(X, return_std=True)[1], rtol=1e-13)
+
+
+def test_scores_and_what_needs_rows(data):
+    X, rows = data["X"], chunked(data["X"])
+    model = BayesianLogisticRegression().fit(rows, data["label"])
+    for weight in (None, data["weight"]):
+        got = model.score(rows, chunked(data["label"]), sample_weight=None if weight is None else chunked(weight, 70))
+        assert abs(got - model.score(X, data["label"], sample_weight=weight)) < 1e-12
+    counts = BayesianPoissonRegression().fit(rows, data["count"], exposure=data["exposure"])
+    want = counts.score(X, data["count"], exposure=data["exposure"])
+    assert abs(counts.score(rows, data["count"], exposure=data["exposure"]) - want) < 1e-12
+    assert model.log_marginal_likelihood() == model.elbo_
+    with pytest.raises(ValueError, match="the rows of the fit are in partitions"):
+        model.log_marginal_likelihood(model.theta_)
+    with pytest.raises(AttributeError, match="loo asks for the rows of the fit"):
+        model.solution_.loo()
+    assert "passes over all rows" in model.solution_.summary()
+    draws = model.solution_.posterior.sample_latents(4000, 0)
+    np.testing.assert_allclose(draws.std(axis=0), np.sqrt(model.solution_.posterior.latent_variance), rtol=0.1)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
 
 
 # -- wrong input: a sentence, in the first pass -------------------------------------------------------------------

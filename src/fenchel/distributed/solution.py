@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from ..marginals import NormalMarginals
 from ..solvers.base import reached
 from ..solvers.ending import Ending
 from .solver import Outcome
+
+_OF_ROWS = ("alpha", "corrected", "importance", "lam", "likelihood_gradient", "loo", "s", "y")
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,14 @@ class PartitionedSolution(Stored):
         self.n_iter, self.trace, self.n_passes = outcome.n_iter, outcome.trace, n_passes
         self.likelihood, self.n_observed = likelihood, int(point.said["n"])
         self.posterior = WeightPosterior(point.q.mean, point.q.covariance)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _OF_ROWS:
+            raise AttributeError(
+                f"PartitionedSolution: {name} asks for the rows of the fit, which are in partitions and not held here. "
+                "Fit a sample of them in memory for it."
+            )
+        raise AttributeError(f"'PartitionedSolution' object has no attribute {name!r}")
 
     @property
     def status(self) -> str:

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state, validation
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
+from ..distributed import is_dask
 from ..files import Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
@@ -26,7 +27,7 @@ from ..linalg.arrays import ArrayLike
 from ..solvers.solution import Solution
 from .integrated import integrated, mixed, with_prior
 from .latent import Latent
-from .lazily import by_partition
+from .lazily import by_partition, score_partitions
 from .target import Predictive, Target
 
 
@@ -231,6 +232,9 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
 
     def _score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **rows: Any) -> float:
         """The mean log predictive density of the rows that have one."""
+        if is_dask(X):
+            check_is_fitted(self)
+            return score_partitions(self, X, y, sample_weight, rows)
         name, new = type(self).__name__, self._predictive(X, **rows)
         density = self._target.log_density(new, y)
         seen = ~np.isnan(density)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import optional
-from ..distributed import Partitions, is_dask
+from ..checks import optional, problem
+from ..distributed import Block, Partitions, Sums, is_dask
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,6 +64,24 @@ def _one(estimator: Any, method: str, block: dict[str, Any], args: tuple[Any, ..
         like = getattr(estimator, method)(_one_row(estimator, int(estimator.n_features_in_)), *args, **options)
         return tuple(x[:0] for x in like) if isinstance(like, tuple) else like[:0]
     return getattr(estimator, method)(X, *args, **given, **options)
+
+
+def score_partitions(estimator: Any, X: Any, y: Any, sample_weight: Any, rows: dict[str, Any]) -> float:
+    """The mean log predictive density of partitioned rows: one pass."""
+    name, given = type(estimator).__name__, {key: x for key, x in rows.items() if x is not None}
+    parts = Partitions.of(name, X=X, y=y, weight=sample_weight, **given)
+    found: Sums = parts.reduce(_scored, unheld(estimator), tuple(given))
+    if not found["weight"] > 0.0:
+        raise problem(name, "every y is NaN or has weight 0", "at least one observed row")
+    return float(found["density"] / found["weight"])
+
+
+def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
+    given = {key: np.asarray(block[key]) if np.ndim(block[key]) else block[key] for key in keys}
+    density = estimator._target.log_density(estimator._predictive(block["X"], **given), np.asarray(block["y"]))
+    weight = np.ones(block.n) if block["weight"] is None else np.asarray(block["weight"], dtype=np.float64)
+    seen = ~np.isnan(density) & (weight > 0.0)
+    return Sums(density=float(weight[seen] @ density[seen]), weight=float(weight[seen].sum()))
 
 
 def _one_row(estimator: Any, D: int) -> Any:

@@ -19,6 +19,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, numeric, positive, problem
+from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..linalg.dense import semidefinite_root
 from ..linalg.moments import Moments as ColumnMoments
@@ -222,6 +223,15 @@ class LinearModel(LatentGaussianEstimator):
     def _table(self, X: Any) -> Any:
         return validate_data(self, X, reset=False, dtype=np.float64, accept_sparse="csr")
 
+    def log_marginal_likelihood(self, theta: Any = None, eval_gradient: bool = False, clone_kernel: bool = True) -> Any:
+        check_is_fitted(self)
+        if theta is not None and isinstance(self.solution_, PartitionedSolution):
+            got = "the rows of the fit are in partitions, and not held here"
+            raise problem(type(self).__name__, got, "theta = None", "Fit with learn_variance=False for another theta.")
+        return super().log_marginal_likelihood(theta, eval_gradient, clone_kernel)
+
+    log_marginal_likelihood.__doc__ = LatentGaussianEstimator.log_marginal_likelihood.__doc__
+
     @property
     def coef_cov_(self) -> np.ndarray:
         """Posterior covariance of the coefficients: (D, D), or (K, D, D) for the K classes, independent under q."""
@@ -242,7 +252,8 @@ class BayesianLogisticRegression(LinearModel, Classification):
     """Logistic regression with the posterior of its coefficients: binary, or all classes jointly by one softmax.
 
     The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
-    of rows with hundreds of features are fine.
+    of rows with hundreds of features are fine; rows that do not fit in memory come as a Dask array or dataframe,
+    and are read some six times.
 
     With more than two classes the evidence is a bound that loosens as the variance grows, so that the learned variance
     tends to be smaller than the one that predicts best. Where that matters give ``variance=...,
@@ -294,7 +305,7 @@ class BayesianLogisticRegression(LinearModel, Classification):
         of a constant column stands in for its standard deviation, 1 for that of zeros.
     classes_, n_classes_, n_features_in_, feature_names_in_
     elbo_, gap_, n_iter_, solution_, theta_, converged_ : see ``LatentGaussianEstimator``
-        ``solution_`` holds X itself, not a copy.
+        ``solution_`` holds X itself, not a copy; of a fit to a Dask collection it holds no rows.
 
     Examples
     --------
