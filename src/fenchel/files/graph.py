@@ -21,7 +21,7 @@ import numpy as np
 from ..checks import problem
 from . import foreign, trusted
 from .archive import KINDS
-from .older import name_now
+from .older import MOVED, name_now
 
 Json = Any
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -208,6 +208,8 @@ class Decoder:
             for key, value in _list(*rest):
                 out[self.value(key)] = self.value(value)
         else:
+            if type(rest[0]) is str:
+                rest[0] = MOVED.get(rest[0], rest[0])
             cls = trusted.class_of(rest[0])
             if word == "text":
                 if not issubclass(cls, str) or type(rest[1]) is not str:

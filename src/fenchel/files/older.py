@@ -1,4 +1,4 @@
-"""Files of older formats: attributes that had another name then.
+"""Files of older formats: attributes that had another name then, and classes that stood elsewhere.
 
 A new format adds its line here, and ``tests/stored`` keeps files of every one.
 """
@@ -12,6 +12,9 @@ RENAMED: dict[int, dict[str, dict[str, str]]] = {  # up to that format: class, o
         "fenchel.priors.rowblock:RowBlock": {"S": "given"},
     },
 }
+
+
+MOVED = {"fenchel.priors.sparsity:Constraint": "fenchel.priors.constraints:Constraint"}  # where it stood, and stands
 
 
 def name_now(key: str, name: str, version: int) -> str:

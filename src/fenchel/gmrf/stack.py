@@ -20,8 +20,8 @@ from ..linalg.arrays import ArrayLike
 from ..linalg.bases import constraint_rows
 from ..marginals import Answers
 from ..priors.base import NewRows
+from ..priors.constraints import checked_constraints
 from ..priors.sparse import SparsePrecision
-from ..priors.sparsity import checked_constraints
 from ..solvers.solution import Solution
 from .base import MarkovField
 from .columns import Columns

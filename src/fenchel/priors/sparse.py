@@ -28,12 +28,13 @@ from ..linalg.design import HOST, Design
 from ..linalg.factorisation import Factorisation
 from ..linalg.sparse import symmetric_csc
 from .base import EPS, Prior, Product
+from .constraints import constrained
 from .latents import Latents
 from .newton import NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .setup import LatentPrior
 from .sparse_newton import SparseCurvature
-from .sparsity import Pattern, constrained
+from .sparsity import Pattern
 
 _FEW_LATENTS = 50_000  # whose fronts are so small that threads of BLAS wait for each other longer than they work
 

@@ -21,7 +21,7 @@ from scipy.linalg import block_diag
 
 from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, row_products
-from ..priors.sparsity import checked_constraints
+from ..priors.constraints import checked_constraints
 from .ahead import Unseen, numbered
 from .base import Rows, Term
 from .grouped import IID, LevelTerm
