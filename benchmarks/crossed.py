@@ -171,7 +171,7 @@ def own_effects(rows: int) -> None:
 def islands(number: int) -> None:
     """An intrinsic map of many components, each held by a constraint of its own."""
     ring = np.roll(np.eye(6), 1, axis=0) + np.roll(np.eye(6), -1, axis=0)
-    graph = sp.block_diag([ring] * number, format="csr")
+    graph = sp.block_diag([sp.csr_array(ring)] * number, format="csr")
     y = np.random.default_rng(0).poisson(3.0, 6 * number).astype(float)
 
     def work() -> Any:

@@ -70,8 +70,13 @@ def test_a_tree_is_spanned_by_its_edges(seed):
 
 def test_a_map_of_rare_shape_is_left_to_conditioning():
     """36 chains of 10 latents, their sums along the other way, and one sum over a map of 60."""
-    C = sp.vstack([sp.kron(sp.eye_array(36), np.ones((1, 10))), sp.kron(np.ones((1, 36)), np.eye(9, 10))])
-    C = sp.block_diag([C, np.ones((1, 60))], format="csr")
+    C = sp.vstack(
+        [
+            sp.kron(sp.eye_array(36), sp.csr_array(np.ones((1, 10)))),
+            sp.kron(sp.csr_array(np.ones((1, 36))), np.eye(9, 10)),
+        ]
+    )
+    C = sp.block_diag([C, sp.csr_array(np.ones((1, 60)))], format="csr")
     line = sp.diags_array([1.0, 1.0], offsets=[-1, 1], shape=(10, 10))
     ring = sp.csr_array(np.roll(np.eye(60), 1, axis=0) + np.roll(np.eye(60), -1, axis=0))
     basis, rest = split_local(C, sp.block_diag([sp.kron(sp.eye_array(36), line), ring]))
@@ -87,7 +92,7 @@ def test_large_constraints_are_kept_sparse_and_answer_the_same():
     assert isinstance(constraint_rows(C), np.ndarray)
     wide = sp.csr_array((1100, 1000))
     assert sp.issparse(constraint_rows(wide))
-    many = gmrf.icar(sp.block_diag([np.ones((3, 3)) - np.eye(3)] * 700, format="csr"))
+    many = gmrf.icar(sp.block_diag([sp.csr_array(np.ones((3, 3)) - np.eye(3))] * 700, format="csr"))
     assert sp.issparse(many.constraints)
     y = np.random.default_rng(0).poisson(2.0, 2100).astype(float)
     sol = fenchel.infer(fenchel.Poisson(), many.at(np.array([1.0])), y)

@@ -302,7 +302,7 @@ def test_hostile_nodes(small, tmp_path):
 @pytest.mark.parametrize(
     ("formula", "factor", "names"),
     [
-        ("y ~ scale(x) + (1|g)", "Bordered", {"start", "ptr", "rows", "square", "panel", "everywhere", "_x"}),
+        ("y ~ scale(x) + (1|g)", "Bordered", {"start", "order", "indptr", "indices", "_x"}),
         ("y ~ scale(x) + rw1(t)", "", {"start", "ptr", "rows", "relative", "target", "_x"}),
     ],
 )

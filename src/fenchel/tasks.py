@@ -7,6 +7,7 @@ what has finished is on the exception.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
@@ -202,10 +203,17 @@ def _by_joblib(
 
     whole = not get_active_backend()[0].supports_return_generator  # multiprocessing: all at the end
     run = Parallel(n_jobs=n_jobs, return_as="list" if whole else "generator_unordered")
+    results = run(delayed(_placed)(function, shared, items[place], place) for place in places)
     try:
-        yield from run(delayed(_placed)(function, shared, items[place], place) for place in places)
+        for one in results:  # not yield from, which would close them itself
+            yield one
     except TerminatedWorkerError as error:
         raise _Lost("a process was killed") from error
+    finally:
+        if not whole:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # joblib's advice to one who interrupts
+                results.close()
 
 
 # -- Dask ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 from ..checks import finite, numeric, positive, problem, scalar
 from ._points import bins_of, located, nearest_segment
-from .lattice import POINTS, RINGS, default_edge, distinct, hull, triangulated
+from .meshing import POINTS, RINGS, default_edge, distinct, hull, triangulated
 from .polygons import dissolved, rings_of
 
 _MOST = 3_000_000  # nodes of the finest lattice

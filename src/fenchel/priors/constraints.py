@@ -129,17 +129,15 @@ def checked_constraints(Q: Any, constraints: Any) -> sp.csr_array:
 
 
 def _sums(Q: Any) -> sp.csr_array:
-    """A row for each connected component of Q; a latent that stands alone and is proper needs none.
+    """A row for each connected component of Q.
 
-    Where all do, as in a diagonal precision, they sum to zero together: a sum of one would hold each of them at 0.
+    Where every latent stands alone, as under a diagonal precision, they sum to zero together: a sum of one would hold
+    each of them at 0.
     """
-    label = sp.csgraph.connected_components(Q, directed=False)[1]
-    alone = (np.bincount(label)[label] == 1) & (Q.diagonal() > 0.0)
-    if alone.all():
-        label, alone = np.zeros_like(label), np.zeros_like(alone)
-    inside = np.flatnonzero(~alone)
-    parts, row = np.unique(label[inside], return_inverse=True)
-    return sp.csr_array((np.ones(inside.size), (row, inside)), shape=(parts.size, label.size))
+    parts, label = sp.csgraph.connected_components(Q, directed=False)
+    if parts == label.size and (Q.diagonal() > 0.0).all():
+        parts, label = 1, np.zeros_like(label)
+    return sp.csr_array((np.ones(label.size), (label, np.arange(label.size))), shape=(parts, label.size))
 
 
 def _unit_rows(C: sp.csr_array) -> sp.csr_array:

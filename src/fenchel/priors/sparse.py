@@ -53,8 +53,8 @@ class SparsePrecision(LatentPrior):
     offset : float, array (N,) or (N, C)
     constraints : "sum-to-zero", array or scipy sparse (k, L), optional
         C with C (z - mean) = 0. A precision that is singular (intrinsic: a random walk, an ICAR) is welcome if the
-        constraints fix its null space. "sum-to-zero" is one constraint for each connected component of the precision,
-        latents that stand alone aside; where all do (a diagonal precision) it is one over all of them.
+        constraints fix its null space. "sum-to-zero" is one constraint for each connected component of the precision;
+        where every latent stands alone (a diagonal precision) it is one over all of them.
     extra_variance : float, array (N,) or (N, C)
         As in ``DenseCovariance``.
 

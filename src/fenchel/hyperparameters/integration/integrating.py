@@ -144,9 +144,8 @@ def integrate(
             return _integrated(fitter, family, found, method)
     except (KeyboardInterrupt, Stopped) as stop:
         stop.finished = finished  # type: ignore[union-attr]
-        stop.add_note(
-            f"{len(finished)} fits are finished: integrate(..., checkpoint=error.finished) goes on from them."
-        )
+        kept = f"{len(finished)} fits are finished: integrate(..., checkpoint=error.finished) goes on from them."
+        stop.__notes__ = [kept]  # in the place of that on the last few tasks
         raise
 
 
