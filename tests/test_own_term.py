@@ -231,8 +231,8 @@ def test_sum_to_zero_is_one_sum_for_each_part_and_one_in_all_where_every_node_st
     half = walk.copy()  # two parts, and a node alone
     half[11, 11], half[12, 12], half[11, 12], half[12, 11] = 1.0, 1.0, 0.0, 0.0
     half[0], half[:, 0], half[0, 0], half[1, 1] = 0.0, 0.0, 1.0, 1.0
-    parts = np.zeros((2, 24))
-    parts[0, 1:12], parts[1, 12:] = 1.0, 1.0
+    parts = np.zeros((3, 24))
+    parts[0, 1:12], parts[1, 12:], parts[2, 0] = 1.0, 1.0, 1.0
     for structure, rows in ((walk, np.ones((1, 24))), (apart, np.ones((1, 24))), (half, parts)):
         own = GMRFRegressor([Nodes("hour", structure)], fixed=["x"]).fit(X, Y)
         spelled = Nodes("hour", structure)

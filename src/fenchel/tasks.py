@@ -205,7 +205,7 @@ def _by_joblib(
     run = Parallel(n_jobs=n_jobs, return_as="list" if whole else "generator_unordered")
     results = run(delayed(_placed)(function, shared, items[place], place) for place in places)
     try:
-        for one in results:  # not yield from, which would close them itself
+        for one in results:  # noqa: UP028  (yield from would close them itself)
             yield one
     except TerminatedWorkerError as error:
         raise _Lost("a process was killed") from error

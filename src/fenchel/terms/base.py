@@ -140,7 +140,8 @@ class Term(ABC):
     fixed_names : sequence of str
         Of the fixed effects that it brings along: a trend, a season, the columns of a covariate.
     constraints : array or scipy sparse (k, n_latents), "sum-to-zero" or None
-        A z = 0. "sum-to-zero" as in ``SparsePrecision``: each connected part of the precision sums to zero.
+        A z = 0. "sum-to-zero" as in ``SparsePrecision``: each connected part of the precision sums to zero, and all
+        latents together where each of them stands alone.
     n_latents : int
     stated : sequence of (word, text)
         What of its prior is fixed and not learned, as tables of priors show it.
