@@ -26,8 +26,9 @@ HARMLESS = 1e-3  # pivots above this share of the diagonal amplify no rounding t
 def fill_reducing_order(A: Any) -> np.ndarray:
     """A permutation under which the factor of A stays sparse: METIS where ``pymetis`` is there, else minimum degree.
 
-    scipy has no ordering to call, so SuperLU's is read off a factorisation of a matrix with the same pattern. Rows that
-    touch a good part of all others (an intercept, a covariate) go last: minimum degree takes quadratic time over them.
+    scipy has no ordering to call, so SuperLU's is read off an incomplete factorisation of a matrix with this pattern,
+    where all is dropped that costs time. Rows that touch a good part of all others (an intercept, a covariate) go last:
+    minimum degree takes quadratic time over them.
     """
     n = A.shape[0]
     if n <= 2:
@@ -41,11 +42,12 @@ def fill_reducing_order(A: Any) -> np.ndarray:
     try:
         import pymetis
     except ImportError:
-        from scipy.sparse.linalg import splu
+        from scipy.sparse.linalg import spilu
 
-        pattern = sp.csc_array((np.full(A.nnz, -1.0), A.indices, A.indptr), shape=A.shape)
+        pattern = sp.csc_array((np.full(A.nnz, -1e-3), A.indices, A.indptr), shape=A.shape)
         pattern.setdiag(np.diff(A.indptr) + 1.0)
-        lu = splu(pattern.tocsc(), permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+        how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+        lu = spilu(pattern.tocsc(), drop_tol=0.5, fill_factor=1.0, drop_rule="basic", **how)
         return np.argsort(lu.perm_c)
     off = sp.csr_array(A - sp.diags_array(A.diagonal()))
     off.eliminate_zeros()
