@@ -1,6 +1,7 @@
 """Compiled passes over the pairs of entries of each row of a design, placed in the storage of a factorisation.
 
 find    where each pair (i, j), i >= j in the row's order, stands: once for a pattern
+below   the same for the lower triangle of a pattern, which is the storage itself
 add     x += W' diag(w) W on the storage, each pair once
 forms   diag(W Z W') from a symmetric Z on the storage: squares once, other pairs twice
 """
@@ -40,6 +41,34 @@ def find(W_indptr, W_indices, indptr, indices, everywhere, ptr, place):
                     first = everywhere[entry_of(indptr, indices, j, i)]
                     place[q] = max(first, everywhere[entry_of(indptr, indices, i, j)])
                 q += 1
+
+
+@compiled
+def below(W_indptr, W_indices, indptr, indices, ptr, place):
+    """Fill ``place`` by the csc pattern of a lower triangle; False where a pair is not in it. Columns of W ascend.
+
+    Columns that every row has, fixed effects, come last, and stand at the end of each column of the pattern: there a
+    pair is found beside the one before it, and others by bisection.
+    """
+    for n in range(W_indptr.size - 1):
+        first, last = W_indptr[n], W_indptr[n + 1]
+        for b in range(first, last):
+            j = W_indices[b]
+            start, end = indptr[j], indptr[j + 1] - 1
+            for a in range(last - 1, b - 1, -1):
+                i, low = W_indices[a], start
+                if end >= low and indices[end] != i:
+                    while low < end:
+                        middle = (low + end) // 2
+                        if indices[middle] < i:
+                            low = middle + 1
+                        else:
+                            end = middle
+                if end < start or indices[end] != i:
+                    return False
+                place[ptr[n] + (a - first) * (a - first + 1) // 2 + b - first] = end
+                end -= 1
+    return True
 
 
 @compiled

@@ -8,6 +8,7 @@ factorisation keeps it, and products of the design's entries taken on the way in
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -33,8 +34,8 @@ class RowPairs:
 
     def take(self, rows: np.ndarray) -> RowPairs:
         """The same of some rows."""
-        out = object.__new__(RowPairs)
-        out.W, out.symbolic = self.W[rows], self.symbolic
+        out = copy.copy(self)
+        out.W = self.W[rows]
         out.ptr = _counted(out.W)
         first = np.repeat(self.ptr[rows] - out.ptr[:-1], np.diff(out.ptr))
         out.place = self.place[np.arange(out.ptr[-1]) + first]
@@ -58,6 +59,18 @@ class RowPairs:
 
         on_every_core(W.shape[0], max(1, self.place.size // max(1, W.shape[0])), stretch)
         return out
+
+
+class TrianglePairs(RowPairs):
+    """The same on the lower triangle of a csc pattern, whose values are the storage; columns of W ascend."""
+
+    def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray) -> None:
+        from . import _pairs as kernels
+
+        self.W, self.ptr = W, _counted(W)
+        self.place = np.empty(self.ptr[-1], dtype=np.int32 if indices.size < 2**31 else np.int64)
+        if not kernels.below(W.indptr, W.indices, indptr, indices, self.ptr, self.place):
+            raise IndexError("a row has a pair of columns that is not in the pattern")
 
 
 def _counted(W: Any) -> np.ndarray:

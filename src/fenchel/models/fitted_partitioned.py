@@ -48,7 +48,7 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
         start = likelihood.theta
         bounds = np.stack([np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1)
     learning = Learning(bool(family.theta.size), own, bounds)
-    reading = replace(model.reading(), pattern=(prior.pattern.indptr, prior.pattern.indices))
+    reading = replace(model.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
     file = None if checkpoint is None else _File(Checkpoint("Model", checkpoint), model)
     rows = model.rows if file is None else replace(model.rows, kept=file.checkpoint.path)
     task = LatentProblem(rows, reading, likelihood, prior, learning)  # type: ignore[arg-type]  # answers what one asks

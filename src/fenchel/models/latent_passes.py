@@ -7,7 +7,7 @@
 
 Without a dual the second term is 1/2 tr E V E Q^-1 (``primal.py``), which (1 + tr Q^-1 K) tr E V E V bounds, for
 Q^-1 <= (1 + tr Q^-1 K) V. Rows need V on the pattern alone: every pair of latents that a row touches is in it. What
-travels is of the size of the pattern, whatever the rows.
+travels is of the size of the pattern's lower triangle, whatever the rows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from ..distributed.sums import Sums
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import Design
 from ..linalg.factorisation import Factorisation
+from ..linalg.pairs import TrianglePairs
 from ..linalg.sparse import symmetric_csc
 from ..priors.base import EPS
 from ..priors.sparse import SparsePrecision
-from ..priors.sparsity import Pattern, row_products
+from ..priors.sparsity import Pattern
 
 Log = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -41,12 +42,13 @@ _SUMS, _LOG_DET = 4.0, 8.0  # root mean squares of rounding allowed for, as in `
 
 
 class PatternDesign(Design):
-    """Rows A (n, L), sparse; matrices over the latents are vectors of their values on a pattern."""
+    """Rows A (n, L), sparse, columns ascending; matrices over the latents are symmetric and vectors of their values on
+    the lower triangle of a pattern, given as a csc matrix has it.
+    """
 
     def __init__(self, A: sp.csr_array, indptr: np.ndarray, indices: np.ndarray) -> None:
         self.A, self.shape, self.pattern = A, A.shape, (indptr, indices)
-        self.T, whole = row_products(A, indptr, indices)
-        assert whole.all()
+        self.pairs = TrianglePairs(A, indptr, indices)
 
     def times(self, u: Any) -> Any:
         return self.A @ u
@@ -55,12 +57,12 @@ class PatternDesign(Design):
         return self.A.T @ a
 
     def gram(self, weight: Any) -> Any:
-        """A' diag(weight) A on the pattern."""
-        return self.T @ weight
+        """A' diag(weight) A."""
+        return self.pairs.add(np.ascontiguousarray(weight), np.zeros(self.pattern[1].size))
 
     def row_squares(self, U: Any) -> Any:
-        """diag(A V A'), V by its values on the pattern."""
-        return self.T.T @ U
+        """diag(A V A'), V by its values."""
+        return self.pairs.forms(U)
 
     def row_products(self, Q: Any) -> Any:
         return self.row_squares(Q)
@@ -70,6 +72,32 @@ class PatternDesign(Design):
 
     def toarray(self) -> Any:
         return self.A.toarray()
+
+
+class Triangle:
+    """The lower triangle of a symmetric csc pattern: what travels between partitions and a fit.
+
+    Attributes
+    ----------
+    indptr, indices : of the triangle
+    lower : which entries of the pattern are in it
+    both : of every entry of the pattern, which of the triangle's it equals
+    """
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray) -> None:
+        n = indptr.size - 1
+        owners = np.repeat(np.arange(n), np.diff(indptr))
+        self.lower = np.flatnonzero(indices >= owners)
+        each = np.bincount(owners[self.lower], minlength=n)
+        self.indptr = np.concatenate([[0], np.cumsum(each)]).astype(indptr.dtype)
+        self.indices = indices[self.lower]
+        place = np.arange(self.lower.size, dtype=np.int64)
+        self.both = np.empty(indices.size, dtype=np.int64)
+        self.both[self.lower] = place
+        upper = np.flatnonzero(indices < owners)  # by columns; the triangle's by rows are in the same order
+        below = np.flatnonzero(self.indices > owners[self.lower])
+        order = np.lexsort((owners[self.lower][below], self.indices[below]))
+        self.both[upper] = place[below][order]
 
 
 @dataclass(frozen=True)
@@ -95,6 +123,11 @@ class SparsePrior:
         """Of a ``StackedField``; ``touched`` has a row for each set of latents that rows of the data touch together."""
         prior = SparsePrecision(family.build(family.theta)[0], design=touched, constraints=family.constraints)
         return cls(family.build, family.theta, family.bounds, family.log_prior, prior.pattern)
+
+    @cached_property
+    def triangle(self) -> Triangle:
+        """What of the pattern travels."""
+        return Triangle(self.pattern.indptr, self.pattern.indices)
 
     def at(self, theta: np.ndarray) -> Pattern:
         """The pattern with the values of Q. Raises NotPositiveDefinite."""
@@ -123,7 +156,7 @@ class LatentQ:
 
     def at(self) -> At:
         """Where rows are to be evaluated."""
-        return At(self.mean, self.V[None], self.own)
+        return At(self.mean, self.V[None, self.prior.triangle.lower], self.own)
 
     def flat(self, move: Move) -> np.ndarray:
         """A move in units of q's own spread."""
@@ -185,7 +218,10 @@ class LatentProblem(PartitionedProblem):
     def evaluated(self, trials: list[Any]) -> list[Any]:
         points = tuple(q.at() for q in trials)
         said: Sums = self.rows.reduce(evaluate, self.reader, points, self.learning.own is not None)
-        bound, each = self.likelihood.objective, [said[str(k)] for k in range(len(trials))]
+        prior: Any = self.prior
+        both, bound = prior.triangle.both, self.likelihood.objective
+        each = [said[str(k)] for k in range(len(trials))]
+        each = [Sums(part | {key: part[key][..., both] for key in ("gram", "curvature")}) for part in each]
         return [
             EvaluatedLatents(q, part, bound.convex, bound.log_concave, self.learning.log_prior(q))
             for q, part in zip(trials, each, strict=True)

@@ -56,7 +56,7 @@ class Reading:
     names, needed : columns, and those without which a row is left out
     kinds : of each column, its categories with whether they are ordered, or whether it is a number
     response, target, fixed, compiled, offsets, sum, level, priors : of the model
-    pattern : (indptr, indices) of Q and A'A, once it is known
+    pattern : (indptr, indices) of the lower triangle of Q and A'A, once it is known
     """
 
     names: tuple[Hashable, ...]
@@ -122,6 +122,9 @@ class Reading:
         A = whole_tail(self.sum, rows, X)
         offset = self.level + self.offset(frame) + self.priors.offset(X)
         step = max(1, _PAIRS // max(1, int(np.diff(A.indptr).max()) ** 2))
+        if step >= len(frame):
+            yield Chunk(PatternDesign(A, *self.pattern), here.likelihood, here.y, here.weights, offset)
+            return
         for i in range(0, len(frame), step):
             part = slice(i, i + step)
             at = np.arange(len(frame))[part]
@@ -132,13 +135,29 @@ class Reading:
 
 def whole_tail(sum_: SumOfTerms, rows: list[Rows], X: np.ndarray) -> sp.csr_array:
     """The design of rows; of the fixed effects every entry is stored, zeros too."""
-    blocks = [r.design for term, r in zip(sum_.terms, rows, strict=True) if term.n_latents]
+    blocks = [sp.csr_array(r.design) for term, r in zip(sum_.terms, rows, strict=True) if term.n_latents]
     tail = sum_.columns.tail(X, sum_.intercept)
     n, p = tail.shape
-    whole = sp.csr_array((tail.ravel(), np.tile(np.arange(p), n), p * np.arange(n + 1)), shape=(n, p))
-    out = sp.csr_array(sp.hstack([*blocks, whole], format="csr"))
-    out.sort_indices()
-    return out
+    whole = sp.csr_array((tail.ravel(), np.tile(np.arange(p, dtype=np.int32), n), p * np.arange(n + 1)), shape=(n, p))
+    return _beside([*blocks, whole])
+
+
+def _beside(blocks: list[sp.csr_array]) -> sp.csr_array:
+    """Blocks side by side, columns ascending; those with as many entries in every row by whole columns of these."""
+    n, widths = blocks[0].shape[0], [block.shape[1] for block in blocks]
+    for block in blocks:
+        block.sort_indices()
+    each = [block.nnz // max(1, n) for block in blocks]
+    if not all(np.array_equal(b.indptr, k * np.arange(n + 1)) for b, k in zip(blocks, each, strict=True)):
+        return sp.csr_array(sp.hstack(blocks, format="csr"))
+    kind = np.int32 if sum(widths) < 2**31 and n * sum(each) < 2**31 else np.int64
+    indices, data, k = np.empty((n, sum(each)), dtype=kind), np.empty((n, sum(each))), 0
+    for block, start, count in zip(blocks, np.cumsum([0, *widths]), each, strict=False):
+        indices[:, k : k + count] = block.indices.reshape(n, count) + start
+        data[:, k : k + count] = block.data.reshape(n, count)
+        k += count
+    indptr = np.arange(0, n * k + 1, max(1, k), dtype=kind) if k else np.zeros(n + 1, dtype=kind)
+    return sp.csr_array((data.ravel(), indices.ravel(), indptr), shape=(n, sum(widths)))
 
 
 def measure(block: Block, reading: Reading) -> Sums | None:
