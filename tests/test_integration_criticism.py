@@ -3,9 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import logsumexp
+from scipy.stats import nbinom
 
 import fenchel
 from fenchel.checks import Refusal
+from fenchel.hyperparameters.integration.together import drawn_together
+from fenchel.models.tables import described_theta
 from fenchel.validation import k_fold, leave_group_out, leave_group_out_over
 
 
@@ -86,3 +90,54 @@ def test_contrasts_and_average_effects_are_those_of_joint_draws(fit, data):
     slope = (ends[0] - ends[1]) / 0.002
     assert effect["mean"] == pytest.approx(slope.mean(), abs=0.06 * slope.std())
     assert effect["sd"] == pytest.approx(slope.std(), rel=0.08)
+
+
+@pytest.fixture(scope="module")
+def drawn(fit):
+    """Draws of eta (S, N) and log p(y | eta, size) by scipy, each with the size of its point."""
+    rng, mixed, y = np.random.default_rng(0), fit.integrated, fit.model.target.y
+    eta, logs = [], []
+    for part, likelihood, n in zip(mixed.answers, mixed.likelihoods, (20_000 * mixed.weights).astype(int), strict=True):
+        if n:
+            eta.append(part.sample(n, rng))
+            size = float(np.asarray(likelihood.size))
+            logs.append(nbinom.logpmf(y, size, size / (size + np.exp(eta[-1]))))
+    return np.concatenate(eta), np.concatenate(logs)
+
+
+def test_information_criteria_are_over_the_likelihoods_own_parameters(fit, drawn):
+    eta, logs = drawn
+    y, variance = fit.model.target.y, logs.var(axis=0)
+    found, other = fit.waic(), fit.dic()
+    assert found.n_parameters == pytest.approx(variance.sum(), rel=0.03)
+    assert found.log_density == pytest.approx(logsumexp(logs, axis=0) - np.log(len(logs)) - variance, abs=0.02)
+    size, h = float(np.asarray(fit.found.likelihood.size)), eta.mean(axis=0)
+    at_mean = nbinom.logpmf(y, size, size / (size + np.exp(h)))
+    assert other.log_density == pytest.approx(2.0 * logs.mean(axis=0) - at_mean, abs=0.03)
+    assert found.elpd == pytest.approx(fit.loo().elpd, abs=0.5)
+
+
+def test_an_export_has_draws_of_theta_and_latents_together(fit):
+    pytest.importorskip("arviz")
+    groups, mixed = fit.to_arviz(5000, chains=4), fit.integrated
+    logs = np.asarray(groups["log_likelihood"]["y"]).reshape(20_000, -1)
+    assert logsumexp(logs, axis=0) - np.log(len(logs)) == pytest.approx(
+        mixed.predictive().log_density(fit.model.target.y), abs=0.02
+    )
+    posterior = groups["posterior"]
+    u, sd = (np.asarray(posterior[k]).reshape(20_000, -1) for k in ("(1|g)", "(1|g) sd"))
+    row = fit.hyperparameters.loc[("(1|g)", "sd")]
+    assert sd.mean() == pytest.approx(row["mean"], abs=0.05 * row["sd"])
+    assert sd.std() == pytest.approx(row["sd"], rel=0.05)
+    # E[log sd sum u^2] from the moments of each point
+    at = fit.model.sum.shown("(1|g)")[1]
+    square = np.array([((p := part.at(design=at)).mean ** 2 + p.variance).sum() for part in mixed.answers])
+    log_sd = np.log([{t: v for t, _, v in described_theta(fit, theta)}["(1|g)"] for theta in mixed.thetas])
+    w = mixed.weights
+    want = w @ (log_sd * square) - (w @ log_sd) * (w @ square)
+    assert np.cov(np.log(sd[:, 0]), (u**2).sum(axis=1))[0, 1] == pytest.approx(want, rel=0.2)
+
+
+def test_points_keep_their_weights(fit):
+    _, parts = drawn_together(fit.integrated, 20_000, np.random.default_rng(0))
+    assert np.array([some.size for some in parts]) / 20_000 == pytest.approx(fit.integrated.weights, abs=0.012)

@@ -127,6 +127,17 @@ def test_a_picture_of_every_fit(fits, data):
         cavity_pit(gauss, LeaveOneOut(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2))), np.zeros(2))
 
 
+def test_shares_that_rounding_takes_past_one_are_a_picture_all_the_same():
+    rng = np.random.default_rng(6)
+    g = np.repeat(np.arange(20), 4)
+    fit = fenchel.fit("y ~ (1|g)", {"y": rng.integers(0, 2, 80), "g": g}, family="bernoulli", integrate=True)
+    below, upto = fit.integrated.pit()
+    assert upto[fit.model.target.y == 1.0] == pytest.approx(1.0, abs=1e-12)
+    assert upto.max() <= 1.0
+    assert (below <= upto).all()
+    assert len(fit.plot_check("pit").patches) == 10
+
+
 # -- the joint of two hyperparameters ----------------------------------------------------------------------------
 def test_regions_hold_what_they_say():
     rng = np.random.default_rng(0)

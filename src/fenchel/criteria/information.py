@@ -3,15 +3,22 @@
     WAIC   log E[p(y_n | eta_n)] - p_n,     p_n = Var[log p(y_n | eta_n)]
     DIC    log p(y_n | E eta_n) - p_n,      p_n = 2 (log p(y_n | E eta_n) - E[log p(y_n | eta_n)])
 
-Expectations are over the marginals of eta under the posterior, Gaussian or not, by sums over an even grid. Both are
-approximations of what leave-one-out computes; they are here because papers report them.
+Expectations are over the marginals of eta under the posterior, Gaussian or not, by sums over an even grid. Of a mixture
+over theta they are over the likelihood's own parameters too, part by part,
+
+    E[p] = sum_k w_k E_k[p],     Var[log p] = sum_k w_k (Var_k[log p] + (E_k[log p] - E[log p])^2),
+
+and DIC's log p(y_n | E eta_n) has these parameters at their mode. Both are approximations of what leave-one-out
+computes; they are here because papers report them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import logsumexp
 
 from ..checks import problem
 from ..likelihoods.base import Likelihood
@@ -49,21 +56,42 @@ class InformationCriterion(RowScores):
         return -2.0 * self.elpd
 
 
-def waic(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> InformationCriterion:
-    """Of y (N,), NaN where it does not count, under the marginals of eta."""
-    log_mean, _, variance, _ = _moments("waic", likelihood, marginals, y)
+Part = tuple[float, Likelihood, Marginals]  # of a mixture: its weight, and what it says of y and of eta
+
+
+def waic(
+    likelihood: Likelihood, marginals: Marginals, y: np.ndarray, parts: Sequence[Part] = ()
+) -> InformationCriterion:
+    """Of y (N,), NaN where it does not count, under the marginals of eta; or under the parts of a mixture."""
+    log_mean, _, variance = _mixed("waic", parts or [(1.0, likelihood, marginals)], y)
     return InformationCriterion(log_mean - variance, variance, variance > _LARGE)
 
 
-def dic(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> InformationCriterion:
-    """Of y (N,), NaN where it does not count, under the marginals of eta."""
-    _, mean, _, at_mean = _moments("dic", likelihood, marginals, y)
+def dic(
+    likelihood: Likelihood, marginals: Marginals, y: np.ndarray, parts: Sequence[Part] = ()
+) -> InformationCriterion:
+    """Of y (N,), NaN where it does not count, under the marginals of eta; or under the parts of a mixture.
+
+    Of a mixture ``likelihood`` has its parameters at the mode and ``marginals`` are those of the whole.
+    """
+    _, mean, _ = _mixed("dic", parts or [(1.0, likelihood, marginals)], y)
+    with np.errstate(all="ignore"):
+        at_mean = np.asarray(likelihood.log_density(to_numpy(marginals.mean)[:, None], likelihood.prepare(y)))[:, 0]
     penalty = 2.0 * (at_mean - mean)
     return InformationCriterion(at_mean - penalty, penalty, penalty < 0.0)
 
 
+def _mixed(where: str, parts: Sequence[Part], y: np.ndarray) -> np.ndarray:
+    """log E[p], E[log p] and Var[log p] (3, N) of a mixture, NaN where y is."""
+    w = np.array([weight for weight, _, _ in parts])[:, None]
+    each = np.stack([_moments(where, likelihood, marginals, y) for _, likelihood, marginals in parts])
+    mean = (w * each[:, 1]).sum(axis=0)
+    variance = (w * (each[:, 2] + (each[:, 1] - mean) ** 2)).sum(axis=0)
+    return np.stack([logsumexp(each[:, 0], axis=0, b=w), mean, variance])
+
+
 def _moments(where: str, likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.ndarray:
-    """log E[p], E[log p], Var[log p] and log p at the mean of eta (4, N), NaN where y is."""
+    """log E[p], E[log p] and Var[log p] (3, N), NaN where y is."""
     mean, sd = to_numpy(marginals.mean), to_numpy(marginals.sd)
     if mean.ndim > 1:
         raise problem(where, f"{likelihood.name} has several predictors an observation", "loo() instead")
@@ -71,13 +99,12 @@ def _moments(where: str, likelihood: Likelihood, marginals: Marginals, y: np.nda
     rows = likelihood.prepare(y)
     eta = mean[:, None] + sd[:, None] * steps
     share = _shares(marginals, eta, steps)
-    out = np.empty((4, mean.size))
+    out = np.empty((3, mean.size))
     for i in range(0, mean.size, _AT_ONCE):
         some = slice(i, min(mean.size, i + _AT_ONCE))
         here, own, p = likelihood.take(np.arange(some.start, some.stop)), slice_rows(rows, some), share[some]
         with np.errstate(all="ignore"):
             log_p = np.nan_to_num(np.asarray(here.log_density(eta[some], own)), nan=-np.inf, neginf=-1e300)
-            out[3, some] = np.asarray(here.log_density(mean[some, None], own))[:, 0]
         top = log_p.max(axis=1, keepdims=True)
         first = np.sum(p * log_p, axis=1)
         out[0, some] = top[:, 0] + np.log(np.sum(p * np.exp(log_p - top), axis=1))

@@ -54,9 +54,10 @@ def pit(fit: FittedModel) -> Pit:
 
 
 def information(fit: FittedModel, which: str) -> InformationCriterion:
-    """WAIC or DIC."""
-    ask = {"waic": waic, "dic": dic}[which]
-    found = ask(fit.found.likelihood, fit.posterior, fit.solution.y)
+    """WAIC or DIC, over the hyperparameters too where they are integrated out."""
+    ask, mixed = {"waic": waic, "dic": dic}[which], fit.integrated
+    parts = () if mixed is None else tuple(zip(mixed.weights, mixed.likelihoods, mixed.answers, strict=True))
+    found = ask(fit.found.likelihood, fit.posterior, fit.solution.y, parts)
     return over_rows(fit, found, "log_density", "penalty", "flagged")
 
 

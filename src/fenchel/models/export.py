@@ -2,11 +2,12 @@
 
     posterior               coefficients one by one, effects over their levels, hyperparameters if integrated over
     posterior_predictive    y at the observed rows, predictions: at those where y is missing
-    log_likelihood          log p(y_n | eta_n)
+    log_likelihood          log p(y_n | eta_n, theta)
     observed_data           y
     constant_data           exposure, trials and the numbers among the covariates
 
-Draws are independent; they are dealt out to chains because diagnostics expect some.
+Draws are independent; they are dealt out to chains because diagnostics expect some. Where hyperparameters are
+integrated out each draw of latents, y and log-likelihood is of a fit at a theta near the one that is drawn with it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import count, optional, problem
+from ..hyperparameters.integration.together import drawn_together
 from ..likelihoods.base import slice_rows
 from ..linalg.arrays import Seed, to_numpy
 from ..linalg.memory import physical_memory
@@ -55,7 +57,11 @@ class _Export:
     def __init__(self, fit: FittedModel, draws: int, chains: int, rng: np.random.Generator) -> None:
         self.fit, self.model, self.rng = fit, fit.model, rng
         self.shape = chains, draws
-        self.latents = predictions.latent_draws(fit, chains * draws, rng)
+        self.theta, self.parts = _parts(fit, chains * draws, rng)
+        drawn = [predictions.latent_draws(part, some.size, rng) for part, some in self.parts]
+        self.latents = np.empty((chains * draws, drawn[0].shape[1]))
+        for (_, some), values in zip(self.parts, drawn, strict=True):
+            self.latents[some] = values
         self.seen = self.model.target.seen > 0.0
         self.xarray = optional("to_arviz", "xarray")
 
@@ -75,23 +81,30 @@ class _Export:
         out = {"posterior": self.posterior()}
         if not predictive:
             return out
-        where = predictions.rows_at(self.fit, None)
-        eta = predictions.eta_draws(where, self.latents, self.rng)
-        likelihood = self.fit.found.likelihood
-        drawn = np.asarray(likelihood.lenient().draw(eta, self.rng), dtype=np.float64).T
+        drawn, density = self.rows()
         name, rows = str(self.model.response.name), _labels(self.model.data_index[self.model.kept])
         dims, coords = ("chain", "draw", "row"), {"row": rows[self.seen]}
         out["posterior_predictive"] = self.dataset({name: (dims, self.chained(drawn[:, self.seen]))}, coords)
         if not self.seen.all():
             hidden = {"row": rows[~self.seen]}
             out["predictions"] = self.dataset({name: (dims, self.chained(drawn[:, ~self.seen]))}, hidden)
-        own = {key: to_numpy(value) for key, value in self.fit.solution._rows.items()}
-        keep = np.flatnonzero(self.seen)
-        density = np.asarray(likelihood.take(keep).log_density(eta[keep], slice_rows(own, keep))).T
         out["log_likelihood"] = self.dataset({name: (dims, self.chained(density))}, coords)
         out["observed_data"] = self.dataset({name: (("row",), self.model.target.y[self.seen])}, coords)
         out["constant_data"] = self.dataset({k: (("row",), v[self.seen]) for k, v in self.constants().items()}, coords)
         return out
+
+    def rows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Draws of y (size, N), and their log p(y_n | eta_n, theta) at the observed rows."""
+        where, keep = predictions.rows_at(self.fit, None), np.flatnonzero(self.seen)
+        size = len(self.latents)
+        drawn, density = np.empty((size, self.seen.size)), np.empty((size, keep.size))
+        for part, some in self.parts:
+            here = where if part is self.fit else predictions.again(part, where)
+            eta, likelihood = predictions.eta_draws(here, self.latents[some], self.rng), part.found.likelihood
+            drawn[some] = np.asarray(likelihood.lenient().draw(eta, self.rng), dtype=np.float64).T
+            own = slice_rows({key: to_numpy(value) for key, value in part.solution._rows.items()}, keep)
+            density[some] = np.asarray(likelihood.take(keep).log_density(eta[keep], own)).T
+        return drawn, density
 
     def posterior(self) -> Any:
         values: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
@@ -115,11 +128,9 @@ class _Export:
 
     def hyperparameters(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         """Draws of what was integrated over, in words; none where hyperparameters are plugged in."""
-        mixed = self.fit.integrated
-        if mixed is None:
+        if self.theta is None:
             return {}
-        drawn = mixed.theta.sample(self.shape[0] * self.shape[1], self.rng)
-        rows = [tables.described_theta(self.fit, theta) for theta in drawn]
+        rows = [tables.described_theta(self.fit, theta) for theta in self.theta]
         names = [f"{term} {parameter}" for term, parameter, _ in rows[0]] if rows else []
         found = np.array([[value for _, _, value in row] for row in rows])
         return {name: (("chain", "draw"), self.chained(found[:, j])) for j, name in enumerate(names)}
@@ -135,6 +146,17 @@ class _Export:
             if name in frame and frame[name].dtype.kind in "biuf":
                 out[str(name)] = frame[name].to_numpy(dtype=np.float64)
         return out
+
+
+def _parts(
+    fit: FittedModel, size: int, rng: np.random.Generator
+) -> tuple[np.ndarray | None, list[tuple[FittedModel, np.ndarray]]]:
+    """Draws of theta (size, n), none where it is plugged in; fits at one theta each, and which draws are theirs."""
+    if fit.integrated is None:
+        return None, fit._parts(size, rng)
+    theta, shares = drawn_together(fit.integrated, size, rng)
+    views = [view for view, _ in fit._parts(size, rng)]
+    return theta, [(view, some) for view, some in zip(views, shares, strict=True) if some.size]
 
 
 def _labels(labels: Any) -> np.ndarray:

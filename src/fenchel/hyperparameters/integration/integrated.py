@@ -204,7 +204,8 @@ class Integrated(Stored, Mixture):
         """Where each y lies in its prediction from the others, theta forgetting it too."""
         each, share, _ = self._left_out()
         ends = [pit_of(found, s.likelihood, s.y) for found, s in zip(each, self.solutions, strict=True)]
-        below, upto = ((share * np.stack(end)).sum(axis=0) for end in zip(*ends, strict=True))
+        # shares of sum 1 but for rounding, which takes the last level past 1
+        below, upto = (np.minimum((share * np.stack(end)).sum(axis=0), 1.0) for end in zip(*ends, strict=True))
         return Pit(np.minimum(below, upto), upto)
 
     def __repr__(self) -> str:
