@@ -19,8 +19,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
+from ..kernels import MATERN
 from ..linalg.rows import on_every_core
+from . import processes
 from ._vecchia import assembled, conditionals, holders, mirrored, net_order, reflect
 
 KERNELS = {"matern12": 1, "matern32": 2, "matern52": 3, "rbf": 0}
@@ -200,3 +203,21 @@ class Vecchia:
         design = sp.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(P), len(Z)))
         design.sum_duplicates()
         return design, left
+
+    def rests(self, theta: np.ndarray, points: np.ndarray) -> np.ndarray:
+        """The covariance (N, N) of f(points) - W f(X), W of ``at``, under the process itself, at sd 1.
+
+        Its diagonal is the variance left, but for the nugget of the points themselves.
+        """
+        ranges, W = self.ranges(theta), self.at(theta, points)[0]
+        used = np.unique(W.indices)
+        Z, P, B = 2.0 * self.X[used] / ranges, 2.0 * points / ranges, W[:, used]
+        name = next(word for word, kind in KERNELS.items() if kind == self.kind)
+        R = lambda A, C: np.asarray(MATERN[processes.KERNELS[name]][0](cdist(A, C)))
+        out = R(P, P)
+        for a in range(0, used.size, _SOME):  # B R(Z, .) by blocks of columns of B
+            some = slice(a, a + _SOME)
+            first = np.asarray(B[:, some] @ R(Z[some], P))
+            out += np.asarray((B @ R(Z, Z[some])) @ B[:, some].T) - first - first.T
+        out += NUGGET * (B @ B.T).toarray()
+        return (out + out.T) / 2.0

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..checks import choice, count, first, problem
 from ..gmrf.vecchia import KERNELS, Vecchia
 from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
-from .ahead import Unseen, numbered
+from .ahead import Unseen, UnseenPoints, numbered
 from .base import Hyperparameter, Rows, Term
 from .points import degrees
 from .sizes import deviation
@@ -29,6 +30,7 @@ from .tables import DataTable
 
 _KNOTS = 10_000  # at most, unless told
 _BEYOND = 0.1  # of the variance that knots leave on average, from which a remark says so
+_TOGETHER = 2500  # new points that are drawn together: a dense covariance of theirs is made
 _MOVED = float(np.log(1.5))  # of a log range against the others: from here on neighbours are chosen anew
 
 
@@ -49,6 +51,9 @@ class VecchiaProcess(Term):
         Default: at most 10,000. The time grows with the knots to the power
         of about 1.7, and with the points themselves.
     name : hashable, optional
+
+    Up to 2,500 new points are drawn together. Of more, each has an independent rest beside what the points of the fit
+    say: a sampled map then looks rough where these are far apart, its means and intervals being the same.
 
     Examples
     --------
@@ -178,9 +183,17 @@ class VecchiaProcess(Term):
         rows, own = Rows(design, np.zeros((len(X), 0))), np.zeros((len(X), 1))
         if not fresh.size:
             return rows, []
-        own[fresh, 0] = np.sqrt(left)
-        of = numbered([tuple(x) for x in X.tolist()], ~known)
-        return rows, [Unseen(own, np.exp(2.0 * theta[:1]), of)]
+        own[fresh, 0] = np.exp(theta[0]) * np.sqrt(left)
+        of, one = numbered([tuple(x) for x in X.tolist()], ~known), np.ones(1)
+        if int(of.max()) >= _TOGETHER:
+            return rows, [Unseen(own, one, of)]
+        together = partial(self._together, theta, X[fresh])
+        return rows, [UnseenPoints(own, one, of, together=together)]
+
+    def _together(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The place of each new point among the distinct ones, and the covariance of what these have of their own."""
+        points, which = np.unique(X, axis=0, return_inverse=True)
+        return which.ravel(), np.exp(2.0 * theta[0]) * self.process.rests(theta, points)
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """At the distinct points of the fit, in the order of their columns."""
