@@ -79,6 +79,8 @@ def same(formula, data, family, table=None, **options):
 CASES = [
     ("y ~ x + (1|g)", "gaussian", {}),
     ("y ~ x * f + (x|g)", "gaussian", {"weights": "w"}),
+    ("y ~ x + x:e", "gaussian", {}),
+    ("y ~ x * e + (1|g)", "gaussian", {}),
     ("c ~ x + I(x**2) + (x||g)", "poisson", {"exposure": "e"}),
     ("z ~ x + C(h) + (1|g:h)", "bernoulli", {}),
     ("word ~ f + (1|g/h)", "bernoulli", {}),
