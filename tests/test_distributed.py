@@ -324,6 +324,18 @@ def test_lazy_predictions_are_those_of_memory(data):
     np.testing.assert_allclose(sd.compute(), noise.predict(X, return_std=True)[1], rtol=1e-13)
 
 
+def test_columns_of_lazy_predictions_are_checked_at_once(data):
+    frame = pd.DataFrame(data["X"], columns=list("abcd"))
+    plain = BayesianLogisticRegression().fit(data["X"], data["label"])
+    named = BayesianLogisticRegression().fit(frame, data["label"])
+    rows = dd.from_pandas(frame, npartitions=2)
+    for ask, X in ((plain, chunked(data["X"][:, :3])), (plain, chunked(data["X"])[:, 0]), (named, rows[["a", "b"]])):
+        with pytest.raises(ValueError, match=r"features|2D array|feature names"):
+            ask.predict_proba(X)
+    with pytest.raises(ValueError, match="in the same order"):
+        named.predict(rows[["b", "a", "c", "d"]])
+
+
 def test_scores_and_what_needs_rows(data):
     X, rows = data["X"], chunked(data["X"])
     model = BayesianLogisticRegression().fit(rows, data["label"])
@@ -352,6 +364,7 @@ def test_scores_and_what_needs_rows(data):
         (lambda d: {"X": np.where(np.arange(N)[:, None] == 210, np.nan, d["X"])}, "X of partition 1 has nan in row 80"),
         (lambda d: {"y": np.full(N, "one")}, "y has one class only, 'one'"),
         (lambda d: {"w": -d["weight"]}, "sample_weight of partition . has -"),
+        (lambda d: {"w": 0.0 * d["weight"]}, "sample_weight is 0 in every row of every partition; expected one row"),
         (lambda d: {"y": data_none(d["label"])}, "y of partition 2 has None in row"),
         (lambda d: {"y": d["label"][:-1]}, "y has 399 rows; expected 400"),
         (lambda d: {"y": d["eta"]}, "Unknown label type: continuous"),

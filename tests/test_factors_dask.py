@@ -152,12 +152,36 @@ def test_rows_of_new_partitions_lazily(frame, real):
     assert mean.shape[1] == 1
     np.testing.assert_allclose(model.score_samples(X).compute(), model.score_samples(frame), atol=1e-10)
     assert model.score(X) == pytest.approx(model.score(frame))
-    with pytest.raises(Refusal, match=r"map_partitions\(model.impute\)"):
-        model.impute(X)
     real_model = fitted(da.from_array(real, chunks=(100, 6)), 1)
     z = real_model.transform(da.from_array(real, chunks=((0, 40, 120), (6,))))
     assert sum(z.chunks[0]) == N
     np.testing.assert_allclose(z.compute(), real_model.transform(real), rtol=0, atol=1e-10)
+
+
+def test_missing_cells_are_filled_in_lazily(frame, real):
+    rng = np.random.default_rng(3)
+    table = frame.assign(whole=pd.array(rng.integers(0, 4, N), dtype="Int64"))
+    model = fitted(table, 1, **OPTIONS)
+    holes = table.mask(rng.random(table.shape) < 0.1)
+    holes.loc[: N // 2, "whole"] = table["whole"]  # partitions without a hole become real numbers all the same
+    assert holes.isna().any().all()
+    filled = model.impute(dd.from_pandas(holes, npartitions=4))
+    want, got = model.impute(holes), filled.compute()
+    assert dict(filled.dtypes) == dict(got.dtypes)
+    assert not got.isna().any().any()
+    for name in table:
+        if want[name].dtype.kind == "f":
+            np.testing.assert_allclose(got[name].astype(float), want[name].astype(float), rtol=1e-6, atol=1e-6)
+        else:
+            assert got[name].tolist() == want[name].tolist()
+    numbers = fitted(real, 1)
+    missing = np.where(rng.random(real.shape) < 0.1, np.nan, real)
+    filled = numbers.impute(da.from_array(missing, chunks=((0, 50, N - 50), (2, 4))))
+    np.testing.assert_allclose(filled.compute(), numbers.impute(missing), rtol=0, atol=1e-8)
+    with pytest.raises(Refusal, match="return_distribution of a collection of Dask's"):
+        numbers.impute(da.from_array(missing), return_distribution=True)
+    with pytest.raises(ValueError, match="features"):
+        numbers.impute(da.from_array(missing[:, :3]))
 
 
 def test_a_long_table_is_learned_on_a_sample_first(frame, monkeypatch):

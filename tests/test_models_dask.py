@@ -79,6 +79,8 @@ def same(formula, data, family, table=None, **options):
 CASES = [
     ("y ~ x + (1|g)", "gaussian", {}),
     ("y ~ x * f + (x|g)", "gaussian", {"weights": "w"}),
+    ("y ~ x + x:e", "gaussian", {}),
+    ("y ~ x * e + (1|g)", "gaussian", {}),
     ("c ~ x + I(x**2) + (x||g)", "poisson", {"exposure": "e"}),
     ("z ~ x + C(h) + (1|g:h)", "bernoulli", {}),
     ("word ~ f + (1|g/h)", "bernoulli", {}),
@@ -195,6 +197,31 @@ def test_tables_and_predictions(pair):
     assert page.startswith("converged")
     assert f"rows: {len(data) - 2} used" in page
     assert "dropped: 2 rows" in page
+
+
+def test_lazy_predictions_are_checked_at_once_and_of_no_rows_are_none():
+    data = made()
+    table = dd.from_pandas(data, npartitions=3)
+    fit = fenchel.fit("z ~ x + f + (1|g)", table, family="bernoulli")
+    for wrong, sentence in (
+        (table[["x", "g"]], "there is no column 'f'; expected one of 'x', 'g'"),
+        (table["x"], "expected a Dask dataframe with the columns of the formula"),
+        (table[["x"]].to_dask_array(), "expected a Dask dataframe with the columns of the formula"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            fit.predict(wrong)
+    with pytest.raises(ValueError, match="kind"):
+        fit.predict(table, "nothing")
+    plain = fit.predict(table[["x", "f"]], without="(1|g)")
+    pd.testing.assert_series_equal(plain.compute(), fit.predict(data, without="(1|g)"))
+    data["part"] = np.arange(len(data)) // 200
+    table = dd.from_pandas(data, npartitions=3)
+    some, rows = table[table["part"] > 0], data[data["part"] > 0]
+    for options in ({}, {"interval": 0.9}, {"kind": "probability"}):
+        got, want = fit.predict(some, **options), fit.predict(rows, **options)
+        compared = pd.testing.assert_series_equal if want.ndim == 1 else pd.testing.assert_frame_equal
+        compared(got.compute(), want)
+        compared(got.partitions[0].compute(), want.iloc[:0])
 
 
 def test_a_fit_is_saved_without_its_rows(pair, tmp_path):

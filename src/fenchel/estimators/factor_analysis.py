@@ -30,7 +30,7 @@ from ..files import Stored
 from ..likelihoods.cumulative import Cumulative
 from ..linalg.arrays import ArrayLike
 from .brought import in_partitions
-from .lazily import by_partition
+from .lazily import by_partition, fill_partitions
 from .partitioned import keep_columns
 
 if TYPE_CHECKING:
@@ -298,6 +298,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Parameters
         ----------
         X : table with the columns of ``fit``
+            A Dask array or dataframe is filled in lazily, a partition at a time; nullable integers become Float64.
         return_distribution : bool
             Return the predictive distribution of the missing cells instead: a pandas table with ``row`` (its number),
             ``column``, ``level`` (None for numbers), ``mean`` (the probability of a level) and ``sd``.
@@ -309,8 +310,11 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             that gets a mean becomes Float64.
         """
         if is_dask(X):
-            advice = "X.map_partitions(model.impute) fills in one partition at a time."
-            raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory", advice)
+            check_is_fitted(self, "components_")
+            if return_distribution:
+                got = "return_distribution of a collection of Dask's, whose rows have no numbers"
+                raise problem(type(self).__name__, got, "a table in memory")
+            return fill_partitions(self, X)
         values = self._values(X)
         fits = self._fits(values)
         holes = np.isnan(values)

@@ -38,8 +38,8 @@ def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any,
     of_rows = {key: x for key, x in options.items() if is_dask(x) or (np.ndim(x) > 0 and key in ("exposure", "trials"))}
     rest = {key: x for key, x in options.items() if key not in of_rows}
     rows = Partitions.of(name, X=X, **of_rows)
-    small, D = dask.delayed(unheld(estimator), pure=False), int(estimator.n_features_in_)
-    like = method(estimator, _one_row(estimator, D), *args, **dict.fromkeys(of_rows, 1.0), **rest)
+    small = dask.delayed(unheld(estimator), pure=False)
+    like = method(estimator, _row_like(estimator, X), *args, **dict.fromkeys(of_rows, 1.0), **rest)  # columns checked
     several = isinstance(like, tuple)
     known = X.chunks[0] if hasattr(X, "chunks") else [np.nan] * rows.count
     parts = []
@@ -61,7 +61,7 @@ def _one(estimator: Any, method: str, block: dict[str, Any], args: tuple[Any, ..
     X = block.pop("X")
     given = {key: np.asarray(x) if np.ndim(x) else x for key, x in block.items()}
     if X.shape[0] == 0:
-        like = getattr(estimator, method)(_one_row(estimator, int(estimator.n_features_in_)), *args, **options)
+        like = getattr(estimator, method)(_row_like(estimator, X), *args, **options)
         return tuple(x[:0] for x in like) if isinstance(like, tuple) else like[:0]
     return getattr(estimator, method)(X, *args, **given, **options)
 
@@ -84,10 +84,41 @@ def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
     return Sums(density=float(weight[seen] @ density[seen]), weight=float(weight[seen].sum()))
 
 
-def _one_row(estimator: Any, D: int) -> Any:
-    """A row of zeros, or of holes where cells may be anything, named as the columns of the fit are."""
-    names, row = getattr(estimator, "feature_names_in_", None), np.full((1, D), getattr(estimator, "_blank", 0.0))
-    return row if names is None else optional("predict", "pandas").DataFrame(row, columns=names)
+def _row_like(estimator: Any, X: Any) -> Any:
+    """A row of zeros, or of holes where cells may be anything, with as many columns as X has and named as they are."""
+    blank = getattr(estimator, "_blank", 0.0)
+    shape: Any = getattr(X, "shape", ())
+    if hasattr(X, "columns") and len(shape) == 2:
+        row = np.full((1, len(X.columns)), blank)
+        return optional("predict", "pandas").DataFrame(row, columns=list(X.columns))
+    if len(shape) != 2:
+        return np.full(1, blank)  # which the method refuses as it does in memory
+    return np.full((1, int(estimator.n_features_in_ if shape[1] != shape[1] else shape[1])), blank)
+
+
+def fill_partitions(model: Any, X: Any) -> Any:
+    """X with its missing cells filled in by ``model.impute``, lazily.
+
+    Nullable integers become what a mean needs in every partition, those without a hole too: they are one column.
+    """
+    from ..factors.columns import real_dtype  # here: linear models need no tables
+
+    name = type(model).__name__
+    model._checked(_row_like(model, X), reset=False)
+    own = optional(name, "dask").delayed(model, pure=False)
+    if not hasattr(X, "columns"):
+        text = X.dtype.kind in "US"
+        X = X.rechunk({1: -1})
+        return X.map_blocks(_filled, own, {}, dtype=object if text else X.dtype, meta=None if text else X._meta)
+    dtypes, numbers = X.dtypes, {column.name for column in model.columns_ if not column.levels}
+    nullable = [key for key in X.columns if key in numbers and hasattr(dtypes[key], "na_value")]
+    means = {key: dtype for key in nullable if (dtype := real_dtype(dtypes[key])) != dtypes[key]}
+    return X.map_partitions(_filled, own, means, meta=X._meta.astype(means))
+
+
+def _filled(part: Any, model: Any, means: dict[Any, Any]) -> Any:
+    out = model.impute(part) if part.shape[0] else part
+    return out.astype(means) if means else out
 
 
 def unheld(estimator: Any) -> Any:

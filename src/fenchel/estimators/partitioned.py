@@ -45,6 +45,8 @@ def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) 
     most = min(_LARGEST, max(_FEWEST, _NUMBERS // D))
     asked = Asked(where, names, keys, -(-_FEWEST // rows.count), -(-most // rows.count), max(64, MOST // rows.count))
     found: Survey = rows.reduce(survey, asked)
+    if not found.weight > 0.0:
+        raise problem(where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
     aims, labels = read(found, _beside(found, keys))
     aims = replace(aims, likelihood=_stripped(aims.likelihood))
     own = bool(getattr(estimator, "learn_likelihood", False)) and aims.likelihood.theta.size > 0

@@ -184,7 +184,7 @@ class Table:
                 rows = np.flatnonzero(holes[:, d])
                 if rows.size:
                     name = column.name if self.frame else X.columns[d]
-                    part = X[name] if column.levels else X[name].astype(_real(X[name].dtype))
+                    part = X[name] if column.levels else X[name].astype(real_dtype(X[name].dtype))
                     part = part.copy()
                     part.iloc[rows] = labels(column, values[rows, d])
                     out[name] = part
@@ -216,7 +216,7 @@ def _whole(values: np.ndarray) -> bool:
     return bool((np.isnan(values) | (values == np.floor(values))).all())
 
 
-def _real(dtype: Any) -> Any:
+def real_dtype(dtype: Any) -> Any:
     """The dtype itself, or that of real numbers with the same way to say missing."""
     kind = getattr(dtype, "kind", "O")
     return dtype if kind not in "iu" else "Float64"

@@ -6,13 +6,10 @@ it is, and an array has as many bytes as its own header asks for. Nothing in it 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
 import math
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +18,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..checks import Refusal, problem
+from .beside import check_plain, checked, replacing
 
 CONTENT = "content.json"
 KINDS = "biufcmMSU"  # of dtypes that are plain bytes
@@ -32,34 +30,18 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # -- writing ------------------------------------------------------------------------------------------------
 def write(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray]) -> None:
     """Write the archive whole: a file that was there stays until the new one is complete, and is then replaced."""
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "save: it is a folder; expected the name of a file", str(path))
-    if not target.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "save: there is no folder of that name", str(target.parent))
+    target = checked("save", path)
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with replacing(target) as file:
             _write(file, text, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, target.stat().st_mode & 0o777 if target.exists() else 0o644)
-        os.replace(name, target)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
-            need = len(text) + sum(array.nbytes for array in arrays)
-            kept = "the file that was there is as it was" if target.exists() else "nothing was written"
-            said = f"save: No space left for {need / 2**20:.1f} MiB at {path}; {kept}"
-            raise OSError(error.errno, said) from None
-        raise
-    with contextlib.suppress(OSError):  # the new name on the disk too, where folders can be told so
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        need = len(text) + sum(array.nbytes for array in arrays)
+        kept = "the file that was there is as it was" if target.exists() else "nothing was written"
+        said = f"save: No space left for {need / 2**20:.1f} MiB at {path}; {kept}"
+        raise OSError(error.errno, said) from None
 
 
 def _write(file: IO[bytes], text: bytes, arrays: list[np.ndarray]) -> None:
@@ -83,6 +65,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The content and the arrays of a file, or the sentence that says what is wrong with it."""
     file = Path(path)
     size = file.stat().st_size
+    check_plain("load", file)
     with open(file, "rb") as start:
         first = start.read(2)
     if first[:1] == b"\x80":

@@ -24,7 +24,7 @@ from ..priors.sparse import SparsePrecision
 from ..solvers.base import Stopping
 from ..solvers.progress import reporting
 from ..solvers.solution import Solution
-from . import predictions, tables
+from . import tables
 from .fitted import FittedModel
 from .latent_passes import LatentProblem, LatentQ, SparsePrior, StandIn
 
@@ -193,14 +193,13 @@ class FittedPartitioned(FittedModel):
             raise _elsewhere("predict without a table", "predict(table), a Dask dataframe or any other")
         if not is_dask(new):
             return super().predict(new, kind, interval=interval, **options)
-        import pandas as pd
-
-        columns: Any = ["mean", "lower", "upper"] if interval is not None else None
-        columns = predictions.labels_of(self) if kind == "probability" else columns
-        empty = new._meta.index[:0]
-        meta = pd.Series(dtype=float, name=kind, index=empty)
-        meta = meta if columns is None else pd.DataFrame(index=empty, columns=pd.Index(columns), dtype=float)
-        return new.map_partitions(_predicted, self, kind, {"interval": interval, **options}, meta=meta)
+        if not (hasattr(new, "map_partitions") and new.ndim == 2):
+            got = f"a {type(new).__name__} of Dask's"
+            raise problem("predict", got, "a Dask dataframe with the columns of the formula, or a table in memory")
+        row = self.model.frame.iloc[:1].reindex(columns=list(new.columns))
+        like = super().predict(row, kind, interval=interval, **options)  # columns and options are checked at once
+        meta = like.iloc[:0].set_axis(new._meta.index[:0], axis=0)
+        return new.map_partitions(_predicted, self, kind, {"interval": interval, **options}, meta, meta=meta)
 
     def sample(self, new: Any = None, size: int = 1000, rng: Any = None, **options: Any) -> np.ndarray:
         """As of ``FittedModel``, of a table in memory that is given."""
@@ -226,9 +225,7 @@ def _elsewhere(what: str, wanted: str) -> Refusal:
     return problem("Model", f"{what} needs rows of the fit, which are out of memory", wanted)
 
 
-def _predicted(part: Any, fit: FittedPartitioned, kind: str, options: dict[str, Any]) -> Any:
+def _predicted(part: Any, fit: FittedPartitioned, kind: str, options: dict[str, Any], none: Any) -> Any:
     if not len(part):
-        import pandas as pd
-
-        return pd.Series(dtype=float, name=kind, index=part.index) if options["interval"] is None else pd.DataFrame()
+        return none.set_axis(part.index, axis=0)
     return FittedModel.predict(fit, part, kind, **options)

@@ -306,9 +306,10 @@ class FixedPart(Term):
         out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
         out._check_finite(X)
         out.origin = {}
-        means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
         if self.measured is not None:
-            means = {name: self.measured[0][name] for name in means}
+            means = self.measured[0]
+        else:
+            means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
         if means:
             near = out.expression.evaluate(_moved(table.source, means))
             C = np.linalg.lstsq(near, X, rcond=None)[0]
