@@ -177,7 +177,8 @@ class Pattern:
         """The same pattern with other values of Q. Raises NotPositiveDefinite."""
         out = object.__new__(Pattern)
         out.__dict__ = {**self.__dict__, "_last": None}
-        out._set(Q)
+        if not _same(Q, self.Q):  # a search begins where the pattern was analysed
+            out._set(Q)
         return out
 
     def restricted(self, rows: np.ndarray) -> Pattern:
@@ -273,6 +274,11 @@ class Pattern:
         rest = np.concatenate(solved)
         out[rest] = row_quadratic(factor, W[rest])
         return out
+
+
+def _same(A: Any, B: Any) -> bool:
+    """Whether two canonical csc arrays are equal, entry for entry."""
+    return all(np.array_equal(getattr(A, part), getattr(B, part)) for part in ("indptr", "indices", "data"))
 
 
 def _together(basis: Any) -> sp.csr_array:
