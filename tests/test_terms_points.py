@@ -224,3 +224,25 @@ def test_surfaces_are_drawn_on_a_grid_with_holes_and_at_scattered_points():
     assert len(plot_surface(scattered).collections) == 1
     with pytest.raises(ValueError, match="a grid of 5 by 1 points; expected at least two of each"):
         plot_surface(frame[frame.index.get_level_values(1) == 1.0])
+
+
+def test_a_long_range_has_a_wide_collar_and_the_evidence_of_the_dense_field():
+    rng = np.random.default_rng(5)
+    P = rng.uniform(-10.0, 10.0, (200, 2))
+    y = np.sin(P[:, 0] / 4) + np.cos(P[:, 1] / 4) + 0.3 * rng.normal(size=200)
+    data = pd.DataFrame({"x": P[:, 0], "z": P[:, 1], "y": y})
+    fit = fenchel.fit("y ~ matern(x, z)", data)
+    (term,) = fit.model.sum.effects
+    sd, reach, noise = fit.hyperparameters["value"]
+    assert reach > 10.0
+    assert term.final
+    where = np.asarray(term.mesh.nodes)
+    assert where[:, 0].min() < -10.0 - 0.9 * min(reach, 40.0)
+    Q, A = term.precision(fit.theta[:2])[0], term.mesh.design(P, "here")
+    own = np.sqrt(np.sum(A.toarray().T * np.linalg.solve(Q.toarray(), A.toarray().T), axis=0))
+    np.testing.assert_allclose(own, sd, rtol=0.05)  # a collar of 0.3 of the extent leaves it too large
+    S = sd**2 * matern(P, P, reach, 1) + noise**2 * np.eye(200) + (10 * y.std()) ** 2
+    assert fit.elbo == pytest.approx(multivariate_normal(np.full(200, y.mean()), S).logpdf(y), abs=0.3)
+    again = fenchel.fit("y ~ matern(x, z, edge=2.0)", data).model.sum.effects[0]
+    assert again.final
+    assert again.mesh.edge == pytest.approx(2.0, rel=0.05)

@@ -1,5 +1,7 @@
 """Vecchia's approximation at points that fit has not seen, drawn together; its gradient where points almost meet."""
 
+import warnings
+
 import mpmath as mp
 import numpy as np
 import pandas as pd
@@ -8,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
 from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia
-from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess, vecchia
+from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess, processes, vecchia
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 SMOOTH = {"matern12": Matern(1.0, nu=0.5), "matern32": Matern(1.0, nu=1.5), "matern52": Matern(1.0, nu=2.5)}
@@ -126,3 +128,25 @@ def test_the_variance_of_new_points_is_that_of_the_dense_process():
     A = K[:40, :40] + (0.04 + 1.3**2 * NUGGET) * np.eye(40)
     exact = K[40:, 40:] - K[40:, :40] @ np.linalg.solve(A, K[:40, 40:])
     np.testing.assert_allclose(rho, np.diag(exact), atol=1e-5)
+
+
+@pytest.mark.parametrize("word", ["vecchia", "gp"])
+def test_a_column_along_which_nothing_varies_is_a_remark(word, monkeypatch):
+    monkeypatch.setattr(vecchia, "_LONG", 1.5)
+    monkeypatch.setattr(processes, "_LONG", 2.0)
+    rng = np.random.default_rng(3)
+    P = rng.uniform(-10, 10, (120, 2))
+    data = pd.DataFrame({"x": P[:, 0], "junk": P[:, 1], "z": np.sin(P[:, 0]) + 0.3 * rng.normal(size=120)})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit = fenchel.fit(f"z ~ {word}(x, junk)", data)
+    assert fit.found.held == (2,)  # the evidence still rises beyond
+    (said,) = fit.remarks
+    assert "the range along 'junk' is at its upper bound" in said
+    assert [w.category for w in caught] == [UserWarning]  # and no second warning of a bound that decides
+
+
+def test_options_of_a_field_are_named():
+    data = pd.DataFrame({"x": [0.0, 1.0, 2.0], "y": [0.0, 1.0, 0.0], "z": [1.0, 2.0, 3.0]})
+    with pytest.raises(ValueError, match=r"matern\(\) has no option 'foo'; expected mesh, nu, edge, prior_range"):
+        fenchel.Model("z ~ matern(x, y, foo=3)", data)

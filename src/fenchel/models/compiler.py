@@ -207,7 +207,8 @@ class Compiler:
                 advice = "Options have a name: option=value."
                 raise self.scope.refuse(text.at, f"{text.value!r} in quotes is no column", "columns first", advice)
             args = [self._value(argument) for argument in call.args]
-            return self._made(call, _AS_WRITTEN[word], *args, **{k: self._value(v) for k, v in options.items()})
+            made = terms.Matern if word == "matern" and len(args) == 2 else _AS_WRITTEN[word]
+            return self._made(call, made, *args, **{k: self._value(v) for k, v in options.items()})
         if not call.args:
             raise self.scope.refuse(call.at, f"{call.text} names no column", f"{word}(column)")
         column, given = self._group(call.args[0], word), list(call.args[1:])

@@ -84,7 +84,8 @@ class FittedModel(Stored):
             )
         names = [f"{t.name}: {h.label}" for t in self.model.sum.effects for h in t.hyperparameters]
         names += self.found.likelihood.theta_names
-        held = [f"{names[i]!r} at its {self.found.at_bounds[i]} bound" for i in self.found.held]
+        said = remarks.endless(self)
+        held = [f"{names[i]!r} at its {self.found.at_bounds[i]} bound" for i in self.found.held if i not in said]
         if held:
             warnings.warn(
                 f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond: the bound decides, not "

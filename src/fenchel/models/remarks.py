@@ -7,6 +7,7 @@ columns                  do not vary, or are combinations of others
 groups                   one alone, one for every row, or the same ones under two names
 y                        0 throughout, or the same label
 no variance              of a term whose sd ended at its lower bound
+no end                   of a range along a column at its upper bound: the process does not vary along it
 separated                a direction in which the likelihood never falls: the prior alone says how far one goes
 """
 
@@ -186,7 +187,7 @@ def _listed(names: Sequence[str]) -> str:
 def of_fit(fit: FittedModel) -> list[str]:
     """What the prior decides and the data do not, and what terms have to say of where they were learned."""
     own = [sentence for term, theta in fit.model.sum.thetas(fit.theta) for sentence in term.remarks_at(theta)]
-    return [*_without_variance(fit), *own, *_of_separated(_separated(fit))]
+    return [*_without_variance(fit), *endless(fit).values(), *own, *_of_separated(_separated(fit))]
 
 
 def _without_variance(fit: FittedModel) -> list[str]:
@@ -194,6 +195,21 @@ def _without_variance(fit: FittedModel) -> list[str]:
     names = [(term.name, h) for term in fit.model.sum.effects for h in term.hyperparameters]
     none = [str(names[i][0]) for i, side in fit.found.at_bounds.items() if i < len(names) and no_sd(names[i][1], side)]
     return [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
+
+
+def endless(fit: FittedModel) -> dict[int, str]:
+    """By the entry of theta, of processes with a range for each column: those that do not vary along one of them."""
+    out, i = {}, 0
+    for term in fit.model.sum.effects:
+        of = {f"range {column}": column for column in getattr(term, "inputs", ())}
+        for h in term.hyperparameters:
+            if h.name in of and fit.found.at_bounds.get(i) == "upper":
+                out[i] = (
+                    f"{term.name}: the range along {str(of[h.name])!r} is at its upper bound, "
+                    f"{h.value(h.bounds[1]):.3g}: it hardly varies along this column, which may be left out of it"
+                )
+            i += 1
+    return out
 
 
 def _of_separated(names: Sequence[str]) -> list[str]:

@@ -29,6 +29,7 @@ from .tables import DataTable
 
 _EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
 _FINEST = 160  # edges along the extent of one that is made so
+_FAR, _FARTHEST = 0.5, 2.0  # extents: of a range from which a wider collar is made, and of the widest one
 _SHORT = 4.0  # edges a range below which a remark says so
 SIDE = 40  # points of the longer side of the grid where a field is shown
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
@@ -43,7 +44,7 @@ class Matern(Term):
         Coordinates, in one unit: kilometres, not degrees.
     mesh : Mesh, optional
         Of ``fenchel.mesh``; default: one of the points of the fit, and where the range turns out to be short for its
-        edges a finer one, on which it is learned once more.
+        edges a finer one, or long for its collar a wider one, on which it is learned once more.
     nu : 1 or 2
         Smoothness.
     edge : float, optional
@@ -129,15 +130,22 @@ class Matern(Term):
         self.mesh, self.made, self.n_latents = mesh, diffusion(mesh, self.nu, self.barrier), mesh.n_nodes
 
     def settled(self, theta: np.ndarray) -> Self | None:
-        """The same on a mesh with edges of a twelfth of the range, where they are longer than a ninth of it."""
+        """The same on a mesh that suits the range; None where it does, or was given.
+
+        Edges are a twelfth of the range where they were longer than a ninth of it; the collar is as wide as a range of
+        more than half the extent: near an edge of the mesh the field varies more than its sd says.
+        """
         extent, reach = float((self.high - self.low).max()), float(np.exp(theta[1]))
-        edge = max(reach / _EDGES, extent / _FINEST)
-        chosen = self.given is None and self.wanted is None and not self.final
-        if not chosen or reach > _COARSE * self.mesh.edge or edge > 0.9 * self.mesh.edge:
+        if self.given is not None or self.final:
+            return None
+        edge, collar = max(reach / _EDGES, extent / _FINEST), None
+        if reach > _FAR * extent:
+            edge, collar = self.mesh.edge, min(reach, _FARTHEST * extent)
+        elif self.wanted is not None or reach > _COARSE * self.mesh.edge or edge > 0.9 * self.mesh.edge:
             return None
         out = copy.copy(self)
         out.final = True
-        out._on(triangulated(self.mesh.corners, edge=edge))
+        out._on(triangulated(self.mesh.corners, edge=edge, collar=collar))
         size, old = self.hyperparameters
         bounds = float(np.log(0.5 * out.mesh.edge)), old.bounds[1]
         starts = (float(np.clip(t, *limits)) for t, limits in zip(theta, (size.bounds, bounds), strict=True))

@@ -30,6 +30,7 @@ from .tables import DataTable
 
 _KNOTS = 10_000  # at most, unless told
 _BEYOND = 0.1  # of the variance that knots leave on average, from which a remark says so
+_SHORT, _LONG = 6.0, 4.0  # e-folds below and above its start that a range may go
 _TOGETHER = 2500  # new points that are drawn together: a dense covariance of theirs is made
 _MOVED = float(np.log(1.5))  # of a log range against the others: from here on neighbours are chosen anew
 
@@ -111,7 +112,7 @@ class VecchiaProcess(Term):
         names = ["range"] if shared or len(self.inputs) == 1 else [f"range {column}" for column in self.inputs]
         start = np.log(0.3 * np.sqrt(len(self.inputs)) * spans)
         each = [
-            Hyperparameter(word, LOG, t, (t - 6.0, t + 4.0), PCRange(span / 20.0, 0.05, 1))
+            Hyperparameter(word, LOG, t, (t - _SHORT, t + _LONG), PCRange(span / 20.0, 0.05, 1))
             for word, t, span in zip(names, start.tolist(), spans.tolist(), strict=True)
         ]
         out.hyperparameters = deviation("sd", scale), *each
