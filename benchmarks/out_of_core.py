@@ -5,9 +5,9 @@
     python benchmarks/out_of_core.py --rows 100000000 --columns 20 --skip-memory
 
 It writes float64 rows to parquet in partitions, fits them by a LocalCluster of processes, and prints passes, bytes
-moved in a pass, seconds, the peak memory of each worker, and how far the posterior is from that of the fit in memory,
-which has a process of its own, as has scikit-learn's SGDClassifier for scale: one pass of partial_fit over
-the same files, after one of StandardScaler.
+moved in a pass, seconds, what a row costs a core, the peak memory of each worker, and how far the posterior is from
+that of the fit in memory, which has a process of its own, as has scikit-learn's SGDClassifier for scale: one pass of
+partial_fit over the same files, after one of StandardScaler.
 """
 
 from __future__ import annotations
@@ -69,6 +69,45 @@ def moved(fitted) -> tuple[int, int]:
     return len(q), len(sums)
 
 
+def spent(dask_worker=None) -> float:
+    """Seconds of the processor that this process has had."""
+    return time.process_time()
+
+
+class Rates:
+    """What a row costs in each kind of pass: seconds of the workers' processors, while it is open."""
+
+    def __init__(self, client) -> None:
+        self.client, self.seconds = client, {}
+
+    def __enter__(self) -> Rates:
+        from fenchel.distributed import Partitions
+
+        self.plain, plain = Partitions.reduce, Partitions.reduce
+
+        def reduce(rows, work, *given):
+            before = sum(self.client.run(spent).values())
+            out = plain(rows, work, *given)
+            took = sum(self.client.run(spent).values()) - before
+            self.seconds.setdefault(work.__name__, []).append(took)
+            return out
+
+        Partitions.reduce = reduce
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        from fenchel.distributed import Partitions
+
+        Partitions.reduce = self.plain
+
+    def say(self, rows: int) -> None:
+        """A line for each kind of pass."""
+        for name, took in self.seconds.items():
+            word, least = {"survey": "first look", "evaluate": "evaluated"}.get(name, name), min(took)
+            each = f"{rows / least:.2g} rows a second and core, {1e6 * least / rows:.2f} us a row"
+            print(f"{word}: {each} (reading too; the best of {len(took)} passes)")
+
+
 def distributed_fit(folder: Path, columns: int, tol: float, limit: str) -> dict:
     import dask
     import dask.dataframe as dd
@@ -80,9 +119,11 @@ def distributed_fit(folder: Path, columns: int, tol: float, limit: str) -> dict:
         client.run(_warm)
         frame = dd.read_parquet(folder)
         began = time.perf_counter()
-        fitted = model(tol).fit(frame[names(columns)], frame["y"])
+        with Rates(client) as rates:
+            fitted = model(tol).fit(frame[names(columns)], frame["y"])
         seconds = time.perf_counter() - began
         memory = list(client.run(peak).values())
+        rates.say(len(frame))
     sent, back = moved(fitted)
     print(
         f"{frame.npartitions} partitions on 2 workers of {limit}: {fitted.solution_.n_passes} passes, {seconds:.1f} s"

@@ -1,5 +1,7 @@
 """Models by a formula under the iterative engine: the same answers as the direct one's, and what it refuses."""
 
+import copy
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -75,10 +77,44 @@ def test_the_summary_prints_intervals(both):
     assert "gap=[" in repr(found)
 
 
-@pytest.mark.parametrize("name", ["corrected", "loo", "waic", "dic", "leave_group_out", "k_fold", "to_arviz", "save"])
+@pytest.mark.parametrize("name", ["corrected", "loo", "waic", "dic", "leave_group_out", "k_fold", "to_arviz"])
 def test_what_has_no_answer_says_so(both, name):
     with pytest.raises(Refusal, match=f"{name}: .*; expected "):
         getattr(both[1], name)()
+
+
+def test_a_loaded_fit_gives_the_same_bits(both, tmp_path):
+    data, found, _ = both
+    found.save(tmp_path / "fit")
+    again = fenchel.load(tmp_path / "fit")
+    for rows in (
+        data.head(20),
+        data.head(500),
+        data.head(3).assign(a=[1, 2, 999]),
+    ):  # by solves, by probes, a new group
+        for options in ({}, {"kind": "link"}, {"interval": 0.9}):
+            np.testing.assert_array_equal(again.predict(rows, **options), found.predict(rows, **options))
+    np.testing.assert_array_equal(again.predict(), found.predict())
+    np.testing.assert_array_equal(again.sample(data.head(5), 3, 0), found.sample(data.head(5), 3, 0))
+    assert again.summary() == found.summary()
+    for name in found.effects:
+        pd.testing.assert_frame_equal(again.effects[name], found.effects[name], check_exact=True)
+    again.save(tmp_path / "twice")
+    assert (tmp_path / "twice").stat().st_size <= 1.01 * (tmp_path / "fit").stat().st_size  # what was asked is not kept
+
+
+def test_a_file_whose_rows_do_not_fit_is_refused(both, tmp_path):
+    found = copy.deepcopy(both[1])
+    system = found.found.state.system
+    system.E = sp.csr_array((system.E.data, system.E.indices, system.E.indptr), shape=(system.n1, system.nm + 5))
+    with pytest.raises(ValueError, match="does not fit its rows"):
+        system.verify()
+    with pytest.raises(ValueError, match="does not fit its rows"):
+        found.save(tmp_path / "fit")
+    rows = system.rows
+    rows.Ab = rows.Ab[:-1]
+    with pytest.raises(ValueError, match="do not fit their layout"):
+        rows.verify()
 
 
 def test_several_groups_a_row_and_noise():

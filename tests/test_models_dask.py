@@ -1,8 +1,6 @@
 """Models of Dask dataframes: the fit of the same table in memory, whatever the partitions are like."""
 
-import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -315,39 +313,6 @@ def test_a_fit_that_is_interrupted_goes_on_to_the_same_answer(tmp_path, monkeypa
     np.testing.assert_allclose(again.coefficients, whole.coefficients, atol=1e-10)
     with pytest.raises(ValueError, match="is of another fit"):
         fenchel.Model("z ~ x", table, "bernoulli").fit(checkpoint=path)
-
-
-# -- a cluster of processes ------------------------------------------------------------------------------------
-def fragile(frame, folder, number):
-    """A partition whose process dies with it at the fourth reading, once."""
-    here = Path(folder)
-    times = len(list(here.glob(f"{number}-*")))
-    (here / f"{number}-{times}").touch()
-    if number == 1 and times == 3:
-        os._exit(1)
-    return frame
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_worker_that_is_killed_in_a_pass_changes_nothing(tmp_path):
-    distributed = pytest.importorskip("distributed")
-    data = made(200, 5)
-    parts = np.array_split(np.arange(len(data)), 2)
-    whole = fenchel.Model("c ~ x + (1|g)", delayed([data.iloc[p] for p in parts]), "poisson").fit()
-    options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None, "silence_logs": 50}
-    with (
-        distributed.LocalCluster(n_workers=2, **options) as cluster,
-        distributed.Client(cluster),
-        dask.config.set(scheduler=None),
-    ):
-        read = dask.delayed(fragile, pure=False)
-        blocks = [read(data.iloc[p], str(tmp_path), k) for k, p in enumerate(parts)]
-        table = dd.from_delayed(blocks, meta=data.iloc[:0], verify_meta=False)
-        fit = fenchel.Model("c ~ x + (1|g)", table, "poisson").fit()
-    assert (tmp_path / "1-4").exists()  # it was read again
-    assert fit.elbo == pytest.approx(whole.elbo, abs=1e-10)
-    np.testing.assert_allclose(fit.theta, whole.theta, atol=1e-10)
-    np.testing.assert_allclose(fit.coefficients, whole.coefficients, atol=1e-10)
 
 
 # -- pieces ----------------------------------------------------------------------------------------------------

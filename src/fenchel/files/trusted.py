@@ -20,7 +20,7 @@ from ..checks import Refusal, problem
 ROOMS = (  # whose classes may be in a file
     *("models", "estimators", "terms", "gmrf", "factors", "hyperparameters", "solvers", "priors"),
     *("likelihoods", "linalg", "criteria", "corrections", "posterior", "marginals", "primal", "problem", "kernels"),
-    *("scaled_rbf", "transforms", "distributed"),
+    *("scaled_rbf", "transforms", "distributed", "iterative"),
 )
 PURE = ("terms", "gmrf", "hyperparameters", "likelihoods", "transforms")  # whose functions may be
 METHODS = {("fenchel.models.grammar:Parsed", "refuse")}  # bound methods of others

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -63,6 +64,15 @@ class State:
     solves: int
     settled: bool
     decrement: float = np.inf
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of the rest when it is asked for."""
+        return {key: value for key, value in self.__dict__.items() if key in self.__dataclass_fields__}
+
+    def verify(self) -> None:
+        """Refuse probes of a file that are of another precision."""
+        if {self.probed.u.shape[0], self.probed.x.shape[0]} != {self.system.nm}:
+            raise ValueError("the probes do not fit the precision")
 
     @property
     def lam(self) -> np.ndarray:

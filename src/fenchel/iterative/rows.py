@@ -27,11 +27,34 @@ class RowSet:
     def __init__(self, layout: Layout, A: Any) -> None:
         self.layout = layout
         self.A1, self.Am, self.Ab = layout.split(A)
-        self.pairs = Pairs(self.A1, self.Am)
         self.starts = [0, *np.cumsum([part.n for part in layout.middle]).tolist()][:-1]
-        self.row_of_middle = np.repeat(np.arange(self.Am.shape[0]), np.diff(self.Am.indptr))
-        self.whole = sp.csr_array(sp.hstack([self.A1, self.Am, self.Ab], format="csr"))
-        self._whole_t = sp.csr_array(self.whole.T.tocsr())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The rows alone: the rest is made of them."""
+        return {key: self.__dict__[key] for key in ("layout", "A1", "Am", "Ab", "starts")}
+
+    def verify(self) -> None:
+        """Refuse rows of a file that do not fit their layout: compiled loops rely on it."""
+        found = [(A.shape[1], A.shape[0]) for A in (self.A1, self.Am, self.Ab)]
+        if found != [(n, self.Ab.shape[0]) for n in self.layout.sizes]:
+            raise ValueError("the rows do not fit their layout")
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        return Pairs(self.A1, self.Am)
+
+    @cached_property
+    def row_of_middle(self) -> np.ndarray:
+        return np.repeat(np.arange(self.Am.shape[0]), np.diff(self.Am.indptr))
+
+    @cached_property
+    def whole(self) -> sp.csr_array:
+        """The three side by side."""
+        return sp.csr_array(sp.hstack([self.A1, self.Am, self.Ab], format="csr"))
+
+    @cached_property
+    def _whole_t(self) -> sp.csr_array:
+        return sp.csr_array(self.whole.T.tocsr())
 
     # -- products -------------------------------------------------------------------------------------
     def times(self, x: np.ndarray) -> np.ndarray:

@@ -177,7 +177,6 @@ class IterativeModel(FittedModel):
     leave_group_out = refused("leave_group_out", _WHY, 'engine="direct", or groups held out and predicted')
     k_fold = refused("k_fold", _WHY, 'engine="direct", or folds held out and predicted')
     to_arviz = refused("to_arviz", _WHY, "sample, which draws eta and y")
-    save = refused("save", "a fit of the iterative engine is not kept", "a fit with the same seed")
 
 
 class IterativeEffects(tables.Effects):
