@@ -36,6 +36,7 @@ def test_what_is_not_uniform_is_named():
     assert "low" in found.verdict
     assert "right" not in found.verdict
     assert "3 of the fits did not converge" in found.verdict
+    assert repr(found) == f"Calibration({found.verdict})"
 
 
 def test_flat_priors_and_wild_data_are_refused(model):

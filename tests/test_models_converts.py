@@ -293,3 +293,17 @@ def test_powers_of_a_formula_stay(data):
 def test_arguments_nobody_takes_are_named(data, option, message):
     with pytest.raises(TypeError, match=message):
         fenchel.fit("y ~ x", data, **option)
+
+
+def test_functions_that_formulas_elsewhere_call_without_np(tmp_path):
+    d = pd.DataFrame({"y": [1.0, 2, 3, 2, 4, 5, 3, 2], "dist": [1.0, 4, 9, 16, 25, 36, 2, 3]})
+    for name in ("sqrt", "log1p", "expm1", "sin", "cos"):
+        found = fenchel.fit(f"y ~ {name}(dist / 9)", d)
+        made = fenchel.fit("y ~ z", d.assign(z=getattr(np, name)(d["dist"] / 9)))
+        np.testing.assert_allclose(found.coefficients["mean"], made.coefficients["mean"], rtol=1e-9)
+        assert found.coefficients.index[1] == f"{name}(dist / 9)"
+    found.save(tmp_path / "fit.model")
+    np.testing.assert_array_equal(fenchel.load(tmp_path / "fit.model").predict(d), found.predict(d))
+    mine = fenchel.fit("sqrt(y) ~ sqrt(dist)", d, env={"sqrt": lambda x: x**2})  # the user's own comes first
+    made = fenchel.fit("y ~ z", d.assign(z=d["dist"] ** 2, y=d["y"] ** 2))
+    np.testing.assert_allclose(mine.coefficients["mean"], made.coefficients["mean"], rtol=1e-9)

@@ -54,6 +54,8 @@ FOREIGN = {
 _KEY = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _BUILTINS = {"abs", "min", "max", "round", "int", "float", "bool", "len"}
 _NUMPY = {"where", "clip", "round", "pi", "e", "nan", "inf"}  # beside ufuncs
+# numpy's that a formula may call without np., as R and brms do; log, log2, log10 and exp are formulaic's own
+BARE = {"sqrt": np.sqrt, "log1p": np.log1p, "expm1": np.expm1, "sin": np.sin, "cos": np.cos}
 _PLAIN = (
     *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.IfExp, ast.Call, ast.Name, ast.Constant),
     *(ast.List, ast.Tuple, ast.Dict, ast.keyword, ast.Load, ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
@@ -172,7 +174,9 @@ def check_expression(text: Any) -> None:
 def _may_be_called(node: ast.expr) -> bool:
     from formulaic.transforms import TRANSFORMS
 
-    return isinstance(node, ast.Attribute) or (isinstance(node, ast.Name) and node.id in {*TRANSFORMS, *_BUILTINS})
+    return isinstance(node, ast.Attribute) or (
+        isinstance(node, ast.Name) and node.id in {*TRANSFORMS, *_BUILTINS, *BARE}
+    )
 
 
 def _known(node: ast.Attribute) -> bool:

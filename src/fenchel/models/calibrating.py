@@ -36,7 +36,7 @@ _FARTHEST = 1e12  # data beyond this are not fitted
 _SMALL = 1e-3  # a p-value below which a quantity is said not to be calibrated
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """What ``calibrate`` found.
 
@@ -76,6 +76,9 @@ class Calibration:
             return f"Nothing speaks against calibration in {n} data sets: least p = {self.p_values.min():.2g}.{fits}"
         named = ", ".join(f"{name} (p = {p:.1g})" for name, p in low.nsmallest(4).items())
         return f"Not calibrated in {n} data sets: {named}.{fits}"
+
+    def __repr__(self) -> str:
+        return f"Calibration({self.verdict})"
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Distribution functions of u less the uniform's, with the band that holds 95 % of them at each place."""

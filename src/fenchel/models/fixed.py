@@ -1,4 +1,4 @@
-"""The fixed part of a formula, by formulaic: interactions, factors, C(), poly, bs, scale, np.log, -1.
+"""The fixed part of a formula, by formulaic: interactions, factors, C(), poly, bs, scale, log, sqrt, np.log, -1.
 
     X = model matrix of the text,    an "Intercept" among its columns is the model's own
 
@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal
+from ..files.trusted import BARE
 from ..terms.base import Rows, Term
 from ..terms.tables import DataColumn, DataTable, Kind, shown
 from .frames import is_date
@@ -76,10 +77,14 @@ class Expression:
         for name in wanted:
             if name not in columns:
                 try:
-                    self.context[name] = scope(name)
+                    found = scope(name)
+                    if name not in called or found is not BARE.get(name):
+                        self.context[name] = found
                 except Refusal:
                     if name not in called:
                         raise
+                    if name in BARE:
+                        continue
                     raise refuse(name, *unknown_function(name, [*TRANSFORMS, "s", "te", "rw1", "ar1"])) from None
         self.spec: Any = None
         self.kinds: dict[str, Kind] = {}  # of its columns, as fit saw them
@@ -100,7 +105,7 @@ class Expression:
                 warnings.simplefilter("error", DataMismatchWarning)
                 with np.errstate(all="ignore"):
                     made = (self.spec if new else self.formula).get_model_matrix(
-                        frame, context=self.context, na_action="ignore"
+                        frame, context={**BARE, **self.context}, na_action="ignore"
                     )
             out = np.asarray(made, dtype=np.float64) if hasattr(made, "columns") else None
         except (FormulaicError, DataMismatchWarning, TypeError, ValueError, AttributeError, KeyError) as error:
