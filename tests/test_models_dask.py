@@ -268,6 +268,8 @@ def test_what_needs_the_rows_is_refused(pair):
         ("c ~ x", {"family": "cox"}, "family = 'cox' of a table that is out of memory"),
         ("c ~ x", {"dispersion": "~ x"}, "dispersion= of a table that is out of memory"),
         ("c ~ nothing", {}, "there is no column 'nothing'"),
+        ("c ~ (1|gg)", {}, "there is no column 'gg'; expected one of 'x', 'f', 'g'"),
+        ("c ~ x", {"exposure": "ee"}, "exposure: there is no column 'ee'; expected one of 'x', 'f', 'g'"),
         ("y ~ x", {"family": "poisson"}, "is negative"),
     ],
 )
