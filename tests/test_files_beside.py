@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import fenchel
@@ -91,8 +90,5 @@ def test_files_of_others_and_pipelines_name_the_way(tmp_path):
         fenchel.save(pipeline, tmp_path / "a")
     skops = pytest.importorskip("skops.io")
     skops.dump(pipeline, tmp_path / "a")
-    with pytest.raises(ValueError, match=r"a is a zip archive of something else; .* skops.io.load opens"):
+    with pytest.raises(ValueError, match=r"a is a file of skops'; .* skops.io.load"):
         fenchel.load(tmp_path / "a")
-    np.savez(tmp_path / "b.npz", np.ones(3))
-    with pytest.raises(ValueError, match=r"b.npz is a zip archive of something else; expected one that save wrote"):
-        fenchel.load(tmp_path / "b.npz")
