@@ -16,6 +16,7 @@ from fenchel.estimators import (
     BayesianLogisticRegression,
     BayesianPoissonRegression,
     GaussianProcessClassifier,
+    GMRFRegressor,
 )
 
 dask = pytest.importorskip("dask")
@@ -391,8 +392,14 @@ def test_more_sentences(data, tmp_path):
         BayesianLogisticRegression().fit(data["X"], data["label"], checkpoint=tmp_path / "x")
     with pytest.raises(ValueError, match="in no folder that exists"):
         BayesianLogisticRegression().fit(X, data["label"], checkpoint=tmp_path / "no" / "x")
-    with pytest.raises(ValueError, match="is negative"):
+    with pytest.raises(ValueError, match="y of some partition has -1, which is negative; expected counts"):
         BayesianPoissonRegression().fit(X, data["count"] - 1.0)
+    table = pd.DataFrame({"a": data["eta"], "g": data["count"]})
+    rows, late = dd.from_pandas(table, npartitions=2), table["g"].set_axis(table.index + 1)
+    with pytest.raises(ValueError, match=r"has nan in row 0; .* stands beside a dataframe by its index"):
+        BayesianPoissonRegression().fit(rows[["a"]], dd.from_pandas(late, npartitions=2))
+    with pytest.raises(ValueError, match=r"GMRFRegressor: X is a collection of Dask's; .* takes Dask dataframes"):
+        GMRFRegressor({"g": "iid"}).fit(rows, rows["a"])
     frame = dd.from_pandas(pd.DataFrame({"a": data["label"], "b": data["eta"]}), npartitions=2)
     with pytest.raises(ValueError, match="'a'"):
         BayesianLogisticRegression().fit(frame, data["label"])

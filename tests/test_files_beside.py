@@ -77,3 +77,18 @@ def test_devices_pipes_and_long_names(tmp_path):
         model.save(tmp_path / name)
         assert isinstance(fenchel.load(tmp_path / name), type(model))
     assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_files_of_others_and_pipelines_name_the_way(tmp_path):
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    pipeline = make_pipeline(StandardScaler(), fenchel.BayesianLogisticRegression())
+    with pytest.raises(
+        ValueError, match=r"save: the Pipeline cannot be saved: it is of sklearn.pipeline; .* skops.io.dump"
+    ):
+        fenchel.save(pipeline, tmp_path / "a")
+    skops = pytest.importorskip("skops.io")
+    skops.dump(pipeline, tmp_path / "a")
+    with pytest.raises(ValueError, match=r"a is a file of skops'; .* skops.io.load"):
+        fenchel.load(tmp_path / "a")

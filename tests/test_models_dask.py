@@ -222,6 +222,17 @@ def test_lazy_predictions_are_checked_at_once_and_of_no_rows_are_none():
         compared(got.partitions[0].compute(), want.iloc[:0])
 
 
+def test_cutpoints_are_stated_at_zero_with_intervals():
+    data = made().assign(o=lambda d: d["c"].clip(0, 3), far=lambda d: d["x"] + 2.0)  # its mean moves the cutpoints
+    formula = "o ~ far + (1|g)"
+    memory = fenchel.fit(formula, data, family="ordinal").hyperparameters
+    found = fenchel.fit(formula, dd.from_pandas(data, npartitions=3), family="ordinal").hyperparameters
+    assert list(found.index) == list(memory.index)
+    width = memory["upper"] - memory["lower"]
+    for column, allowed in (("value", 1e-3), ("lower", 0.05), ("upper", 0.05)):  # the ends are of a parabola
+        assert (np.abs(found[column] - memory[column]) < allowed * width).all()
+
+
 def test_a_fit_is_saved_without_its_rows(pair, tmp_path):
     data, _, _, fit = pair
     fit.save(tmp_path / "fit")
@@ -255,6 +266,8 @@ def test_what_needs_the_rows_is_refused(pair):
         ("c ~ x", {"family": "cox"}, "family = 'cox' of a table that is out of memory"),
         ("c ~ x", {"dispersion": "~ x"}, "dispersion= of a table that is out of memory"),
         ("c ~ nothing", {}, "there is no column 'nothing'"),
+        ("c ~ (1|gg)", {}, "there is no column 'gg'; expected one of 'x', 'f', 'g'"),
+        ("c ~ x", {"exposure": "ee"}, "exposure: there is no column 'ee'; expected one of 'x', 'f', 'g'"),
         ("y ~ x", {"family": "poisson"}, "is negative"),
     ],
 )
@@ -280,6 +293,11 @@ def test_options_of_fit_that_need_rows_are_refused():
         model.fit(n_restarts=3)
     with pytest.raises(TypeError, match="unexpected keyword argument 'tolerance'"):
         model.fit(tolerance=1)
+
+
+def test_a_checkpoint_of_a_fit_in_memory_is_not_passed_over(tmp_path):
+    with pytest.raises(ValueError, match=r"checkpoint meets a table in memory; expected integrate=..., or a Dask"):
+        fenchel.fit("c ~ x", made(), family="poisson", checkpoint=tmp_path / "kept")
 
 
 def test_no_row_is_left():

@@ -174,6 +174,8 @@ def test_what_is_no_number_of_processes_is_refused(n_jobs):
 def test_a_cluster_without_a_client_is_refused(client):
     with pytest.raises(ValueError, match=r"n_jobs = a LocalCluster; .* Give Client\(cluster\)"):
         run_tasks(added, range(2), 0, where="t", n_jobs=client.cluster)
+    with pytest.raises(ValueError, match=r"n_jobs = tcp://here:1; .* Give Client\(address\)"):
+        run_tasks(added, range(2), 0, where="t", n_jobs="tcp://here:1")
 
 
 def test_progress_is_drawn_when_asked_for(capsys):

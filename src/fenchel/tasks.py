@@ -124,6 +124,7 @@ def check_jobs(where: str, n_jobs: Any) -> None:
     if not _is_client(n_jobs):
         wanted = "a number of processes, -1 for all cores, None, or a Dask client"
         cure = "Give Client(cluster)." if hasattr(n_jobs, "scheduler_address") else ""
+        cure = "Give Client(address)." if isinstance(n_jobs, str) and "://" in n_jobs else cure
         raise problem(
             where, f"n_jobs = {n_jobs if isinstance(n_jobs, int | float | str) else _kind(n_jobs)}", wanted, cure
         )

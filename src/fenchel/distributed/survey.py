@@ -189,7 +189,8 @@ def target(where: str, y: Any, number: int) -> np.ndarray:
         missing = ~np.isfinite(values) if kind in "fc" else np.zeros(values.size, dtype=bool)
     if missing.any():
         i = int(np.argmax(missing))
-        advice = "Drop rows whose y is not known; they have nothing to tell."
+        paired = " A series of Dask's stands beside a dataframe by its index." if hasattr(y, "index") else ""
+        advice = f"Drop rows whose y is not known; they have nothing to tell.{paired}"
         raise problem(where, f"{called} has {values[i]} in row {i}", "values that are known", advice)
     if kind == "O":
         if all(isinstance(v, int | float | bool | np.number | np.bool_) for v in values.tolist()):

@@ -48,6 +48,8 @@ class Counts(Regression):
         """The target of rows in partitions, from their different counts."""
         name = type(self).__name__
         y = numeric(name, "y", values_of(found))
+        if y.min() < 0.0:
+            raise problem(name, f"y of some partition has {y.min():g}, which is negative", "counts 0, 1, 2, ...")
         return read_counts(name, y, beside.get("exposure"), found.y_weight), None
 
     @by_partition

@@ -15,6 +15,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
 from ..checks import choice, numeric, problem
+from ..distributed import is_dask
 from ..hyperparameters import Family
 from ..likelihoods import Gaussian
 from ..linalg.arrays import ArrayLike
@@ -234,6 +235,9 @@ class GMRFRegressor(EffectTables, Regression):
 
         Of a frame only the columns that the model uses are looked at, in any order.
         """
+        if is_dask(X):
+            advice = 'fenchel.Model("y ~ x + (1|g)", X) takes Dask dataframes.'
+            raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory: X.compute()", advice)
         X = plain(type(self).__name__, X)
         if not (keyed(X) or hasattr(X, "columns")):
             X = check_array(X, dtype=None, ensure_all_finite=False, estimator=self, input_name="X")

@@ -75,6 +75,9 @@ def read(path: str | Path) -> tuple[dict[str, Any], list[np.ndarray]]:
         raise problem("load", f"{file} is not a file of fenchel's", "one that save wrote")
     try:
         with zipfile.ZipFile(file) as archive:
+            if "schema.json" in archive.namelist():
+                advice = "skops.io.load(path, trusted=fenchel.files.TRUSTED) opens it."
+                raise problem("load", f"{file} is a file of skops'", "one that save wrote", advice)
             members = _checked(archive, size)
             content = json.loads(archive.read(members[0]).decode("utf-8"))
             if not isinstance(content, dict):

@@ -129,10 +129,14 @@ def _strides(x: np.ndarray) -> list[list[int]]:
 
 
 def _cannot(x: Any, where: str) -> Exception:
-    what = f"the {'function' if callable(x) and hasattr(x, '__name__') else type(x).__name__} {where}"
+    function = callable(x) and hasattr(x, "__name__")
+    own = "function" if function else type(x).__name__
+    what = f"the {own}" if where == own else f"the {own} {where}"
     got = f"{what} cannot be saved" + (f": it is of {type(x).__module__}" if not callable(x) else "")
-    expected = "parts of fenchel, numbers, text and data frames"
-    return problem("save", got, expected, "Make a column of what a function gives, or keep the model with pickle.")
+    advice = "Make a column of what a function gives, or keep the model with pickle."
+    if type(x).__module__.split(".")[0] == "sklearn":
+        advice = "skops.io.dump saves it, and skops.io.load(path, trusted=fenchel.files.TRUSTED) loads it."
+    return problem("save", got, "parts of fenchel, numbers, text and data frames", advice)
 
 
 class Decoder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -57,7 +57,9 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
         stopping = Stopping(tol, _MOST, report)
         outcome = solve(task, walk, stopping, keep=None if file is None else file.keep, same=same)
-    return FittedPartitioned(model, _learned(model, family, learning, outcome, tol), StandInEvidence(task, outcome))
+    return FittedPartitioned(
+        model, _learned(model, family, learning, outcome, tol), StandInEvidence(task, outcome, family.constraints)
+    )
 
 
 class _File:
@@ -127,10 +129,7 @@ def _learned(
 def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
     """The posterior as a Solution of no rows: N(m, (Q + K)^-1) is the prior of one that is not observed."""
     point, q = outcome.point, _latents(outcome)
-    P = q.pattern
-    nothing = sp.csr_array((1, P.shape[0]))
-    prior = SparsePrecision(P.matrix(P.q + q.gram[0]), mean=q.mean[:, 0], design=nothing, constraints=constraints)
-    out = copy.copy(infer(Gaussian(1.0), prior, np.array([np.nan])))
+    out, prior = _of_no_rows(q.pattern, q.gram[0], q.mean[:, 0], constraints)
     out.rounding, out.elbo = point.rounding, point.elbo
     out.gap = point.gap + out.rounding
     out.elbo_upper = out.elbo + out.gap
@@ -142,6 +141,13 @@ def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -
     return out, prior
 
 
+def _of_no_rows(P: Any, gram: np.ndarray, mean: np.ndarray, constraints: Any) -> tuple[Solution, SparsePrecision]:
+    """N(mean, (Q + gram)^-1), the prior of a row that is not observed."""
+    nothing = sp.csr_array((1, P.shape[0]))
+    prior = SparsePrecision(P.matrix(P.q + gram), mean=mean, design=nothing, constraints=constraints)
+    return copy.copy(infer(Gaussian(1.0), prior, np.array([np.nan]))), prior
+
+
 def _latents(outcome: Outcome) -> LatentQ:
     q: Any = outcome.point.q
     assert isinstance(q, LatentQ)
@@ -151,12 +157,13 @@ def _latents(outcome: Outcome) -> LatentQ:
 class StandInEvidence:
     """The evidence about its mode, the rows by the parabola that they are seen from there: no further pass."""
 
-    def __init__(self, task: LatentProblem, outcome: Outcome) -> None:
+    def __init__(self, task: LatentProblem, outcome: Outcome, constraints: Any) -> None:
         self.rows = StandIn(outcome.point, task.learning)  # type: ignore[arg-type]
         self.bounds, self.q = task.learning.bounds(outcome.point.q), outcome.point.q
+        self.theta, self.constraints = np.append(self.q.theta, self.q.own), constraints
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        n, rows = self.q.theta.size, self.rows
+        n, rows, self.theta = self.q.theta.size, self.rows, theta
         do = theta[n:] - self.q.own
         J, gradient = rows.value(theta[:n], do)
         if not do.size:
@@ -164,6 +171,14 @@ class StandInEvidence:
         prior: Any = self.q.prior
         dm = rows.solved(prior.at(theta[:n]), do)[0]
         return J, np.append(gradient, rows.own_slope - rows.C @ do - rows.X @ dm)
+
+    @property
+    def solution(self) -> Solution:
+        """The posterior at the theta that was asked last."""
+        n, prior = self.q.theta.size, cast(Any, self.q.prior)
+        pattern = prior.at(self.theta[:n])
+        dm = self.rows.solved(pattern, self.theta[n:] - self.q.own)[0]
+        return _of_no_rows(pattern, self.rows.K, self.rows.m + dm, self.constraints)[0]
 
 
 class FittedPartitioned(FittedModel):

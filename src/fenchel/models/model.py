@@ -337,6 +337,9 @@ class Model:
 
         choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
         method = "auto" if integrate is True else integrate or None
+        if checkpoint is not None and method is None:
+            advice = "Another fit in memory is over in seconds: leave it out."
+            raise problem("Model", "checkpoint meets a table in memory", "integrate=..., or a Dask dataframe", advice)
         if tol is not None:
             scalar("Model", "tol", tol, 0.0, _LOOSEST)
         only = {"n_restarts": n_restarts, "integrate": method, "evidence": evidence != "elbo"}

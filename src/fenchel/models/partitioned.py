@@ -27,6 +27,7 @@ from ..terms import Grouped, LevelTerm, Smooth, SumOfTerms, Term
 from ..terms.smooths import MeasuredCurve
 from .families import read_family
 from .fixed import INTERCEPT, FixedPart
+from .frames import unknown
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Dropped, Model
 from .reading import Reading, measure, read_kinds
@@ -89,6 +90,9 @@ class PartitionedModel(Model):
         for key, value in given.items():
             if np.ndim(value) or hasattr(value, "dask"):
                 raise problem("Model", f"{key} is an array beside a Dask dataframe", "the name of one of its columns")
+            if isinstance(value, str) and value not in data.columns:
+                got, expected, advice = unknown(data._meta, value)
+                raise problem("Model", f"{key}: {got}", expected, advice)
         parsed = parse(formula)
         _check_terms(parsed)
         self.rows = Partitions.of("Model", table=data)
@@ -308,6 +312,9 @@ def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str]) -> Aske
             continue
         group: Any = part.group if isinstance(part, Grouping) else part.args[0] if part.args else None
         group = group.names if isinstance(group, Crossed) else (group,) if isinstance(group, Name) else ()
+        for each in group if isinstance(part, Grouping) else ():
+            if each.name not in columns:
+                raise parsed.refuse(each.at, *unknown(meta, each.name))
         keys += [tuple(each.name for each in group)] if group else []
     factors = {name for text in re.findall(r"C\(\s*`?([^\W\d]\w*)", right) for name in [text]}
     labels = getattr(family, "support", None) == "levels" or family in (
