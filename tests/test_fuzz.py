@@ -18,6 +18,8 @@ from fuzzing.judge import judge  # noqa: E402
 from fuzzing.models import to_model  # noqa: E402
 from fuzzing.problems import KINDS, NOT_JUDGED, draw  # noqa: E402
 
+sys.path.remove(str(PLACE))  # its sparse.py is not the package of that name, which others look for
+
 BATCH = 10
 
 

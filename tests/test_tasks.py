@@ -25,7 +25,7 @@ quiet = pytest.mark.filterwarnings("ignore")  # of dask, about its own machines
 
 def cluster_of(n):
     return distributed.LocalCluster(
-        n_workers=n, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=n, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     )
 
 
@@ -104,7 +104,7 @@ def test_tasks_beside_others_hold_blas_to_one_thread():
 @quiet
 def test_threads_of_a_worker_have_a_copy_of_what_is_shared_each(client):
     with (
-        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as threads,
     ):
         shared = ["a list"]
@@ -143,7 +143,7 @@ def test_an_interrupt_keeps_what_finished(client):
 @quiet
 def test_a_scheduler_that_is_gone_is_a_sentence(tmp_path):
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0", silence_logs=50
     ) as cluster:
         client = distributed.Client(cluster.scheduler_address, timeout=1)
         begun = threading.Event()
