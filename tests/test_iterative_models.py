@@ -161,3 +161,8 @@ def test_bad_questions_are_refused():
         model.fit(engine="iterative", integrate="auto")
     with pytest.raises(Refusal, match=r"the term rw1\(x2\) cannot be worked on: it has constraints"):
         fenchel.fit("y ~ rw1(x2)", data.assign(x2=np.arange(300) % 150), "bernoulli", engine="iterative")
+
+
+def test_probes_of_the_direct_engine_are_refused():
+    with pytest.raises(Refusal, match="n_probes with engine"):
+        fenchel.fit("y ~ x + (1|b)", table(200), "bernoulli", engine="direct", n_probes=16)

@@ -89,7 +89,7 @@ def _block_pattern(n: int, d: int, start: int, L: int) -> sp.csc_array:
     return sp.csc_array((np.ones(n * d), (start + i, start + j.ravel())), shape=(L, L))
 
 
-def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int) -> IterativeModel:
+def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int | None) -> IterativeModel:
     """The model learned by the iterative engine."""
     if model.classes is not None or model.zeros is not None:
         raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
@@ -100,7 +100,7 @@ def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, 
         target.y,
         weights=target.weights,
         names=[str(term.name) for term in model.sum.effects],
-        n_probes=n_probes,
+        n_probes=32 if n_probes is None else n_probes,
         random_state=seed,
         tol=_TOL if tol is None else tol,
         progress=progress,

@@ -303,7 +303,7 @@ class Model:
         n_jobs: Jobs = None,
         checkpoint: Any = None,
         engine: str = "auto",
-        n_probes: int = 32,
+        n_probes: int | None = None,
     ) -> FittedModel:
         """Learn the hyperparameters and fit the rest.
 
@@ -327,8 +327,8 @@ class Model:
         checkpoint : path or Finished
             Of the integration: what keeps finished fits.
         engine : "auto", "direct" or "iterative"
-            "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` random vectors drawn with
-            ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says so,
+            "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` (32) random vectors drawn
+            with ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says so,
             only where a factor would exceed stated limits of memory and work.
         """
         from .engines import fit_iteratively, uses_iterative
@@ -345,6 +345,8 @@ class Model:
         only = {"n_restarts": n_restarts, "integrate": method, "evidence": evidence != "elbo"}
         if uses_iterative(self, engine, only):
             return fit_iteratively(self, tol, seed, progress, n_probes)
+        if n_probes is not None and engine == "direct":
+            raise problem("Model", 'n_probes with engine = "direct"', "n_probes left out", "It has no probes.")
         tol = 1e-10 if tol is None else tol
         if method is not None and self.classes is not None:
             raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")

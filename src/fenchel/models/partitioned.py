@@ -251,12 +251,12 @@ class PartitionedModel(Model):
         from .fitted_partitioned import fitted
 
         usual = {"n_restarts": 0, "evidence": "elbo", "integrate": (None, False), "n_jobs": None, "seed": 0}
-        usual |= {"engine": ("auto", "direct"), "n_probes": 32}
+        usual |= {"engine": ("auto", "direct"), "n_probes": None}
         for key, value in others.items():
             if key not in usual:
                 raise TypeError(f"fit() got an unexpected keyword argument {key!r}")
             plain = usual[key]
-            if key in ("n_restarts", "evidence", "integrate", "engine") and value not in (
+            if key in ("n_restarts", "evidence", "integrate", "engine", "n_probes") and value not in (
                 plain if isinstance(plain, tuple) else (plain,)
             ):
                 raise problem("Model", f"{key} = {value!r} of a table that is out of memory", "a fit without it")
