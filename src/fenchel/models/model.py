@@ -328,8 +328,8 @@ class Model:
             Of the integration: what keeps finished fits.
         engine : "auto", "direct" or "iterative"
             "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` (32) random vectors drawn
-            with ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says so,
-            only where a factor would exceed stated limits of memory and work.
+            with ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says
+            so, only where a factor would exceed stated limits of memory and work.
         """
         from .engines import fit_iteratively, uses_iterative
         from .fitted import FittedModel
