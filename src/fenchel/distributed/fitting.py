@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from ..hyperparameters.learned import Found, Learned, SearchEnding
-from ..hyperparameters.objective import entries_at_bounds
+from ..hyperparameters.learned import Found, Learned
 from ..hyperparameters.relevance import LOST, WIDTHS, Relevance, Spread, width_evidence
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..solvers.base import Stopping
 from .checkpoint import Checkpoint
 from .evaluation import Reader
+from .learned import learned
 from .partitions import Partitions
 from .solution import PartitionedSolution
-from .solver import GTOL, Outcome, PartitionedProblem, Reduces, Walk, solve
+from .solver import Outcome, PartitionedProblem, Reduces, Walk, solve
 from .steps import Learning, Move, Path
 from .variances import GroupedVariances
 from .weights import Weights
@@ -186,22 +186,8 @@ class Fitting:
             slopes[: q.theta.size], bounds[: q.theta.size] = outcome.slopes[: q.theta.size], q.prior.bounds
         if learning.own is not None:
             slopes[q.theta.size :], bounds[q.theta.size :] = outcome.slopes[-q.own.size :], learning.own_bounds
-        left, allowed = learning.rising(q, outcome.slopes), max(GTOL, outcome.point.rounding**0.5)
-        at_bounds, held = entries_at_bounds(bounds, theta, slopes, 1e-3)
-        names = [*stage.prior.family.names, *(likelihood.theta_names if q.own.size else [])]
-        converged = solution.optimal and left <= allowed
-        ending = SearchEnding(
-            "converged" if converged else "fit" if not solution.optimal else "slope",
-            "largest projected slope",
-            left,
-            allowed,
-            search="learned with the weights, pass by pass",
-            at_bounds={names[i]: side for i, side in at_bounds.items()},
-            fit=solution.ending,
-        )
-        where = Found(theta, solution, outcome.point.objective, slopes, converged, ending, 1, n)
-        where.at_bounds, where.held = at_bounds, held
-        return Learned(**vars(where), likelihood=likelihood, prior=prior)
+        at, names = (theta, slopes, bounds), list(stage.prior.family.names)
+        return learned(outcome, learning, at, solution, prior, likelihood, names, "weights", n)
 
 
 @dataclass(frozen=True)

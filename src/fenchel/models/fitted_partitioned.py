@@ -12,11 +12,11 @@ import scipy.sparse as sp
 
 from ..checks import Refusal, problem
 from ..distributed import Checkpoint, Learning, Walk, is_dask, solve
-from ..distributed.solver import GTOL, Outcome
+from ..distributed.learned import learned
+from ..distributed.solver import Outcome
 from ..distributed.steps import Move, Path
 from ..gmrf import StackedField
-from ..hyperparameters.learned import Found, Learned, SearchEnding
-from ..hyperparameters.objective import entries_at_bounds
+from ..hyperparameters.learned import Learned
 from ..inference import infer
 from ..likelihoods.gaussian import Gaussian
 from ..linalg.dense import NotPositiveDefinite
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from .partitioned import PartitionedModel
 
 _MOST = 200  # passes
-_WIDE = 1e-3  # nats for an e-fold: a slope that a bound holds up
 
 
 def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any) -> FittedPartitioned:
@@ -104,26 +103,12 @@ def _learned(
     model: PartitionedModel, family: StackedField, learning: Learning, outcome: Outcome, tol: float
 ) -> Learned:
     """What the passes found, as ``learn`` says it."""
-    point, q = outcome.point, outcome.point.q
+    q = outcome.point.q
     likelihood = model.target.likelihood.with_theta(q.own) if q.own.size else model.target.likelihood
     solution, prior = _solution(outcome, likelihood, family.constraints, tol)
     theta, bounds = np.append(q.theta, q.own), learning.bounds(q)
-    left, allowed = learning.rising(q, outcome.slopes), max(GTOL, point.rounding**0.5)
-    names = [*family.names, *(likelihood.theta_names if q.own.size else [])]
-    at_bounds, held = entries_at_bounds(bounds, theta, outcome.slopes, _WIDE)
-    converged = solution.optimal and left <= allowed
-    ending = SearchEnding(
-        "converged" if converged else "fit" if not solution.optimal else "slope",
-        "largest projected slope",
-        left,
-        allowed,
-        search="learned with the latents, pass by pass",
-        at_bounds={names[i]: side for i, side in at_bounds.items()},
-        fit=solution.ending,
-    )
-    found = Found(theta, solution, point.objective, outcome.slopes, converged, ending, 1, outcome.n_iter)
-    found.at_bounds, found.held = at_bounds, held
-    return Learned(**vars(found), likelihood=likelihood, prior=prior)
+    at = theta, outcome.slopes, bounds
+    return learned(outcome, learning, at, solution, prior, likelihood, list(family.names), "latents", outcome.n_iter)
 
 
 def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
