@@ -48,6 +48,13 @@ class Family(ABC):
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
         """d elbo / d theta (n_theta,) from a solution fitted at theta to a small gap; its error is O(sqrt(gap))."""
 
+    def curvature(self, solution: Solution, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+        """-d2 elbo / d theta2 (n_theta, n_theta), positive semidefinite, as far as one fit tells; None where nothing.
+
+        ``gradient`` is what ``gradient`` returned. Large fits are learned in fewer evaluations with it.
+        """
+        return None
+
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """log p(theta) and its gradient: the family's ``_log_prior``, or flat."""
         theta = np.asarray(theta, dtype=np.float64)

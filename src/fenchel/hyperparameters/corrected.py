@@ -21,7 +21,7 @@ class CorrectedEvidence(Evidence):
     """An ``Evidence`` whose value has the correction in it; every fit is run to ``tol``."""
 
     def fit(self, theta: np.ndarray) -> Solution:
-        self.slope = None  # a loose fit's correction would be another function of theta
+        self.blur = None  # a loose fit's correction would be another function of theta
         return super().fit(theta)
 
     def correction(self, solution: Solution) -> float:

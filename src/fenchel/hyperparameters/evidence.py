@@ -29,7 +29,8 @@ from .objective import Objective, Reached
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
-_MANY, _SHARP = 10_000, 4.0  # rows of which all tell of the likelihood's own parameters, a share of a prior's
+_MANY = 1_000  # rows whose fits cost more than what is asked of one beside its gradient
+_STEP = 1e-4  # of theta, in differences of gradients
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
@@ -79,12 +80,6 @@ class Evidence(Objective[Learned]):
         return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
 
     @property
-    def units(self) -> np.ndarray | float:
-        if len(self.targets.y) < _MANY:
-            return 1.0
-        return np.where(np.arange(self.start.size) < self.n_family, 1.0, _SHARP)
-
-    @property
     def names(self) -> list[str]:
         return [*self.family.names, *(self.likelihood.theta_names if self.start.size > self.n_family else [])]
 
@@ -130,9 +125,8 @@ class Evidence(Objective[Learned]):
         """The inner fit at theta."""
         first, likelihood = self.split(theta)
         tol = self.reachable(theta)
-        if self.slope is not None and self.last is not None:
-            scale = max(1.0, abs(self.last.elbo))
-            tol = max(tol, min(_LOOSEST, _SHARE**2 * self.slope**2 / scale))
+        if self.blur is not None and self.last is not None:
+            tol = max(tol, min(_LOOSEST, self.blur / max(1.0, abs(self.last.elbo))))
         self.prior, start = self.family.at(first), self.predicted(theta)
         task = Problem(likelihood, self.prior, self.targets)
         fine = min(tol, self._fine(likelihood))
@@ -164,9 +158,38 @@ class Evidence(Objective[Learned]):
         value, slope = self.log_prior(theta)
         own = sol.likelihood_gradient() if theta.size > self.n_family else np.zeros(0)
         gradient = np.concatenate([self.family.gradient(sol, first), own]) + slope
-        if self.slope is not None:
-            self.slope = self.rising(theta, gradient)
+        if self.blur is not None:
+            self.blur = _SHARE**2 * self.rising(theta, gradient) ** 2
         return sol.elbo + value, gradient
+
+    def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+        """That of the family at the last fit, of the likelihood's own parameters at fixed q, and of log p(theta).
+
+        None with few rows, whose fits cost nothing, and where the family does not say.
+        """
+        if len(self.targets.y) < _MANY:
+            return None
+        n, slope = self.n_family, self.log_prior(theta)[1]
+        family = self.family.curvature(self.solution, theta[:n], gradient[:n] - slope[:n])
+        if family is None:
+            return None
+        out = np.zeros((theta.size, theta.size))
+        out[:n, :n] = family
+        for i, step in enumerate(_STEP * np.eye(theta.size)):  # of what is known by its slopes, by their differences
+            ahead, behind = (
+                self.log_prior(theta + side)[1][i] + self._own_slope(theta + side)[i] for side in (step, -step)
+            )
+            out[i, i] += max(0.0, (behind - ahead) / (2.0 * _STEP))
+        return out
+
+    def _own_slope(self, theta: np.ndarray) -> np.ndarray:
+        """The slope along the likelihood's own parameters at theta, with q as it is; zeros along the others."""
+        out, (_, likelihood) = np.zeros(theta.size), self.split(theta)
+        if theta.size > self.n_family:
+            post = self.solution.posterior
+            h, rho = (x if x.ndim == 2 else x[:, None] for x in (post.mean, post.variance))
+            out[self.n_family :] = likelihood.theta_gradient(h, rho, self.targets.rows_of(likelihood))
+        return out
 
     def learned(self, best: Reached, found: Found) -> Learned:
         assert best.prior is not None

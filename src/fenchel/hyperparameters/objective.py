@@ -48,7 +48,7 @@ class Objective(ABC, Generic[F]):
     tol: float  # relative gap of the fits
     solution: Fit  # the last one
     prior: Prior | None = None  # at the last theta
-    slope: float | None = None  # the largest slope found last; None asks for ``tol`` at once
+    blur: float | None = None  # nats that the next fit may leave; None asks for ``tol`` at once
     limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
     n_evaluations: int = 0
     n_newton: int = 0
@@ -75,10 +75,9 @@ class Objective(ABC, Generic[F]):
     def learned(self, best: Reached, found: Found) -> F:
         """What a search found, with the model there."""
 
-    @property
-    def units(self) -> np.ndarray | float:
-        """How much more sharply the objective bends along an entry of theta than along others, as a square root."""
-        return 1.0
+    def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+        """-d2/dtheta2 as far as the last fit, at theta, tells, positive definite; None where only slopes are known."""
+        return None
 
     def reachable(self, theta: np.ndarray) -> float:
         """The relative gap that may be asked of a fit there."""

@@ -1,6 +1,6 @@
-"""One search for theta from one start: L-BFGS on the evidence, every inner fit warm-started, the best one certified.
+"""One search for theta from one start: every inner fit warm-started, the best one certified.
 
-Far from the optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. A search goes some
+Where the curvature is known the steps are Newton's (``climbing.py``), elsewhere those of L-BFGS. Far from the optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. A search goes some
 e-folds at a time, and where it gives up on a slope that loose fits blurred, another begins there with exact ones.
 """
 
@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 
 from ..checks import Refusal, problem
 from ..solvers.base import Callback
+from .climbing import Climb
 from .learned import Found, SearchEnding
 from .objective import F, Objective, Reached
 
@@ -75,7 +76,7 @@ class Search(Generic[F]):
         """From ``start`` to where no slope within the bounds is left, or nothing rises any more."""
         evidence, theta, rounds, tol = self.evidence, start, 0, self.evidence.tol
         evidence.begin(None)
-        evidence.slope, evidence.limit = 0.0, None
+        evidence.blur, evidence.limit = 0.0, None
         before, slope = self.negative(start)
         self.trace.append(self.known.value)
         while start.size and rounds < self.stride.rounds and self.n_steps < self.max_iter:
@@ -86,7 +87,7 @@ class Search(Generic[F]):
             ):
                 before, theta, slope = -self.known.value, self.known.theta, self.known.gradient
                 continue  # at the arm's end: go on from there
-            exact, rounds = evidence.slope is None, rounds + 1
+            exact, rounds = evidence.blur is None, rounds + 1
             self.certify()
             risen, theta, slope = before + self.known.value, self.known.theta, self.known.gradient
             rounding = self.known.solution.rounding
@@ -105,14 +106,18 @@ class Search(Generic[F]):
         return self.learned()
 
     def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """L-BFGS-B from theta, no further than an arm's length: (2, n_theta), the box it stayed in."""
+        """From theta, no further than an arm's length: (2, n_theta), the box it stayed in."""
+        curvature = self.evidence.curvature(theta, self.known.gradient)
+        if curvature is not None:
+            self.climb(curvature)
+            return self.evidence.bounds.T
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
-        arm, units = self.stride.arm, self.evidence.units
-        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope / np.square(units)))) if np.isfinite(arm) else 1.0
+        arm = self.stride.arm
+        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
         near = np.clip(np.stack([theta - arm, theta + arm], axis=1), *self.evidence.bounds.T[:, :, None])
         options = {
             "maxiter": self.max_iter - self.n_steps,
-            "gtol": self.scale * self.gtol / float(np.max(units)),
+            "gtol": self.scale * self.gtol,
             "ftol": self.stride.ftol,
             "maxcor": self.stride.pairs,
             "maxfun": 20 * self.max_iter,
@@ -120,13 +125,7 @@ class Search(Generic[F]):
         self.message, success, taken, self.walking = _NO_SLOPE, True, len(self.trace), True
         try:
             found = minimize(
-                lambda scaled: self._in_units(scaled, units, near),
-                theta * units,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=(near.T * units).T,
-                callback=self._step,
-                options=options,
+                self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=options
             )
             self.message, success = found.message.lower(), bool(found.success)
             self.n_steps += int(found.nit)
@@ -140,16 +139,26 @@ class Search(Generic[F]):
             self.allowed = max(self.gtol, left if success or left <= steep else 0.0)
         return near.T
 
-    def _in_units(self, scaled: np.ndarray, units: np.ndarray | float, near: np.ndarray) -> tuple[float, np.ndarray]:
-        """``negative`` where the optimiser sees theta * units; it ends with the slope in theta itself."""
-        if np.ndim(units) == 0:
-            return self.negative(scaled)
-        before = self.best
-        value, gradient = self.negative(np.clip(scaled / units, *near.T))
-        risen = self.best is not before and before is not None
-        if risen and self.evidence.rising(self.known.theta, self.known.gradient) <= self.gtol:
-            raise _Arrived
-        return value, gradient / units
+    def climb(self, curvature: np.ndarray | None) -> None:
+        """Newton's steps from the best point until no slope is left or nothing rises."""
+        evidence, climb = self.evidence, Climb(self.evidence.bounds)
+        while self.n_steps < self.max_iter and curvature is not None:
+            here = self.known
+            self.message = _NO_SLOPE
+            if evidence.rising(here.theta, here.gradient) <= self.gtol:
+                return
+            there = climb.next(here.theta, here.gradient, curvature)
+            if evidence.blur is not None:
+                evidence.blur = climb.blur
+            value, slope = self.negative(there)
+            self.n_steps += 1
+            self._step(there)
+            risen = climb.learn(there - here.theta, slope + here.gradient, -value - here.value)
+            if self.known is not here:
+                curvature = evidence.curvature(there, -slope)
+            elif not risen and not climb.promised > max(_NOTHING * abs(here.value), here.solution.rounding):
+                self.message = "no step within reach promises a rise that is more than rounding"
+                return
 
     def _step(self, theta: np.ndarray) -> None:
         self.trace.append(self.known.value)
@@ -219,7 +228,7 @@ class Search(Generic[F]):
     def certify(self) -> None:
         """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
         evidence, solution = self.evidence, self.known.solution
-        theta, evidence.slope = self.known.theta, None
+        theta, evidence.blur = self.known.theta, None
         tol = evidence.reachable(theta)
         short = solution.gap - solution.rounding  # no fit gets below its rounding
         if solution.tol > tol if np.isinf(solution.gap) else short > tol * max(1.0, abs(solution.elbo)):

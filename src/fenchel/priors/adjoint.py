@@ -71,6 +71,15 @@ class PriorAdjoint:
             raise problem(_WHERE, "the prior is not a SparsePrecision", "one", "Read the covariance's instead.")
         return self.factor.precision_adjoint(self.predictors.adjoints(self.sites[0]))
 
+    def precision_curvature(self, slopes: list[sp.csc_array]) -> tuple[np.ndarray, np.ndarray]:
+        """1/2 h_i' (Sigma - V) h_j (k, k) and 1/2 (m-mu)' h_i (k,) for h_i = dQ_i (m-mu), dQ_i on the pattern of Q.
+
+        The first is the average information of the Gaussian observations that have the weights lam. Summed over blocks.
+        """
+        if not isinstance(self.factor, HasPrecisionAdjoint):
+            raise problem(_WHERE, "the prior is not a SparsePrecision", "one")
+        return self.factor.precision_curvature(self.predictors.adjoints(self.sites[0]), slopes)
+
     @property
     def design(self) -> list[Array | sp.csr_array]:
         """dP/dW of each block (R, L), on the pattern of a sparse W; rows that share features are summed."""

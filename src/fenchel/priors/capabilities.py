@@ -106,6 +106,9 @@ class HasPrecisionAdjoint(Protocol):
     def precision_adjoint(self, adjoints: list[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on its pattern: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
 
+    def precision_curvature(self, adjoints: list[Array], slopes: list[sp.csc_array]) -> tuple[np.ndarray, np.ndarray]:
+        """1/2 h_i' (Sigma - V) h_j and 1/2 (m-mu)' h_i for h_i = dQ_i (m-mu), summed over blocks."""
+
 
 @runtime_checkable
 class HasDesignAdjoint(Protocol):

@@ -256,6 +256,18 @@ class SparseFactor(BlockFactor):
             out.append(sp.csc_array((data, Q.indices, Q.indptr), shape=Q.shape))
         return out
 
+    def precision_curvature(
+        self, adjoints: Sequence[Array], slopes: Sequence[sp.csc_array]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """1/2 h_i' (Sigma - V) h_j and 1/2 (m-mu)' h_i for h_i = dQ_i (m-mu), summed over blocks."""
+        curvature, squares = np.zeros((len(slopes), len(slopes))), np.zeros(len(slopes))
+        for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
+            shift = to_numpy(z.covariance_times(a))
+            h = np.stack([dQ @ shift for dQ in slopes], axis=1)
+            each = 0.5 * h.T @ (to_numpy(z.covariance_times(h)) - part.solve(h))
+            curvature, squares = curvature + (each + each.T) / 2.0, squares + 0.5 * shift @ h
+        return curvature, squares
+
     def design_covariance(self, designs: Sequence[Design]) -> list[sp.csr_array]:
         out = []
         for part, design in zip(self.parts, designs, strict=True):

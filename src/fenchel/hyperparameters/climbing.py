@@ -1,0 +1,71 @@
+"""Steps of theta where the curvature is known: Newton's within the bounds and a reach, secants of the way gone by.
+
+The model of the objective around a point is its slope and its curvature (``Objective.curvature``), which the slopes met
+on the way correct as BFGS does. Its top within the box is a bounded least-squares problem of a few unknowns. What the
+step promises also says how exact the fit at its end must be: a share of that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import lsq_linear
+
+_SHARE = 0.02  # of the rise a step promises: the gap that the fit at its end may have
+_REACH, _FURTHEST = 2.0, 4.0  # in e-folds: what the first step may do, and any
+_POOR, _GOOD = 0.25, 0.75  # of the promised rise: the reach shrinks below the one, and grows above the other
+_LEAST = 1e-8  # of the largest curvature, in directions of which nothing is known: a step to the end of the reach
+_PAIRS = 4  # of steps and changes of slope that are remembered
+
+
+class Climb:
+    """The model of an objective along a way: where it promises the next point, and what it learns there."""
+
+    def __init__(self, bounds: np.ndarray) -> None:
+        self.bounds, self.reach = bounds, _REACH
+        self.pairs: list[tuple[np.ndarray, np.ndarray]] = []  # steps, and by how much the slope fell
+        self.promised = np.inf  # nats, of the last step
+
+    def next(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
+        """The top of the model within reach."""
+        H = self.corrected(curvature)
+        low = np.maximum(self.bounds[:, 0] - theta, -self.reach)
+        high = np.minimum(self.bounds[:, 1] - theta, self.reach)
+        step = np.clip(bounded_top(H, gradient, low, high), low, high)
+        self.promised = float(gradient @ step - 0.5 * step @ H @ step)
+        return theta + step
+
+    @property
+    def blur(self) -> float:
+        """Nats that the fit at the end of the last step may leave."""
+        return _SHARE * self.promised
+
+    def learn(self, step: np.ndarray, fall: np.ndarray, rise: float) -> bool:
+        """Whether a step is to be taken: by what it rose, and by how much the slope fell along it."""
+        if step @ fall > 1e-8 * np.linalg.norm(step) * np.linalg.norm(fall):
+            self.pairs = [*self.pairs[-_PAIRS + 1 :], (step, fall)]
+        longest, share = float(np.abs(step).max()), rise / self.promised
+        if not share > _POOR:
+            self.reach = 0.25 * longest
+        elif share > _GOOD and longest > 0.99 * self.reach:
+            self.reach = min(2.0 * self.reach, _FURTHEST)
+        return bool(share > 1e-4)
+
+    def corrected(self, curvature: np.ndarray) -> np.ndarray:
+        """The curvature with that along the steps gone, as BFGS takes them in."""
+        least = _LEAST * (1.0 + np.diag(curvature).max(initial=0.0))
+        H = curvature + least * np.eye(len(curvature))
+        for step, fall in self.pairs:
+            Hs = H @ step
+            H += np.outer(fall, fall) / (fall @ step) - np.outer(Hs, Hs) / (step @ Hs)
+        return (H + H.T) / 2.0
+
+
+def bounded_top(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """The p of low <= p <= high with the largest gradient' p - p' H p / 2, for a positive definite H."""
+    free, out = high > low, np.zeros(gradient.size)
+    if free.any():
+        values, vectors = np.linalg.eigh(H[np.ix_(free, free)])
+        root = np.sqrt(np.maximum(values, 1e-14 * max(values[-1], 1e-300)))
+        A, b = (vectors * root).T, vectors.T @ gradient[free] / root
+        out[free] = lsq_linear(A, b, (low[free], high[free]), method="bvls").x
+    return out

@@ -1,0 +1,125 @@
+"""Newton's steps of theta: the average information against dense matrices, its top in a box, and whole searches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+import fenchel
+from fenchel import gmrf
+from fenchel.hyperparameters import evidence, learn
+from fenchel.hyperparameters.climbing import Climb, bounded_top
+from fenchel.likelihoods import Gaussian
+
+
+def lattice(rows: int, columns: int) -> sp.csr_array:
+    line, other = (sp.diags_array([np.ones(n - 1), np.ones(n - 1)], offsets=[-1, 1]) for n in (rows, columns))
+    return sp.csr_array(sp.kron(line, sp.eye_array(columns)) + sp.kron(sp.eye_array(rows), other))
+
+
+@pytest.mark.parametrize("field", [lambda: gmrf.ar1(30, phi=0.6, variance=0.7), lambda: gmrf.bym2(lattice(5, 6))])
+def test_the_average_information_is_that_of_dense_matrices(field):
+    rng = np.random.default_rng(0)
+    family = gmrf.stack([(field(), rng.integers(0, 30, 80))])
+    y, theta, noise = rng.normal(size=80), family.theta, 0.4
+    solution = fenchel.infer(Gaussian(noise), family.at(theta), y, tol=1e-12)
+    found, squares = solution.posterior.adjoint().precision_curvature(family.build(theta)[1])
+
+    def covariance(at: np.ndarray) -> np.ndarray:
+        prior = family.at(at)
+        W = prior.design.csr().toarray()
+        return W @ prior.factor.solve(W.T)
+
+    step = 1e-5
+    slopes = [(covariance(theta + e) - covariance(theta - e)) / (2 * step) for e in step * np.eye(theta.size)]
+    P = np.linalg.inv(covariance(theta) + noise * np.eye(80))
+    images = [dK @ P @ y for dK in slopes]
+    expected = [[0.5 * a @ P @ b for b in images] for a in images]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(squares, [-0.5 * (P @ y) @ dK @ (P @ y) for dK in slopes], rtol=1e-5, atol=1e-8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 10**6), st.floats(1e-3, 1e3))
+def test_the_top_within_a_box_is_the_best_of_it(n, seed, scale):
+    rng = np.random.default_rng(seed)
+    A = rng.normal(size=(n + 2, n)) * 10.0 ** rng.uniform(-2, 2, n)
+    H, g = A.T @ A, scale * rng.normal(size=n)
+    low, high = -rng.random(n), rng.random(n)
+    low[rng.random(n) < 0.2] = 0.0
+
+    def fall(p: np.ndarray) -> float:
+        return float(0.5 * p @ H @ p - g @ p)
+
+    found = bounded_top(H, g, low, high)
+    assert (found >= low - 1e-12).all()
+    assert (found <= high + 1e-12).all()
+    other = minimize(fall, np.zeros(n), jac=lambda p: H @ p - g, bounds=list(zip(low, high, strict=True)))
+    assert fall(found) <= other.fun + 1e-9 * (1.0 + abs(other.fun))
+    slope = g - H @ found
+    assert np.abs(np.clip(found + slope, low, high) - found).max() <= 1e-6 * (1.0 + np.abs(g).max())
+
+
+def test_secants_replace_the_curvature_along_the_steps_gone():
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(6, 3))
+    truth, climb, theta = A.T @ A + np.eye(3), Climb(np.tile([-9.0, 9.0], (3, 1))), np.full(3, 1.5)
+    for _ in range(12):
+        there = climb.next(theta, -truth @ theta, np.eye(3))
+        rise = 0.5 * theta @ truth @ theta - 0.5 * there @ truth @ there
+        if climb.learn(there - theta, truth @ (there - theta), float(rise)):
+            theta = there
+    assert np.abs(theta).max() < 1e-4
+    step, fall = climb.pairs[-1]
+    np.testing.assert_allclose(climb.corrected(np.eye(3)) @ step, fall, rtol=1e-6)
+
+
+def test_a_failed_step_shrinks_the_reach():
+    climb = Climb(np.tile([-9.0, 9.0], (2, 1)))
+    there = climb.next(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
+    assert there[0] == pytest.approx(2.0)
+    assert not climb.learn(there, np.array([5.0, 0.0]), -3.0)
+    assert climb.reach == pytest.approx(0.5)
+
+
+def crossed(family: str, seed: int = 0, sizes: tuple[float, float] = (0.8, 0.4)) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    n = 1500
+    data = pd.DataFrame({"a": rng.integers(0, 60, n), "b": rng.integers(0, 25, n), "x": rng.normal(size=n)})
+    eta = 0.2 + 0.4 * data.x + sizes[0] * rng.normal(size=60)[data.a] + sizes[1] * rng.normal(size=25)[data.b]
+    data["y"] = {
+        "gaussian": lambda: eta + 0.7 * rng.normal(size=n),
+        "bernoulli": lambda: (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(int),
+        "poisson": lambda: rng.poisson(np.exp(eta)),
+        "negative_binomial": lambda: rng.poisson(np.exp(eta) * rng.gamma(2.0, 0.5, n)),
+    }[family]()
+    return data
+
+
+@pytest.mark.parametrize("sizes", [(0.8, 0.4), (0.0, 0.4), (20.0, 0.3)])
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli", "poisson", "negative_binomial"])
+def test_a_search_ends_where_one_by_slopes_alone_does(monkeypatch, family, sizes):
+    if family != "gaussian" and sizes[0] > 1.0:
+        sizes = (3.0, 0.3)
+    data, found = crossed(family, sizes=sizes), []
+    for many in (1, 10**9):
+        monkeypatch.setattr(evidence, "_MANY", many)
+        found.append(fenchel.fit("y ~ x + (1 | a) + (1 | b)", data, family).found)
+    newton, slopes = found
+    assert newton.converged
+    assert newton.objective >= slopes.objective - 1e-5
+    assert newton.n_evaluations <= slopes.n_evaluations + 4
+
+
+def test_a_random_walk_takes_a_handful_of_evaluations(monkeypatch):
+    monkeypatch.setattr(evidence, "_MANY", 1)
+    rng = np.random.default_rng(3)
+    walk = np.cumsum(0.2 * rng.normal(size=400))
+    found = learn(fenchel.Poisson(), gmrf.stack([(gmrf.rw1(400), np.arange(400))]), rng.poisson(np.exp(1 + walk)))
+    assert found.converged
+    assert found.n_evaluations <= 8
