@@ -196,7 +196,7 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
         if theta.shape != evidence.start.shape:
             got = f"theta has shape {theta.shape}"
             raise problem(type(self).__name__, got, f"({family.theta.size},): {', '.join(family.names)}")
-        evidence.last = self.solution_
+        evidence.begin(self.solution_)
         if not eval_gradient:
             return evidence.fit(theta).elbo
         (value, gradient), (of_prior, slope) = evidence(theta), evidence.log_prior(theta)

@@ -36,7 +36,7 @@ class CorrectedEvidence(Evidence):
         if not np.isfinite(gained):
             return np.nan, gradient
         slope = np.array([self._difference(theta, i, gained) for i in range(theta.size)])
-        self.solution, self.prior, self.last = here, prior, here
+        self.solution, self.prior, self.path = here, prior, self.path._replace(last=here)
         return value + gained, gradient + slope
 
     def _difference(self, theta: np.ndarray, i: int, here: float) -> float:

@@ -7,7 +7,6 @@ from the optimum is run until that error is some hundredths of the slope found l
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.gaussian import Gaussian
 from ..likelihoods.targets import Targets
-from ..linalg.arrays import ArrayLike, to_numpy
+from ..linalg.arrays import ArrayLike
 from ..linalg.threads import one_thread
 from ..priors.base import Prior
 from ..problem import Problem
@@ -25,13 +24,13 @@ from ..solvers.solution import Solution
 from .base import Family
 from .learned import Found, Learned
 from .objective import Objective, Reached
+from .starts import Path
 
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
 _MANY = 1_000  # rows whose fits cost more than what is asked of one beside its gradient
 _STEP = 1e-4  # of theta, in differences of gradients
-_FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
 class Evidence(Objective[Learned]):
@@ -63,8 +62,12 @@ class Evidence(Objective[Learned]):
         first = family.theta
         self.n_family = first.size
         self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
-        self.last: Solution | None = None
-        self.path: list[tuple[np.ndarray, np.ndarray]] = []  # the last thetas and their s
+        self.path = Path()
+
+    @property
+    def last(self) -> Solution | None:
+        """The last good fit."""
+        return self.path.last
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -84,21 +87,7 @@ class Evidence(Objective[Learned]):
         return [*self.family.names, *(self.likelihood.theta_names if self.start.size > self.n_family else [])]
 
     def begin(self, solution: Solution | None) -> None:
-        self.last, self.path = solution, []
-
-    def predicted(self, theta: np.ndarray) -> Any:
-        """Where the next fit starts: s on the plane through the last few fits, seen as a function of theta.
-
-        A warm start is wrong by the first order in the step; this one by the second, which saves a Newton iteration.
-        """
-        if self.last is None or len(self.path) < 2:
-            return self.last
-        (here, s), *earlier = self.path[::-1]
-        steps = np.array([there - here for there, _ in earlier])
-        moves = np.stack([old - s for _, old in earlier])
-        along = np.linalg.pinv(steps, rcond=_FLAT).T @ (np.asarray(theta, dtype=np.float64) - here)
-        shift = np.tensordot(along, moves, axes=1)
-        return s + np.clip(shift, -_STRIDE, _STRIDE)
+        self.path = Path(solution)
 
     def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
         """The family's part, and the likelihood at its own."""
@@ -127,8 +116,9 @@ class Evidence(Objective[Learned]):
         tol = self.reachable(theta)
         if self.blur is not None and self.last is not None:
             tol = max(tol, min(_LOOSEST, self.blur / max(1.0, abs(self.last.elbo))))
-        self.prior, start = self.family.at(first), self.predicted(theta)
+        self.prior = self.family.at(first)
         task = Problem(likelihood, self.prior, self.targets)
+        start = self.path.start(theta, task)
         fine = min(tol, self._fine(likelihood))
         self.solution = fitted(task, self.solver, fine, self.max_iter, start, self.progress, self.on_iteration)
         if fine < tol and not self.solution.optimal:
@@ -138,8 +128,7 @@ class Evidence(Objective[Learned]):
         if not self.solution.optimal and np.isfinite(self.solution.gap):
             self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
         if np.isfinite(self.solution.elbo):
-            self.last = self.solution
-            self.path = [*self.path[-theta.size :], (np.array(theta, dtype=np.float64), to_numpy(self.solution.s))]
+            self.path = self.path.onto(theta, self.solution)
         return self.solution
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

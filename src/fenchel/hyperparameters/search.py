@@ -1,7 +1,8 @@
 """One search for theta from one start: every inner fit warm-started, the best one certified.
 
-Where the curvature is known the steps are Newton's (``climbing.py``), elsewhere those of L-BFGS. Far from the optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. A search goes some
-e-folds at a time, and where it gives up on a slope that loose fits blurred, another begins there with exact ones.
+Where the curvature is known the steps are Newton's (``climbing.py``), elsewhere those of L-BFGS. Far from the optimum
+fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. L-BFGS goes some e-folds at a time, and
+where it gives up on a slope that loose fits blurred, another stretch begins there with exact ones.
 """
 
 from __future__ import annotations

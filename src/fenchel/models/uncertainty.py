@@ -53,7 +53,7 @@ def evidence_of(fit: FittedModel) -> Evidence:
         return fit.stand_in
     target, family = fit.model.target, fit.model.sum.family()
     out = Evidence(fit.found.likelihood, family, target.y, weights=target.weights, tol=1e-13, own=True)
-    out.last = fit.solution
+    out.begin(fit.solution)
     return out
 
 

@@ -18,7 +18,8 @@ from ..priors.base import NewtonSystem
 from ..problem import Point, Problem
 from .base import Stopping
 from .directions import MirrorDirection
-from .row_sample import is_tall
+
+_MANY = 1_000  # rows
 
 Found = tuple[Point, float]  # the next point and its step
 
@@ -126,8 +127,8 @@ class MirrorSearch:
 
 
 def moved(problem: Problem, s: Array, ds: Array) -> Array:
-    """s + ds; with very many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen."""
-    there = problem.straight(s, ds) if is_tall(problem) else None
+    """s + ds; with many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen."""
+    there = problem.straight(s, ds) if problem.active.size >= _MANY else None
     return s + ds if there is None else there
 
 

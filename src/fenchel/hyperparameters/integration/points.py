@@ -21,6 +21,7 @@ from ...solvers.solution import Solution
 from ...tasks import Jobs, run_tasks
 from ..evidence import Evidence
 from ..learned import Learned
+from ..starts import Path as Way
 
 _STRIDE = 2.0  # the farthest that a start is from the nearest fit
 
@@ -167,8 +168,7 @@ class Fitter:
 
     def start_from(self, points: Sequence[Point]) -> None:
         """Later fits start on the plane through these, the nearest of them last."""
-        self.evidence.path = [(p.theta, to_numpy(p.solution.s)) for p in points]
-        self.evidence.last = points[-1].solution
+        self.evidence.path = Way(points[-1].solution, tuple((p.theta, to_numpy(p.solution.s)) for p in points))
 
     def start_near(self, points: Sequence[Point], scale: np.ndarray) -> None:
         """Later fits start where those of these that are nearest point to, in units of ``scale`` (n,)."""
@@ -236,14 +236,15 @@ class _Shared(NamedTuple):
         away = np.array([(p.theta - theta) / scale for p in points])
         order = np.argsort(np.linalg.norm(away, axis=1), kind="stable")[: 5 * theta.size + 5]
         away, near = away[order], [to_numpy(points[int(k)].solution.s) for k in order]
-        own.last = points[int(order[0])].solution
+        first = points[int(order[0])]
+        own.path = own.path._replace(last=first.solution)
         moving = np.flatnonzero(np.ptp(away, axis=0) > 0.0)
         if len(order) < 2 * moving.size + 2:
             return own
         through = RBFInterpolator(away[:, moving], np.stack(near).reshape(len(near), -1), kernel="cubic", degree=1)
         there = through(np.zeros((1, moving.size))).reshape(near[0].shape)
         start = near[0] + np.clip(there - near[0], -_STRIDE, _STRIDE)
-        own.path = [(points[int(order[0])].theta, near[0]), (np.array(theta), start)]
+        own.path = Way(first.solution, ((first.theta, near[0]), (np.array(theta), start)))
         return own
 
 
