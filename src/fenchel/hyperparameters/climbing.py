@@ -39,8 +39,8 @@ class Climb:
         """Nats that the fit at the end of the last step may leave."""
         return _SHARE * self.promised
 
-    def learn(self, step: np.ndarray, fall: np.ndarray, rise: float) -> bool:
-        """Whether a step is to be taken: by what it rose, and by how much the slope fell along it."""
+    def learn(self, step: np.ndarray, fall: np.ndarray, rise: float) -> None:
+        """What came of a step: by how much the slope fell along it, and what it rose."""
         if step @ fall > 1e-8 * np.linalg.norm(step) * np.linalg.norm(fall):
             self.pairs = [*self.pairs[-_PAIRS + 1 :], (step, fall)]
         longest, share = float(np.abs(step).max()), rise / self.promised
@@ -48,7 +48,6 @@ class Climb:
             self.reach = 0.25 * longest
         elif share > _GOOD and longest > 0.99 * self.reach:
             self.reach = min(2.0 * self.reach, _FURTHEST)
-        return bool(share > 1e-4)
 
     def corrected(self, curvature: np.ndarray) -> np.ndarray:
         """The curvature with that along the steps gone, as BFGS takes them in."""

@@ -29,7 +29,8 @@ from .starts import Path
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
-_MANY = 1_000  # rows whose fits cost more than what is asked of one beside its gradient
+_MANY = 1_000  # rows
+_FIRST = 1e-8  # relative gap of the first fit of many rows, which is far from where theta ends
 _STEP = 1e-4  # of theta, in differences of gradients
 
 
@@ -68,6 +69,11 @@ class Evidence(Objective[Learned]):
     def last(self) -> Solution | None:
         """The last good fit."""
         return self.path.last
+
+    @property
+    def is_large(self) -> bool:
+        """Whether fits cost more than what is asked of one beside its gradient."""
+        return len(self.targets.y) >= _MANY
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -116,6 +122,8 @@ class Evidence(Objective[Learned]):
         tol = self.reachable(theta)
         if self.blur is not None and self.last is not None:
             tol = max(tol, min(_LOOSEST, self.blur / max(1.0, abs(self.last.elbo))))
+        elif self.blur is not None and self.is_large:
+            tol = max(tol, _FIRST)
         self.prior = self.family.at(first)
         task = Problem(likelihood, self.prior, self.targets)
         start = self.path.start(theta, task)
@@ -156,7 +164,7 @@ class Evidence(Objective[Learned]):
 
         None with few rows, whose fits cost nothing, and where the family does not say.
         """
-        if len(self.targets.y) < _MANY:
+        if not self.is_large:
             return None
         n, slope = self.n_family, self.log_prior(theta)[1]
         family = self.family.curvature(self.solution, theta[:n], gradient[:n] - slope[:n])

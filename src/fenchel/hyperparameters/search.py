@@ -82,6 +82,8 @@ class Search(Generic[F]):
         self.trace.append(self.known.value)
         while start.size and rounds < self.stride.rounds and self.n_steps < self.max_iter:
             near = self.stretch(theta, slope)
+            if near is None:
+                break
             if (
                 np.any((self.known.theta == near) & (self.known.theta != evidence.bounds.T))
                 and -self.known.value < before
@@ -106,12 +108,11 @@ class Search(Generic[F]):
         self.certify()
         return self.learned()
 
-    def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """From theta, no further than an arm's length: (2, n_theta), the box it stayed in."""
+    def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
+        """From theta, no further than an arm's length: (2, n_theta), the box it stayed in; None where it arrived."""
         curvature = self.evidence.curvature(theta, self.known.gradient)
         if curvature is not None:
-            self.climb(curvature)
-            return self.evidence.bounds.T
+            return None if self.climb(curvature) else self.evidence.bounds.T
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
         arm = self.stride.arm
         self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
@@ -140,26 +141,34 @@ class Search(Generic[F]):
             self.allowed = max(self.gtol, left if success or left <= steep else 0.0)
         return near.T
 
-    def climb(self, curvature: np.ndarray | None) -> None:
-        """Newton's steps from the best point until no slope is left or nothing rises."""
+    def climb(self, curvature: np.ndarray | None) -> bool:
+        """Newton's steps from the best point; whether they end where no more is promised than ``gtol`` leaves.
+
+        A slope of gtol where the objective bends by 1 is gtol^2 / 2 from the top; where it bends more sharply, a slope
+        that is steeper by the square root of that leaves as much, and theta is as many of its own sds away.
+        """
         evidence, climb = self.evidence, Climb(self.evidence.bounds)
         while self.n_steps < self.max_iter and curvature is not None:
-            here = self.known
-            self.message = _NO_SLOPE
+            here, self.message = self.known, _NO_SLOPE
             if evidence.rising(here.theta, here.gradient) <= self.gtol:
-                return
+                return False
             there = climb.next(here.theta, here.gradient, curvature)
+            if climb.promised <= 0.5 * self.gtol**2:
+                self.allowed = self.gtol * max(1.0, float(np.diag(curvature).max()) ** 0.5)
+                self.message = "what Newton's step promises is next to nothing"
+                return True
             if evidence.blur is not None:
                 evidence.blur = climb.blur
             value, slope = self.negative(there)
             self.n_steps += 1
             self._step(there)
-            risen = climb.learn(there - here.theta, slope + here.gradient, -value - here.value)
+            climb.learn(there - here.theta, slope + here.gradient, -value - here.value)
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
-            elif not risen and not climb.promised > max(_NOTHING * abs(here.value), here.solution.rounding):
-                self.message = "no step within reach promises a rise that is more than rounding"
-                return
+            elif not climb.reach > _NOTHING:
+                self.message = "no step rises"
+                return False
+        return False
 
     def _step(self, theta: np.ndarray) -> None:
         self.trace.append(self.known.value)

@@ -19,6 +19,8 @@ from .bounds import Bounds, ConvexBound, is_short
 from .potentials import Exponential
 from .sites import Domain, Loss, Site
 
+_LONG = 20.0  # times tau: a way up that is no Newton step any more
+
 
 class ExponentialSite(ConvexBound):
     """The expectation itself, which is convex: nothing is lost."""
@@ -49,7 +51,8 @@ class ExponentialSite(ConvexBound):
         return Exponential.divergence(s_hat, s, self.likelihood.rate(rows)[:, None])[:, 0]
 
     def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
-        return s + namespace(s).log1p(ds) if is_short(ds) else None
+        xp = namespace(s)
+        return s + xp.log1p(ds) if is_short(xp.minimum(ds, 0.0 * ds)) and bool(xp.all(ds < _LONG)) else None
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         exact: Loss = self.likelihood.exact_loss(h, rho, rows)

@@ -22,6 +22,7 @@ from ..linalg.tally import counted
 from ..posterior import Posterior
 from ..problem import Point, Problem
 from .ending import Ending
+from .levelled import levelled
 
 Callback = Callable[[dict[str, float]], object]
 _MANY = 10_000  # rows from which a start is judged by its dual as well
@@ -214,7 +215,7 @@ class Finisher(Protocol):
 
 def default_start(problem: Problem) -> Point:
     """The point every run can begin at; a problem that has none is beyond double precision, and says so."""
-    point = problem.at(problem.default_start())
+    point = problem.at(levelled(problem, problem.default_start()))
     if not np.isfinite(point.dual):
         raise no_start(problem, point.lam)
     return point

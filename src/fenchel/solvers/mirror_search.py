@@ -19,7 +19,7 @@ from ..problem import Point, Problem
 from .base import Stopping
 from .directions import MirrorDirection
 
-_MANY = 1_000  # rows
+_MANY, _MOST = 1_000, 0.65  # rows, and the share of its tau that one may lose on a way that is straight
 
 Found = tuple[Point, float]  # the next point and its step
 
@@ -127,9 +127,17 @@ class MirrorSearch:
 
 
 def moved(problem: Problem, s: Array, ds: Array) -> Array:
-    """s + ds; with many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen."""
-    there = problem.straight(s, ds) if problem.active.size >= _MANY else None
-    return s + ds if there is None else there
+    """s + ds; with many rows, where S is stiffest, tau goes straight if it can, and S alpha as foreseen.
+
+    Where it cannot for rows that would lose nearly all of their tau, they go less far.
+    """
+    if problem.active.size < _MANY:
+        return s + ds
+    for step in (ds, namespace(ds).maximum(ds, 0.0 * ds - _MOST)):
+        there = problem.straight(s, step)
+        if there is not None:
+            return there
+    return s + ds
 
 
 def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:

@@ -18,6 +18,7 @@ from ..priors.capabilities import HasFewWeights
 from ..problem import Point, Problem
 from .base import Finisher, Outcome, Solver, Stopping, relative
 from .directions import MirrorDirection
+from .levelled import levelled
 from .mirror_search import Found, MirrorSearch, Walk
 from .row_sample import is_tall, refined, sampled, start_of
 
@@ -109,6 +110,6 @@ class MirrorNewton(Solver):
         found = self.search.advance(problem, walk, self.direction, reach)
         if found is None and walk.given_up is None and relative(walk.best) > self.hope:
             walk.given_up = walk.best  # a start so saturated that its curvature vanished: begin where it is
-            walk.best = problem.at(problem.default_start())
+            walk.best = problem.at(levelled(problem, problem.default_start()))
             found = walk.best, 0.0
         return found
