@@ -201,7 +201,7 @@ class SparseCholesky:
         self._z: np.ndarray | None = None
         self._diagonal = self._x[S.diagonal]
         bad = kernels.factorise(
-            S.start, S.ptr, S.panel, S.parent, S.relative, self._x, self._inverse, S.inverse_ptr, S.up_peak
+            S.start, S.ptr, S.panel, S.parent, S.relative, self._x, self._inverse, S.inverse_ptr, _stack(S.up_peak)
         )
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {S.order[bad]} is not positive")
@@ -260,10 +260,12 @@ class SparseCholesky:
 
             note(inverses=1)
             S = self.symbolic
-            self._z = kernels.invert(
+            z = np.empty(S.nnz)  # by numpy, as the stack: it asks for large pages, which numba does not
+            kernels.invert(
                 S.start, S.ptr, S.panel, S.parent, S.relative, S.children, self._x, self._inverse, S.inverse_ptr,
-                S.down_peak,
+                _stack(S.down_peak), z,
             )  # fmt: skip
+            self._z = z
         return self._z
 
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
@@ -316,6 +318,10 @@ class SparseCholesky:
             blocks.append((index[r], c + a, panel[r, c]))
         rows, columns, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
         return sp.csc_array((values, (rows, columns)), shape=(S.n, S.n))
+
+
+def _stack(peak: int) -> np.ndarray:
+    return np.empty(max(1, peak))
 
 
 def checked_columns(b: ArrayLike, n: int) -> np.ndarray:
