@@ -4,15 +4,17 @@ import os
 import subprocess
 import sys
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_bordered import check
+from test_bordered import change_of, check
+from test_tally import lattice
 
-from fenchel.linalg import SparseCholesky, SymbolicCholesky, _blas
+from fenchel.linalg import SparseCholesky, SymbolicCholesky, _blas, threads, walks
 from fenchel.linalg._fronts import WIDE
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.sparse import symmetric_csc
@@ -63,6 +65,85 @@ def test_the_first_bad_pivot_of_a_wide_front_is_named(bad):
     dense[order[bad], order[bad]] = -1.0
     with pytest.raises(NotPositiveDefinite, match=f"the pivot of row {order[bad]} is not positive"):
         SparseCholesky(sp.csc_array(dense))
+
+
+# -- parts of the tree side by side --------------------------------------------------------------------------
+def answers(A, E, b, n_cores):
+    """All that a factor says, on so many threads however small the tree is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walks, "PARALLEL", 0.0)
+        patch.setattr(walks, "cores", lambda ours=False: n_cores)
+        factor = SymbolicCholesky(A).factor(A.data)
+        out = [factor.solve(b), factor.sample(b), factor.inverse_data(), factor.stored_inverse(), factor.sandwich(E)]
+        return factor, [np.array(factor.log_det), *out]
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    st.sampled_from(["lattice", "groups", "forest", "chain"]),
+    st.integers(2, 5),
+    st.integers(1, 80),
+    st.integers(0, 999),
+)
+def test_any_number_of_threads_gives_the_same_digits(kind, n_cores, columns, seed):
+    rng = np.random.default_rng(seed)
+    if kind == "groups":
+        A = overlapping(rng, rng.integers(1, 60, 5), int(rng.integers(0, 40)))
+    else:
+        parts = [lattice(int(k)) for k in rng.integers(2, 14, 6 if kind == "forest" else 1)]
+        line = sp.diags_array([-np.ones(299), 3.0 * np.ones(300), -np.ones(299)], offsets=[-1, 0, 1])
+        A = symmetric_csc(line if kind == "chain" else sp.block_diag(parts))
+    E, _ = change_of(A, rng)
+    b = rng.normal(size=(A.shape[0], columns))
+    factor, seen = answers(A, E, b, n_cores)
+    for one, other in zip(answers(A, E, b, 1)[1], seen, strict=True):
+        np.testing.assert_array_equal(one, other)
+    check(factor, A, rng)
+
+
+@pytest.mark.parametrize("n_cores", [2, 3, 8])
+def test_a_schedule_has_every_front_once_and_parents_in_the_same_part_or_the_top(n_cores):
+    S = SymbolicCholesky(lattice(40))
+    plan = walks.Schedule(S, n_cores)
+    np.testing.assert_array_equal(np.sort(np.concatenate(plan.nodes)), np.arange(S.parent.size))
+    assert 2 <= len(plan.nodes) - 1 <= 2 * n_cores
+    top = len(plan.nodes) - 1
+    for k, up in enumerate(S.parent):
+        assert up == -1 or plan.owner[up] in (plan.owner[k], top)
+    work = np.diff(S.start) * (np.diff(S.start) + np.diff(S.ptr)) ** 2.0
+    assert work[plan.nodes[-1]].sum() < 0.6 * work.sum()
+
+
+def test_a_bad_pivot_is_found_in_any_part_and_in_the_top():
+    A = lattice(25)
+    S = SymbolicCholesky(A)
+    for bad in range(0, 625, 48):
+        data = A.toarray()
+        data[S.order[bad], S.order[bad]] = -1.0
+        with pytest.raises(NotPositiveDefinite, match="is not positive"):
+            answers(symmetric_csc(sp.csc_array(data)), A.data, np.ones((625, 1)), 2)
+
+
+def test_our_threads_run_where_blas_is_held_for_small_work_but_not_beside_others(monkeypatch):
+    class Library:
+        count = 4
+
+        def get_num_threads(self):
+            return self.count
+
+        def set_num_threads(self, count):
+            self.count = count
+
+    library = Library()
+    monkeypatch.setattr(threads, "libraries", lambda: SimpleNamespace(lib_controllers=[library]))
+    assert threads.cores() == threads.cores(ours=True) == 4
+    with threads.one_thread(ours=True):
+        assert (threads.cores(), threads.cores(ours=True)) == (1, 4)
+        with threads.one_thread():
+            assert (threads.cores(), threads.cores(ours=True)) == (1, 1)
+        assert threads.cores(ours=True) == 4
+        assert threads.side_by_side([lambda: threads.cores(ours=True)] * 3, 2) == [1, 1, 1]
+    assert threads.cores() == 4
 
 
 # -- products ------------------------------------------------------------------------------------------------

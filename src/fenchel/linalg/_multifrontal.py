@@ -63,16 +63,18 @@ def add_runs(V, rel, runs, inside, w, F, U):
 
 
 @compiled(inline="always")  # a call for each of a chain's many small fronts would cost a tenth
-def extend_add(child, next_child, ptr, relative, where, stack, top, w, F, U, runs):
+def extend_add(child, next_child, ptr, relative, where, stack, floor, top, w, F, U, runs):
     """Add the children's updates, lower triangles on the stack, into the front [F, U]; where the first of them stood.
 
-    F are its first w columns, U is what stays below and beside them. Returns ``top`` where there is no child.
+    F are its first w columns, U is what stays below and beside them. Returns ``top`` where there is no child above
+    ``floor``: those below are of other parts of the tree, and what they leave stays empty.
     """
     base = top
     while child != -1:
         r = ptr[child + 1] - ptr[child]
         V = stack[where[child] : where[child] + r * r].reshape(r, r)
-        base = min(base, where[child])
+        if where[child] >= floor:
+            base = min(base, where[child])
         rel = relative[ptr[child] : ptr[child + 1]]
         inside = 0
         while inside < r and rel[inside] < w:
@@ -105,22 +107,35 @@ def gather(front, full, rel, runs, out, ld):
 
 
 @compiled
-def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, stack):
-    """Factorise the panels x in place; the inverses of their diagonal blocks go to ``inverse``. Bad column or -1."""
-    m = start.size - 1
+def links(parent):
+    """The first child of each supernode and the next one of the same parent, the last of them first; -1 for none."""
+    first_child = np.full(parent.size, -1, np.int64)
+    next_child = np.full(parent.size, -1, np.int64)
+    for k in range(parent.size):
+        if parent[k] != -1:
+            next_child[k] = first_child[parent[k]]
+            first_child[parent[k]] = k
+    return first_child, next_child
+
+
+@compiled
+def factorise(
+    nodes, start, ptr, panel, first_child, next_child, relative, x, inverse, inverse_ptr, stack, floor, where
+):
+    """Factorise the panels x of these supernodes, in place; the inverses of their diagonal blocks go to ``inverse``.
+
+    Updates go onto the stack from ``floor`` on, and ``where`` says where each stands. Returns a bad column, or -1.
+    """
     runs = np.empty(tallest(ptr), np.int64)
-    where = np.zeros(m, np.int64)
-    first_child = np.full(m, -1, np.int64)
-    next_child = np.full(m, -1, np.int64)
-    top = 0
-    for k in range(m):
+    top = floor
+    for k in nodes:
         w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
         F = x[panel[k] : panel[k] + (w + r) * w].reshape(w + r, w)
         U = stack[top : top + r * r].reshape(r, r)
         for i in range(r):
             for j in range(i + 1):
                 U[i, j] = 0.0
-        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, top, w, F, U, runs)
+        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, floor, top, w, F, U, runs)
         if w >= WIDE:
             bad = eliminate_wide(w, r, x[panel[k] :], inverse[inverse_ptr[k] :], stack[top:])
         else:
@@ -164,27 +179,32 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, stac
                     stack[base + q] = stack[top + q]
         where[k] = base
         top = base + r * r
-        if parent[k] != -1:
-            next_child[k] = first_child[parent[k]]
-            first_child[parent[k]] = k
     return -1
 
 
 @compiled
-def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, stack, z):
-    """The inverse on the pattern of L, as panels z laid out like x; fronts of it, lower triangles, on the stack."""
-    m = start.size - 1
+def invert(
+    nodes, owner, start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, stack, floor, keep, where, z
+):
+    """The inverse on the pattern of L, as panels z laid out like x, of these supernodes; the last first.
+
+    Fronts of the inverse, lower triangles, go onto the stack from ``floor`` on, and ``where`` says where each stands. A
+    parent of another ``owner`` has been done before. Where they are to ``keep``, none takes the place of another.
+    """
     runs = np.empty(tallest(ptr), np.int64)
-    where = np.zeros(m, np.int64)
-    ends = np.zeros(m, np.int64)
     scratch = np.empty(1)
-    for k in range(m - 1, -1, -1):
+    top = floor
+    for k in nodes[::-1]:
         w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
         size = w + r
         up = parent[k]
-        base = 0
+        base, full = floor, 0
         if up != -1:
-            base = ends[up]
+            full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
+            if owner[up] == owner[k]:
+                base = where[up] + full * full
+        if keep:
+            base = top
         out = z[panel[k] : panel[k] + size * w].reshape(size, w)
         need = w * w + 2 * r * w + r * r
         if scratch.size < need:
@@ -194,7 +214,6 @@ def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_pt
         else:
             here, ld = scratch[2 * r * w + w * w :], r
         if r > 0:
-            full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
             front, rel = stack[where[up] :], relative[ptr[k] : ptr[k + 1]]
             if r >= LONG:
                 gather(front, full, rel, runs, here, ld)
@@ -229,7 +248,7 @@ def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_pt
                 for j in range(min(i + 1, w)):
                     Q[i, j] = out[i, j]
             where[k] = base
-            ends[k] = base + size * size
+            top = base + size * size
 
 
 @compiled

@@ -35,7 +35,7 @@ def reduce(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak
         for i in range(r):
             for j in range(r):
                 U[i, j] = 0.0
-        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, top, w, F, U, runs)
+        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, 0, top, w, F, U, runs)
         for i in range(w):
             for j in range(i + 1, w):
                 F[i, j] = F[j, i]
