@@ -285,7 +285,7 @@ def test_another_pattern_is_refused():
 
 def test_inverses_of_diagonal_blocks():
     """Of small ones and of one of hundreds of rows, as dense factors have; what lies above the diagonal is not read."""
-    from fenchel.linalg._multifrontal import lower_inverse
+    from fenchel.linalg._fronts import lower_inverse
 
     for w in (1, 2, 7, 300):
         L = np.tril(np.random.default_rng(w).normal(size=(w, w)) / w) + np.diag(1.0 + np.arange(w) / w)

@@ -103,7 +103,7 @@ def fitted(
     """The solution of a problem that has been set up."""
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)
-        with one_thread(task.predictors.small), counting():
+        with one_thread(task.predictors.small, ours=True), counting():
             outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
     return Solution(task, outcome, solver.name, tol)
 

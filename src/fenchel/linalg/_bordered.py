@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._multifrontal import lower_inverse, small_cholesky
+from ._fronts import lower_inverse, small_cholesky
 from .compiled import compiled
 
 

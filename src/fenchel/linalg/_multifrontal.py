@@ -8,113 +8,146 @@ Cholesky with a selected inverse, hence these pages.
 
 The second is Takahashi's recursion in blocks: the inverse on the pattern of L, at about the cost of the first.
 
-Products go through ``np.dot(a, b, out)`` and everything else is a plain loop: slices assigned to slices and arrays made
-on the way doubled the time numba takes to compile this file.
+Wide fronts are worked on in ``_fronts.py``. Products go through ``np.dot(a, b, out)`` or ``_blas.py`` and everything
+else is a plain loop: slices assigned to slices and arrays made on the way doubled the time numba takes to compile this
+file.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from ._blas import add_product, subtract_square, times_triangle
+from ._fronts import WIDE, eliminate_wide, invert_wide, lower_inverse, small_cholesky
 from .compiled import compiled
 
-
-@compiled
-def small_cholesky(A):
-    """L of A = L L' in the lower triangle of A; returns the first bad pivot, or -1."""
-    w = A.shape[0]
-    for j in range(w):
-        d = A[j, j]
-        for k in range(j):
-            d -= A[j, k] * A[j, k]
-        if not d > 0.0:
-            return j
-        d = np.sqrt(d)
-        A[j, j] = d
-        for i in range(j + 1, w):
-            s = A[i, j]
-            for k in range(j):
-                s -= A[i, k] * A[j, k]
-            A[i, j] = s / d
-    return -1
+LONG = 32  # rows below a front from which their places in the parent's are taken in runs
 
 
 @compiled
-def lower_inverse(L, out):
-    """L^-1 of a lower triangle into the square ``out``, zeros above; whole rows at a time, as they lie in memory."""
-    w = L.shape[0]
-    for i in range(w):
-        for j in range(w):
-            out[i, j] = 0.0
-        for k in range(i):
-            c = L[i, k]
-            for j in range(k + 1):
-                out[i, j] -= c * out[k, j]
-        d = 1.0 / L[i, i]
-        for j in range(i):
-            out[i, j] *= d
-        out[i, i] = d
+def tallest(ptr):
+    """The most rows below any front, or 1."""
+    out = 1
+    for k in range(ptr.size - 1):
+        out = max(out, ptr[k + 1] - ptr[k])
+    return out
+
+
+@compiled
+def find_runs(rel, runs):
+    """Where the run of consecutive places that each one belongs to ends."""
+    r = rel.size
+    for j in range(r - 1, -1, -1):
+        runs[j] = runs[j + 1] if j + 1 < r and rel[j + 1] == rel[j] + 1 else j + 1
+
+
+@compiled
+def add_runs(V, rel, runs, inside, w, F, U):
+    """The same as the loops of ``extend_add``, of one child whose places come in runs."""
+    r = rel.size
+    find_runs(rel, runs)
+    for i in range(r):
+        a, j = rel[i], 0
+        while j <= i:
+            if j < inside:
+                e = min(runs[j], i + 1, inside)
+                at = rel[j] - j
+                for q in range(j, e):
+                    F[a, at + q] += V[i, q]
+            else:
+                e = min(runs[j], i + 1)
+                at = rel[j] - w - j
+                for q in range(j, e):
+                    U[a - w, at + q] += V[i, q]
+            j = e
 
 
 @compiled(inline="always")  # a call for each of a chain's many small fronts would cost a tenth
-def extend_add(child, next_child, ptr, relative, where, stack, top, w, F, U):
+def extend_add(child, next_child, ptr, relative, where, stack, floor, top, w, F, U, runs):
     """Add the children's updates, lower triangles on the stack, into the front [F, U]; where the first of them stood.
 
-    F are its first w columns, U is what stays below and beside them. Returns ``top`` where there is no child.
+    F are its first w columns, U is what stays below and beside them. Returns ``top`` where there is no child above
+    ``floor``: those below are of other parts of the tree, and what they leave stays empty.
     """
     base = top
     while child != -1:
         r = ptr[child + 1] - ptr[child]
         V = stack[where[child] : where[child] + r * r].reshape(r, r)
-        base = min(base, where[child])
+        if where[child] >= floor:
+            base = min(base, where[child])
         rel = relative[ptr[child] : ptr[child + 1]]
         inside = 0
         while inside < r and rel[inside] < w:
             inside += 1
-        for i in range(r):
-            a = rel[i]
-            for j in range(min(i + 1, inside)):
-                F[a, rel[j]] += V[i, j]
-            for j in range(inside, i + 1):
-                U[a - w, rel[j] - w] += V[i, j]
+        if r >= LONG:
+            add_runs(V, rel, runs, inside, w, F, U)
+        else:
+            for i in range(r):
+                a = rel[i]
+                for j in range(min(i + 1, inside)):
+                    F[a, rel[j]] += V[i, j]
+                for j in range(inside, i + 1):
+                    U[a - w, rel[j] - w] += V[i, j]
         child = next_child[child]
     return base
 
 
 @compiled
-def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak):
-    """Factorise the panels x in place; the inverses of their diagonal blocks go to ``inverse``. Bad column or -1."""
-    m = start.size - 1
-    stack = np.empty(max(1, up_peak))
-    where = np.zeros(m, np.int64)
-    first_child = np.full(m, -1, np.int64)
-    next_child = np.full(m, -1, np.int64)
-    scratch = np.empty(1)
-    top = 0
-    for k in range(m):
+def gather(front, full, rel, runs, out, ld):
+    """The lower triangle of what rows and columns ``rel`` of a front have, into ``out``, its rows ``ld`` apart."""
+    find_runs(rel, runs)
+    for i in range(rel.size):
+        row, a, j = i * ld, rel[i] * full, 0
+        while j <= i:
+            e = min(runs[j], i + 1)
+            at = a + rel[j] - j
+            for q in range(j, e):
+                out[row + q] = front[at + q]
+            j = e
+
+
+@compiled
+def links(parent):
+    """The first child of each supernode and the next one of the same parent, the last of them first; -1 for none."""
+    first_child = np.full(parent.size, -1, np.int64)
+    next_child = np.full(parent.size, -1, np.int64)
+    for k in range(parent.size):
+        if parent[k] != -1:
+            next_child[k] = first_child[parent[k]]
+            first_child[parent[k]] = k
+    return first_child, next_child
+
+
+@compiled
+def factorise(
+    nodes, start, ptr, panel, first_child, next_child, relative, x, inverse, inverse_ptr, stack, floor, where
+):
+    """Factorise the panels x of these supernodes, in place; the inverses of their diagonal blocks go to ``inverse``.
+
+    Updates go onto the stack from ``floor`` on, and ``where`` says where each stands. Returns a bad column, or -1.
+    """
+    runs = np.empty(tallest(ptr), np.int64)
+    top = floor
+    for k in nodes:
         w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
         F = x[panel[k] : panel[k] + (w + r) * w].reshape(w + r, w)
         U = stack[top : top + r * r].reshape(r, r)
         for i in range(r):
-            for j in range(r):
+            for j in range(i + 1):
                 U[i, j] = 0.0
-        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, top, w, F, U)
-        D = F[:w]
-        if w > 48:
-            for i in range(w):
-                for j in range(i + 1, w):
-                    D[i, j] = D[j, i]
-            bad = blocked_cholesky(D)
+        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, floor, top, w, F, U, runs)
+        if w >= WIDE:
+            bad = eliminate_wide(w, r, x[panel[k] :], inverse[inverse_ptr[k] :], stack[top:])
         else:
-            bad = small_cholesky(D)
+            bad = small_cholesky(F[:w])
         if bad >= 0:
             return start[k] + bad
-        Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
-        lower_inverse(D, Linv)
-        for i in range(w):
-            for j in range(i + 1, w):
-                D[i, j] = 0.0
-        if r > 0:
+        if w < WIDE:
+            Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+            lower_inverse(F[:w], Linv)
+            for i in range(w):
+                for j in range(i + 1, w):
+                    F[i, j] = 0.0
             B = F[w:]
             if w == 1:
                 d = Linv[0, 0]
@@ -124,148 +157,98 @@ def factorise(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_p
                     b = B[i, 0]
                     for j in range(i + 1):
                         U[i, j] -= b * B[j, 0]
-            else:
-                need = r * w + r * r
-                if scratch.size < need:
-                    scratch = np.empty(2 * need)
-                T = scratch[: r * w].reshape(r, w)
+            elif r * w < 64:
                 for i in range(r):
-                    for j in range(w):
-                        T[i, j] = B[i, j]
-                np.dot(T, Linv.T, B)
-                if r * w < 64:
-                    for i in range(r):
-                        for j in range(i + 1):
-                            s = 0.0
-                            for q in range(w):
-                                s += B[i, q] * B[j, q]
-                            U[i, j] -= s
-                else:
-                    G = scratch[r * w : r * w + r * r].reshape(r, r)
-                    np.dot(B, B.T, G)
-                    for i in range(r):
-                        for j in range(i + 1):
-                            U[i, j] -= G[i, j]
+                    for j in range(w - 1, -1, -1):
+                        s = 0.0
+                        for q in range(j + 1):
+                            s += B[i, q] * Linv[j, q]
+                        B[i, j] = s
+                for i in range(r):
+                    for j in range(i + 1):
+                        s = 0.0
+                        for q in range(w):
+                            s += B[i, q] * B[j, q]
+                        U[i, j] -= s
+            else:
+                times_triangle(r, w, 1.0, inverse[inverse_ptr[k] :], w, True, x[panel[k] + w * w :], w)
+                subtract_square(r, w, x[panel[k] + w * w :], w, stack[top:], r)
         if base < top:  # the children are used up: move this update down to where they stood
-            for q in range(r * r):
-                stack[base + q] = stack[top + q]
+            for i in range(r):
+                for q in range(i * r, i * r + i + 1):
+                    stack[base + q] = stack[top + q]
         where[k] = base
         top = base + r * r
-        if parent[k] != -1:
-            next_child[k] = first_child[parent[k]]
-            first_child[parent[k]] = k
     return -1
 
 
 @compiled
-def blocked_cholesky(A):
-    """Cholesky of a full symmetric A by blocks of 48 columns, lower triangle in place."""
-    w = A.shape[0]
-    step = 48
-    block, inverse = np.empty(step * step), np.empty(step * step)
-    below, update = np.empty(2 * w * step), np.empty(w * step)
-    for a in range(0, w, step):
-        b = min(w, a + step)
-        k, r = b - a, w - b
-        D = block[: k * k].reshape(k, k)
-        for i in range(k):
-            for j in range(k):
-                D[i, j] = A[a + i, a + j]
-        bad = small_cholesky(D)
-        if bad >= 0:
-            return a + bad
-        for i in range(k):
-            for j in range(i + 1):
-                A[a + i, a + j] = D[i, j]
-        if r == 0:
-            break
-        inv = inverse[: k * k].reshape(k, k)
-        lower_inverse(D, inv)
-        B = below[: r * k].reshape(r, k)
-        P = below[r * k : 2 * r * k].reshape(r, k)
-        for i in range(r):
-            for j in range(k):
-                B[i, j] = A[b + i, a + j]
-        np.dot(B, inv.T, P)
-        for i in range(r):
-            for j in range(k):
-                A[b + i, a + j] = P[i, j]
-        for c in range(0, r, step):
-            e = min(r, c + step)
-            G = update[: (r - c) * (e - c)].reshape(r - c, e - c)
-            np.dot(P[c:], P[c:e].T, G)
-            for i in range(r - c):
-                for j in range(e - c):
-                    A[b + c + i, b + c + j] -= G[i, j]
-    return -1
+def invert(
+    nodes, owner, start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, stack, floor, keep, where, z
+):
+    """The inverse on the pattern of L, as panels z laid out like x, of these supernodes; the last first.
 
-
-@compiled
-def invert(start, ptr, panel, parent, relative, children, x, inverse, inverse_ptr, down_peak):
-    """The inverse on the pattern of L, as panels laid out like x."""
-    m = start.size - 1
-    z = np.empty(x.size)
-    stack = np.empty(max(1, down_peak))
-    where = np.zeros(m, np.int64)
-    ends = np.zeros(m, np.int64)
+    Fronts of the inverse, lower triangles, go onto the stack from ``floor`` on, and ``where`` says where each stands. A
+    parent of another ``owner`` has been done before. Where they are to ``keep``, none takes the place of another.
+    """
+    runs = np.empty(tallest(ptr), np.int64)
     scratch = np.empty(1)
-    Z22 = scratch.reshape(1, 1)
-    for k in range(m - 1, -1, -1):
+    top = floor
+    for k in nodes[::-1]:
         w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
         size = w + r
         up = parent[k]
-        base = 0
+        base, full = floor, 0
         if up != -1:
-            base = ends[up]
-        F = x[panel[k] : panel[k] + size * w].reshape(size, w)
-        Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+            full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
+            if owner[up] == owner[k]:
+                base = where[up] + full * full
+        if keep:
+            base = top
         out = z[panel[k] : panel[k] + size * w].reshape(size, w)
-        need = 2 * w * w + 2 * r * w + r * r
+        need = w * w + 2 * r * w + r * r
         if scratch.size < need:
             scratch = np.empty(2 * need)
-        Z11 = scratch[: w * w].reshape(w, w)
-        np.dot(Linv.T, Linv, Z11)
+        if children[k] > 0:  # in the front that the children read
+            here, ld = stack[base + w * size + w :], size
+        else:
+            here, ld = scratch[2 * r * w + w * w :], r
         if r > 0:
-            at = w * w
-            inner = scratch[at : at + w * w].reshape(w, w)
-            at += w * w
-            Y = scratch[at : at + r * w].reshape(r, w)
-            at += r * w
-            Z21 = scratch[at : at + r * w].reshape(r, w)
-            at += r * w
-            Z22 = scratch[at : at + r * r].reshape(r, r)
-            full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
-            P = stack[where[up] : where[up] + full * full].reshape(full, full)
-            rel = relative[ptr[k] : ptr[k + 1]]
-            for i in range(r):
-                a = rel[i]
-                for j in range(r):
-                    Z22[i, j] = P[a, rel[j]]
-            np.dot(F[w:], Linv, Y)
-            np.dot(Z22, Y, Z21)
-            np.dot(Y.T, Z21, inner)
-            for i in range(w):
-                for j in range(w):
-                    Z11[i, j] += inner[i, j]
-            for i in range(r):
-                for j in range(w):
-                    out[w + i, j] = -Z21[i, j]
-        for i in range(w):
-            for j in range(w):
-                out[i, j] = Z11[i, j]
+            front, rel = stack[where[up] :], relative[ptr[k] : ptr[k + 1]]
+            if r >= LONG:
+                gather(front, full, rel, runs, here, ld)
+            else:
+                for i in range(r):
+                    a = rel[i] * full
+                    for j in range(i + 1):
+                        here[i * ld + j] = front[a + rel[j]]
+        if w >= WIDE:
+            invert_wide(w, r, x[panel[k] :], inverse[inverse_ptr[k] :], here, ld, scratch, z[panel[k] :])
+        else:
+            Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+            F = x[panel[k] : panel[k] + size * w].reshape(size, w)
+            Z11 = out[:w]
+            np.dot(Linv.T, Linv, Z11)
+            if r > 0:
+                for i in range(r):
+                    for j in range(i):
+                        here[j * ld + i] = here[i * ld + j]
+                at = w * w
+                inner = scratch[:at].reshape(w, w)
+                Y = scratch[at : at + r * w].reshape(r, w)
+                np.dot(F[w:], Linv, Y)
+                add_product(r, w, r, -1.0, here, ld, False, scratch[at:], w, 0.0, z[panel[k] + w * w :], w)
+                np.dot(Y.T, out[w:], inner)
+                for i in range(w):
+                    for j in range(w):
+                        Z11[i, j] -= inner[i, j]
         if children[k] > 0:
             Q = stack[base : base + size * size].reshape(size, size)
             for i in range(size):
-                for j in range(w):
+                for j in range(min(i + 1, w)):
                     Q[i, j] = out[i, j]
-            for i in range(r):
-                for j in range(w):
-                    Q[j, w + i] = out[w + i, j]
-                for j in range(r):
-                    Q[w + i, w + j] = Z22[i, j]
             where[k] = base
-            ends[k] = base + size * size
-    return z
+            top = base + size * size
 
 
 @compiled

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._multifrontal import extend_add
+from ._multifrontal import extend_add, tallest
 from .compiled import compiled
 
 
@@ -22,6 +22,7 @@ def reduce(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak
     """Assemble the fronts of E in the panels e, in place: E11 (full) and E21 of each supernode."""
     m = start.size - 1
     stack = np.empty(max(1, up_peak))
+    runs = np.empty(tallest(ptr), np.int64)
     where = np.zeros(m, np.int64)
     first_child = np.full(m, -1, np.int64)
     next_child = np.full(m, -1, np.int64)
@@ -34,7 +35,7 @@ def reduce(start, ptr, panel, parent, relative, x, inverse, inverse_ptr, up_peak
         for i in range(r):
             for j in range(r):
                 U[i, j] = 0.0
-        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, top, w, F, U)
+        base = extend_add(first_child[k], next_child, ptr, relative, where, stack, 0, top, w, F, U, runs)
         for i in range(w):
             for j in range(i + 1, w):
                 F[i, j] = F[j, i]

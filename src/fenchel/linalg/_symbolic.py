@@ -232,6 +232,43 @@ def relations(start, ptr, rows):
 
 
 @compiled
+def subtrees(parent, work):
+    """For each supernode the first of those below it, which come just before it, and the work of all of them and it."""
+    m = parent.size
+    first = np.empty(m, np.int64)
+    total = np.zeros(m)
+    for k in range(m):
+        first[k] = k
+    for k in range(m):
+        total[k] += work[k]
+        if parent[k] != -1:
+            total[parent[k]] += total[k]
+            first[parent[k]] = min(first[parent[k]], first[k])
+    return first, total
+
+
+@compiled
+def stack_sizes(nodes, owner, start, ptr, parent):
+    """The sizes of the two stacks of a part of the tree, as ``relations`` has them of all of it."""
+    top, up_peak, down_peak = 0, 0, 0
+    pending = np.zeros(parent.size, np.int64)
+    for k in nodes:
+        r = ptr[k + 1] - ptr[k]
+        up_peak = max(up_peak, top + r * r)
+        top += r * r - pending[k]
+        if parent[k] != -1 and owner[parent[k]] == owner[k]:
+            pending[parent[k]] += r * r
+    depth = np.zeros(parent.size, np.int64)
+    for k in nodes[::-1]:
+        size = start[k + 1] - start[k] + ptr[k + 1] - ptr[k]
+        depth[k] = size * size
+        if parent[k] != -1 and owner[parent[k]] == owner[k]:
+            depth[k] += depth[parent[k]]
+        down_peak = max(down_peak, depth[k])
+    return up_peak, down_peak
+
+
+@compiled
 def positions(start, ptr, rows, panel, indptr, indices):
     """Where each entry of the lower triangle stands among the panels; -1 above the diagonal."""
     out = np.full(indices.size, -1, np.int64)

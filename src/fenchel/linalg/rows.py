@@ -12,14 +12,13 @@ each other longer than they work, ten times longer on a busy machine. No tempora
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from .threads import libraries as _blas
-from .threads import one_thread
+from .threads import cores, one_thread, side_by_side
 
 _CACHE = 1 << 16  # entries of a block: it and a copy of it stay in the second-level cache
 _FEWEST = 256  # rows of a block: fewer do not repay the call
@@ -48,17 +47,12 @@ def on_every_core(n: int, width: int, stretch: Callable[[int, int], T]) -> list[
     """stretch(i, j) for stretches of rows that cover 0..n, in order: as many as BLAS may use threads."""
     if n * width < _SMALL:
         return [stretch(0, n)]
-    # counting threads costs more than a small product
-    cores = 1 if n * width < PARALLEL else max((library["num_threads"] for library in _blas().info()), default=1)
-    with one_thread():
-        if cores == 1:
+    if n * width < PARALLEL:
+        with one_thread():
             return [stretch(0, n)]
-        from concurrent.futures import ThreadPoolExecutor
-
-        edges = [n * c // cores for c in range(cores + 1)]
-        contexts = [copy_context() for _ in range(cores)]  # numpy's errstate lives there
-        with ThreadPoolExecutor(cores) as pool:
-            return list(pool.map(lambda context, i, j: context.run(stretch, i, j), contexts, edges[:-1], edges[1:]))
+    parts = cores()
+    edges = [n * c // parts for c in range(parts + 1)]
+    return side_by_side([partial(stretch, i, j) for i, j in pairwise(edges)], parts)
 
 
 def in_blocks(n: int, one: Callable[[slice], tuple[Any, ...]]) -> tuple[Any, ...]:

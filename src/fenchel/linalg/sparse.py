@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
+from . import walks
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
 from .tally import note
@@ -193,16 +194,12 @@ class SparseCholesky:
         return A
 
     def _factorise(self, x: np.ndarray) -> None:
-        from . import _multifrontal as kernels
-
         note(factorisations=1)
         S = self.symbolic
         self._x, self._inverse = x, np.empty(S.inverse_ptr[-1])
         self._z: np.ndarray | None = None
         self._diagonal = self._x[S.diagonal]
-        bad = kernels.factorise(
-            S.start, S.ptr, S.panel, S.parent, S.relative, self._x, self._inverse, S.inverse_ptr, S.up_peak
-        )
+        bad = walks.factorise(S, self._x, self._inverse)
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {S.order[bad]} is not positive")
 
@@ -232,13 +229,7 @@ class SparseCholesky:
         return EPS * float(np.sqrt(np.sum(each * each)))
 
     def _apply(self, b: np.ndarray, forward: bool, backward: bool) -> np.ndarray:
-        from . import _multifrontal as kernels
-
-        S = self.symbolic
-        kernels.solve_panels(
-            S.start, S.ptr, S.rows, S.panel, self._x, self._inverse, S.inverse_ptr, b, forward, backward
-        )
-        return b
+        return walks.solve(self.symbolic, self._x, self._inverse, b, forward, backward)
 
     def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
@@ -256,14 +247,8 @@ class SparseCholesky:
     def _selected(self) -> np.ndarray:
         """The inverse on the pattern of L, as panels; computed when first asked for."""
         if self._z is None:
-            from . import _multifrontal as kernels
-
             note(inverses=1)
-            S = self.symbolic
-            self._z = kernels.invert(
-                S.start, S.ptr, S.panel, S.parent, S.relative, S.children, self._x, self._inverse, S.inverse_ptr,
-                S.down_peak,
-            )  # fmt: skip
+            self._z = walks.invert(self.symbolic, self._x, self._inverse)
         return self._z
 
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
@@ -301,8 +286,9 @@ class SparseCholesky:
         note(products=1)
         S, z = self.symbolic, self._selected
         tree = S.start, S.ptr, S.panel, S.parent, S.relative
-        kernels.reduce(*tree, self._x, self._inverse, S.inverse_ptr, S.up_peak, e)
-        return kernels.sandwich(*tree, S.children, self._x, self._inverse, S.inverse_ptr, S.down_peak, z, e)
+        with walks.alone(S):
+            kernels.reduce(*tree, self._x, self._inverse, S.inverse_ptr, S.up_peak, e)
+            return kernels.sandwich(*tree, S.children, self._x, self._inverse, S.inverse_ptr, S.down_peak, z, e)
 
     def lower(self) -> Any:
         """L of the permuted matrix A[order][:, order], as a csc array: for looking at, not for speed."""

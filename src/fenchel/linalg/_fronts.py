@@ -1,0 +1,154 @@
+"""Dense work of one wide front, by BLAS on triangles; ``_multifrontal.py`` and ``_sandwich.py`` walk the fronts.
+
+Panels F (w + r, w), inverses of diagonal blocks (w, w) and updates (r, r) lie row by row in flat arrays. Products add
+to what is there, and nothing above a diagonal is computed: about the multiplications that a front needs, at the rate
+of large products. Narrow fronts are cheaper by plain loops, which call nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._blas import add_product, add_symmetric_product, subtract_square, times_triangle, triangle_square, triangle_times
+from .compiled import compiled
+
+WIDE = 32  # columns from which BLAS is faster than plain loops
+_STEP = 48  # columns of a block that plain loops factorise
+_TILE = 32  # rows and columns of a square that is copied at a time
+_ROWS = 96  # rows of a product of which only the lower triangle is meant, at a time
+
+
+@compiled
+def small_cholesky(A):
+    """L of A = L L' in the lower triangle of A; returns the first bad pivot, or -1."""
+    w = A.shape[0]
+    for j in range(w):
+        d = A[j, j]
+        for k in range(j):
+            d -= A[j, k] * A[j, k]
+        if not d > 0.0:
+            return j
+        d = np.sqrt(d)
+        A[j, j] = d
+        for i in range(j + 1, w):
+            s = A[i, j]
+            for k in range(j):
+                s -= A[i, k] * A[j, k]
+            A[i, j] = s / d
+    return -1
+
+
+@compiled
+def lower_inverse(L, out):
+    """L^-1 of a lower triangle into the square ``out``, zeros above; whole rows at a time, as they lie in memory."""
+    w = L.shape[0]
+    for i in range(w):
+        for j in range(w):
+            out[i, j] = 0.0
+        for k in range(i):
+            c = L[i, k]
+            for j in range(k + 1):
+                out[i, j] -= c * out[k, j]
+        d = 1.0 / L[i, i]
+        for j in range(i):
+            out[i, j] *= d
+        out[i, i] = d
+
+
+@compiled
+def block_cholesky(k, a, lda, inverse, ldi, block):
+    """L of a small block and L^-1, in place and in ``inverse``; the first bad pivot, or -1. ``block`` is of 2 k^2.
+
+    The block is taken as its transpose, so that its rows are updated as they lie in memory.
+    """
+    T = block[: k * k].reshape(k, k)
+    for i in range(k):
+        for j in range(i + 1):
+            T[j, i] = a[i * lda + j]
+    for j in range(k):
+        d = T[j, j]
+        if not d > 0.0:
+            return j
+        d = np.sqrt(d)
+        T[j, j] = d
+        for i in range(j + 1, k):
+            T[j, i] /= d
+        for i in range(j + 1, k):
+            c = T[j, i]
+            for q in range(i, k):
+                T[i, q] -= c * T[j, q]
+    V = block[k * k : 2 * k * k].reshape(k, k)
+    lower_inverse(T.T, V)
+    for i in range(k):
+        for j in range(i + 1):
+            a[i * lda + j] = T[j, i]
+            inverse[i * ldi + j] = V[i, j]
+    return -1
+
+
+@compiled
+def wide_cholesky(w, a, lda, inverse, ldi, block):
+    """L of a symmetric matrix (w, w) by its lower triangle, in place, and L^-1; the first bad pivot, or -1.
+
+    By halves: L11, L21 = A21 L11^-T, the second half is of A22 - L21 L21', and -L22^-1 L21 L11^-1 stands in L^-1.
+    """
+    if w <= _STEP:
+        return block_cholesky(w, a, lda, inverse, ldi, block)
+    h = w // 2
+    r = w - h
+    bad = wide_cholesky(h, a, lda, inverse, ldi, block)
+    if bad >= 0:
+        return bad
+    times_triangle(r, h, 1.0, inverse, ldi, True, a[h * lda :], lda)
+    subtract_square(r, h, a[h * lda :], lda, a[h * lda + h :], lda)
+    bad = wide_cholesky(r, a[h * lda + h :], lda, inverse[h * ldi + h :], ldi, block)
+    if bad >= 0:
+        return h + bad
+    for i in range(h, w):
+        for j in range(h):
+            inverse[i * ldi + j] = a[i * lda + j]
+    times_triangle(r, h, 1.0, inverse, ldi, False, inverse[h * ldi :], ldi)
+    triangle_times(r, h, -1.0, inverse[h * ldi + h :], ldi, False, inverse[h * ldi :], ldi)
+    return -1
+
+
+@compiled
+def eliminate_wide(w, r, F, inverse, U):
+    """L11, L21 in place of the front's panel, L11^-1, and U := U - L21 L21'; the first bad pivot, or -1."""
+    for i in range(w):
+        for j in range(i + 1, w):
+            F[i * w + j] = 0.0
+            inverse[i * w + j] = 0.0
+    bad = wide_cholesky(w, F, w, inverse, w, np.empty(2 * _STEP * _STEP))
+    if bad < 0 and r > 0:
+        times_triangle(r, w, 1.0, inverse, w, True, F[w * w :], w)
+        subtract_square(r, w, F[w * w :], w, U, r)
+    return bad
+
+
+@compiled
+def mirror(w, a):
+    """The lower triangle of a square copied above its diagonal, in tiles that stay in cache."""
+    for s in range(0, w, _TILE):
+        for t in range(0, s + 1, _TILE):
+            for i in range(s, min(w, s + _TILE)):
+                for j in range(t, min(i, t + _TILE)):
+                    a[j * w + i] = a[i * w + j]
+
+
+@compiled
+def invert_wide(w, r, F, inverse, Z22, ld, Y, out):
+    """Z11 and Z21 of the front into ``out``, a panel; Z22 by its lower triangle, rows ``ld`` apart. Y is of r w."""
+    for i in range(w):
+        for j in range(i + 1):
+            out[i * w + j] = inverse[i * w + j]
+    triangle_square(w, out, w)
+    if r > 0:
+        for q in range(r * w):
+            Y[q] = F[w * w + q]
+        times_triangle(r, w, 1.0, inverse, w, False, Y, w)
+        add_symmetric_product(r, w, -1.0, Z22, ld, Y, w, 0.0, out[w * w :], w)
+        for a in range(0, w, _ROWS):
+            e = min(w, a + _ROWS)
+            add_product(e - a, e, r, -1.0, Y[a:], w, True, out[w * w :], w, 1.0, out[a * w :], w)
+    mirror(w, out)

@@ -1,0 +1,183 @@
+"""Walks over the tree of fronts, on every core: parts of the tree side by side, what joins them alone.
+
+    factorise    bottom up: the parts, then the top that joins them
+    invert       top down: the top, then the parts
+
+A part is a few whole subtrees on one thread. Every front is worked on as it would be on one core, so the digits are the
+same. BLAS keeps to one thread throughout: nearly all of its calls are too short for more.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from .threads import cores, one_thread, side_by_side
+
+if TYPE_CHECKING:
+    from .sparse import SymbolicCholesky
+
+PARALLEL = 1e8  # multiplications of a factorisation from which threads are worth starting
+_TOP = 32  # fronts that may join the parts
+_COLUMNS = 64  # right sides that are solved for together
+_PARTS = 2  # for each core, the large ones first
+
+
+class Schedule:
+    """Which supernodes are done together, and where their parts of the two stacks begin.
+
+    Attributes
+    ----------
+    nodes : list of arrays (k,), of each part and at last of the top, ascending
+    owner : array (m,), the part of each supernode
+    up, down : arrays, where the parts' stacks begin, and where the last ends
+    """
+
+    def __init__(self, symbolic: SymbolicCholesky, n_cores: int) -> None:
+        from . import _symbolic as kernels
+
+        S, m, self.n_cores = symbolic, symbolic.parent.size, n_cores
+        if n_cores == 1:
+            self.nodes, self.owner = [np.arange(0), np.arange(m)], np.zeros(m, dtype=np.int64)
+            self.up, self.down = np.array([0, 0, S.up_peak]), np.array([0, 0, S.down_peak])
+            return
+        below = np.diff(S.ptr)
+        size = np.diff(S.start) + below
+        first, total = kernels.subtrees(S.parent, (size**3.0 - below**3.0) / 3.0)
+        roots = _cut(S.parent, total, n_cores)
+        n_parts = min(len(roots), _PARTS * n_cores)
+        self.owner = np.full(m, n_parts)
+        for part, some in enumerate(_binned(roots, total, n_parts)):
+            for root in some:
+                self.owner[first[root] : root + 1] = part
+        self.nodes = [np.flatnonzero(self.owner == part) for part in range(n_parts + 1)]
+        sizes = [kernels.stack_sizes(nodes, self.owner, S.start, S.ptr, S.parent) for nodes in self.nodes]
+        kept = int((size[self.nodes[-1]] ** 2).sum())  # the parts read what the top leaves
+        self.up = np.cumsum([0, *(up for up, _ in sizes)])
+        self.down = np.cumsum([0, *(down for _, down in sizes[:-1]), kept])
+
+    @property
+    def keep(self) -> bool:
+        """Whether what the top leaves on the way down is read later."""
+        return len(self.nodes) > 2 or bool(self.nodes[0].size)
+
+    def run(self, each: Callable[[int], int]) -> list[int]:
+        """``each`` of every part, side by side."""
+        return side_by_side([partial(each, part) for part in range(len(self.nodes) - 1)], self.n_cores)
+
+
+def _cut(parent: np.ndarray, total: np.ndarray, n_cores: int) -> list[int]:
+    """Roots of subtrees that are soon done side by side, together with the top that is done alone."""
+    children: dict[int, list[int]] = {}
+    for k in np.flatnonzero(parent >= 0)[total[parent >= 0] > 0.0].tolist():
+        children.setdefault(int(parent[k]), []).append(k)
+    heap = [(-total[k], k) for k in np.flatnonzero(parent < 0).tolist()]
+    heapq.heapify(heap)
+    best, least, above = [k for _, k in heap], np.inf, 0.0
+    for _ in range(_TOP):
+        rest = -sum(work for work, _ in heap)
+        time = above + max(-heap[0][0], rest / n_cores)
+        if time < least:
+            best, least = [k for _, k in heap], time
+        work, k = heapq.heappop(heap)
+        below = children.get(k, [])
+        above += -work - float(total[below].sum())
+        for child in below:
+            heapq.heappush(heap, (-total[child], child))
+        if not heap:
+            break
+    return best
+
+
+def _binned(roots: list[int], total: np.ndarray, n_parts: int) -> list[list[int]]:
+    """The subtrees in so many parts of about the same work, the largest first."""
+    heap: list[tuple[float, int, list[int]]] = [(0.0, part, []) for part in range(n_parts)]
+    for root in sorted(roots, key=lambda k: -total[k]):
+        work, part, some = heapq.heappop(heap)
+        heapq.heappush(heap, (work + float(total[root]), part, [*some, root]))
+    return [some for _, _, some in sorted(heap, key=lambda one: -one[0])]
+
+
+def alone(symbolic: SymbolicCholesky) -> one_thread:
+    """BLAS on one thread, where that is worth saying: half of its threads' time would go into waiting."""
+    return one_thread(symbolic.work >= PARALLEL)
+
+
+_known: WeakKeyDictionary[SymbolicCholesky, dict[int, Schedule]] = WeakKeyDictionary()
+
+
+def schedule(symbolic: SymbolicCholesky) -> Schedule:
+    """The schedule for as many threads as may be started now; kept as long as the analysis is."""
+    n = cores(ours=True) if symbolic.work >= PARALLEL else 1
+    known = _known.setdefault(symbolic, {})
+    if n not in known:
+        known[n] = Schedule(symbolic, n)
+    return known[n]
+
+
+def factorise(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> int:
+    """Factorise the panels x in place, and L11^-1 of each; a bad column, or -1."""
+    from . import _multifrontal as kernels
+
+    S, plan = symbolic, schedule(symbolic)
+    # memory by numpy: it asks for large pages, which numba does not
+    stack, where = np.empty(max(1, plan.up[-1])), np.zeros(S.parent.size, dtype=np.int64)
+    tree = S.start, S.ptr, S.panel, *kernels.links(S.parent), S.relative
+
+    def part(number: int) -> int:
+        return int(
+            kernels.factorise(plan.nodes[number], *tree, x, inverse, S.inverse_ptr, stack, plan.up[number], where)
+        )
+
+    bad = [column for column in plan.run(part) if column >= 0] if plan.keep else []
+    if bad:
+        return min(bad)
+    with alone(S):
+        return part(len(plan.nodes) - 1)
+
+
+def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+    """The inverse on the pattern of L, as panels."""
+    from . import _multifrontal as kernels
+
+    S, plan = symbolic, schedule(symbolic)
+    z, stack, where = np.empty(S.nnz), np.empty(max(1, plan.down[-1])), np.zeros(S.parent.size, dtype=np.int64)
+    tree = plan.owner, S.start, S.ptr, S.panel, S.parent, S.relative, S.children, x, inverse, S.inverse_ptr, stack
+
+    def part(number: int, keep: bool = False) -> int:
+        kernels.invert(plan.nodes[number], *tree, plan.down[number], keep, where, z)
+        return -1
+
+    with alone(S):
+        part(len(plan.nodes) - 1, plan.keep)
+    if plan.keep:
+        plan.run(part)
+    return z
+
+
+def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.ndarray, *steps: bool) -> np.ndarray:
+    """L^-1 b and then L^-T b, as ``steps`` ask, for b (n, k), in place; many columns in parts, side by side."""
+    from . import _multifrontal as kernels
+
+    S, k = symbolic, b.shape[1]
+    tree = S.start, S.ptr, S.rows, S.panel, x, inverse, S.inverse_ptr
+    if k <= _COLUMNS or S.work < PARALLEL:
+        with alone(S):
+            kernels.solve_panels(*tree, b, *steps)
+        return b
+    parts = -(-k // _COLUMNS)
+    edges = [k * i // parts for i in range(parts + 1)]
+
+    def part(i: int, j: int) -> None:
+        some = np.ascontiguousarray(b[:, i:j])
+        kernels.solve_panels(*tree, some, *steps)
+        b[:, i:j] = some
+
+    side_by_side([partial(part, i, j) for i, j in pairwise(edges)], cores(ours=True))
+    return b
