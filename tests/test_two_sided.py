@@ -1,17 +1,22 @@
-"""A^-1 C A^-1 by solves from either side, against matrices written out; factors that several threads ask at once."""
+"""Dense borders: A^-1 C A^-1 by solves from either side, one matrix asked by several threads, one factor for two."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_bordered import crossed, filled, on_pattern
 
+import fenchel
+from fenchel.likelihoods import Poisson
 from fenchel.linalg import bordered
 from fenchel.linalg.bordered import BorderedAnalysis
 from fenchel.linalg.leaves import find_leaves
+from fenchel.linalg.tally import counting
 from fenchel.linalg.two_sided import two_sided
+from fenchel.priors import SparsePrecision, sparse_newton
 
 
 @settings(deadline=None)
@@ -78,3 +83,20 @@ def test_a_matrix_that_is_its_own_change(n):
     L, out = np.linalg.cholesky(A), np.asfortranarray(A.copy())
     two_sided(np.asfortranarray(L / np.diag(L)), np.diag(L) ** 2, out)
     np.testing.assert_allclose(np.tril(out), np.tril(np.linalg.inv(A)), atol=1e-12)
+
+
+def test_newton_solves_by_the_factor_it_has_where_another_is_dear(monkeypatch):
+    rng = np.random.default_rng(3)
+    n, rows = 500, np.arange(500)
+    W = [sp.csr_array((np.ones(n), (rows, rng.integers(0, m, n))), shape=(n, m)) for m in (40, 30)]
+    W = sp.csr_array(sp.hstack([*W, np.ones((n, 1))], format="csr"))
+    y, found = rng.poisson(2.0, n).astype(float), {}
+    for name, steep in (("dear", 0.0), ("cheap", np.inf)):
+        monkeypatch.setattr(sparse_newton, "_STEEP", steep)
+        prior = SparsePrecision(4.0 * sp.eye_array(71, format="csc"), design=W)
+        assert isinstance(prior.pattern.symbolic, BorderedAnalysis)
+        with counting() as done:
+            found[name] = fenchel.infer(Poisson(), prior, y, tol=1e-12), done.factorisations
+    assert found["dear"][1] < found["cheap"][1]
+    assert found["dear"][0].n_iter == found["cheap"][0].n_iter
+    np.testing.assert_allclose(found["dear"][0].posterior.mean, found["cheap"][0].posterior.mean, atol=1e-8)

@@ -49,6 +49,7 @@ class BorderedAnalysis:
     ----------
     n, nnz : size and number of stored entries of the factor
     n_border : rows of the dense part
+    work : multiplications of a factorisation, about
     """
 
     def __init__(self, A: Any, leaf: np.ndarray) -> None:
@@ -75,6 +76,7 @@ class BorderedAnalysis:
         self.panel = total + np.concatenate([[0], np.cumsum(width * below)])
         self.size = int(self.panel[-1])  # of the leaves' part; the border's r x r follows it
         self.nnz = self.size + r * r
+        self.work = 0.5 * float((width * below.astype(np.float64) ** 2).sum()) + r**3 / 6.0
         self.everywhere = kernels.places(*pattern, self.start, self.square, self.panel, self.n_leaves, self.size, r)
         columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
         on = self.indices == columns
