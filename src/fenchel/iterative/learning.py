@@ -27,7 +27,7 @@ from .fitted import IterativeFit
 from .fitting import State, fit
 from .task import Task
 
-_RISE = 1e-3  # nats that a further step of theta may bring
+RISE = 1e-3  # nats that a further step of theta may bring
 _FARTHEST = 1.5  # a step of one entry of theta
 _LOOSE, _SHARE = 1e-6, 0.03  # an inner fit's error: nats a row at most, and as a share of what theta still gains
 FINEST = 1e-6  # nats that inner fits and the last steps may leave
@@ -213,14 +213,12 @@ class Searched:
     left: float = FINEST  # nats that the fit there may leave
 
 
-def _search(objective: Learning, start: np.ndarray, max_iter: int, draw: Any, began: float) -> Searched:
-    """Quasi-Newton steps to where the slope is zero, within the bounds."""
+def approach(
+    objective: Learning, start: np.ndarray, max_iter: int, draw: Any, began: float
+) -> tuple[Slope, np.ndarray, int, float]:
+    """Quasi-Newton steps until one promises little: where, the curvature so far, the steps, and what is promised."""
     bounds = objective.task.bounds
-    theta, gain = np.clip(start, *bounds.T), np.inf
-    here = objective.at(theta, gain if max_iter else 0.0)
-    if not max_iter:
-        fixed = np.zeros(theta.size, dtype=bool)
-        return Searched(here, np.zeros((theta.size,) * 2), fixed, 0, 0.0, True, bounds)
+    here, gain, n = objective.at(np.clip(start, *bounds.T), np.inf), np.inf, 0
     H = here.information.copy()
     for n in range(1, max_iter + 1):
         free = ~_held(here, bounds)
@@ -229,11 +227,22 @@ def _search(objective: Learning, start: np.ndarray, max_iter: int, draw: Any, be
         if draw is not None:
             now = {"iteration": float(n), "seconds": time.perf_counter() - began, "step": float(np.abs(step).max())}
             draw({**now, "elbo": np.nan, "elbo_upper": np.nan, "gap": gain})
-        if gain <= _RISE:
+        if gain <= RISE:
             break
         there = objective.at(here.theta + step, gain)
         H = _updated(H, step, here.value - there.value)
         here = there
+    return here, H, n, gain
+
+
+def _search(objective: Learning, start: np.ndarray, max_iter: int, draw: Any, began: float) -> Searched:
+    """Quasi-Newton steps to where the slope is zero, within the bounds."""
+    bounds = objective.task.bounds
+    if not max_iter:
+        here = objective.at(np.clip(start, *bounds.T), 0.0)
+        fixed = np.zeros(start.size, dtype=bool)
+        return Searched(here, np.zeros((start.size,) * 2), fixed, 0, 0.0, True, bounds)
+    here, H, n, _ = approach(objective, start, max_iter, draw, began)
     free = ~_held(here, bounds)
     H = _curvature(objective, here, H, free, bounds)
     objective.last = here.state
@@ -243,7 +252,7 @@ def _search(objective: Learning, start: np.ndarray, max_iter: int, draw: Any, be
         if rise <= FINEST:
             break
         here = objective.at(here.theta + step, 0.0)
-    return Searched(here, H, free, n, rise, rise <= _RISE, bounds)
+    return Searched(here, H, free, n, rise, rise <= RISE, bounds)
 
 
 def _held(here: Slope, bounds: np.ndarray) -> np.ndarray:

@@ -11,7 +11,9 @@ finds them and says what they cost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,6 +35,11 @@ T = TypeVar("T")
 
 _MANY, _FEW, _STRETCHES = 1 << 16, 64, 8  # leaves and rows of a border from which, and into how many, leaves are cut
 _LARGE = 2048  # rows of a border whose factor and inverse share one matrix
+_inverting = RLock()  # a factor that its inverse is just taking the place of is not solved with
+
+
+def _turn(large: bool) -> AbstractContextManager[Any]:
+    return _inverting if large else nullcontext()
 
 
 class BorderedAnalysis:
@@ -42,6 +49,7 @@ class BorderedAnalysis:
     ----------
     n, nnz : size and number of stored entries of the factor
     n_border : rows of the dense part
+    work : multiplications of a factorisation, about
     """
 
     def __init__(self, A: Any, leaf: np.ndarray) -> None:
@@ -68,6 +76,7 @@ class BorderedAnalysis:
         self.panel = total + np.concatenate([[0], np.cumsum(width * below)])
         self.size = int(self.panel[-1])  # of the leaves' part; the border's r x r follows it
         self.nnz = self.size + r * r
+        self.work = 0.5 * float((width * below.astype(np.float64) ** 2).sum()) + r**3 / 6.0
         self.everywhere = kernels.places(*pattern, self.start, self.square, self.panel, self.n_leaves, self.size, r)
         columns = np.repeat(np.arange(self.n), np.diff(self.indptr))
         on = self.indices == columns
@@ -142,8 +151,8 @@ class BorderedCholesky:
     """A = L L' by leaves and a dense border; a ``StoredFactorisation``.
 
     x (nnz,) holds A as squares, panels and the border, each symmetric part by its lower triangle at least; it becomes
-    the factor. The inverse of a large border takes the factor's place: L of its rows stands above the diagonal then,
-    its columns divided by the pivots.
+    the factor. Above the diagonal of the border's inverse stands its L, columns divided by the pivots; a large border
+    has one matrix for both, and the inverse takes the factor's place.
     """
 
     def __init__(self, symbolic: BorderedAnalysis, x: np.ndarray) -> None:
@@ -186,6 +195,11 @@ class BorderedCholesky:
         sizes += [(self.__dict__[name], shape) for name, shape in known.items() if name in self.__dict__]
         if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
             raise ValueError("the arrays of a factor are not of the sizes of its analysis")
+        if self._z is not None and not packed:  # files of older formats have nothing above the diagonal there
+            from . import _bordered as kernels
+
+            self._z = self._z.copy()
+            kernels.pack(S.border(self._x), S.border(self._z))
 
     def _of_format_1(self, L: np.ndarray) -> None:
         """Files of the first formats have the border's factor beside the leaves', and the diagonal in A's order."""
@@ -223,10 +237,13 @@ class BorderedCholesky:
         return EPS * float(np.sqrt(np.sum(each * each)))
 
     def _apply(self, b: ArrayLike, both: bool) -> np.ndarray:
+        with _turn(self.symbolic.n_border > _LARGE and self._z is None):
+            return self._applied(checked_columns(b, self.n), both).reshape(np.shape(b))
+
+    def _applied(self, columns: np.ndarray, both: bool) -> np.ndarray:
         from . import _bordered as kernels
 
         S, x, z = self.symbolic, self._x, self._z
-        columns = checked_columns(b, self.n)
         order = S.order if both else np.arange(self.n)
         y, border = np.empty((S.n_leaves, columns.shape[1])), columns[order[S.n_leaves :]]
 
@@ -241,7 +258,7 @@ class BorderedCholesky:
         out = np.empty_like(columns)
         S.over_leaves(lambda first, last: kernels.backward(first, last, *self._leaves, x, S.order, y, border, out))
         out[S.order[S.n_leaves :]] = border
-        return out.reshape(np.shape(b))
+        return out
 
     def _over_border(self, x: np.ndarray, z: np.ndarray | None, b: np.ndarray, both: bool) -> np.ndarray:
         """L^-T b of the border, after L^-1 if ``both``."""
@@ -278,22 +295,26 @@ class BorderedCholesky:
         """The inverse, laid out as x was; computed when first asked for."""
         from . import _bordered as kernels
 
-        S, x = self.symbolic, self._x
-        if self._z is None:
+        S = self.symbolic
+        if self._z is not None:
+            return self._z
+        large = S.n_border > _LARGE
+        with _turn(large):
+            if self._z is not None:  # by another thread, meanwhile
+                return self._z
             note(inverses=1)
-            z = np.empty(S.nnz)
+            x = self._x
+            z = x if large else x.copy()
+            x = x[: S.size].copy() if large else x
             Z = S.border(z)
             if Z.size:
-                Z[:] = S.border(x)
+                kernels.pack(Z, Z)
                 inverse = inverse_from(triangular_inverse(Z))
                 if not np.shares_memory(inverse, z):
-                    Z[:] = inverse
+                    np.copyto(Z, inverse, where=np.tri(S.n_border, dtype=bool))
             S.over_leaves(lambda first, last: kernels.selected(first, last, *self._leaves, x, Z, z))
-            if S.n_border > _LARGE:  # L goes above the diagonal, and its memory back
-                kernels.pack(S.border(x), Z)
-                z, x = z, x[: S.size].copy()
-            self._z, self._x = z, x
-        return self._z
+            self._x, self._z = x, z
+        return z
 
     def inverse_data(self) -> np.ndarray:
         """A^-1 on the pattern, in the order of the csc array analysed."""
@@ -312,20 +333,17 @@ class BorderedCholesky:
         return self.stored_sandwich(self.symbolic.laid_out(data))[self.symbolic.everywhere]
 
     def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
-        """The same laid out as x was, in the memory of E: two dense products over the border."""
-        from scipy.linalg.blas import dsymm
-
+        """The same laid out as x was, in the memory of E; over the border by solves from either side."""
         from . import _bordered as kernels
+        from .two_sided import two_sided
 
         note(products=1)
         S, z, Y = self.symbolic, self.stored_inverse(), self._regressions
         Z, C = S.border(z), S.border(e)
         kernels.reduce(*self._leaves, Y, e, C)
-        if C.size:  # what Fortran sees is the transpose, its upper triangle valid
+        if C.size:  # what Fortran sees is the transpose: the factor below the diagonal, and C once it is mirrored
             kernels.mirror(C)
-            half = dsymm(1.0, Z.T, C.T, lower=0)
-            P = dsymm(1.0, Z.T, half, c=C.T, side=1, lower=0, overwrite_c=1).T
-            if not np.shares_memory(P, e):
-                C[:] = P
+            two_sided(Z.T, self._pivots[S.n_leaves :] ** 2, C.T)
+            kernels.mirror(C.T)
         kernels.sandwich(*self._leaves, self._x, Y, Z, C, e)
         return e

@@ -15,8 +15,10 @@ from scipy.special import ndtri
 from scipy.stats import qmc
 
 from ..checks import Refusal, choice, problem
+from ..inference import solver_for
 from ..iterative import IterativeFit, learn
 from ..iterative.layout import SMALL, Layout
+from ..iterative.starting import BegunNear, near
 from ..linalg.memory import physical_memory
 from ..linalg.predicted import Cost, factor_cost
 from . import remarks, tables
@@ -33,6 +35,7 @@ ENGINES = ("auto", "direct", "iterative")
 _FEW = 20_000  # latents that the direct engine takes whatever their pattern
 _SHARE = 0.25  # of the memory that a factor may take: some four of its size are held at once
 _WORK = 2e13  # multiplications of one factorisation: an hour and more for a model
+_DEAR = 2e9, 2e4  # multiplications of one from which a start is looked for without it, and as many for each row
 _TOL = 1e-4  # relative gap, where none is asked for
 _DRAWS = 512
 
@@ -67,6 +70,26 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         ]
     )
     return True
+
+
+def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
+    """Options of the direct engine's search: where it begins, if one factorisation costs more than looking for that."""
+    rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
+    dear = max(_DEAR[0], _DEAR[1] * model.n_rows[0])
+    if rest**3 / 6.0 < dear or n_restarts or model.classes is not None:
+        return {}
+    target, family = model.target, model.sum.family()
+    names = [str(term.name) for term in model.sum.effects]
+    try:
+        layout = Layout(family, names)
+    except Refusal:
+        return {}
+    if _cost(layout, _SHARE * physical_memory()).work < dear:
+        return {}
+    found = near(target.likelihood, family, target.y, weights=target.weights, names=names, progress=progress)
+    if found is None:
+        return {}
+    return {"theta": found.theta, "method": BegunNear(solver_for(target.likelihood, "newton"), found)}
 
 
 def _cost(layout: Layout, most: float) -> Cost:

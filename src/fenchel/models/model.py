@@ -331,7 +331,7 @@ class Model:
             with ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says
             so, only where a factor would exceed stated limits of memory and work.
         """
-        from .engines import fit_iteratively, uses_iterative
+        from .engines import begun, fit_iteratively, uses_iterative
         from .fitted import FittedModel
         from .multinomial import FittedMultinomial
 
@@ -361,6 +361,7 @@ class Model:
             progress=progress,
             evidence=evidence,
             n_jobs=n_jobs,
+            **begun(self, n_restarts, progress),
         )
         again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
         again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}

@@ -220,7 +220,7 @@ class Pattern:
     def steepness(self) -> float:
         """Multiplications of a factorisation for each entry of L; 0 where the backend does not say."""
         symbolic: Any = getattr(self.symbolic, "inner", self.symbolic)
-        return symbolic.work / symbolic.nnz if isinstance(symbolic, SymbolicCholesky) else 0.0
+        return symbolic.work / symbolic.nnz if isinstance(symbolic, SymbolicCholesky | BorderedAnalysis) else 0.0
 
     def added(self, data: np.ndarray) -> Factorisation:
         """The factor of Q and of values on the pattern added to it, under the constraints."""
