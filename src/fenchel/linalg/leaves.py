@@ -18,6 +18,7 @@ _FULL = 0.5  # share of a border that leaves must fill, or over which its rows m
 _TOUCHED = 32  # rows of a border that each of them touches, on average, if it is to fill up
 _HUBS = 0.25  # of its rows, those that touch most, without which it is looked how far the others reach
 _DENSEST, _SAMPLED = 4000, 256  # rows of a border up to which all of them are looked at, and about how many of more
+_MANY, _REACH = 2000, 48  # columns of a matrix, and rows that a leaf touches, of leaves eliminated before fronts
 _MOST = 20_000  # rows of a border: more do not fit as a dense matrix
 
 
@@ -44,6 +45,13 @@ class Leaves(NamedTuple):
         if (B[few] @ B.T).nnz >= _FULL * few.size * border.size:
             return True
         return _tangled(sp.csr_array(B @ B.T + C))
+
+    def fringe(self, A: Any) -> bool:
+        """Whether they are best eliminated on their own before fronts: many small columns that touch few rows each."""
+        inside = self.number >= 0
+        degree = np.diff(A.indptr)[inside].astype(np.float64)
+        many = inside.size >= _MANY and 3 * self.n_border <= inside.size
+        return bool(many and (degree**2).sum() <= _REACH**2 * degree.size)
 
     def cheaper_than(self, work: float) -> bool:
         """Whether it takes less time than fronts with so many multiplications."""
