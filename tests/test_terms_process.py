@@ -8,6 +8,7 @@ import pytest
 from conftest import difference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, Matern
@@ -235,6 +236,34 @@ def test_repeated_points_one_column_and_two_kinds_of_response():
     np.testing.assert_allclose(np.log(fit.predict(data)), np.sin(t) + 1.0, atol=0.5)
     binary = fenchel.Model("b ~ vecchia(t, kernel='matern12', neighbours=3)", data, family="bernoulli").fit()
     assert binary.converged
+
+
+def test_the_words_of_other_processes():
+    table = DataTable("here", {"x": np.arange(30.0), "z": np.arange(30.0) ** 1.5})
+    for words in ({"isotropic": True}, {"ard": False}, {"ard": False, "isotropic": True}):
+        assert [h.name for h in VecchiaProcess("x", "z", **words).read(table, 1.0).hyperparameters] == ["sd", "range"]
+    for words in ({"isotropic": False}, {"ard": True}, {}):
+        assert len(VecchiaProcess("x", "z", **words).read(table, 1.0).hyperparameters) == 3
+    with pytest.raises(ValueError, match="ard=True and isotropic=True; expected one of them"):
+        VecchiaProcess("x", "z", ard=True, isotropic=True)
+
+
+def test_priors_of_size_and_range():
+    table = DataTable("here", {"x": np.arange(30.0), "z": np.arange(30.0) ** 1.5})
+    one = VecchiaProcess("x", "z", isotropic=True, prior_range=(3, 0.1), prior_sd=(2, 0.05)).read(table, 1.0)
+    two = VecchiaProcess("x", "z", prior_range=[(3, 0.1), (40, 0.2)]).read(table, 1.0)
+    same = VecchiaProcess("x", "z", prior_range=(3, 0.1)).read(table, 1.0)
+    below = lambda h, r: quad(lambda t: np.exp(h.prior(t)[0]), np.log(r) - 25.0, np.log(r), limit=200)[0]
+    for h, r, a in ((one.hyperparameters[1], 3.0, 0.1), (two.hyperparameters[1], 3.0, 0.1)):
+        assert below(h, r) == pytest.approx(a, abs=1e-6)
+    assert below(two.hyperparameters[2], 40.0) == pytest.approx(0.2, abs=1e-6)
+    assert below(same.hyperparameters[2], 3.0) == pytest.approx(0.1, abs=1e-6)
+    assert below(one.hyperparameters[0], 2.0) == pytest.approx(0.95, abs=1e-6)
+    for words in ({"prior_range": (3, 0.1, 2)}, {"prior_range": (-1, 0.1)}, {"prior_sd": (1, 2)}):
+        with pytest.raises(ValueError, match=r"vecchia: prior_\w+ = .*; expected \(size, probability\)"):
+            VecchiaProcess("x", "z", **words)
+    with pytest.raises(ValueError, match="prior_range has 3 pairs; expected"):
+        VecchiaProcess("x", "z", prior_range=[(1, 0.1), (2, 0.1), (3, 0.1)])
 
 
 def test_what_is_refused():
