@@ -80,7 +80,7 @@ def _pattern(neighbours: np.ndarray) -> Any:
     """Every pair within a point and its neighbours, as a csc array."""
     n = len(neighbours)
     i, j = np.nonzero(neighbours >= 0)
-    rows, columns = np.r_[np.arange(n), i], np.r_[np.arange(n), neighbours[i, j]]
+    rows, columns = np.r_[np.arange(n), i].astype(np.int32), np.r_[np.arange(n), neighbours[i, j]].astype(np.int32)
     sets = sp.csr_array((np.ones(rows.size, dtype=bool), (rows, columns)), shape=(n, n))
     out = sp.csc_array(sets.T @ sets)
     out.sort_indices()
@@ -142,7 +142,7 @@ class Vecchia:
             raise ValueError("as many knots as there are not points")
         Q = _pattern(near)
         for own, found in zip((self.indptr, self.indices), (Q.indptr, Q.indices), strict=True):
-            if own.dtype != found.dtype or not np.array_equal(own, found):
+            if own.dtype.kind != "i" or not np.array_equal(own, found):
                 raise ValueError("the pattern of neighbours is not theirs")
 
     def ranges(self, theta: np.ndarray) -> np.ndarray:
