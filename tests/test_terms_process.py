@@ -15,7 +15,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
 from fenchel import terms
-from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, previous_neighbours, spread_order
+from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, around, nearest, previous_neighbours, spread_order
 from fenchel.models.pictures import process_on_grid
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
 
@@ -98,6 +98,34 @@ def test_the_precision_is_its_definition(seed, d, n, m, knots):
         gap = np.sort(cdist(made.X[[i]], made.X[made.neighbours[i]])[0]) if shared or d == 1 else None
         if gap is not None:
             np.testing.assert_allclose(gap / made.ranges(theta)[0], best[: gap.size])
+
+
+def test_across_a_gap_means_are_those_of_the_process():
+    """Of which the nearest neighbours alone, all on one side, are twice as far away."""
+    rng = np.random.default_rng(0)
+    P, theta = rng.random((1500, 2)) * 10.0, np.log([1.0, 4.0])
+    P = P[np.abs(P[:, 0] - 5.0) > 1.5]
+    process, _ = Vecchia.of(P, np.full(2, 4.0), 15, "matern32", True)
+    K = covariance("matern32", np.append(theta, theta[1]), process.X)
+    new = np.column_stack([np.linspace(3.6, 6.4, 200), np.full(200, 5.0)])
+    cross = covariance("matern32", np.append(theta, theta[1]), new, process.X)
+    inner = K + 0.25 * np.eye(len(P))  # noisy observations
+    sd = np.sqrt(1.0 - np.sum(np.linalg.solve(inner, cross.T).T * cross, axis=1))
+    W, left = process.at(theta, new)
+    near, plain = nearest(process.X, new, 15), np.zeros(cross.shape)
+    for row, i, c in zip(plain, near, cross, strict=True):
+        row[i] = np.linalg.solve(K[np.ix_(i, i)], c[i])
+
+    def away(V):
+        """Of means by weights V of the points' exact ones, in sds, over what may be observed."""
+        D = V @ K - cross
+        return np.sqrt(np.mean(np.sum(np.linalg.solve(inner, D.T).T * D, axis=1) / sd**2))
+
+    assert away(W.toarray()) < 0.5 * away(plain)
+    assert (left <= 1.0 - np.sum(plain * cross, axis=1) + NUGGET + 1e-12).all()
+    both = around(process.X, new, 15)
+    assert all(len(set(row[row >= 0])) == (row >= 0).sum() >= 15 for row in both)
+    assert all(set(a) <= set(b) for a, b in zip(near, both, strict=True))
 
 
 def test_knots_are_near_the_process_and_new_points_beside_them_cost_no_solve():

@@ -59,8 +59,10 @@ class VecchiaProcess(Term):
     ard : bool, optional
         The contrary of ``isotropic``, under the name it had.
 
-    Up to 2,500 new points are drawn together. Of more, each has an independent rest beside what the points of the fit
-    say: a sampled map then looks rough where these are far apart, its means and intervals being the same.
+    New points are conditioned on the nearest of all points and on those of ever fewer that are spread out, which lie on
+    all sides of a gap; beside knots on one point with its neighbours. Up to 2,500 new points are drawn together. Of
+    more, each has an independent rest beside what the points of the fit say: a sampled map then looks rough where these
+    are far apart, its means and intervals being the same.
 
     Examples
     --------
