@@ -70,7 +70,7 @@ def rows(n: int, family: str, seed: int = 0) -> tuple[pd.DataFrame, np.ndarray]:
 def formula(method: str, edge: float | None, neighbours: int, knots: int | None = None) -> str:
     if method == "spde":
         return f"y ~ matern(east, north, edge={edge})" if edge else "y ~ matern(east, north)"
-    return f"y ~ vecchia(east, north, ard=False, neighbours={neighbours}, knots={knots})"
+    return f"y ~ vecchia(east, north, isotropic=True, neighbours={neighbours}, knots={knots})"
 
 
 def case(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from test_bordered import change_of, check, crossed, filled, on_pattern
 from threadpoolctl import threadpool_limits
 
+from fenchel.gmrf.vecchia import Vecchia
 from fenchel.linalg import SymbolicCholesky, bordered
 from fenchel.linalg.bordered import BorderedAnalysis
 from fenchel.linalg.leaves import find_leaves
@@ -116,3 +117,15 @@ def test_a_map_is_left_to_fronts():
     one = np.ones((4900, 1))
     A = symmetric_csc(sp.csc_array(sp.block_array([[A, one], [one.T, np.array([[1e4]])]])))
     assert not find_leaves(A).obvious(A)
+
+
+@pytest.mark.parametrize(("d", "m"), [(2, 10), (2, 20), (3, 10)])
+def test_points_that_condition_on_knots_are_left_to_fronts(d, m):
+    X = np.random.default_rng(3).random((6000, d))
+    process, _ = Vecchia.of(X, np.ones(d), m, "matern32", True, 2000)
+    n, W = len(X), sp.hstack([sp.eye_array(len(X)), np.ones((len(X), 1))], format="csr")  # and an intercept
+    Q = sp.csc_array((np.ones(process.indices.size), process.indices, process.indptr), shape=(n, n))
+    A = symmetric_csc(sp.block_diag([Q, sp.eye_array(1)], format="csc") + sp.csc_array(W.T @ W))
+    leaves = find_leaves(A)
+    assert leaves.n_border <= 2001
+    assert not leaves.obvious(A)

@@ -146,3 +146,15 @@ def test_new_rows_of_another_kind_are_refused_in_our_words(data):
             fit.predict(flagged.head(2).assign(**changed))
     extended = fenchel.fit('y ~ bs(u, df=4, extrapolation="extend")', flagged)
     assert np.isfinite(extended.predict({"u": [2.0]})).all()
+
+
+def test_weights_that_leave_no_noise_beside_a_process():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.random(40)) * 10.0
+    data = pd.DataFrame({"x": x, "y": np.sin(x) + 0.3 * rng.normal(size=40), "w": rng.integers(5, 40, 40)})
+    with pytest.warns(UserWarning, match="at its lower bound"):
+        repeated = fenchel.fit("y ~ gp(x)", data, weights="w")
+    (said,) = repeated.remarks
+    assert "the noise is at its lower bound: weights of up to 39 count a row as seen that often" in said
+    assert fenchel.fit("y ~ gp(x)", data).remarks == []
+    assert fenchel.fit("y ~ x", data, weights="w").remarks == []

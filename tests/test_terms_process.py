@@ -8,13 +8,14 @@ import pytest
 from conftest import difference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.integrate import quad
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
 from fenchel import terms
-from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, previous_neighbours, spread_order
+from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, around, nearest, previous_neighbours, spread_order
 from fenchel.models.pictures import process_on_grid
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
 
@@ -97,6 +98,34 @@ def test_the_precision_is_its_definition(seed, d, n, m, knots):
         gap = np.sort(cdist(made.X[[i]], made.X[made.neighbours[i]])[0]) if shared or d == 1 else None
         if gap is not None:
             np.testing.assert_allclose(gap / made.ranges(theta)[0], best[: gap.size])
+
+
+def test_across_a_gap_means_are_those_of_the_process():
+    """Of which the nearest neighbours alone, all on one side, are twice as far away."""
+    rng = np.random.default_rng(0)
+    P, theta = rng.random((1500, 2)) * 10.0, np.log([1.0, 4.0])
+    P = P[np.abs(P[:, 0] - 5.0) > 1.5]
+    process, _ = Vecchia.of(P, np.full(2, 4.0), 15, "matern32", True)
+    K = covariance("matern32", np.append(theta, theta[1]), process.X)
+    new = np.column_stack([np.linspace(3.6, 6.4, 200), np.full(200, 5.0)])
+    cross = covariance("matern32", np.append(theta, theta[1]), new, process.X)
+    inner = K + 0.25 * np.eye(len(P))  # noisy observations
+    sd = np.sqrt(1.0 - np.sum(np.linalg.solve(inner, cross.T).T * cross, axis=1))
+    W, left = process.at(theta, new)
+    near, plain = nearest(process.X, new, 15), np.zeros(cross.shape)
+    for row, i, c in zip(plain, near, cross, strict=True):
+        row[i] = np.linalg.solve(K[np.ix_(i, i)], c[i])
+
+    def away(V):
+        """Of means by weights V of the points' exact ones, in sds, over what may be observed."""
+        D = V @ K - cross
+        return np.sqrt(np.mean(np.sum(np.linalg.solve(inner, D.T).T * D, axis=1) / sd**2))
+
+    assert away(W.toarray()) < 0.5 * away(plain)
+    assert (left <= 1.0 - np.sum(plain * cross, axis=1) + NUGGET + 1e-12).all()
+    both = around(process.X, new, 15)
+    assert all(len(set(row[row >= 0])) == (row >= 0).sum() >= 15 for row in both)
+    assert all(set(a) <= set(b) for a, b in zip(near, both, strict=True))
 
 
 def test_knots_are_near_the_process_and_new_points_beside_them_cost_no_solve():
@@ -235,6 +264,34 @@ def test_repeated_points_one_column_and_two_kinds_of_response():
     np.testing.assert_allclose(np.log(fit.predict(data)), np.sin(t) + 1.0, atol=0.5)
     binary = fenchel.Model("b ~ vecchia(t, kernel='matern12', neighbours=3)", data, family="bernoulli").fit()
     assert binary.converged
+
+
+def test_the_words_of_other_processes():
+    table = DataTable("here", {"x": np.arange(30.0), "z": np.arange(30.0) ** 1.5})
+    for words in ({"isotropic": True}, {"ard": False}, {"ard": False, "isotropic": True}):
+        assert [h.name for h in VecchiaProcess("x", "z", **words).read(table, 1.0).hyperparameters] == ["sd", "range"]
+    for words in ({"isotropic": False}, {"ard": True}, {}):
+        assert len(VecchiaProcess("x", "z", **words).read(table, 1.0).hyperparameters) == 3
+    with pytest.raises(ValueError, match="ard=True and isotropic=True; expected one of them"):
+        VecchiaProcess("x", "z", ard=True, isotropic=True)
+
+
+def test_priors_of_size_and_range():
+    table = DataTable("here", {"x": np.arange(30.0), "z": np.arange(30.0) ** 1.5})
+    one = VecchiaProcess("x", "z", isotropic=True, prior_range=(3, 0.1), prior_sd=(2, 0.05)).read(table, 1.0)
+    two = VecchiaProcess("x", "z", prior_range=[(3, 0.1), (40, 0.2)]).read(table, 1.0)
+    same = VecchiaProcess("x", "z", prior_range=(3, 0.1)).read(table, 1.0)
+    below = lambda h, r: quad(lambda t: np.exp(h.prior(t)[0]), np.log(r) - 25.0, np.log(r), limit=200)[0]
+    for h, r, a in ((one.hyperparameters[1], 3.0, 0.1), (two.hyperparameters[1], 3.0, 0.1)):
+        assert below(h, r) == pytest.approx(a, abs=1e-6)
+    assert below(two.hyperparameters[2], 40.0) == pytest.approx(0.2, abs=1e-6)
+    assert below(same.hyperparameters[2], 3.0) == pytest.approx(0.1, abs=1e-6)
+    assert below(one.hyperparameters[0], 2.0) == pytest.approx(0.95, abs=1e-6)
+    for words in ({"prior_range": (3, 0.1, 2)}, {"prior_range": (-1, 0.1)}, {"prior_sd": (1, 2)}):
+        with pytest.raises(ValueError, match=r"vecchia: prior_\w+ = .*; expected \(size, probability\)"):
+            VecchiaProcess("x", "z", **words)
+    with pytest.raises(ValueError, match="prior_range has 3 pairs; expected"):
+        VecchiaProcess("x", "z", prior_range=[(1, 0.1), (2, 0.1), (3, 0.1)])
 
 
 def test_what_is_refused():

@@ -43,15 +43,10 @@ class BlockPrecision:
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         made, p = [field.build(t) for field, t in self.split(theta)], self.n_fixed
-        tail = [sp.diags_array(1.0 / np.broadcast_to(self.fixed_variance, (p,)))] if p else []
-        Q = sp.block_diag([*(q for q, _ in made), *tail], format="csc")
-        derivatives = []
-        for i, (_, slopes) in enumerate(made):
-            for slope in slopes:
-                blocks = [sp.csc_array((w, w)) for w in self.widths]
-                blocks[i] = slope
-                derivatives.append(sp.block_diag([*blocks, *([sp.csc_array((p, p))] if p else [])], format="csc"))
-        return Q, derivatives
+        tail = [sp.csc_array(sp.diags_array(1.0 / np.broadcast_to(self.fixed_variance, (p,))))] if p else []
+        at, n = np.concatenate([[0], np.cumsum(self.widths)]).astype(int), sum(self.widths) + p
+        Q = _block_diagonal([*(q for q, _ in made), *tail])
+        return Q, [_block_in(slope, at[i], n) for i, (_, slopes) in enumerate(made) for slope in slopes]
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         pieces = [field.log_prior(t) for field, t in self.split(theta)]
@@ -69,6 +64,26 @@ class BlockPrecision:
                 rows.append(sp.coo_array((C.data, (i, at + j)), shape=(C.shape[0], total)))
             at += width
         return constraint_rows(sp.vstack(rows)) if rows else None
+
+
+def _block_in(block: Any, at: int, n: int) -> sp.csc_array:
+    """One block of a matrix (n, n) that is zero elsewhere; its arrays are shared where they stay as they are."""
+    block = sp.csc_array(block)
+    before, after = np.zeros(at), np.full(n - at - block.shape[1], block.indptr[-1])
+    indptr = np.concatenate([before, block.indptr, after]).astype(block.indptr.dtype)
+    return sp.csc_array((block.data, block.indices if at == 0 else block.indices + at, indptr), shape=(n, n))
+
+
+def _block_diagonal(blocks: Sequence[Any]) -> sp.csc_array:
+    """Square blocks along a diagonal, without the coordinates of every entry."""
+    made = [sp.csc_array(block) for block in blocks]
+    at = np.cumsum([0, *(block.shape[0] for block in made)])
+    entries = np.cumsum([0, *(block.nnz for block in made)])
+    kind = np.int32 if max(at[-1], entries[-1]) < 2**31 else np.int64
+    indices = np.concatenate([np.add(block.indices, a, dtype=kind) for block, a in zip(made, at[:-1], strict=True)])
+    pointers = [block.indptr[1:] + e for block, e in zip(made, entries[:-1], strict=True)]
+    indptr = np.concatenate([[0], *pointers]).astype(kind)
+    return sp.csc_array((np.concatenate([block.data for block in made]), indices, indptr), shape=(at[-1], at[-1]))
 
 
 class StackedField(MarkovField):

@@ -76,11 +76,29 @@ def nearest(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
     return out
 
 
+def around(Z: np.ndarray, points: np.ndarray, m: int) -> np.ndarray:
+    """Rows of Z near each point and on all sides of it (N, k), -1 behind them; Z comes in an order that is spread out.
+
+    The m nearest of all, and those of the first quarter, of the first sixteenth and so on, whose beginnings lie further
+    apart: beside a gap the m nearest are all on its near side, and what is predicted across it would step.
+    """
+    found, size = [nearest(Z, points, m)], len(Z) // 4
+    while size >= m:
+        found.append(nearest(Z[:size], points, m))
+        size //= 4
+    near = np.sort(np.hstack(found), axis=1)
+    near[:, 1:][near[:, 1:] == near[:, :-1]] = len(Z)  # found twice
+    near.sort(axis=1)
+    near = near[:, : int((near < len(Z)).sum(axis=1).max(initial=m))]
+    near[near == len(Z)] = -1
+    return np.ascontiguousarray(near)
+
+
 def _pattern(neighbours: np.ndarray) -> Any:
     """Every pair within a point and its neighbours, as a csc array."""
     n = len(neighbours)
     i, j = np.nonzero(neighbours >= 0)
-    rows, columns = np.r_[np.arange(n), i], np.r_[np.arange(n), neighbours[i, j]]
+    rows, columns = np.r_[np.arange(n), i].astype(np.int32), np.r_[np.arange(n), neighbours[i, j]].astype(np.int32)
     sets = sp.csr_array((np.ones(rows.size, dtype=bool), (rows, columns)), shape=(n, n))
     out = sp.csc_array(sets.T @ sets)
     out.sort_indices()
@@ -142,7 +160,7 @@ class Vecchia:
             raise ValueError("as many knots as there are not points")
         Q = _pattern(near)
         for own, found in zip((self.indptr, self.indices), (Q.indptr, Q.indices), strict=True):
-            if own.dtype != found.dtype or not np.array_equal(own, found):
+            if own.dtype.kind != "i" or not np.array_equal(own, found):
                 raise ValueError("the pattern of neighbours is not theirs")
 
     def ranges(self, theta: np.ndarray) -> np.ndarray:
@@ -182,7 +200,7 @@ class Vecchia:
         return float(self._conditionals(Z, Z[some], np.ascontiguousarray(self.neighbours[some]), 0)[1].mean())
 
     def at(self, theta: np.ndarray, points: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        """Weights (N, n) of the points for values elsewhere, given the nearest, and the variance left at sd 1.
+        """Weights (N, n) of the points for values elsewhere, given those ``around``, and the variance left at sd 1.
 
         Where there are knots it is given one of the nearest points with those that this one conditions on, whichever
         leaves least: their covariances are on the pattern of Q, and rows cost no solve.
@@ -190,7 +208,7 @@ class Vecchia:
         ranges, m = self.ranges(theta), self.neighbours.shape[1]
         Z, P = np.ascontiguousarray(self.X / ranges), np.ascontiguousarray(points / ranges)
         if self.knots == len(Z):
-            near = nearest(Z, P, m)
+            near = around(Z, P, m)
             weights, left, _, _ = self._conditionals(Z, P, near, 0)
         else:
             near, weights, left = np.zeros((len(P), m + 1), np.int32), np.zeros((len(P), m + 1)), np.full(len(P), 2.0)
@@ -198,10 +216,11 @@ class Vecchia:
                 some = np.column_stack([centre, self.neighbours[centre]])
                 w, v, _, _ = self._conditionals(Z, P, some, 0)
                 better = v < left
-                near[better], weights[better], left[better] = np.maximum(some, 0)[better], w[better], v[better]
-        rows = np.repeat(np.arange(len(P)), near.shape[1])
-        design = sp.csr_array((weights.ravel(), (rows, near.ravel())), shape=(len(P), len(Z)))
-        design.sum_duplicates()
+                near[better], weights[better], left[better] = some[better], w[better], v[better]
+        held = near >= 0
+        indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
+        design = sp.csr_array((weights[held], near[held], indptr), shape=(len(P), len(Z)))
+        design.sort_indices()
         return design, left
 
     def rests(self, theta: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -104,12 +104,16 @@ class BorderedAnalysis:
         leaf[self.order[: self.n_leaves]] = np.repeat(np.arange(width.size), width)
         owner, row = np.repeat(leaf, np.diff(self.indptr)), leaf[self.indices]
         apart = np.array_equal(owner[(owner >= 0) & (row >= 0)], row[(owner >= 0) & (row >= 0)])
-        again = BorderedAnalysis(A, leaf)
+        again = self.made_anew(A, leaf)
         if not apart or again.everywhere.min() < 0 or again.everywhere.max() >= again.nnz:
             raise ValueError("the leaves of an analysis are none")
         if not np.array_equal(self.order, again.order):
             raise ValueError("the order of an analysis is not that of its leaves")
         self.__dict__.update(vars(again))
+
+    def made_anew(self, A: Any, leaf: np.ndarray) -> BorderedAnalysis:
+        """The analysis of A with these leaves, as this one was made."""
+        return BorderedAnalysis(A, leaf)
 
     def same_pattern(self, A: Any) -> bool:
         return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)

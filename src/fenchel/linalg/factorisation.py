@@ -105,11 +105,12 @@ class StoredFactorisation(Factorisation, Protocol):
 def analyse(A: ArrayLike) -> Analysis:
     """The analysis of A, a canonical symmetric csc array with both triangles: where the backend is chosen."""
     from .bordered import BorderedAnalysis
+    from .fringed import FringedAnalysis
     from .leaves import find_leaves
     from .sparse import SymbolicCholesky
 
     leaves = find_leaves(A)
     if leaves.obvious(A):
         return BorderedAnalysis(A, leaves.number)
-    fronts = SymbolicCholesky(A)
+    fronts = FringedAnalysis(A, leaves.number) if leaves.fringe(A) else SymbolicCholesky(A)
     return BorderedAnalysis(A, leaves.number) if leaves.cheaper_than(fronts.work) else fronts

@@ -16,7 +16,9 @@ _FEW = 16  # rows of a border that is worth it whatever the rest costs
 _DENSE = 2.0  # multiplications of LAPACK that cost as much as one among fronts
 _FULL = 0.5  # share of a border that leaves must fill, or over which its rows must reach, to be taken at once
 _TOUCHED = 32  # rows of a border that each of them touches, on average, if it is to fill up
+_HUBS = 0.25  # of its rows, those that touch most, without which it is looked how far the others reach
 _DENSEST, _SAMPLED = 4000, 256  # rows of a border up to which all of them are looked at, and about how many of more
+_MANY, _REACH = 2000, 48  # columns of a matrix, and rows that a leaf touches, of leaves eliminated before fronts
 _MOST = 20_000  # rows of a border: more do not fit as a dense matrix
 
 
@@ -44,6 +46,13 @@ class Leaves(NamedTuple):
             return True
         return _tangled(sp.csr_array(B @ B.T + C))
 
+    def fringe(self, A: Any) -> bool:
+        """Whether they are best eliminated on their own before fronts: many small columns that touch few rows each."""
+        inside = self.number >= 0
+        degree = np.diff(A.indptr)[inside].astype(np.float64)
+        many = inside.size >= _MANY and 3 * self.n_border <= inside.size
+        return bool(many and (degree**2).sum() <= _REACH**2 * degree.size)
+
     def cheaper_than(self, work: float) -> bool:
         """Whether it takes less time than fronts with so many multiplications."""
         return self.n_border <= _MOST and self.work <= _DENSE * work
@@ -53,7 +62,9 @@ def _tangled(A: Any) -> bool:
     """Whether A, a border as leaves leave it, fills up in any order: each row touches many, however they are ordered.
 
     Rows that touch a good part of all others (an intercept) are left out; the order is that of Cuthill and McKee, in
-    which a row reaches not far where A has the structure of a map.
+    which a row reaches not far where A has the structure of a map. A quarter of the rows is left out of it, those that
+    touch most: on a map where few points are neighbours of far ones (``gmrf/vecchia.py``) they would be short cuts, and
+    what fills up does so without them.
     """
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -61,6 +72,7 @@ def _tangled(A: Any) -> bool:
     keep = np.flatnonzero(degree <= n / 3)
     if 2 * keep.size < n or degree[keep].mean() < _TOUCHED:
         return 2 * keep.size < n
+    keep = keep[np.argsort(degree[keep], kind="stable")[: int(np.ceil((1.0 - _HUBS) * keep.size))]]
     A = sp.csr_array(A[keep][:, keep])
     place = np.empty(keep.size, dtype=np.int64)
     place[reverse_cuthill_mckee(A, symmetric_mode=True)] = np.arange(keep.size)

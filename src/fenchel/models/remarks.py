@@ -7,6 +7,7 @@ columns                  do not vary, or are combinations of others
 groups                   one alone, one for every row, or the same ones under two names
 y                        0 throughout, or the same label
 no variance              of a term whose sd ended at its lower bound
+no noise                 of rows that weights repeat: where repeats agree, a field leaves none
 no end                   of a range along a column at its upper bound: the process does not vary along it
 separated                a direction in which the likelihood never falls: the prior alone says how far one goes
 """
@@ -21,6 +22,7 @@ import numpy as np
 
 from ..checks import callers_line, number
 from ..gmrf.columns import Columns
+from ..likelihoods.gaussian import Gaussian
 from ..terms import IID, Grouped
 from ..terms.tables import present
 from .tables import no_sd
@@ -187,7 +189,13 @@ def _listed(names: Sequence[str]) -> str:
 def of_fit(fit: FittedModel) -> list[str]:
     """What the prior decides and the data do not, and what terms have to say of where they were learned."""
     own = [sentence for term, theta in fit.model.sum.thetas(fit.theta) for sentence in term.remarks_at(theta)]
-    return [*_without_variance(fit), *endless(fit).values(), *own, *_of_separated(_separated(fit))]
+    return [
+        *_without_variance(fit),
+        *_without_noise(fit),
+        *endless(fit).values(),
+        *own,
+        *_of_separated(_separated(fit)),
+    ]
 
 
 def _without_variance(fit: FittedModel) -> list[str]:
@@ -195,6 +203,21 @@ def _without_variance(fit: FittedModel) -> list[str]:
     names = [(term.name, h) for term in fit.model.sum.effects for h in term.hyperparameters]
     none = [str(names[i][0]) for i, side in fit.found.at_bounds.items() if i < len(names) and no_sd(names[i][1], side)]
     return [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
+
+
+def _without_noise(fit: FittedModel) -> list[str]:
+    """Of Gaussian noise at its lower bound where weights count rows more than once."""
+    model, first = fit.model, sum(len(term.hyperparameters) for term in fit.model.sum.effects)
+    if type(model.target.likelihood) is not Gaussian or model.target.weights is None:
+        return []
+    weights = np.asarray(model.target.weights, dtype=np.float64)
+    if not any(i >= first and side == "lower" for i, side in fit.found.at_bounds.items()) or weights.max() <= 1.0:
+        return []
+    return [
+        f"the noise is at its lower bound: weights of up to {weights.max():.4g} count a row as seen that often with "
+        "the same y, and a term that can follow every row leaves nothing between them. They are no precisions of "
+        "means: without weights= the noise is that of the rows"
+    ]
 
 
 def endless(fit: FittedModel) -> dict[int, str]:

@@ -100,6 +100,8 @@ class Pattern:
         ones = sp.csr_array((np.ones(W.nnz), W.indices, W.indptr), shape=W.shape)
         union = sp.csc_array((np.ones(Q.nnz), Q.indices, Q.indptr), shape=Q.shape) + sp.csc_array(ones.T @ ones)
         union.sort_indices()
+        if max(union.nnz, *union.shape) < 2**31:  # half of the memory, whatever the rows came with
+            union.indices, union.indptr = union.indices.astype(np.int32), union.indptr.astype(np.int32)
         self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
         self.own, self.closed = factor.symbolic, False  # of Q, and whether its components gain no entry in the union
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve

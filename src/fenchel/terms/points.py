@@ -98,7 +98,10 @@ class Matern(Term):
             if edge is not None:
                 raise problem("matern", "both mesh and edge are given", "one of them", "The mesh has its edge.")
         self.inputs, self.given, self.nu, self.wanted = (x, y), mesh, int(nu), edge
-        self.prior_range, self.prior_sd = _pair("prior_range", prior_range), _pair("prior_sd", prior_sd)
+        self.prior_range, self.prior_sd = (
+            pc_pair("matern", "prior_range", prior_range),
+            pc_pair("matern", "prior_sd", prior_sd),
+        )
         self.barrier = scalar("matern", "barrier", barrier, 0.0)
         self.name = f"matern({x}, {y})" if name is None else name
 
@@ -223,13 +226,13 @@ def _together(X: np.ndarray, Y: np.ndarray, c: np.ndarray, theta: np.ndarray, nu
     return np.arange(len(X)), np.exp(2.0 * theta[0]) * (S + S.T) / 2.0
 
 
-def _pair(name: str, given: Sequence[float] | None) -> tuple[float, float] | None:
-    """(size, probability)."""
+def pc_pair(where: str, name: str, given: Sequence[float] | None) -> tuple[float, float] | None:
+    """(size, probability) as a user gives them to a term."""
     if given is None:
         return None
-    pair = numeric("matern", name, given)
+    pair = numeric(where, name, given)
     if pair.shape != (2,) or not (pair[0] > 0.0 and 0.0 < pair[1] < 1.0):
-        raise problem("matern", f"{name} = {given!r}", "(size, probability), as in (10, 0.05)")
+        raise problem(where, f"{name} = {given!r}", "(size, probability), as in (10, 0.05)")
     return float(pair[0]), float(pair[1])
 
 

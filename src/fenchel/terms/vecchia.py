@@ -24,8 +24,8 @@ from ..hyperparameters.priors import PCRange
 from ..transforms import LOG
 from .ahead import Unseen, UnseenPoints, numbered
 from .base import Hyperparameter, Rows, Term
-from .points import degrees
-from .sizes import deviation
+from .points import degrees, pc_pair
+from .sizes import PCDeviation, deviation
 from .tables import DataTable
 
 _KNOTS = 10_000  # at most, unless told
@@ -45,16 +45,24 @@ class VecchiaProcess(Term):
     neighbours : int
         How many points each one is conditioned on; all of them is the process itself. 10 to 30 are usual; smooth
         kernels want more.
-    ard : bool
-        A range along each column; False: one for all, of columns in one unit.
+    isotropic : bool
+        One range for all columns, which then are in one unit, as coordinates are. By default each has its own.
+    prior_range : (r, a), or one such pair a column, optional
+        P(range < r) = a of each range; default: a twentieth of the extent of its columns, with 0.05.
+    prior_sd : (s, a), optional
+        P(sd > s) = a; default: the scale of eta, with 0.01.
     knots : int, optional
         So many of the points, spread out, are those that others condition on; the others are independent given them.
         Default: at most 10,000. The time grows with the knots to the power
         of about 1.7, and with the points themselves.
     name : hashable, optional
+    ard : bool, optional
+        The contrary of ``isotropic``, under the name it had.
 
-    Up to 2,500 new points are drawn together. Of more, each has an independent rest beside what the points of the fit
-    say: a sampled map then looks rough where these are far apart, its means and intervals being the same.
+    New points are conditioned on the nearest of all points and on those of ever fewer that are spread out, which lie on
+    all sides of a gap; beside knots on one point with its neighbours. Up to 2,500 new points are drawn together. Of
+    more, each has an independent rest beside what the points of the fit say: a sampled map then looks rough where these
+    are far apart, its means and intervals being the same.
 
     Examples
     --------
@@ -72,22 +80,42 @@ class VecchiaProcess(Term):
     chosen: np.ndarray  # the ranges in which neighbours were chosen
     odd: str | None = None  # what is wrong with coordinates of one range
     final: bool = False  # they have been chosen twice
+    prior_sd: tuple[float, float] | None = None
+    prior_range: list[tuple[float, float]] | None = None
 
     def __init__(
         self,
         *columns: Hashable,
         kernel: str = "matern32",
         neighbours: int = 20,
-        ard: bool = True,
+        isotropic: bool = False,
+        prior_range: Sequence[float] | Sequence[Sequence[float]] | None = None,
+        prior_sd: Sequence[float] | None = None,
         knots: int | None = None,
         name: Hashable = None,
+        ard: bool | None = None,
     ) -> None:
         if not columns:
             raise problem("vecchia", "no column is named", "vecchia(x, z)")
         choice("vecchia", "kernel", kernel, tuple(KERNELS))
         self.inputs, self.kernel, self.m = columns, kernel, count("vecchia", "neighbours", neighbours, 1)
-        self.ard, self.knots = bool(ard), None if knots is None else count("vecchia", "knots", knots, 2)
+        if ard is not None and ard and isotropic:
+            raise problem("vecchia", "ard=True and isotropic=True", "one of them", "isotropic=True: one range for all.")
+        self.ard = not isotropic if ard is None else bool(ard)
+        self.knots = None if knots is None else count("vecchia", "knots", knots, 2)
+        self.prior_sd, self.prior_range = pc_pair("vecchia", "prior_sd", prior_sd), self._ranges_stated(prior_range)
         self.name = f"vecchia({', '.join(map(str, columns))})" if name is None else name
+
+    def _ranges_stated(self, given: Any) -> list[tuple[float, float]] | None:
+        """(r, a) of each range: one for all of them, or one a column."""
+        n = len(self.inputs) if self.ard else 1
+        if given is None:
+            return None
+        several = isinstance(given, list | tuple) and len(given) > 0 and all(np.ndim(one) == 1 for one in given)
+        if several and len(given) != n:
+            raise problem("vecchia", f"prior_range has {len(given)} pairs", f"(r, a), or {n}, one a range")
+        pairs = [pc_pair("vecchia", "prior_range", one) for one in (given if several else [given] * n)]
+        return [pair for pair in pairs if pair is not None]
 
     @property
     def columns(self) -> tuple[Hashable, ...]:
@@ -111,11 +139,15 @@ class VecchiaProcess(Term):
         spans = np.array([out.extents.max()]) if shared else out.extents
         names = ["range"] if shared or len(self.inputs) == 1 else [f"range {column}" for column in self.inputs]
         start = np.log(0.3 * np.sqrt(len(self.inputs)) * spans)
+        stated = [(span / 20.0, 0.05) for span in spans.tolist()] if self.prior_range is None else self.prior_range
         each = [
-            Hyperparameter(word, LOG, t, (t - _SHORT, t + _LONG), PCRange(span / 20.0, 0.05, 1))
-            for word, t, span in zip(names, start.tolist(), spans.tolist(), strict=True)
+            Hyperparameter(word, LOG, t, (t - _SHORT, t + _LONG), PCRange(*pair, 1))
+            for word, t, pair in zip(names, start.tolist(), stated, strict=True)
         ]
-        out.hyperparameters = deviation("sd", scale), *each
+        size = deviation("sd", scale)
+        if self.prior_sd is not None:
+            size = replace(size, prior=PCDeviation(*self.prior_sd))
+        out.hyperparameters = size, *each
         out._choose(X, np.exp(start))
         return out
 
