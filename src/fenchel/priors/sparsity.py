@@ -14,8 +14,10 @@ from ..linalg.factorisation import Analysis, Factorisation, Stored, StoredFactor
 from ..linalg.pairs import RowPairs
 from ..linalg.sparse import SymbolicCholesky
 from .constraints import Constraint
+from .separate import Parts, Separate, labels
 
 _FEW = 64  # rows that are solved for sooner than the inverse is computed on the pattern
+_DEAR = 1e8  # multiplications of a factorisation that is worth doing once
 _PAIRS = 2**22  # of latents that rows touch, looked up at a time
 
 
@@ -104,6 +106,7 @@ class Pattern:
             union.indices, union.indptr = union.indices.astype(np.int32), union.indptr.astype(np.int32)
         self.shape, self.indices, self.indptr = union.shape, union.indices, union.indptr
         self.own, self.closed = factor.symbolic, False  # of Q, and whether its components gain no entry in the union
+        self.parts: Parts | None = None  # of a prior whose factor is dear
         if union.nnz == Q.nnz:  # the data add nothing to the pattern of Q: its analysis and its factor serve
             self.symbolic, self.q, self.base = factor.symbolic, Q.data, factor
             self.places = self.own_places = np.arange(Q.nnz)
@@ -113,6 +116,8 @@ class Pattern:
             self.closed = int((label[union.indices] == label[self.owners]).sum()) == Q.nnz
             self.own_places = self._entries_of(Q)
             self.symbolic = analyse(union) if constraint is None else constraint.analyse(union)
+            if self.closed and work_of(self.own) >= _DEAR and (label := labels(Q, constraint)).any():
+                self.parts = Parts(Q, constraint, label)
             self._set(Q)
         self._maps = {}
 
@@ -222,7 +227,8 @@ class Pattern:
     def steepness(self) -> float:
         """Multiplications of a factorisation for each entry of L; 0 where the backend does not say."""
         symbolic: Any = getattr(self.symbolic, "inner", self.symbolic)
-        return symbolic.work / symbolic.nnz if isinstance(symbolic, SymbolicCholesky | BorderedAnalysis) else 0.0
+        work = work_of(symbolic)
+        return work / symbolic.nnz if work else 0.0
 
     def added(self, data: np.ndarray) -> Factorisation:
         """The factor of Q and of values on the pattern added to it, under the constraints."""
@@ -234,6 +240,8 @@ class Pattern:
             data, nodes = data.copy(), self.constraint.nodes
             data[self._places(nodes, nodes)] += self.constraint.shift
         factor: Factorisation
+        if prior and self.parts is not None:
+            return Separate(self.parts.factor(self.Q.data), self.places, data, self.symbolic, self.constraint)
         if prior and self.closed:
             factor = Embedded(self.own.factor(data[self.places]), data, self.places, self.symbolic)
         else:
@@ -276,6 +284,12 @@ class Pattern:
         rest = np.concatenate(solved)
         out[rest] = row_quadratic(factor, W[rest])
         return out
+
+
+def work_of(analysis: Any) -> float:
+    """Multiplications of a factorisation; 0 where the backend does not say."""
+    symbolic: Any = getattr(analysis, "inner", analysis)
+    return float(symbolic.work) if isinstance(symbolic, SymbolicCholesky | BorderedAnalysis) else 0.0
 
 
 def _same(A: Any, B: Any) -> bool:
