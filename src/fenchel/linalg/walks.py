@@ -170,7 +170,8 @@ def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.
     out = np.empty(b.shape)
 
     def part(i: int, j: int) -> None:
-        some = np.ascontiguousarray(b[S.order, i:j]) if forward else np.array(b[:, i:j], order="C")
+        some = np.array(b[:, i:j], order="C")
+        some = some[S.order] if forward else some
         kernels.solve_panels(*tree, some, forward, True)
         out[:, i:j] = some[S.inverse_order]
 
