@@ -172,8 +172,10 @@ def test_products_of_matrices_row_by_row(r, w, n, transposed, seed):
     first = A[:w, :r].T if transposed else A[:r, :w]
     found = after(_blas.add_product, r, n, w, 2.0, *flat["A"], transposed, *flat["B"], 0.5, shape=(r, n))
     np.testing.assert_allclose(found, 2.0 * first @ B[:w, :n] + 0.5 * C[:r, :n], atol=1e-12)
-    found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], *flat["B"], 0.5, shape=(r, w))
+    found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], True, *flat["B"], 0.5, shape=(r, w))
     np.testing.assert_allclose(found, 0.5 * C[:r, :w] - lower(S[:r, :r]) @ B[:r, :w], atol=1e-12)
+    found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], False, *flat["B"], 0.5, shape=(r, w))
+    np.testing.assert_allclose(found, 0.5 * C[:r, :w] - B[:r, :w] @ lower(S[:w, :w]), atol=1e-12)
     found = after(_blas.subtract_square, r, w, *flat["B"], shape=(r, r))
     square = C[:r, :r] - B[:r, :w] @ B[:r, :w].T
     np.testing.assert_allclose(found, np.tril(square) + np.triu(C[:r, :r], 1), atol=1e-12)

@@ -50,9 +50,9 @@ def add_product(m, n, k, alpha, a, lda, transposed, b, ldb, beta, c, ldc):
 
 
 @compiled
-def add_symmetric_product(r, w, alpha, s, lds, b, ldb, beta, c, ldc):
-    """C := alpha S B + beta C for a symmetric S (r, r) and B, C (r, w)."""
-    word = np.array([_R, _U], np.uint8)
+def add_symmetric_product(r, w, alpha, s, lds, first, b, ldb, beta, c, ldc):
+    """C := alpha S B + beta C for B, C (r, w) and a symmetric S (r, r), or alpha B S for S (w, w) if not ``first``."""
+    word = np.array([_R if first else _L, _U], np.uint8)
     size = np.array([w, r, lds, ldb, ldc], np.int32)
     real = np.array([alpha, beta])
     _dsymm(

@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._blas import add_product, add_symmetric_product, subtract_square, times_triangle, triangle_square, triangle_times
+from ._blas import (
+    add_product,
+    add_symmetric_product,
+    subtract_both,
+    subtract_square,
+    times_triangle,
+    triangle_square,
+    triangle_times,
+)
 from .compiled import compiled
 
 WIDE = 32  # columns from which BLAS is faster than plain loops
@@ -127,6 +135,14 @@ def eliminate_wide(w, r, F, inverse, U):
 
 
 @compiled
+def add_lower(w, r, alpha, a, b, c):
+    """C := C + alpha A' B for A, B (r, w), in the lower triangle; what lies above it is lost."""
+    for s in range(0, w, _ROWS):
+        e = min(w, s + _ROWS)
+        add_product(e - s, e, r, alpha, a[s:], w, True, b, w, 1.0, c[s * w :], w)
+
+
+@compiled
 def mirror(w, a):
     """The lower triangle of a square copied above its diagonal, in tiles that stay in cache."""
     for s in range(0, w, _TILE):
@@ -147,8 +163,48 @@ def invert_wide(w, r, F, inverse, Z22, ld, Y, out):
         for q in range(r * w):
             Y[q] = F[w * w + q]
         times_triangle(r, w, 1.0, inverse, w, False, Y, w)
-        add_symmetric_product(r, w, -1.0, Z22, ld, Y, w, 0.0, out[w * w :], w)
-        for a in range(0, w, _ROWS):
-            e = min(w, a + _ROWS)
-            add_product(e - a, e, r, -1.0, Y[a:], w, True, out[w * w :], w, 1.0, out[a * w :], w)
+        add_symmetric_product(r, w, -1.0, Z22, ld, True, Y, w, 0.0, out[w * w :], w)
+        add_lower(w, r, -1.0, Y, out[w * w :], out)
+    mirror(w, out)
+
+
+@compiled
+def reduce_wide(w, r, F, inverse, E, U, scratch):
+    """U := U - T Y' - Y T' with Y = L21 L11^-1 and T = E21 - Y E11 / 2, and E21 := E21 - Y E11; scratch is of 2 r w."""
+    mirror(w, E)
+    if r > 0:
+        Y, T = scratch, scratch[r * w :]
+        for q in range(r * w):
+            Y[q] = F[w * w + q]
+            T[q] = E[w * w + q]
+        times_triangle(r, w, 1.0, inverse, w, False, Y, w)
+        add_symmetric_product(r, w, -1.0, E, w, False, Y, w, 1.0, E[w * w :], w)
+        for q in range(r * w):
+            T[q] = 0.5 * (T[q] + E[w * w + q])
+        subtract_both(r, w, T, w, Y, w, U, r)
+
+
+@compiled
+def sandwich_wide(w, r, F, inverse, E, Z, Z22, P22, ld, scratch, out):
+    """P11 and P21 of the front into ``out``, a panel, E as ``reduce_wide`` left it; scratch is of 2 r w.
+
+    With dY = (E21 - Y E11) Sigma, P21 = Z22 dY - P22 Y and P11 = Sigma E11 Sigma + dY' Z21 - Y' P21.
+    """
+    for q in range(w * w):
+        out[q] = E[q]
+    for step in range(2):  # L11^-1 E11 L11^-T, and that between L11^-T and L11^-1
+        triangle_times(w, w, 1.0, inverse, w, step == 1, out, w)
+        times_triangle(w, w, 1.0, inverse, w, step == 0, out, w)
+    if r > 0:
+        Y, dY = scratch, scratch[r * w :]
+        for q in range(r * w):
+            Y[q] = F[w * w + q]
+            dY[q] = E[w * w + q]
+        times_triangle(r, w, 1.0, inverse, w, False, Y, w)
+        times_triangle(r, w, 1.0, inverse, w, True, dY, w)
+        times_triangle(r, w, 1.0, inverse, w, False, dY, w)
+        add_symmetric_product(r, w, 1.0, Z22, ld, True, dY, w, 0.0, out[w * w :], w)
+        add_symmetric_product(r, w, -1.0, P22, ld, True, Y, w, 1.0, out[w * w :], w)
+        add_lower(w, r, 1.0, dY, Z[w * w :], out)
+        add_lower(w, r, -1.0, Y, out[w * w :], out)
     mirror(w, out)

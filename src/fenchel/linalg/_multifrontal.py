@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._blas import add_product, subtract_square, times_triangle
+from ._blas import subtract_square, times_triangle
 from ._fronts import WIDE, eliminate_wide, invert_wide, lower_inverse, small_cholesky
 from .compiled import compiled
 
@@ -206,13 +206,12 @@ def invert(
         if keep:
             base = top
         out = z[panel[k] : panel[k] + size * w].reshape(size, w)
-        need = w * w + 2 * r * w + r * r
-        if scratch.size < need:
-            scratch = np.empty(2 * need)
-        if children[k] > 0:  # in the front that the children read
+        at = w * w + r * w
+        if scratch.size < at + r * r:
+            scratch = np.empty(2 * (at + r * r))
+        here, ld = scratch[at : at + r * r], r
+        if w >= WIDE and children[k] > 0:  # in the front that the children read
             here, ld = stack[base + w * size + w :], size
-        else:
-            here, ld = scratch[2 * r * w + w * w :], r
         if r > 0:
             front, rel = stack[where[up] :], relative[ptr[k] : ptr[k + 1]]
             if r >= LONG:
@@ -226,27 +225,32 @@ def invert(
             invert_wide(w, r, x[panel[k] :], inverse[inverse_ptr[k] :], here, ld, scratch, z[panel[k] :])
         else:
             Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
-            F = x[panel[k] : panel[k] + size * w].reshape(size, w)
-            Z11 = out[:w]
-            np.dot(Linv.T, Linv, Z11)
+            np.dot(Linv.T, Linv, out[:w])
             if r > 0:
+                Z22 = here.reshape(r, r)
                 for i in range(r):
                     for j in range(i):
-                        here[j * ld + i] = here[i * ld + j]
-                at = w * w
-                inner = scratch[:at].reshape(w, w)
-                Y = scratch[at : at + r * w].reshape(r, w)
-                np.dot(F[w:], Linv, Y)
-                add_product(r, w, r, -1.0, here, ld, False, scratch[at:], w, 0.0, z[panel[k] + w * w :], w)
+                        Z22[j, i] = Z22[i, j]
+                inner = scratch[: w * w].reshape(w, w)
+                Y = scratch[w * w : at].reshape(r, w)
+                np.dot(x[panel[k] + w * w : panel[k] + size * w].reshape(r, w), Linv, Y)
+                np.dot(Z22, Y, out[w:])
                 np.dot(Y.T, out[w:], inner)
                 for i in range(w):
                     for j in range(w):
-                        Z11[i, j] -= inner[i, j]
+                        out[i, j] += inner[i, j]
+                for i in range(w, size):
+                    for j in range(w):
+                        out[i, j] = -out[i, j]
         if children[k] > 0:
             Q = stack[base : base + size * size].reshape(size, size)
             for i in range(size):
                 for j in range(min(i + 1, w)):
                     Q[i, j] = out[i, j]
+            if w < WIDE:
+                for i in range(r):
+                    for j in range(i + 1):
+                        Q[w + i, w + j] = here[i * r + j]
             where[k] = base
             top = base + size * size
 

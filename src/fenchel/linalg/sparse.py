@@ -228,18 +228,14 @@ class SparseCholesky:
         each = self._selected[self.symbolic.diagonal] * self._diagonal
         return EPS * float(np.sqrt(np.sum(each * each)))
 
-    def _apply(self, b: np.ndarray, forward: bool, backward: bool) -> np.ndarray:
-        return walks.solve(self.symbolic, self._x, self._inverse, b, forward, backward)
-
     def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
-        S = self.symbolic
-        out = self._apply(np.ascontiguousarray(checked_columns(b, self.n)[S.order]), True, True)[S.inverse_order]
+        out = walks.solve(self.symbolic, self._x, self._inverse, checked_columns(b, self.n), forward=True)
         return out.reshape(np.shape(b))
 
     def sample(self, noise: ArrayLike) -> np.ndarray:
         """P' L^-T noise: draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
-        out = self._apply(np.array(checked_columns(noise, self.n), order="C"), False, True)[self.symbolic.inverse_order]
+        out = walks.solve(self.symbolic, self._x, self._inverse, checked_columns(noise, self.n), forward=False)
         return out.reshape(np.shape(noise))
 
     # -- the selected inverse --------------------------------------------------------------------------
@@ -286,9 +282,11 @@ class SparseCholesky:
         note(products=1)
         S, z = self.symbolic, self._selected
         tree = S.start, S.ptr, S.panel, S.parent, S.relative
+        out, lower = np.empty(S.nnz), (self._x, self._inverse, S.inverse_ptr)
         with walks.alone(S):
-            kernels.reduce(*tree, self._x, self._inverse, S.inverse_ptr, S.up_peak, e)
-            return kernels.sandwich(*tree, S.children, self._x, self._inverse, S.inverse_ptr, S.down_peak, z, e)
+            kernels.reduce(*tree, *lower, np.empty(max(1, S.up_peak)), e)
+            kernels.sandwich(*tree, S.children, *lower, np.empty((2, max(1, S.down_peak))), z, e, out)
+        return out
 
     def lower(self) -> Any:
         """L of the permuted matrix A[order][:, order], as a csc array: for looking at, not for speed."""

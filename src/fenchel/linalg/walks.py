@@ -161,23 +161,25 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np
     return z
 
 
-def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.ndarray, *steps: bool) -> np.ndarray:
-    """L^-1 b and then L^-T b, as ``steps`` ask, for b (n, k), in place; many columns in parts, side by side."""
+def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.ndarray, forward: bool) -> np.ndarray:
+    """A^-1 b, or P' L^-T b if not ``forward``, for b (n, k); many columns in parts, side by side."""
     from . import _multifrontal as kernels
 
     S, k = symbolic, b.shape[1]
     tree = S.start, S.ptr, S.rows, S.panel, x, inverse, S.inverse_ptr
-    if k <= _COLUMNS or S.work < PARALLEL:
-        with alone(S):
-            kernels.solve_panels(*tree, b, *steps)
-        return b
-    parts = -(-k // _COLUMNS)
-    edges = [k * i // parts for i in range(parts + 1)]
+    out = np.empty(b.shape)
 
     def part(i: int, j: int) -> None:
-        some = np.ascontiguousarray(b[:, i:j])
-        kernels.solve_panels(*tree, some, *steps)
-        b[:, i:j] = some
+        some = np.array(b[:, i:j], order="C")
+        some = some[S.order] if forward else some
+        kernels.solve_panels(*tree, some, forward, True)
+        out[:, i:j] = some[S.inverse_order]
 
-    side_by_side([partial(part, i, j) for i, j in pairwise(edges)], cores(ours=True))
-    return b
+    parts = -(-k // _COLUMNS) if S.work >= PARALLEL else 1
+    if parts <= 1:
+        with alone(S):
+            part(0, k)
+    else:
+        edges = [k * i // parts for i in range(parts + 1)]
+        side_by_side([partial(part, i, j) for i, j in pairwise(edges)], cores(ours=True))
+    return out
