@@ -1,7 +1,8 @@
 """Crossed effects learned: ratings of lecturers by students in departments, and one effect for every row.
 
     python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--islands 800]
-                                 [--regions 0] [--levels 10000x10000 100000x10000 [--level-rows 1000000]] [--r]
+                                 [--regions 0] [--levels 10000x10000 100000x10000 [--level-rows 1000000]]
+                                 [--insteval] [--r]
 
 Simulated data of the size of lme4's InstEval: 73,421 ratings of 1,128 lecturers by 2,972 students in 28 departments, a
 covariate, three crossed effects, binary or Gaussian; ``--rows`` scales all of it. ``--own`` are Poisson counts with an
@@ -9,7 +10,9 @@ iid effect for every row and two covariates. ``--islands`` are Poisson counts on
 each summing to zero: a constraint for every island. ``--regions`` are Poisson counts in space and time with an
 interaction of type IV: a lattice of so many regions at a tenth as many times. ``--levels`` are two groupings of so many
 levels crossed at random over ``--level-rows`` rows, with a covariate, binary and Gaussian; their floor is one
-factorisation and selected inverse at the solution's own weights. ``--rows 0 --own --islands 0`` leaves the rest out.
+factorisation and selected inverse at the solution's own weights. ``--insteval`` is InstEval itself, out of an installed
+R's lme4, the grades as they are and as 4 or more, with default and with flat priors of the sds. ``--rows 0 --own
+--islands 0`` leaves the rest out.
 
 Seconds are the processor's over all threads and those of the clock. Factorisations are those of A = Q + W' Lam W and of
 Q, beside them the selected inverses and the products (Vt o Vt) v. Peak memory is that of the process above what it held
@@ -142,6 +145,24 @@ def levels(family: str, first: int, second: int, rows: int) -> None:
         print(f"  {fit.found.status}")
 
 
+def insteval(family: str, flat: bool) -> None:
+    """lme4's own table: grades 1 to 5, or whether they are 4 or more."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder, "insteval.csv")
+        script = f'data(InstEval, package = "lme4"); write.csv(InstEval, "{table}", row.names = FALSE)'
+        subprocess.run(["Rscript", "--vanilla", "-e", script], capture_output=True, check=True)
+        data = pd.read_csv(table, dtype={"service": str})
+    if family == "bernoulli":
+        data["y"] = (data["y"] >= 4).astype(float)
+    formula = "y ~ service + (1|s) + (1|d) + (1|dept)"
+    priors = {f"(1|{name})": None for name in SDS} if flat else None
+    label = f"InstEval, {family}{', flat' if flat else ''}"
+    fit = measured(label, lambda: fenchel.fit(formula, data, family, priors=priors))
+    sds = dict(zip(SDS, np.exp(-0.5 * fit.theta[:3]), strict=True))
+    said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
+    print(f"  service {fit.coefficients['mean'].iloc[1]:.4f}{said}", flush=True)
+
+
 def peers(family: str, ours: dict[str, float]) -> None:
     """What ``crossed_peers.py`` kept of other packages on the same rows, and how far their estimates are from ours."""
     stored = json.loads(Path(__file__).with_name("crossed_peers.json").read_text())
@@ -213,6 +234,7 @@ def main() -> None:
     parser.add_argument("--regions", type=int, default=0)
     parser.add_argument("--levels", nargs="*", default=[], help="levels of two groupings, as 10000x10000")
     parser.add_argument("--level-rows", type=int, default=1_000_000)
+    parser.add_argument("--insteval", action="store_true", help="lme4's table")
     parser.add_argument("--r", action="store_true", help="lme4 and glmmTMB beside")
     asked = parser.parse_args()
     small = ratings("bernoulli", 500)
@@ -229,6 +251,9 @@ def main() -> None:
         islands(asked.islands)
     if asked.regions:
         interaction(asked.regions)
+    for family in asked.families if asked.insteval else []:
+        for flat in (False, True):
+            insteval(family, flat)
     for sizes in asked.levels:
         for family in asked.families:
             levels(family, *(int(n) for n in sizes.split("x")), asked.level_rows)

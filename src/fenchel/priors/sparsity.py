@@ -250,6 +250,9 @@ class Pattern:
 
     def diagonal(self, factor: Factorisation) -> np.ndarray:
         """diag(W V W') from the selected inverse."""
+        if isinstance(factor, Embedded):  # by Q's own entries: laid out as factors are, a dense border would be zeros
+            parts = factor.own.inverse_data(), self.Q.indices, self.Q.indptr
+            return np.asarray((self.W @ sp.csc_array(parts, shape=self.Q.shape)).multiply(self.W).sum(axis=1))
         if self.pairs is not None and isinstance(factor, StoredFactorisation):
             return self.pairs.forms(factor.stored_inverse())
         return factor.row_variances(self.W, self.T)
@@ -262,6 +265,8 @@ class Pattern:
 
     def inverse_at_prior(self, factor: Factorisation) -> np.ndarray:
         """V at the entries of Q."""
+        if isinstance(factor, Embedded):
+            return factor.own.inverse_data()
         if self.pairs is not None and isinstance(factor, StoredFactorisation):
             return factor.stored_inverse()[self._at_prior(self.pairs.symbolic)]
         return factor.inverse_data()[self.places]
