@@ -112,3 +112,17 @@ def test_a_fit_is_the_same_by_either_backend_and_after_a_file(monkeypatch, tmp_p
     other = fenchel.fit(formula, data, "poisson")
     assert other.elbo == pytest.approx(fit.elbo, abs=1e-7)
     np.testing.assert_allclose(other.theta, fit.theta, atol=1e-4)
+
+
+def test_other_values_on_a_known_pattern_are_looked_through():
+    A, _ = points(300, 60)
+    prior = fenchel.SparsePrecision(A)
+    again = prior.reweighted(2.0 * A)
+    assert np.shares_memory(again.precision.indices, prior.precision.indices)
+    np.testing.assert_array_equal(again.precision.data, 2.0 * A.data)
+    assert again.factor.log_det == pytest.approx(prior.factor.log_det + A.shape[0] * np.log(2.0), rel=1e-12)
+    for value, words in ((np.nan, "not finite"), (np.inf, "not finite"), (7.0, "not symmetric")):
+        wrong = A.copy()
+        wrong.data[A.indptr[10] + 1 + (A.indices[A.indptr[10] + 1] == 10)] = value
+        with pytest.raises(ValueError, match=words):
+            prior.reweighted(wrong)

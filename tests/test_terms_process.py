@@ -128,6 +128,15 @@ def test_across_a_gap_means_are_those_of_the_process():
     assert all(set(a) <= set(b) for a, b in zip(near, both, strict=True))
 
 
+def test_the_first_points_of_an_order_are_the_same_however_many_are_asked_for():
+    Z = np.random.default_rng(5).random((900, 3))
+    whole = spread_order(Z)
+    for most in (1, 40, 333, 900):
+        some = spread_order(Z, most)
+        np.testing.assert_array_equal(some[:most], whole[:most])
+        np.testing.assert_array_equal(np.sort(some), np.arange(900))
+
+
 def test_knots_are_near_the_process_and_new_points_beside_them_cost_no_solve():
     rng = np.random.default_rng(1)
     P, theta = rng.random((800, 2)), np.log([1.0, 0.6])

@@ -17,9 +17,10 @@ def _bucket(cell, mask):
 
 
 @compiled
-def net_order(X, levels, radius, shrink):
+def net_order(X, levels, radius, shrink, most):
     """An order in which every beginning is spread out: nets of points apart by radius, radius * shrink, ...
 
+    So of the first ``most`` at least; the others may follow as they come.
     A point joins the first net in which no point of it or of those before is nearer than that net's radius; points that
     share a bucket of the table without being near only cost a look.
     """
@@ -31,7 +32,7 @@ def net_order(X, levels, radius, shrink):
     count, cell, near = 0, np.empty(d, dtype=np.int64), np.empty(d, dtype=np.int64)
     steps = 3**d
     for _ in range(levels):
-        if count == n:
+        if count >= most:
             break
         head, link = np.full(size, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
         for k in range(count):

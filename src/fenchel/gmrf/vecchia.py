@@ -34,14 +34,19 @@ _SOME = 2000  # points at which it is looked at what knots leave
 _SETS = 4  # neighbourhoods among which a new point beside knots chooses
 
 
-def spread_order(Z: np.ndarray) -> np.ndarray:
-    """An order (n,) of points in ranges whose beginnings are spread out; of very many columns a random one."""
+def spread_order(Z: np.ndarray, most: int | None = None) -> np.ndarray:
+    """An order (n,) of points in ranges whose beginnings are spread out; of very many columns a random one.
+
+    Those up to the first ``most`` are, of all by default.
+    """
     n, d = Z.shape
     mixed = np.random.default_rng(0).permutation(n)
     if d > _NETS or n < 3:
         return mixed
     low, extent = Z.min(axis=0), float(np.ptp(Z, axis=0).max())
-    return np.asarray(mixed[net_order(np.ascontiguousarray((Z - low)[mixed]), 60, extent, np.sqrt(0.5))])
+    return np.asarray(
+        mixed[net_order(np.ascontiguousarray((Z - low)[mixed]), 60, extent, np.sqrt(0.5), n if most is None else most)]
+    )
 
 
 def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
@@ -136,8 +141,9 @@ class Vecchia:
         cls, X: np.ndarray, ranges: np.ndarray, m: int, kernel: str, shared: bool, knots: int | None = None
     ) -> tuple[Vecchia, np.ndarray]:
         """From distinct points and the ranges in which neighbours are near; and the order."""
-        order, n = spread_order(X / ranges), len(X)
+        n = len(X)
         K = n if knots is None else min(knots, n)
+        order = spread_order(X / ranges, K)
         if n > K:  # those behind the knots in any order: near in memory what is near in space
             order[K:] = order[K:][cKDTree(X[order[K:]] / ranges).indices]
         Z = X[order] / ranges

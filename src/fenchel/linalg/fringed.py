@@ -51,9 +51,11 @@ class FringedAnalysis(BorderedAnalysis):
         keys = np.repeat(np.arange(r, dtype=np.int64), np.diff(rest.indptr)) * r + rest.indices
         places = self.size + self.inner.everywhere[np.searchsorted(keys, low * r + high)]
         self.everywhere[self.everywhere >= self.size] = places
+        self.nnz = self.size + self.inner.nnz
+        if self.nnz < 2**31:  # half of the memory that millions of points take
+            self.everywhere = self.everywhere.astype(np.int32)
         self.diagonal = self.everywhere[_diagonal(self.indptr, self.indices)]
         self.pivot = self.diagonal[self.order]
-        self.nnz = self.size + self.inner.nnz
         self.work = float(self.pairs.ptr[-1]) + self.inner.work
 
     def __getstate__(self) -> dict[str, Any]:

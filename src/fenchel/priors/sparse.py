@@ -94,7 +94,7 @@ class SparsePrecision(LatentPrior):
         """The same prior with other values in the same pattern: every symbolic analysis is reused."""
         out = copy.copy(self)
         out.__dict__.pop("pattern", None)
-        out.precision = symmetric_csc(precision)
+        out.precision = _revalued(self.precision, precision)
         pattern = self.pattern.reweighted(out.precision)
         out.factor, out.__dict__["pattern"] = pattern.base, pattern
         return out
@@ -138,6 +138,21 @@ class SparsePrecision(LatentPrior):
 
     def __repr__(self) -> str:
         return f"SparsePrecision({self.precision.shape[0]} latents, {self.precision.nnz} entries, {self.n_rows} rows)"
+
+
+def _revalued(known: Any, Q: Any) -> Any:
+    """Q as ``symmetric_csc`` has it; where it has the pattern of a known one, by its indices and by a product.
+
+    A matrix that is not symmetric has another product with random signs than its transpose.
+    """
+    same = isinstance(Q, sp.csc_array) and Q.dtype == np.float64 and Q.nnz == known.nnz
+    if same and np.array_equal(Q.indptr, known.indptr) and np.array_equal(Q.indices, known.indices):
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], Q.shape[0])
+        with np.errstate(invalid="ignore", over="ignore"):
+            off = np.abs(Q @ signs - Q.T @ signs).max()
+        if np.isfinite(off) and off <= 1e-10 * np.abs(Q.data).max():
+            return sp.csc_array((Q.data.copy(), known.indices, known.indptr), shape=Q.shape)
+    return symmetric_csc(Q)
 
 
 class SparseLatents(Latents):

@@ -164,7 +164,8 @@ class Pattern:
         """Where the entries (row, column) stand in the union: a csc array is sorted by column, then row."""
         L = self.shape[0]
         keys = self.owners * L + self.indices
-        return np.searchsorted(keys, columns.astype(np.int64) * L + rows)
+        found = np.searchsorted(keys, columns.astype(np.int64) * L + rows)
+        return found.astype(np.int32) if keys.size < 2**31 else found
 
     def _entries_of(self, Q: Any) -> np.ndarray:
         """Where the entries of Q, a canonical csc array, stand in the union."""
