@@ -15,11 +15,11 @@ from typing import ClassVar
 from ..linalg.arrays import Array, namespace
 from ..linalg.functions import expm1_minus
 from .base import Likelihood, Rows
-from .bounds import Bounds, ConvexBound, is_short
+from .bounds import Bounds, ConvexBound
 from .potentials import Exponential
 from .sites import Domain, Loss, Site
 
-_LONG = 20.0  # times tau: a way up that is no Newton step any more
+_NEAR, _LONG = 0.95, 20.0  # of tau: how much it may lose on a straight way, and win
 
 
 class ExponentialSite(ConvexBound):
@@ -52,7 +52,7 @@ class ExponentialSite(ConvexBound):
 
     def straight(self, s: Array, ds: Array, rows: Rows) -> Array | None:
         xp = namespace(s)
-        return s + xp.log1p(ds) if is_short(xp.minimum(ds, 0.0 * ds)) and bool(xp.all(ds < _LONG)) else None
+        return s + xp.log1p(ds) if bool(xp.all((ds > -_NEAR) & (ds < _LONG))) else None
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         exact: Loss = self.likelihood.exact_loss(h, rho, rows)

@@ -19,7 +19,7 @@ from ..problem import Point, Problem
 from .base import Stopping
 from .directions import MirrorDirection
 
-_MANY, _MOST = 1_000, 0.65  # rows, and the share of its tau that one may lose on a way that is straight
+_MANY, _MOST = 1_000, 0.9  # rows, and the share of its tau that one may lose on a way that is straight
 
 Found = tuple[Point, float]  # the next point and its step
 
