@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_bordered import change_of, check
+from test_bordered import change_of, check, on_pattern
 from test_tally import lattice
 
 from fenchel.linalg import SparseCholesky, SymbolicCholesky, _blas, threads, walks
@@ -72,6 +72,7 @@ def answers(A, E, b, n_cores):
     """All that a factor says, on so many threads however small the tree is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walks, "PARALLEL", 0.0)
+        patch.setattr(walks, "LARGE", 1e4)
         patch.setattr(walks, "cores", lambda ours=False: n_cores)
         factor = SymbolicCholesky(A).factor(A.data)
         out = [factor.solve(b), factor.sample(b), factor.inverse_data(), factor.stored_inverse(), factor.sandwich(E)]
@@ -99,6 +100,26 @@ def test_any_number_of_threads_gives_the_same_digits(kind, n_cores, columns, see
     for one, other in zip(answers(A, E, b, 1)[1], seen, strict=True):
         np.testing.assert_array_equal(one, other)
     check(factor, A, rng)
+
+
+def test_stripes_of_a_very_large_front_have_the_same_digits():
+    rng = np.random.default_rng(3)
+    A = overlapping(rng, [560, 300], 280)
+    E, _ = change_of(A, rng)
+    b = rng.normal(size=(A.shape[0], 3))
+    factor, seen = answers(A, E, b, 2)
+    width = np.diff(factor.symbolic.start)
+    assert width.max() > 512
+    assert np.diff(factor.symbolic.ptr).max() > 256
+    for one, other in zip(answers(A, E, b, 1)[1], seen, strict=True):
+        np.testing.assert_array_equal(one, other)
+    M = A.toarray()
+    np.testing.assert_allclose(factor.inverse_data(), on_pattern(np.linalg.inv(M), A), atol=1e-13)
+    for bad in (5, 600, 1130):
+        M = A.toarray()
+        M[factor.symbolic.order[bad], factor.symbolic.order[bad]] = -1.0
+        with pytest.raises(NotPositiveDefinite, match=f"the pivot of row {factor.symbolic.order[bad]} is"):
+            answers(symmetric_csc(sp.csc_array(M)), E, b, 2)
 
 
 @pytest.mark.parametrize("n_cores", [2, 3, 8])
@@ -170,8 +191,9 @@ def test_products_of_matrices_row_by_row(r, w, n, transposed, seed):
 
     flat = {name: (X.reshape(-1), ld) for name, X in zip("ABST", (A, B, S, T), strict=True)}
     first = A[:w, :r].T if transposed else A[:r, :w]
-    found = after(_blas.add_product, r, n, w, 2.0, *flat["A"], transposed, *flat["B"], 0.5, shape=(r, n))
-    np.testing.assert_allclose(found, 2.0 * first @ B[:w, :n] + 0.5 * C[:r, :n], atol=1e-12)
+    for turned, second in ((False, B[:w, :n]), (True, B[:n, :w].T)):
+        found = after(_blas.add_product, r, n, w, 2.0, *flat["A"], transposed, *flat["B"], turned, 0.5, shape=(r, n))
+        np.testing.assert_allclose(found, 2.0 * first @ second + 0.5 * C[:r, :n], atol=1e-12)
     found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], True, *flat["B"], 0.5, shape=(r, w))
     np.testing.assert_allclose(found, 0.5 * C[:r, :w] - lower(S[:r, :r]) @ B[:r, :w], atol=1e-12)
     found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], False, *flat["B"], 0.5, shape=(r, w))

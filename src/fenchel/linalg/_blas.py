@@ -38,9 +38,9 @@ _dlauum = _named("dlauum", _WORD, _SIZE, *_matrix, _SIZE)
 
 
 @compiled
-def add_product(m, n, k, alpha, a, lda, transposed, b, ldb, beta, c, ldc):
-    """C := alpha A B + beta C for A (m, k), or given as its transpose (k, m), and B (k, n)."""
-    word = np.array([_T if transposed else _N, _N], np.uint8)
+def add_product(m, n, k, alpha, a, lda, first, b, ldb, second, beta, c, ldc):
+    """C := alpha A B + beta C for A (m, k) and B (k, n); the first or second is given as its transpose, if so said."""
+    word = np.array([_T if first else _N, _T if second else _N], np.uint8)
     size = np.array([n, m, k, ldb, lda, ldc], np.int32)
     real = np.array([alpha, beta])
     _dgemm(

@@ -21,7 +21,10 @@ from ._blas import (
 from .compiled import compiled
 
 WIDE = 32  # columns from which BLAS is faster than plain loops
+STRIPE = 256  # rows or columns of a product that one thread does
+HALVED = 512  # columns from which a triangle is taken by halves
 _STEP = 48  # columns of a block that plain loops factorise
+BLOCK = 2 * _STEP * _STEP  # entries of the room they need
 _TILE = 32  # rows and columns of a square that is copied at a time
 _ROWS = 96  # rows of a product of which only the lower triangle is meant, at a time
 
@@ -94,6 +97,44 @@ def block_cholesky(k, a, lda, inverse, ldi, block):
     return -1
 
 
+# -- stripes: what several threads may do at once, from row or column i on -----------------------------------------
+@compiled
+def rows_times(i, r, w, t, ldt, transposed, b, ldb):
+    """A stripe of rows of B := B T for B (r, w)."""
+    times_triangle(min(STRIPE, r - i), w, 1.0, t, ldt, transposed, b[i * ldb :], ldb)
+
+
+@compiled
+def columns_times(i, n, w, alpha, t, ldt, transposed, b, ldb):
+    """A stripe of columns of B := alpha T B for B (w, n)."""
+    triangle_times(w, min(STRIPE, n - i), alpha, t, ldt, transposed, b[i:], ldb)
+
+
+@compiled
+def rows_square(i, r, w, b, ldb, c, ldc):
+    """A stripe of rows of C := C - B B' for B (r, w), in the lower triangle."""
+    k = min(STRIPE, r - i)
+    if i > 0:
+        add_product(k, i, w, -1.0, b[i * ldb :], ldb, False, b, ldb, True, 1.0, c[i * ldc :], ldc)
+    subtract_square(k, w, b[i * ldb :], ldb, c[i * ldc + i :], ldc)
+
+
+@compiled
+def columns_symmetric(i, r, w, s, lds, b, c):
+    """A stripe of columns of C := -S B for B, C (r, w)."""
+    add_symmetric_product(r, min(STRIPE, w - i), -1.0, s, lds, True, b[i:], w, 0.0, c[i:], w)
+
+
+@compiled
+def rows_lower(i, r, w, alpha, a, lda, b, ldb, c, ldc):
+    """A stripe of rows of C := C + alpha A' B for A, B (r, w), in the lower triangle; what lies above it is lost."""
+    e = min(w, i + STRIPE)
+    for s in range(i, e, _ROWS):
+        t = min(e, s + _ROWS)
+        add_product(t - s, t, r, alpha, a[s:], lda, True, b, ldb, False, 1.0, c[s * ldc :], ldc)
+
+
+# -- fronts: ``teams.py`` does the same, stripes on several threads ---------------------------------------------------
 @compiled
 def wide_cholesky(w, a, lda, inverse, ldi, block):
     """L of a symmetric matrix (w, w) by its lower triangle, in place, and L^-1; the first bad pivot, or -1.
@@ -107,39 +148,75 @@ def wide_cholesky(w, a, lda, inverse, ldi, block):
     bad = wide_cholesky(h, a, lda, inverse, ldi, block)
     if bad >= 0:
         return bad
-    times_triangle(r, h, 1.0, inverse, ldi, True, a[h * lda :], lda)
-    subtract_square(r, h, a[h * lda :], lda, a[h * lda + h :], lda)
+    for i in range(0, r, STRIPE):
+        rows_times(i, r, h, inverse, ldi, True, a[h * lda :], lda)
+    for i in range(0, r, STRIPE):
+        rows_square(i, r, h, a[h * lda :], lda, a[h * lda + h :], lda)
     bad = wide_cholesky(r, a[h * lda + h :], lda, inverse[h * ldi + h :], ldi, block)
     if bad >= 0:
         return h + bad
     for i in range(h, w):
         for j in range(h):
             inverse[i * ldi + j] = a[i * lda + j]
-    times_triangle(r, h, 1.0, inverse, ldi, False, inverse[h * ldi :], ldi)
-    triangle_times(r, h, -1.0, inverse[h * ldi + h :], ldi, False, inverse[h * ldi :], ldi)
+    for i in range(0, r, STRIPE):
+        rows_times(i, r, h, inverse, ldi, False, inverse[h * ldi :], ldi)
+    for i in range(0, h, STRIPE):
+        columns_times(i, h, r, -1.0, inverse[h * ldi + h :], ldi, False, inverse[h * ldi :], ldi)
     return -1
+
+
+@compiled
+def wide_square(w, t, ld):
+    """T := T' T of a lower triangle, in the lower triangle: by halves where it is large."""
+    if w <= HALVED:
+        triangle_square(w, t, ld)
+        return 0
+    h = w // 2
+    r = w - h
+    wide_square(h, t, ld)
+    for i in range(0, h, STRIPE):
+        rows_lower(i, r, h, 1.0, t[h * ld :], ld, t[h * ld :], ld, t, ld)
+    for i in range(0, h, STRIPE):
+        columns_times(i, h, r, 1.0, t[h * ld + h :], ld, True, t[h * ld :], ld)
+    wide_square(r, t[h * ld + h :], ld)
+    return 0
+
+
+@compiled
+def clear_above(w, a, b):
+    """Zeros above the diagonals of two squares."""
+    for i in range(w):
+        for j in range(i + 1, w):
+            a[i * w + j] = 0.0
+            b[i * w + j] = 0.0
+
+
+@compiled
+def copy_lower(w, a, b):
+    """The lower triangle of one square into another."""
+    for i in range(w):
+        for j in range(i + 1):
+            b[i * w + j] = a[i * w + j]
 
 
 @compiled
 def eliminate_wide(w, r, F, inverse, U):
     """L11, L21 in place of the front's panel, L11^-1, and U := U - L21 L21'; the first bad pivot, or -1."""
-    for i in range(w):
-        for j in range(i + 1, w):
-            F[i * w + j] = 0.0
-            inverse[i * w + j] = 0.0
-    bad = wide_cholesky(w, F, w, inverse, w, np.empty(2 * _STEP * _STEP))
-    if bad < 0 and r > 0:
-        times_triangle(r, w, 1.0, inverse, w, True, F[w * w :], w)
-        subtract_square(r, w, F[w * w :], w, U, r)
+    clear_above(w, F, inverse)
+    bad = wide_cholesky(w, F, w, inverse, w, np.empty(BLOCK))
+    if bad < 0:
+        for i in range(0, r, STRIPE):
+            rows_times(i, r, w, inverse, w, True, F[w * w :], w)
+        for i in range(0, r, STRIPE):
+            rows_square(i, r, w, F[w * w :], w, U, r)
     return bad
 
 
 @compiled
 def add_lower(w, r, alpha, a, b, c):
     """C := C + alpha A' B for A, B (r, w), in the lower triangle; what lies above it is lost."""
-    for s in range(0, w, _ROWS):
-        e = min(w, s + _ROWS)
-        add_product(e - s, e, r, alpha, a[s:], w, True, b, w, 1.0, c[s * w :], w)
+    for i in range(0, w, STRIPE):
+        rows_lower(i, r, w, alpha, a, w, b, w, c, w)
 
 
 @compiled
@@ -155,15 +232,15 @@ def mirror(w, a):
 @compiled
 def invert_wide(w, r, F, inverse, Z22, ld, Y, out):
     """Z11 and Z21 of the front into ``out``, a panel; Z22 by its lower triangle, rows ``ld`` apart. Y is of r w."""
-    for i in range(w):
-        for j in range(i + 1):
-            out[i * w + j] = inverse[i * w + j]
-    triangle_square(w, out, w)
+    copy_lower(w, inverse, out)
+    wide_square(w, out, w)
     if r > 0:
         for q in range(r * w):
             Y[q] = F[w * w + q]
-        times_triangle(r, w, 1.0, inverse, w, False, Y, w)
-        add_symmetric_product(r, w, -1.0, Z22, ld, True, Y, w, 0.0, out[w * w :], w)
+        for i in range(0, r, STRIPE):
+            rows_times(i, r, w, inverse, w, False, Y, w)
+        for i in range(0, w, STRIPE):
+            columns_symmetric(i, r, w, Z22, ld, Y, out[w * w :])
         add_lower(w, r, -1.0, Y, out[w * w :], out)
     mirror(w, out)
 

@@ -119,6 +119,39 @@ def links(parent):
 
 
 @compiled
+def assemble(k, start, ptr, panel, first_child, next_child, relative, x, stack, floor, where):
+    """The front of one supernode from its entries and its children's updates, its own update from ``floor`` on."""
+    w, r = start[k + 1] - start[k], ptr[k + 1] - ptr[k]
+    F = x[panel[k] : panel[k] + (w + r) * w].reshape(w + r, w)
+    U = stack[floor : floor + r * r].reshape(r, r)
+    for i in range(r):
+        for j in range(i + 1):
+            U[i, j] = 0.0
+    runs = np.empty(tallest(ptr), np.int64)
+    extend_add(first_child[k], next_child, ptr, relative, where, stack, floor, floor, w, F, U, runs)
+    where[k] = floor
+
+
+@compiled
+def read_front(k, start, ptr, parent, relative, stack, floor, where):
+    """Z22 of one supernode from the parent's front into its own, from ``floor`` on."""
+    w, r, up = start[k + 1] - start[k], ptr[k + 1] - ptr[k], parent[k]
+    where[k] = floor
+    if r > 0:
+        full = start[up + 1] - start[up] + ptr[up + 1] - ptr[up]
+        rel = relative[ptr[k] : ptr[k + 1]]
+        gather(stack[where[up] :], full, rel, np.empty(r, np.int64), stack[floor + w * (w + r) + w :], w + r)
+
+
+@compiled
+def write_front(w, size, panel, front):
+    """The first columns of a front of the inverse from its panel, in the lower triangle."""
+    for i in range(size):
+        for j in range(min(i + 1, w)):
+            front[i * size + j] = panel[i * w + j]
+
+
+@compiled
 def factorise(
     nodes, start, ptr, panel, first_child, next_child, relative, x, inverse, inverse_ptr, stack, floor, where
 ):

@@ -3,8 +3,9 @@
     factorise    bottom up: the parts, then the top that joins them
     invert       top down: the top, then the parts
 
-A part is a few whole subtrees on one thread. Every front is worked on as it would be on one core, so the digits are the
-same. BLAS keeps to one thread throughout: nearly all of its calls are too short for more.
+A part is a few whole subtrees on one thread; large fronts of the top are cut into stripes (``teams.py``). Every product
+is the one that a single thread would make, so the digits are the same. BLAS keeps to one thread throughout: nearly all
+of its calls are too short for more.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import heapq
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,9 +22,15 @@ import numpy as np
 from .threads import cores, one_thread, side_by_side
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from .sparse import SymbolicCholesky
 
+T = TypeVar("T")
+
 PARALLEL = 1e8  # multiplications of a factorisation from which threads are worth starting
+LARGE = 1e8  # the same of one front, from which its stripes are worth threads
+_GAIN = 0.7  # of a further thread there
 _TOP = 32  # fronts that may join the parts
 _COLUMNS = 64  # right sides that are solved for together
 _PARTS = 2  # for each core, the large ones first
@@ -36,11 +43,12 @@ class Schedule:
     ----------
     nodes : list of arrays (k,), of each part and at last of the top, ascending
     owner : array (m,), the part of each supernode
-    up, down : arrays, where the parts' stacks begin, and where the last ends
+    up, down : arrays, where the stacks of the parts and of each front of the top begin, and where the last ends
     """
 
     def __init__(self, symbolic: SymbolicCholesky, n_cores: int) -> None:
         from . import _symbolic as kernels
+        from ._fronts import WIDE
 
         S, m, self.n_cores = symbolic, symbolic.parent.size, n_cores
         if n_cores == 1:
@@ -49,7 +57,9 @@ class Schedule:
             return
         below = np.diff(S.ptr)
         size = np.diff(S.start) + below
-        first, total = kernels.subtrees(S.parent, (size**3.0 - below**3.0) / 3.0)
+        work = (size**3.0 - below**3.0) / 3.0
+        self.large = (work >= LARGE) & (np.diff(S.start) >= WIDE)
+        first, total = kernels.subtrees(S.parent, work)
         roots = _cut(S.parent, total, n_cores)
         n_parts = min(len(roots), _PARTS * n_cores)
         self.owner = np.full(m, n_parts)
@@ -57,23 +67,28 @@ class Schedule:
             for root in some:
                 self.owner[first[root] : root + 1] = part
         self.nodes = [np.flatnonzero(self.owner == part) for part in range(n_parts + 1)]
-        sizes = [kernels.stack_sizes(nodes, self.owner, S.start, S.ptr, S.parent) for nodes in self.nodes]
-        kept = int((size[self.nodes[-1]] ** 2).sum())  # the parts read what the top leaves
-        self.up = np.cumsum([0, *(up for up, _ in sizes)])
-        self.down = np.cumsum([0, *(down for _, down in sizes[:-1]), kept])
+        sizes = [kernels.stack_sizes(nodes, self.owner, S.start, S.ptr, S.parent) for nodes in self.nodes[:-1]]
+        self.up = np.cumsum([0, *(up for up, _ in sizes), *below[self.nodes[-1]] ** 2])
+        self.down = np.cumsum([0, *(down for _, down in sizes), *size[self.nodes[-1]] ** 2])
 
     @property
     def keep(self) -> bool:
-        """Whether what the top leaves on the way down is read later."""
-        return len(self.nodes) > 2 or bool(self.nodes[0].size)
+        """Whether there are parts: what the top leaves on the way down is read later then."""
+        return self.n_cores > 1
 
-    def run(self, each: Callable[[int], int]) -> list[int]:
+    def pool(self) -> Executor:
+        """Threads for the stripes of the top."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        return ThreadPoolExecutor(self.n_cores)
+
+    def run(self, each: Callable[[int], T]) -> list[T]:
         """``each`` of every part, side by side."""
         return side_by_side([partial(each, part) for part in range(len(self.nodes) - 1)], self.n_cores)
 
 
 def _cut(parent: np.ndarray, total: np.ndarray, n_cores: int) -> list[int]:
-    """Roots of subtrees that are soon done side by side, together with the top that is done alone."""
+    """Roots of subtrees that are soon done side by side, together with the top, of which large fronts gain less."""
     children: dict[int, list[int]] = {}
     for k in np.flatnonzero(parent >= 0)[total[parent >= 0] > 0.0].tolist():
         children.setdefault(int(parent[k]), []).append(k)
@@ -87,7 +102,8 @@ def _cut(parent: np.ndarray, total: np.ndarray, n_cores: int) -> list[int]:
             best, least = [k for _, k in heap], time
         work, k = heapq.heappop(heap)
         below = children.get(k, [])
-        above += -work - float(total[below].sum())
+        own = -work - float(total[below].sum())
+        above += own / (1.0 + _GAIN * (n_cores - 1)) if own >= LARGE else own
         for child in below:
             heapq.heappush(heap, (-total[child], child))
         if not heap:
@@ -130,16 +146,29 @@ def factorise(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) ->
     stack, where = np.empty(max(1, plan.up[-1])), np.zeros(S.parent.size, dtype=np.int64)
     tree = S.start, S.ptr, S.panel, *kernels.links(S.parent), S.relative
 
-    def part(number: int) -> int:
-        return int(
-            kernels.factorise(plan.nodes[number], *tree, x, inverse, S.inverse_ptr, stack, plan.up[number], where)
-        )
+    def some(nodes: np.ndarray, floor: int) -> int:
+        return int(kernels.factorise(nodes, *tree, x, inverse, S.inverse_ptr, stack, floor, where))
 
-    bad = [column for column in plan.run(part) if column >= 0] if plan.keep else []
+    if not plan.keep:
+        with alone(S):
+            return some(plan.nodes[-1], 0)
+    bad = [column for column in plan.run(lambda part: some(plan.nodes[part], plan.up[part])) if column >= 0]
     if bad:
         return min(bad)
-    with alone(S):
-        return part(len(plan.nodes) - 1)
+    from . import teams
+
+    with alone(S), plan.pool() as pool:
+        for k, floor in zip(plan.nodes[-1], plan.up[len(plan.nodes) - 1 :], strict=False):
+            if plan.large[k]:
+                w, r = S.start[k + 1] - S.start[k], S.ptr[k + 1] - S.ptr[k]
+                kernels.assemble(k, *tree, x, stack, floor, where)
+                column = teams.eliminate(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], stack[floor:])
+                column += S.start[k] if column >= 0 else 0
+            else:
+                column = some(np.array([k]), floor)
+            if column >= 0:
+                return int(column)
+    return -1
 
 
 def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np.ndarray:
@@ -150,14 +179,26 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np
     z, stack, where = np.empty(S.nnz), np.empty(max(1, plan.down[-1])), np.zeros(S.parent.size, dtype=np.int64)
     tree = plan.owner, S.start, S.ptr, S.panel, S.parent, S.relative, S.children, x, inverse, S.inverse_ptr, stack
 
-    def part(number: int, keep: bool = False) -> int:
-        kernels.invert(plan.nodes[number], *tree, plan.down[number], keep, where, z)
-        return -1
+    def some(nodes: np.ndarray, floor: int, keep: bool = False) -> None:
+        kernels.invert(nodes, *tree, floor, keep, where, z)
 
-    with alone(S):
-        part(len(plan.nodes) - 1, plan.keep)
-    if plan.keep:
-        plan.run(part)
+    if not plan.keep:
+        with alone(S):
+            some(plan.nodes[-1], 0)
+        return z
+    from . import teams
+
+    with alone(S), plan.pool() as pool:
+        for k, floor in reversed(list(zip(plan.nodes[-1], plan.down[len(plan.nodes) - 1 :], strict=False))):
+            if plan.large[k]:
+                w, r = S.start[k + 1] - S.start[k], S.ptr[k + 1] - S.ptr[k]
+                kernels.read_front(k, S.start, S.ptr, S.parent, S.relative, stack, floor, where)
+                Z22, out = stack[floor + w * (w + r) + w :], z[S.panel[k] :]
+                teams.invert(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], Z22, w + r, out)
+                kernels.write_front(w, w + r, out, stack[floor:])
+            else:
+                some(np.array([k]), floor, keep=True)
+    plan.run(lambda part: some(plan.nodes[part], plan.down[part]))
     return z
 
 
