@@ -2,7 +2,7 @@
 
     python benchmarks/crossed.py [--rows 73421] [--families bernoulli gaussian] [--own 100000] [--islands 800]
                                  [--regions 0] [--levels 10000x10000 100000x10000 [--level-rows 1000000]]
-                                 [--insteval] [--r]
+                                 [--engine auto] [--insteval] [--r]
 
 Simulated data of the size of lme4's InstEval: 73,421 ratings of 1,128 lecturers by 2,972 students in 28 departments, a
 covariate, three crossed effects, binary or Gaussian; ``--rows`` scales all of it. ``--own`` are Poisson counts with an
@@ -10,7 +10,8 @@ iid effect for every row and two covariates. ``--islands`` are Poisson counts on
 each summing to zero: a constraint for every island. ``--regions`` are Poisson counts in space and time with an
 interaction of type IV: a lattice of so many regions at a tenth as many times. ``--levels`` are two groupings of so many
 levels crossed at random over ``--level-rows`` rows, with a covariate, binary and Gaussian; their floor is one
-factorisation and selected inverse at the solution's own weights. ``--insteval`` is InstEval itself, out of an installed
+factorisation and selected inverse at the solution's own weights; ``--engine iterative`` fits them without one (its
+evaluations are fits at one theta). ``--insteval`` is InstEval itself, out of an installed
 R's lme4, the grades as they are and as 4 or more, with default and with flat priors of the sds. ``--rows 0 --own
 --islands 0`` leaves the rest out.
 
@@ -96,8 +97,9 @@ def measured(label: str, work: Any) -> Any:
         out = work()
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     found = getattr(out, "found", out)
-    row = f"{label:<28}{cpu:>9.2f}{wall:>9.2f}{found.n_evaluations:>12}{found.n_newton:>8}"
-    row += f"{found.n_factorisations:>8}{found.n_inverses:>8}{found.n_products:>8}"
+    counts = [getattr(found, f"n_{name}", 0) for name in ("newton", "factorisations", "inverses", "products")]
+    evaluations = found.n_fits if hasattr(found, "n_fits") else found.n_evaluations
+    row = f"{label:<28}{cpu:>9.2f}{wall:>9.2f}{evaluations:>12}" + "".join(f"{n:>8}" for n in counts)
     print(row + f"{peak.mib:>8.0f}", end="", flush=True)
     return out
 
@@ -122,7 +124,7 @@ def crossed(family: str, rows: int, with_r: bool) -> None:
             print(said.stdout, end="", flush=True)
 
 
-def levels(family: str, first: int, second: int, rows: int) -> None:
+def levels(family: str, first: int, second: int, rows: int, engine: str) -> None:
     """Two groupings crossed at random: eliminating the larger one fills the border of the other."""
     rng = np.random.default_rng(3)
     s, d, x = rng.integers(0, first, rows), rng.integers(0, second, rows), rng.normal(size=rows)
@@ -130,11 +132,14 @@ def levels(family: str, first: int, second: int, rows: int) -> None:
     y = eta + 1.2 * rng.normal(size=rows) if family == "gaussian" else rng.random(rows) < 1 / (1 + np.exp(-eta))
     data = pd.DataFrame({"y": np.asarray(y, dtype=float), "x": x, "s": s, "d": d})
     label = f"{family}, {first} x {second}"
-    fit = measured(label, lambda: fenchel.fit("y ~ x + (1|s) + (1|d)", data, family))
+    fit = measured(label, lambda: fenchel.fit("y ~ x + (1|s) + (1|d)", data, family, engine=engine))
     sds = dict(zip(("s", "d"), np.exp(-0.5 * fit.theta[:2]), strict=True))
     said = "".join(f"  {name} {value:.4f}" for name, value in sds.items())
     noise = f"  noise {fit.found.likelihood.variance**0.5:.4f}" if family == "gaussian" else ""
     print(f"  x {fit.coefficients.loc['x', 'mean']:.4f}{said}{noise}", flush=True)
+    if hasattr(fit.found, "n_fits"):
+        print(f"  {fit.gap:.2g}", flush=True)
+        return
     truth = "  noise 1.2000" if family == "gaussian" else ""
     pattern, lam = fit.found.prior.pattern, fit.found.solution.lam[:, 0]
     cpu, wall = time.process_time(), time.perf_counter()
@@ -234,6 +239,7 @@ def main() -> None:
     parser.add_argument("--regions", type=int, default=0)
     parser.add_argument("--levels", nargs="*", default=[], help="levels of two groupings, as 10000x10000")
     parser.add_argument("--level-rows", type=int, default=1_000_000)
+    parser.add_argument("--engine", default="auto", choices=["auto", "direct", "iterative"], help="of --levels")
     parser.add_argument("--insteval", action="store_true", help="lme4's table")
     parser.add_argument("--r", action="store_true", help="lme4 and glmmTMB beside")
     asked = parser.parse_args()
@@ -256,7 +262,7 @@ def main() -> None:
             insteval(family, flat)
     for sizes in asked.levels:
         for family in asked.families:
-            levels(family, *(int(n) for n in sizes.split("x")), asked.level_rows)
+            levels(family, *(int(n) for n in sizes.split("x")), asked.level_rows, asked.engine)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,17 @@ def pack(L, Z):
 
 
 @compiled
+def reduce_one(rows, first, r, at, before, Y, d, e, C):
+    """The share of a leaf of one column: d is its E11, its panel begins at ``at``, its regressions at ``before``."""
+    for i in range(r):
+        y, here = Y[before + i], rows[first + i]
+        t = e[at + i] - 0.5 * y * d
+        for j in range(i + 1):
+            other = Y[before + j]
+            C[here, rows[first + j]] -= t * other + y * (e[at + j] - 0.5 * other * d)
+
+
+@compiled
 def reduce(start, ptr, rows, square, panel, Y, e, C):
     """C = E22 - E21 Y' - Y E21' + Y E11 Y', the lower triangle; e is E laid out as x is, its squares by theirs."""
     widest, tallest = 0, 0
@@ -196,6 +207,9 @@ def reduce(start, ptr, rows, square, panel, Y, e, C):
     first = panel[0]
     for k in range(start.size - 1):
         w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], ptr[k]
+        if w == 1:
+            reduce_one(rows, q, r, at, at - first, Y, e[square[k]], e, C)
+            continue
         y = Y[at - first : at - first + r * w].reshape(r, w)
         D = e[square[k] : square[k] + w * w].reshape(w, w)
         T = scratch[: r * w].reshape(r, w)
@@ -218,6 +232,32 @@ def reduce(start, ptr, rows, square, panel, Y, e, C):
 
 
 @compiled
+def sandwich_one(rows, first, r, at, before, Y, sigma, d, Z, P, e, panels):
+    """The panel of a leaf of one column in place of its E21, and its square, from d, its E11; sigma is its D^-1."""
+    T, U, G, dY = panels[0], panels[1], panels[2], panels[3]
+    for i in range(r):
+        y, here = Y[before + i], rows[first + i]
+        move = (e[at + i] - y * d) * sigma
+        dY[i] = move
+        s, t, u = 0.0, 0.0, 0.0
+        for j in range(i):
+            z, p, other = Z[here, rows[first + j]], P[here, rows[first + j]], Y[before + j]
+            s += z * other
+            t += p * other
+            u += z * dY[j]
+            T[j] += z * y
+            U[j] += p * y
+            G[j] += z * move
+        z, p = Z[here, here], P[here, here]
+        T[i], U[i], G[i] = s + z * y, t + p * y, u + z * move
+    out = sigma * d * sigma
+    for i in range(r):
+        e[at + i] = G[i] - U[i]
+        out += Y[before + i] * U[i] - 2.0 * dY[i] * T[i]
+    return out
+
+
+@compiled
 def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e):
     """A^-1 E A^-1 on the squares and panels of the leaves, in place of E; Z and P are A^-1 and it on the border."""
     widest, tallest = 1, 1
@@ -226,7 +266,10 @@ def sandwich(start, ptr, rows, square, panel, x, Y, Z, P, e):
     panels, squares = np.empty((5, widest * tallest)), np.empty((2, widest * widest))
     first = panel[0]
     for k in range(start.size - 1):
-        w, r, at = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k]
+        w, r, at, q = start[k + 1] - start[k], ptr[k + 1] - ptr[k], panel[k], square[k]
+        if w == 1:
+            e[q] = sandwich_one(rows, ptr[k], r, at, at - first, Y, x[q] * x[q], e[q], Z, P, e, panels)
+            continue
         y = Y[at - first : at - first + r * w].reshape(r, w)
         D = e[square[k] : square[k] + w * w].reshape(w, w)
         T, U, G = panels[0, : r * w].reshape(r, w), panels[1, : r * w].reshape(r, w), panels[2, : r * w].reshape(r, w)

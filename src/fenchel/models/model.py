@@ -329,7 +329,8 @@ class Model:
         engine : "auto", "direct" or "iterative"
             "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` (32) random vectors drawn
             with ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says
-            so, only where a factor would exceed stated limits of memory and work.
+            so, only where a factor would exceed stated limits of memory and work; it is the faster one from about 3000
+            levels on. Where a factorisation is dear, the direct engine's search begins where a quick such fit ends.
         """
         from .engines import begun, fit_iteratively, uses_iterative
         from .fitted import FittedModel
