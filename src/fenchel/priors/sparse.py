@@ -263,11 +263,10 @@ class SparseFactor(BlockFactor):
         """dP/dQ of each block on the pattern of Q: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
         Q = P.Q
-        columns = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
-        prior = P.inverse_at_prior(P.base)
+        each, prior = np.diff(Q.indptr), P.inverse_at_prior(P.base)
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
-            data = 0.5 * (prior - P.inverse_at_prior(part) - shift[Q.indices] * shift[columns])
+            data = 0.5 * (prior - P.inverse_at_prior(part) - shift[Q.indices] * np.repeat(shift, each))
             out.append(sp.csc_array((data, Q.indices, Q.indptr), shape=Q.shape))
         return out
 

@@ -266,7 +266,7 @@ class Pattern:
 
     def inverse_at_prior(self, factor: Factorisation) -> np.ndarray:
         """V at the entries of Q."""
-        if isinstance(factor, Embedded):
+        if isinstance(factor, Embedded) and factor.places is self.places:
             return factor.own.inverse_data()
         if self.pairs is not None and isinstance(factor, StoredFactorisation):
             return factor.stored_inverse()[self._at_prior(self.pairs.symbolic)]
