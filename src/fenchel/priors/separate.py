@@ -162,11 +162,17 @@ class Separate:
             out[part.nodes] = factor.inverse_diagonal() / scale
         return out
 
+    def own_inverse(self) -> np.ndarray:
+        """Q^-1 at the entries of Q."""
+        out = np.empty(self.places.size)
+        for part, factor, scale in self.made:
+            out[part.places] = factor.inverse_data() / scale
+        return out
+
     def inverse_data(self) -> np.ndarray:
         """Q^-1 on the pattern, 0 where parts meet."""
         out = np.zeros(self.symbolic.indices.size)
-        for part, factor, scale in self.made:
-            out[self.places[part.places]] = factor.inverse_data() / scale
+        out[self.places] = self.own_inverse()
         return out
 
     def row_variances(self, W: Any, T: Any) -> np.ndarray:

@@ -44,10 +44,14 @@ class Embedded:
     def log_det_rounding(self) -> float:
         return self.own.log_det_rounding
 
+    def own_inverse(self) -> np.ndarray:
+        """Q^-1 at the entries of Q."""
+        return self.own.inverse_data()
+
     def inverse_data(self) -> np.ndarray:
         """Q^-1 on the larger pattern."""
         out = np.zeros(self.symbolic.indices.size)
-        out[self.places] = self.own.inverse_data()
+        out[self.places] = self.own_inverse()
         return out
 
     def stored_inverse(self) -> np.ndarray:
@@ -251,8 +255,8 @@ class Pattern:
 
     def diagonal(self, factor: Factorisation) -> np.ndarray:
         """diag(W V W') from the selected inverse."""
-        if isinstance(factor, Embedded):  # by Q's own entries: laid out as factors are, a dense border would be zeros
-            parts = factor.own.inverse_data(), self.Q.indices, self.Q.indptr
+        if isinstance(factor, Embedded | Separate):  # laid out as factors are, a dense border would be zeros
+            parts = factor.own_inverse(), self.Q.indices, self.Q.indptr
             return np.asarray((self.W @ sp.csc_array(parts, shape=self.Q.shape)).multiply(self.W).sum(axis=1))
         if self.pairs is not None and isinstance(factor, StoredFactorisation):
             return self.pairs.forms(factor.stored_inverse())
@@ -266,8 +270,8 @@ class Pattern:
 
     def inverse_at_prior(self, factor: Factorisation) -> np.ndarray:
         """V at the entries of Q."""
-        if isinstance(factor, Embedded) and factor.places is self.places:
-            return factor.own.inverse_data()
+        if isinstance(factor, Embedded | Separate) and factor.places is self.places:
+            return factor.own_inverse()
         if self.pairs is not None and isinstance(factor, StoredFactorisation):
             return factor.stored_inverse()[self._at_prior(self.pairs.symbolic)]
         return factor.inverse_data()[self.places]
