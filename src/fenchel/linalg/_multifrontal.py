@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._blas import subtract_square, times_triangle
+from ._blas import add_product, subtract_square, times_triangle, triangle_times
 from ._fronts import WIDE, eliminate_wide, invert_wide, lower_inverse, small_cholesky
 from .compiled import compiled
 
+MANY = 8  # right sides from which BLAS on triangles is faster than on the squares they stand in
 LONG = 32  # rows below a front from which their places in the parent's are taken in runs
 
 
@@ -292,24 +293,28 @@ def invert(
 def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, backward):
     """L^-1 b and then L^-T b, as asked, for b (n, k), in place."""
     m, columns = start.size - 1, b.shape[1]
-    tallest = 0
+    most = 0
     for k in range(m):
-        tallest = max(tallest, start[k + 1] - start[k] + ptr[k + 1] - ptr[k])
-    scratch = np.empty(2 * tallest * columns)
+        most = max(most, start[k + 1] - start[k] + ptr[k + 1] - ptr[k])
+    scratch = np.empty(2 * most * columns)
+    flat = b.reshape(-1)
     if forward:
         for k in range(m):
             a = start[k]
             w, r = start[k + 1] - a, ptr[k + 1] - ptr[k]
-            Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
-            y = scratch[: w * columns].reshape(w, columns)
-            np.dot(Linv, b[a : a + w], y)
-            for i in range(w):
-                for j in range(columns):
-                    b[a + i, j] = y[i, j]
+            if w >= WIDE and columns >= MANY:
+                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, False, flat[a * columns :], columns)
+            else:
+                Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+                y = scratch[: w * columns].reshape(w, columns)
+                np.dot(Linv, b[a : a + w], y)
+                for i in range(w):
+                    for j in range(columns):
+                        b[a + i, j] = y[i, j]
             if r > 0:
                 F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
                 t = scratch[w * columns : (w + r) * columns].reshape(r, columns)
-                np.dot(F, y, t)
+                np.dot(F, b[a : a + w], t)
                 for i in range(r):
                     row = rows[ptr[k] + i]
                     for j in range(columns):
@@ -318,19 +323,24 @@ def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, b
         for k in range(m - 1, -1, -1):
             a = start[k]
             w, r = start[k + 1] - a, ptr[k + 1] - ptr[k]
+            t = scratch[w * columns : (w + r) * columns].reshape(r, columns)
+            for i in range(r):
+                row = rows[ptr[k] + i]
+                for j in range(columns):
+                    t[i, j] = b[row, j]
+            if w >= WIDE and columns >= MANY:
+                F21, below, here = x[panel[k] + w * w :], scratch[w * columns :], flat[a * columns :]
+                if r > 0:
+                    add_product(w, columns, r, -1.0, F21, w, True, below, columns, False, 1.0, here, columns)
+                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, True, here, columns)
+                continue
             Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
             y = scratch[: w * columns].reshape(w, columns)
             for i in range(w):
                 for j in range(columns):
                     y[i, j] = 0.0
             if r > 0:
-                F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
-                t = scratch[w * columns : (w + r) * columns].reshape(r, columns)
-                for i in range(r):
-                    row = rows[ptr[k] + i]
-                    for j in range(columns):
-                        t[i, j] = b[row, j]
-                np.dot(F.T, t, y)
+                np.dot(x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w).T, t, y)
             for i in range(w):
                 for j in range(columns):
                     y[i, j] = b[a + i, j] - y[i, j]
