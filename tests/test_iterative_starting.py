@@ -86,3 +86,15 @@ def test_models_without_such_a_start_are_fitted_as_ever(dear, monkeypatch):
 def test_few_levels_are_not_looked_at(monkeypatch):
     monkeypatch.setattr(engines, "_cost", lambda *_: pytest.fail("nothing is to be counted"))
     assert fenchel.fit(FORMULA, table("gaussian", rows=500), "gaussian").converged
+
+
+def test_a_start_that_fails_is_none(dear, monkeypatch):
+    from fenchel.iterative import starting
+
+    def broken(*_):
+        raise np.linalg.LinAlgError("singular")
+
+    monkeypatch.setattr(starting, "approach", broken)
+    model = Model(FORMULA, table("poisson", rows=400), "poisson")
+    assert near(model.target.likelihood, model.sum.family(), model.target.y) is None
+    assert model.fit(engine="direct").converged

@@ -58,9 +58,9 @@ def near(
         task = Task(likelihood, family, y, weights, names)
         objective = Learning(task, rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], _PROBES)))
         start = np.concatenate([family.theta, likelihood.theta])
-        with reporting(progress, "looking for a start without a factor", None) as draw:
+        with reporting(progress, "looking for a start without a factor", None) as draw, np.errstate(all="ignore"):
             here, _, _, gain = approach(objective, start, _STEPS, draw, began)
-    except Refusal:
+    except (Refusal, ArithmeticError, np.linalg.LinAlgError):  # a start is no more than help
         return None
     state = here.state
     inside = np.all((here.theta > task.bounds[:, 0]) & (here.theta < task.bounds[:, 1]))
