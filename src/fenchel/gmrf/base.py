@@ -95,7 +95,8 @@ class MarkovField(Family):
         traces = gradient + squares
         with np.errstate(all="ignore"):
             ratio = traces / squares
-            scale = np.where(ratio > 0.0, np.where(np.abs(ratio - 1.0) > 1e-6, (ratio - 1.0) / np.log(ratio), 1.0), 1.0)
+            apart = np.isfinite(ratio) & (ratio > 0.0) & (np.abs(ratio - 1.0) > 1e-6)
+            scale = np.where(apart, (ratio - 1.0) / np.log(ratio), 1.0)
         root = np.sqrt(np.clip(scale, _NARROW, _WIDE))
         return root[:, None] * out * root
 

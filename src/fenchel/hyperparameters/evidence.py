@@ -177,7 +177,7 @@ class Evidence(Objective[Learned]):
                 self.log_prior(theta + side)[1][i] + self._own_slope(theta + side)[i] for side in (step, -step)
             )
             out[i, i] += max(0.0, (behind - ahead) / (2.0 * _STEP))
-        return out
+        return out if np.isfinite(out).all() else None
 
     def _own_slope(self, theta: np.ndarray) -> np.ndarray:
         """The slope along the likelihood's own parameters at theta, with q as it is; zeros along the others."""
