@@ -85,7 +85,9 @@ def test_what_has_no_answer_says_so(both, name):
 
 def test_a_loaded_fit_gives_the_same_bits(both, tmp_path):
     data, found, _ = both
-    found.summary()  # its tables are kept, predictions are not
+    assert found.summary()
+    assert found.predict().shape == (len(data),)
+    assert all(len(found.effects[name]) for name in found.effects)
     found.save(tmp_path / "fit")
     again = fenchel.load(tmp_path / "fit")
     for rows in (
