@@ -22,6 +22,7 @@ import scipy.sparse as sp
 _SMALL = 8  # latents of a constraint that may as well be joined to each other
 _LOCAL = 64  # the same, where nothing is known of a graph
 _MANY = 32  # constraints that conditioning carries without being felt
+_TREES = 64  # sums over maps: differences along a tree fill a factor, so that conditioning carries more of them
 _RARE = 4  # constraints of one shape that are not worth a basis
 _WORST = 150.0  # condition number that a basis may have: its square multiplies that of the precision
 _WIDEST = 400  # latents over which a dense basis is made, where no sparse one is good enough
@@ -57,11 +58,14 @@ def split_local(C: Any, graph: Any = None) -> tuple[Any, np.ndarray]:
             known[key] = local_basis(values, edges)
         basis = known[key]
         if basis is not None:
-            found.append((nodes, basis))
-            taken[rows] = True
+            found.append((rows, nodes, basis, edges is not None and _is_tree(values, edges)))
+    if sum(tree for *_, tree in found) <= _TREES:
+        found = [each for each in found if not each[-1]]
+    for rows, *_ in found:
+        taken[rows] = True
     if taken.sum() <= _MANY:
         return None, C.toarray()
-    return _assembled(found, C.shape[1]), C[~taken].toarray()
+    return _assembled([(nodes, basis) for _, nodes, basis, _ in found], C.shape[1]), C[~taken].toarray()
 
 
 def _apart(C: Any) -> list[tuple[list[int], np.ndarray]]:
@@ -134,10 +138,20 @@ def local_basis(C: np.ndarray, edges: np.ndarray | None) -> sp.coo_array | None:
         return sp.coo_array(_heaviest_out(C[0]))
     if edges is None or (k > 1 and np.linalg.matrix_rank(C) < k):
         return None
-    if np.abs(edges[:, 0] - edges[:, 1]).max(initial=0) <= 2 * k + 1:
-        found = chain_basis(C)
+    if not _is_tree(C, edges):
+        found = chain_basis(C) if _is_chain(k, edges) else None
         return None if found is None else sp.coo_array(found)
-    return tree_basis(C[0], edges) if k == 1 else None
+    return tree_basis(C[0], edges)
+
+
+def _is_chain(k: int, edges: np.ndarray) -> bool:
+    """Whether neighbours are near each other in their order."""
+    return bool(np.abs(edges[:, 0] - edges[:, 1]).max(initial=0) <= 2 * k + 1)
+
+
+def _is_tree(C: np.ndarray, edges: np.ndarray) -> bool:
+    """Whether one sum over a map is held, by differences along a spanning tree."""
+    return C.shape[0] == 1 and C.shape[1] > _SMALL and not _is_chain(1, edges)
 
 
 def _heaviest_out(c: np.ndarray) -> np.ndarray:
