@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import evidence, learn
-from fenchel.hyperparameters.climbing import Climb, bounded_top
+from fenchel.hyperparameters.climbing import Climb, Gone, bounded_top
 from fenchel.likelihoods import Gaussian
 
 
@@ -65,26 +65,29 @@ def test_the_top_within_a_box_is_the_best_of_it(n, seed, scale):
     assert np.abs(np.clip(found + slope, low, high) - found).max() <= 1e-6 * (1.0 + np.abs(g).max())
 
 
-def test_secants_replace_the_curvature_along_the_steps_gone():
+def test_the_way_gone_mends_the_curvature():
     rng = np.random.default_rng(1)
     A = rng.normal(size=(6, 3))
     truth, climb, theta = A.T @ A + np.eye(3), Climb(np.tile([-9.0, 9.0], (3, 1))), np.full(3, 1.5)
+    wrong = np.diag(np.diag(truth)) * [0.7, 1.5, 0.8]
     for _ in range(12):
-        there = climb.next(theta, -truth @ theta, np.eye(3))
+        there = climb.next(theta, -truth @ theta, wrong)
         rise = 0.5 * theta @ truth @ theta - 0.5 * there @ truth @ there
-        climb.learn(there - theta, truth @ (there - theta), float(rise))
+        climb.learn(Gone(there - theta, truth @ (there - theta), wrong), float(rise))
         theta = there if rise > 0.0 else theta
-    assert np.abs(theta).max() < 1e-4
-    step, fall = climb.pairs[-1]
-    np.testing.assert_allclose(climb.corrected(np.eye(3)) @ step, fall, rtol=1e-6)
+    assert np.abs(theta).max() < 1e-6
+    last = climb.gone[-1]
+    np.testing.assert_allclose(climb.mended(wrong) @ last.step, last.fall, rtol=1e-6)
+    assert (np.linalg.eigvalsh(climb.mended(wrong)) > 0.0).all()
 
 
 def test_a_failed_step_shrinks_the_reach():
     climb = Climb(np.tile([-9.0, 9.0], (2, 1)))
     there = climb.next(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
     assert there[0] == pytest.approx(2.0)
-    climb.learn(there, np.array([5.0, 0.0]), -3.0)
+    climb.learn(Gone(there, np.array([5.0, 0.0]), 1e-3 * np.eye(2)), -3.0)
     assert climb.reach == pytest.approx(0.5)
+    assert np.linalg.eigvalsh(climb.mended(1e-3 * np.eye(2))).min() > 0.0
 
 
 def crossed(family: str, seed: int = 0, sizes: tuple[float, float] = (0.8, 0.4)) -> pd.DataFrame:

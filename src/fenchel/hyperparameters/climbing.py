@@ -1,11 +1,14 @@
-"""Steps of theta where the curvature is known: Newton's within the bounds and a reach, secants of the way gone by.
+"""Steps of theta where the curvature is known: Newton's within the bounds and a reach, mended by the way gone.
 
-The model of the objective around a point is its slope and its curvature (``Objective.curvature``), which the slopes met
-on the way correct as BFGS does. Its top within the box is a bounded least-squares problem of a few unknowns. What the
-step promises also says how exact the fit at its end must be: a share of that.
+The model of the objective around a point is its slope and its curvature (``Objective.curvature``), with what that has
+missed on the steps before: the smallest error, in units of the curvature, that explains how the slope fell along them.
+Its top within the box is a bounded least-squares problem of a few unknowns. What the step promises also says how exact
+the fit at its end must be: a share of that.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -14,7 +17,16 @@ _SHARE = 0.02  # of the rise a step promises: the gap that the fit at its end ma
 _REACH, _FURTHEST = 2.0, 4.0  # in e-folds: what the first step may do, and any
 _POOR, _GOOD = 0.25, 0.75  # of the promised rise: the reach shrinks below the one, and grows above the other
 _LEAST = 1e-8  # of the largest curvature, in directions of which nothing is known: a step to the end of the reach
-_PAIRS = 4  # of steps and changes of slope that are remembered
+_TRUST = 10.0  # the most by which the curvature may be mended, either way
+_STEPS = 4  # that are remembered
+
+
+class Gone(NamedTuple):
+    """A step, by how much the slope fell along it, and the curvature where it began."""
+
+    step: np.ndarray
+    fall: np.ndarray
+    curvature: np.ndarray
 
 
 class Climb:
@@ -22,12 +34,12 @@ class Climb:
 
     def __init__(self, bounds: np.ndarray) -> None:
         self.bounds, self.reach = bounds, _REACH
-        self.pairs: list[tuple[np.ndarray, np.ndarray]] = []  # steps, and by how much the slope fell
+        self.gone: list[Gone] = []
         self.promised = np.inf  # nats, of the last step
 
     def next(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """The top of the model within reach."""
-        H = self.corrected(curvature)
+        H = self.mended(curvature)
         low = np.maximum(self.bounds[:, 0] - theta, -self.reach)
         high = np.minimum(self.bounds[:, 1] - theta, self.reach)
         step = np.clip(bounded_top(H, gradient, low, high), low, high)
@@ -39,24 +51,30 @@ class Climb:
         """Nats that the fit at the end of the last step may leave."""
         return _SHARE * self.promised
 
-    def learn(self, step: np.ndarray, fall: np.ndarray, rise: float) -> None:
-        """What came of a step: by how much the slope fell along it, and what it rose."""
-        if step @ fall > 1e-8 * np.linalg.norm(step) * np.linalg.norm(fall):
-            self.pairs = [*self.pairs[-_PAIRS + 1 :], (step, fall)]
-        longest, share = float(np.abs(step).max()), rise / self.promised
+    def learn(self, gone: Gone, rise: float) -> None:
+        """What came of a step: ``rise`` is what the objective rose."""
+        if np.isfinite(gone.fall).all() and gone.step.any():
+            self.gone = [*self.gone[-_STEPS + 1 :], gone]
+        longest, share = float(np.abs(gone.step).max()), rise / self.promised
         if not share > _POOR:
             self.reach = 0.25 * longest
         elif share > _GOOD and longest > 0.99 * self.reach:
             self.reach = min(2.0 * self.reach, _FURTHEST)
 
-    def corrected(self, curvature: np.ndarray) -> np.ndarray:
-        """The curvature with that along the steps gone, as BFGS takes them in."""
+    def mended(self, curvature: np.ndarray) -> np.ndarray:
+        """The curvature with what it missed along the steps gone, within ``_TRUST`` of it, positive definite."""
         least = _LEAST * (1.0 + np.diag(curvature).max(initial=0.0))
         H = curvature + least * np.eye(len(curvature))
-        for step, fall in self.pairs:
-            Hs = H @ step
-            H += np.outer(fall, fall) / (fall @ step) - np.outer(Hs, Hs) / (step @ Hs)
-        return (H + H.T) / 2.0
+        root = np.sqrt(np.diag(H))
+        missed = np.zeros(H.shape)  # in units of the diagonal
+        for step, fall, before in self.gone:
+            u = root * step
+            v = (fall - before @ step) / root - missed @ u
+            u, v = u / np.linalg.norm(u), v / np.linalg.norm(u)
+            missed += np.outer(v, u) + np.outer(u, v) - (v @ u) * np.outer(u, u)
+        values, vectors = np.linalg.eigh(H / np.outer(root, root) + missed)
+        unit = (vectors * np.clip(values, 1.0 / _TRUST, _TRUST)) @ vectors.T
+        return np.asarray(root[:, None] * unit * root)
 
 
 def bounded_top(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

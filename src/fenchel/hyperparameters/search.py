@@ -15,7 +15,7 @@ from scipy.optimize import minimize
 
 from ..checks import Refusal, problem
 from ..solvers.base import Callback
-from .climbing import Climb
+from .climbing import Climb, Gone
 from .learned import Found, SearchEnding
 from .objective import F, Objective, Reached
 
@@ -154,7 +154,8 @@ class Search(Generic[F]):
                 return False
             there = climb.next(here.theta, here.gradient, curvature)
             if climb.promised <= 0.5 * self.gtol**2:
-                self.allowed = self.gtol * max(1.0, float(np.diag(curvature).max()) ** 0.5)
+                steep = self.gtol * max(1.0, float(np.diag(curvature).max()) ** 0.5)
+                self.allowed = max(steep, here.solution.rounding**0.5)
                 self.message = "what Newton's step promises is next to nothing"
                 return True
             if evidence.blur is not None:
@@ -162,7 +163,7 @@ class Search(Generic[F]):
             value, slope = self.negative(there)
             self.n_steps += 1
             self._step(there)
-            climb.learn(there - here.theta, slope + here.gradient, -value - here.value)
+            climb.learn(Gone(there - here.theta, slope + here.gradient, curvature), -value - here.value)
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
             elif not climb.reach > _NOTHING:

@@ -64,12 +64,19 @@ class Part:
 
 def labels(Q: Any, constraint: Constraint | None) -> np.ndarray:
     """The part of each latent: large components of Q, with what holds them, are one each, all others together."""
-    graph = abs(Q)
-    if constraint is not None:
-        rows = abs(sp.csr_array(constraint.C))
-        joins = [rows.T @ rows] if rows.shape[0] else []
-        joins += [] if constraint.basis is None else [abs(constraint.basis) @ abs(constraint.basis).T]
-        graph = sum(joins, graph)
+    links = [sp.coo_array(Q).coords]
+    if constraint is not None:  # each latent of a constraint, or of a column of the basis, with the first one of it
+        for C in (
+            sp.csr_array(constraint.C),
+            *([] if constraint.basis is None else [sp.csr_array(constraint.basis.T)]),
+        ):
+            count = np.diff(C.indptr)
+            first = (
+                C.indices[np.minimum(C.indptr[:-1], max(C.nnz - 1, 0))] if C.nnz else np.zeros(count.size, dtype=int)
+            )
+            links.append((np.repeat(first, count), C.indices))
+    i, j = (np.concatenate(ends) for ends in zip(*links, strict=True))
+    graph = sp.csr_array((np.ones(i.size, dtype=np.int8), (i, j)), shape=Q.shape)
     label = sp.csgraph.connected_components(graph, directed=False)[1]
     size = np.bincount(label)
     number = np.where(size >= _LARGE, np.cumsum(size >= _LARGE) - 1, int((size >= _LARGE).sum()))
