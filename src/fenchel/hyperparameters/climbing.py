@@ -64,17 +64,18 @@ class Climb:
     def mended(self, curvature: np.ndarray) -> np.ndarray:
         """The curvature with what it missed along the steps gone, within ``_TRUST`` of it, positive definite."""
         least = _LEAST * (1.0 + np.diag(curvature).max(initial=0.0))
-        H = curvature + least * np.eye(len(curvature))
-        root = np.sqrt(np.diag(H))
-        missed = np.zeros(H.shape)  # in units of the diagonal
+        sizes, axes = np.linalg.eigh(curvature + least * np.eye(len(curvature)))
+        root = np.sqrt(np.maximum(sizes, least))
+        into, back = (axes * root).T, axes / root  # to units of the curvature, and a slope from them
+        missed = np.zeros(curvature.shape)
         for step, fall, before in self.gone:
-            u = root * step
-            v = (fall - before @ step) / root - missed @ u
+            u = into @ step
+            v = back.T @ (fall - before @ step) - missed @ u
             u, v = u / np.linalg.norm(u), v / np.linalg.norm(u)
             missed += np.outer(v, u) + np.outer(u, v) - (v @ u) * np.outer(u, u)
-        values, vectors = np.linalg.eigh(H / np.outer(root, root) + missed)
+        values, vectors = np.linalg.eigh(np.eye(len(missed)) + missed)
         unit = (vectors * np.clip(values, 1.0 / _TRUST, _TRUST)) @ vectors.T
-        return np.asarray(root[:, None] * unit * root)
+        return np.asarray(into.T @ unit @ into)
 
 
 def bounded_top(H: np.ndarray, gradient: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

@@ -154,8 +154,8 @@ class Search(Generic[F]):
                 return False
             there = climb.next(here.theta, here.gradient, curvature)
             if climb.promised <= 0.5 * self.gtol**2:
-                steep = self.gtol * max(1.0, float(np.diag(curvature).max()) ** 0.5)
-                self.allowed = max(steep, here.solution.rounding**0.5)
+                steep = 2.0 * float(np.diag(climb.mended(curvature)).max()) ** 0.5  # twice: the fit may be refined yet
+                self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5)
                 self.message = "what Newton's step promises is next to nothing"
                 return True
             if evidence.blur is not None:
