@@ -126,3 +126,25 @@ def test_a_random_walk_takes_a_handful_of_evaluations(monkeypatch):
     found = learn(fenchel.Poisson(), gmrf.stack([(gmrf.rw1(400), np.arange(400))]), rng.poisson(np.exp(1 + walk)))
     assert found.converged
     assert found.n_evaluations <= 8
+
+
+def test_thresholds_that_move_together_take_fewer_evaluations(monkeypatch):
+    rng = np.random.default_rng(2)
+    data = pd.DataFrame({"g": rng.integers(0, 100, 1200), "x": rng.normal(size=1200)})
+    data["y"] = np.digitize(1.0 + 0.4 * data.x + rng.normal(size=100)[data.g] + rng.logistic(size=1200), [-2, 0, 1, 3])
+    found = []
+    for many in (1, 10**9):
+        monkeypatch.setattr(evidence, "_MANY", many)
+        found.append(fenchel.fit("y ~ x + (1 | g)", data, "ordinal").found)
+    assert found[0].converged
+    assert found[0].objective >= found[1].objective - 1e-5
+    assert found[0].n_evaluations <= found[1].n_evaluations
+
+
+def test_several_stationary_points_are_left_to_short_steps():
+    rng = np.random.default_rng(3)
+    likelihood = fenchel.likelihoods.ZeroInflatedPoisson()
+    y = rng.poisson(2.0, 1200) * (rng.random(1200) > 0.3)
+    objective = evidence.Evidence(likelihood, gmrf.stack([(gmrf.iid(30), rng.integers(0, 30, 1200))]), y)
+    _, gradient = objective(objective.start)
+    assert objective.curvature(objective.start, gradient) is None

@@ -58,3 +58,16 @@ def test_leave_one_out_names_the_rows_of_the_data(groups):
     assert found.log_density.shape == (200,)
     assert np.isnan(found.log_density[:10]).all()
     assert int(np.nanargmin(found.log_density)) == 100
+
+
+def test_levels_of_a_graph_hold_within_an_interaction():
+    names = [f"r{i}" for i in range(6)]
+    line = np.diag(np.ones(5), 1)
+    data = pd.DataFrame([(name, t) for name in names for t in range(8)], columns=["r", "t"])
+    data["y"] = np.random.default_rng(0).poisson(2.0, len(data))
+    given = {"graphs": {"r": line + line.T}, "levels": {"r": names}}
+    by_matrix = fenchel.fit("y ~ interact(icar(r), rw1(t))", data, "poisson", **given)
+    pairs = {a: [b for b in names if abs(names.index(a) - names.index(b)) == 1] for a in names}
+    by_names = fenchel.fit("y ~ interact(icar(r), rw1(t))", data, "poisson", graphs={"r": pairs})
+    assert by_matrix.elbo == pytest.approx(by_names.elbo, abs=1e-6)
+    np.testing.assert_allclose(by_matrix.predict(data), by_names.predict(data), rtol=1e-5)

@@ -162,9 +162,10 @@ class Evidence(Objective[Learned]):
     def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
         """That of the family at the last fit, of the likelihood's own parameters at fixed q, and of log p(theta).
 
-        None with few rows, whose fits cost nothing, and where the family does not say.
+        None with few rows, whose fits cost nothing, where the family does not say, and where a fit may end at one of
+        several stationary points: long steps of theta change from one to another.
         """
-        if not self.is_large:
+        if not (self.is_large and self.likelihood.objective.log_concave):
             return None
         n, slope = self.n_family, self.log_prior(theta)[1]
         family = self.family.curvature(self.solution, theta[:n], gradient[:n] - slope[:n])
@@ -173,20 +174,19 @@ class Evidence(Objective[Learned]):
         out = np.zeros((theta.size, theta.size))
         out[:n, :n] = family
         for i, step in enumerate(_STEP * np.eye(theta.size)):  # of what is known by its slopes, by their differences
-            ahead, behind = (
-                self.log_prior(theta + side)[1][i] + self._own_slope(theta + side)[i] for side in (step, -step)
-            )
+            ahead, behind = (self.log_prior(theta + side)[1][i] for side in (step, -step))
             out[i, i] += max(0.0, (behind - ahead) / (2.0 * _STEP))
+            if i >= n:
+                out[i, n:] += (self._own_slope(theta - step) - self._own_slope(theta + step)) / (2.0 * _STEP)
+        out = (out + out.T) / 2.0
         return out if np.isfinite(out).all() else None
 
     def _own_slope(self, theta: np.ndarray) -> np.ndarray:
-        """The slope along the likelihood's own parameters at theta, with q as it is; zeros along the others."""
-        out, (_, likelihood) = np.zeros(theta.size), self.split(theta)
-        if theta.size > self.n_family:
-            post = self.solution.posterior
-            h, rho = (x if x.ndim == 2 else x[:, None] for x in (post.mean, post.variance))
-            out[self.n_family :] = likelihood.theta_gradient(h, rho, self.targets.rows_of(likelihood))
-        return out
+        """The slope along the likelihood's own parameters at theta, with q as it is."""
+        _, likelihood = self.split(theta)
+        post = self.solution.posterior
+        h, rho = (x if x.ndim == 2 else x[:, None] for x in (post.mean, post.variance))
+        return likelihood.theta_gradient(h, rho, self.targets.rows_of(likelihood))
 
     def learned(self, best: Reached, found: Found) -> Learned:
         assert best.prior is not None

@@ -169,6 +169,7 @@ class Search(Generic[F]):
             elif not climb.reach > _NOTHING:
                 self.message = "no step rises"
                 return False
+        self.message = f"{self.n_steps} steps taken"
         return False
 
     def _step(self, theta: np.ndarray) -> None:
@@ -254,7 +255,7 @@ class Search(Generic[F]):
         solution = solution.judged_by(evidence.tol)
         slope = evidence.rising(theta, gradient)
         hair = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
-        converged = slope <= self.allowed and (solution.optimal or hair)
+        converged = bool(slope <= self.allowed and (solution.optimal or hair))
         code = "max_iter" if self.n_steps >= self.max_iter else "slope" if slope > self.allowed else "fit"
         at_bounds, held = evidence.at_bounds(theta, gradient, gtol)
         ending = SearchEnding(
@@ -266,5 +267,5 @@ class Search(Generic[F]):
             at_bounds={evidence.names[i]: side for i, side in at_bounds.items()},
             fit=solution.ending,
         )
-        found = Found(theta, solution, value, gradient, converged, ending, at_bounds=at_bounds, held=held)
+        found = Found(theta, solution, float(value), gradient, converged, ending, at_bounds=at_bounds, held=held)
         return evidence.learned(self.known, found)

@@ -15,11 +15,12 @@ Graphs and other matrices are variables: those of ``graphs`` and ``env``, then t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from .unreadable import ELSEWHERE
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T", bound=Term)
 
 _SERIES: dict[str, type[LevelTerm]] = {"rw1": terms.RW1, "rw2": terms.RW2, "ar1": terms.AR1, "iid": IID}
 _TIME = ("rw1", "rw2", "ar1", "seasonal", "ar", "matern")  # words of series, of which by= makes one for each group
@@ -185,10 +188,13 @@ class Compiler:
             self.out.terms.append(self._with_levels(term))
         return self.out
 
-    def _with_levels(self, term: Term) -> Term:
+    def _with_levels(self, term: T) -> T:
         for key in (term.name, getattr(term, "column", None)):
             if key is not None and key in self.levels:
                 return term.with_levels(self.levels[key])
+        if isinstance(term, terms.Interaction):
+            term = copy.copy(term)
+            term.first, term.second = self._with_levels(term.first), self._with_levels(term.second)
         return term
 
     # -- calls -------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def _of_groups(model: Model) -> list[str]:
         levels[term.name] = len(found)
         if len(found) == 1:
             out.append(
-                f"{term.name} has one group, {found[0]!r}, so its effect is not told from the level: leave it out"
+                f"{term.name} has one group, {found.tolist()[0]!r}, so its effect is not told from the level: leave it out"
             )
         elif len(found) == len(frame) and getattr(term, "by", None) is None and (why := _one_row_each(model)):
             out.append(f"{term.name} has a group for every row, {why}")
