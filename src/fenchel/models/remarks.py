@@ -83,9 +83,8 @@ def _of_groups(model: Model) -> list[str]:
         codes[term.name], found = pd.factorize(frame[column])
         levels[term.name] = len(found)
         if len(found) == 1:
-            out.append(
-                f"{term.name} has one group, {found.tolist()[0]!r}, so its effect is not told from the level: leave it out"
-            )
+            only = found.tolist()[0]
+            out.append(f"{term.name} has one group, {only!r}, so its effect is not told from the level: leave it out")
         elif len(found) == len(frame) and getattr(term, "by", None) is None and (why := _one_row_each(model)):
             out.append(f"{term.name} has a group for every row, {why}")
     alike = [name for name in codes if 1 < levels[name] < len(frame)]
