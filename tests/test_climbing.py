@@ -87,6 +87,8 @@ def test_a_failed_step_shrinks_the_reach():
     assert there[0] == pytest.approx(2.0)
     climb.learn(Gone(there, np.array([5.0, 0.0]), 1e-3 * np.eye(2)), -3.0)
     assert climb.reach == pytest.approx(0.5)
+    climb.next(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
+    assert climb.left > climb.promised  # a short reach is no sign of having arrived
     assert np.linalg.eigvalsh(climb.mended(1e-3 * np.eye(2))).min() > 0.0
 
 

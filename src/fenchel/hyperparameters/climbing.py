@@ -36,15 +36,21 @@ class Climb:
         self.bounds, self.reach = bounds, _REACH
         self.gone: list[Gone] = []
         self.promised = np.inf  # nats, of the last step
+        self.left = np.inf  # nats, of a step that no failure has shortened
 
     def next(self, theta: np.ndarray, gradient: np.ndarray, curvature: np.ndarray) -> np.ndarray:
         """The top of the model within reach."""
         H = self.mended(curvature)
-        low = np.maximum(self.bounds[:, 0] - theta, -self.reach)
-        high = np.minimum(self.bounds[:, 1] - theta, self.reach)
-        step = np.clip(bounded_top(H, gradient, low, high), low, high)
-        self.promised = float(gradient @ step - 0.5 * step @ H @ step)
+        step, self.promised = self._top(H, theta, gradient, self.reach)
+        self.left = max(self.promised, self._top(H, theta, gradient, _FURTHEST)[1])
         return theta + step
+
+    def _top(self, H: np.ndarray, theta: np.ndarray, gradient: np.ndarray, reach: float) -> tuple[np.ndarray, float]:
+        """The step there, and what it promises."""
+        low = np.maximum(self.bounds[:, 0] - theta, -reach)
+        high = np.minimum(self.bounds[:, 1] - theta, reach)
+        step = np.clip(bounded_top(H, gradient, low, high), low, high)
+        return step, float(gradient @ step - 0.5 * step @ H @ step)
 
     @property
     def blur(self) -> float:

@@ -110,6 +110,7 @@ class Search(Generic[F]):
 
     def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
         """From theta, no further than an arm's length: (2, n_theta), the box it stayed in; None where it arrived."""
+        self.evidence.solution = self.known.solution  # the last fit may be of another theta
         curvature = self.evidence.curvature(theta, self.known.gradient)
         if curvature is not None:
             return None if self.climb(curvature) else self.evidence.bounds.T
@@ -153,7 +154,7 @@ class Search(Generic[F]):
             if evidence.rising(here.theta, here.gradient) <= self.gtol:
                 return False
             there = climb.next(here.theta, here.gradient, curvature)
-            if climb.promised <= 0.5 * self.gtol**2:
+            if climb.left <= 0.5 * self.gtol**2:
                 steep = 2.0 * float(np.diag(climb.mended(curvature)).max()) ** 0.5  # twice: the fit may be refined yet
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5)
                 self.message = "what Newton's step promises is next to nothing"
