@@ -48,10 +48,10 @@ def test_the_answer_is_that_of_the_usual_start(family, dear, monkeypatch):
     assert begun.found.n_factorisations < usual.found.n_factorisations
     assert begun.solution.method == usual.solution.method
     assert begun.found.objective == pytest.approx(usual.found.objective, abs=1e-6)
-    np.testing.assert_allclose(begun.theta, usual.theta, atol=1e-4)
     np.testing.assert_allclose(begun.coefficients["mean"], usual.coefficients["mean"], atol=1e-5)
-    far = np.abs(asked[0].theta - usual.theta) / np.sqrt(np.diag(usual.known.covariance))
-    assert far.max() < 0.2  # of the sds of theta
+    sds = np.sqrt(np.diag(usual.known.covariance))
+    assert (np.abs(begun.theta - usual.theta) / sds).max() < 1e-3  # what a slope of gtol leaves
+    assert (np.abs(asked[0].theta - usual.theta) / sds).max() < 0.2
 
 
 @pytest.mark.parametrize("family", ["poisson", "bernoulli"])

@@ -22,6 +22,7 @@ from .objective import F, Objective, Reached
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
 _FINER = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
+_LITTLE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
 _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 
 
@@ -145,8 +146,9 @@ class Search(Generic[F]):
     def climb(self, curvature: np.ndarray | None) -> bool:
         """Newton's steps from the best point; whether they end where no more is promised than ``gtol`` leaves.
 
-        A slope of gtol where the objective bends by 1 is gtol^2 / 2 from the top; where it bends more sharply, a slope
-        that is steeper by the square root of that leaves as much, and theta is as many of its own sds away.
+        A slope of gtol where the objective bends by 1 is gtol^2 / 2 from the top. Where it bends more sharply, a slope
+        that is steeper by the square root of that leaves as much, and theta is as many of its own sds away; steps that
+        converge as fast as these may as well leave less.
         """
         evidence, climb = self.evidence, Climb(self.evidence.bounds)
         while self.n_steps < self.max_iter and curvature is not None:
@@ -154,7 +156,7 @@ class Search(Generic[F]):
             if evidence.rising(here.theta, here.gradient) <= self.gtol:
                 return False
             there = climb.next(here.theta, here.gradient, curvature)
-            if climb.left <= 0.5 * self.gtol**2:
+            if climb.left <= _LITTLE * self.gtol**2:
                 steep = 2.0 * float(np.diag(climb.mended(curvature)).max()) ** 0.5  # twice: the fit may be refined yet
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5)
                 self.message = "what Newton's step promises is next to nothing"
