@@ -17,6 +17,7 @@ from ..likelihoods.gaussian import Gaussian
 from ..likelihoods.targets import Targets
 from ..linalg.arrays import ArrayLike
 from ..linalg.threads import one_thread
+from ..linalg.tolerances import MANY_ROWS
 from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
@@ -29,7 +30,7 @@ from .starts import Path
 _NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
 _SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
 _BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
-_MANY = 1_000  # rows
+_MANY = MANY_ROWS
 _FIRST = 1e-6  # relative gap of the first fit of many rows, which is far from where theta ends
 _STEP = 1e-4  # of theta, in differences of gradients
 

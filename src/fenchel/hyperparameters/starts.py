@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..linalg.arrays import Array, asarray, to_numpy
+from ..linalg.tolerances import MANY_ROWS
 from ..problem import Problem
 from ..solvers.solution import Solution
 
-_MANY = 1_000  # rows
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
@@ -38,7 +38,7 @@ class Path(NamedTuple):
         (here, s), *earlier = self.points[::-1]
         steps, others = np.array([there - here for there, _ in earlier]), [old for _, old in earlier]
         shares = np.linalg.pinv(steps, rcond=_FLAT).T @ (np.asarray(theta, dtype=np.float64) - here)
-        if task.bound.convex and task.n_observations >= _MANY:
+        if task.bound.convex and task.n_observations >= MANY_ROWS:
             there = combined(task, s, others, shares)
             return self.last if there is None else there
         shift = np.tensordot(shares, np.stack([old - s for old in others]), axes=1)

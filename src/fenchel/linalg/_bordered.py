@@ -19,6 +19,29 @@ from .compiled import compiled
 
 
 @compiled
+def factor_leaf(D, B, scratch, line):
+    """L11 L11' = D and L21 = B L11^-T of one leaf in place, L11^-1 where D was; the first bad pivot, or -1."""
+    w = D.shape[0]
+    bad = small_cholesky(D)
+    if bad >= 0:
+        return bad
+    inverse = scratch[: w * w].reshape(w, w)
+    lower_inverse(D, inverse)
+    for i in range(w):
+        for j in range(w):
+            D[i, j] = inverse[i, j]
+    for i in range(B.shape[0]):
+        for j in range(w):
+            line[j] = B[i, j]
+        for j in range(w):
+            s = 0.0
+            for p in range(j + 1):
+                s += line[p] * D[j, p]
+            B[i, j] = s
+    return -1
+
+
+@compiled
 def eliminate(first, last, start, ptr, rows, square, panel, x, C):
     """Eliminate the leaves in place and their share from the border. Bad column or -1."""
     widest = 0
@@ -41,24 +64,11 @@ def eliminate(first, last, start, ptr, rows, square, panel, x, C):
                 for j in range(i + 1):
                     C[here, rows[q + j]] -= b * x[at + j]
             continue
-        D = x[square[k] : square[k] + w * w].reshape(w, w)
-        bad = small_cholesky(D)
+        D, B = x[square[k] : square[k] + w * w].reshape(w, w), x[at : at + r * w].reshape(r, w)
+        bad = factor_leaf(D, B, scratch, line)
         if bad >= 0:
             return start[k] + bad
-        inverse = scratch[: w * w].reshape(w, w)
-        lower_inverse(D, inverse)
-        for i in range(w):
-            for j in range(w):
-                D[i, j] = inverse[i, j]
-        B = x[at : at + r * w].reshape(r, w)
         for i in range(r):
-            for j in range(w):
-                line[j] = B[i, j]
-            for j in range(w):
-                s = 0.0
-                for p in range(j + 1):
-                    s += line[p] * D[j, p]
-                B[i, j] = s
             here = rows[q + i]
             for j in range(i + 1):
                 s = 0.0

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._bordered import gram, regression
-from ._multifrontal import lower_inverse, small_cholesky
+from ._bordered import factor_leaf, gram, regression
 from .compiled import compiled
 
 
@@ -47,24 +46,11 @@ def eliminate(start, ptr, square, panel, pairs, place, x, C):
                     C[place[q]] -= b * x[at + j]
                     q += 1
             continue
-        D = x[square[k] : square[k] + w * w].reshape(w, w)
-        bad = small_cholesky(D)
+        D, B = x[square[k] : square[k] + w * w].reshape(w, w), x[at : at + r * w].reshape(r, w)
+        bad = factor_leaf(D, B, scratch, line)
         if bad >= 0:
             return start[k] + bad
-        inverse = scratch[: w * w].reshape(w, w)
-        lower_inverse(D, inverse)
-        for i in range(w):
-            for j in range(w):
-                D[i, j] = inverse[i, j]
-        B = x[at : at + r * w].reshape(r, w)
         for i in range(r):
-            for j in range(w):
-                line[j] = B[i, j]
-            for j in range(w):
-                s = 0.0
-                for p in range(j + 1):
-                    s += line[p] * D[j, p]
-                B[i, j] = s
             for j in range(i + 1):
                 s = 0.0
                 for p in range(w):

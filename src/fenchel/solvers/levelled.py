@@ -7,9 +7,9 @@ thousands away from the data, and Newton's method takes half its steps to come b
 from __future__ import annotations
 
 from ..linalg.arrays import Array, namespace
+from ..linalg.tolerances import MANY_ROWS
 from ..problem import Problem
 
-_MANY = 1_000  # rows
 _SHORT = 0.6  # of tau: what a row may move for an alpha of 0; the zeros among counts cannot
 _STEPS = 8  # of Newton's method for one number
 
@@ -17,7 +17,7 @@ _STEPS = 8  # of Newton's method for one number
 def levelled(problem: Problem, s: Array) -> Array:
     """s (N, 1) with such alphas; with few rows, or several potentials a row, s as it is."""
     rows, w, xp = problem.rows, problem.weight[:, None], namespace(s)
-    if s.shape[0] < _MANY or s.shape[1] > 1:
+    if s.shape[0] < MANY_ROWS or s.shape[1] > 1:
         return s
     site, signs = problem.site(s), problem.dual.signs(rows)
     away = -signs * site.alpha / site.spread

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..linalg.arrays import Array, namespace
-from ..linalg.tolerances import ARMIJO, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
+from ..linalg.tolerances import ARMIJO, MANY_ROWS, PATIENCE, ROUNDING, SLOW, SLOW_STEPS
 from ..priors.base import NewtonSystem
 from ..problem import Point, Problem
 from .base import Stopping
 from .directions import MirrorDirection
 
-_MANY, _MOST = 1_000, 0.9  # rows, and the share of its tau that one may lose on a way that is straight
+_MOST = 0.9  # the share of its tau that a row may lose on a way that is straight
 
 Found = tuple[Point, float]  # the next point and its step
 
@@ -131,7 +131,7 @@ def moved(problem: Problem, s: Array, ds: Array) -> Array:
 
     Where it cannot for rows that would lose nearly all of their tau, they go less far.
     """
-    if problem.active.size < _MANY:
+    if problem.active.size < MANY_ROWS:
         return s + ds
     for step in (ds, namespace(ds).maximum(ds, 0.0 * ds - _MOST)):
         there = problem.straight(s, step)
