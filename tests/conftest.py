@@ -53,7 +53,8 @@ LIKELIHOOD_CASES = [
 ]
 
 CONVEX_CASES = [case for case in LIKELIHOOD_CASES if case.values[0].objective.convex]
-EXACT_CASES = [case for case in LIKELIHOOD_CASES if not case.values[0].objective.convex]
+ONE_PREDICTOR = [case for case in LIKELIHOOD_CASES if case.values[0].objective.over_contrasts is None]
+EXACT_CASES = [case for case in ONE_PREDICTOR if not case.values[0].objective.convex]
 
 
 def priors_for(likelihood, n=12, seed=0):

@@ -86,7 +86,7 @@ def test_a_misspelt_neighbour_is_named():
 def test_outlines_are_no_graph():
     ring = [[[0, 0], [1, 0], [1, 1], [0, 0]]]
     feature = {"type": "Feature", "id": "a", "geometry": {"type": "Polygon", "coordinates": ring}, "properties": {}}
-    sentence = r"'town' holds outlines, not neighbours; expected \{region: \[its neighbours\]\}.*build_contiguity"
+    sentence = r"'town' holds outlines, not neighbours; expected \{region: \[its neighbours\]\}.*fenchel.neighbours"
     for outlines in ({"type": "FeatureCollection", "features": [feature]}, feature, feature["geometry"]):
         with pytest.raises(ValueError, match=sentence):
             towns(outlines)

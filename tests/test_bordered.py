@@ -23,6 +23,13 @@ from fenchel.linalg.sparse import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
 
+@pytest.fixture(autouse=True)
+def no_dense_chains(monkeypatch):
+    """Small matrices by the backends of large ones."""
+    monkeypatch.setattr("fenchel.linalg.chain.ONE_BLOCK", 0)
+    monkeypatch.setattr("fenchel.linalg.chain.LARGEST", 0)
+
+
 def filled(pattern, rng):
     """A diagonally dominant symmetric matrix with random values on a pattern."""
     R = sp.csc_array(pattern)

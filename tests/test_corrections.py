@@ -192,9 +192,10 @@ def test_every_prior_is_its_covariance(prior):
         return
     dense = DenseCovariance(S, offset=np.asarray(predictors.mt)[:, 0])
     found, said = (fenchel.infer(Poisson(), each, y, tol=1e-11).corrected() for each in (prior, dense))
-    assert found.log_evidence == pytest.approx(said.log_evidence, abs=1e-5)
-    np.testing.assert_allclose(found.mean, said.mean, atol=1e-5)
-    np.testing.assert_allclose(found.sd, said.sd, atol=1e-5)
+    together = found.log_evidence_se < 1e-6 < said.log_evidence_se  # rows of a table that are integrated as they stand
+    assert found.log_evidence == pytest.approx(said.log_evidence, abs=said.log_evidence_se if together else 1e-5)
+    np.testing.assert_allclose(found.mean, said.mean, atol=2e-3 if together else 1e-5)
+    np.testing.assert_allclose(found.sd, said.sd, atol=2e-3 if together else 1e-5)
     latents, plain = found.latents(), fenchel.infer(Poisson(), prior, y, tol=1e-11).posterior.latents()
     assert latents.mean.shape == plain.mean.shape
     assert np.all(np.abs(latents.mean - plain.mean) <= 0.2 * plain.sd + 1e-12)

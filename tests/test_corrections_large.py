@@ -70,6 +70,25 @@ def test_neighbours(kind, monkeypatch):
     close(whole.at(design=new), few.at(design=new), 0.005, 0.01, 0.03)
 
 
+def test_rows_that_all_meet_in_a_few_latents_share_their_solves(monkeypatch):
+    """Groups and a short series, as pieces of durations have: every group is near every other."""
+    rng = np.random.default_rng(3)
+    groups, steps = 30, 8
+    group, step = np.repeat(np.arange(groups), steps), np.tile(np.arange(steps), groups)
+    rows, n = np.arange(groups * steps), groups * steps
+    W = sp.csr_array((np.ones(2 * n), (np.r_[rows, rows], np.r_[group, groups + step])), shape=(n, groups + steps))
+    Q = sp.block_diag([2.0 * sp.eye_array(groups), chain(steps, 0.9, 0.2)], format="csc")
+    sol = fenchel.infer(Poisson(), SparsePrecision(Q, design=W), rng.poisson(0.5, n).astype(float))
+    solved, kind = [], type(sol.posterior._factor.parts[0])
+    solve = kind.solve
+    monkeypatch.setattr(kind, "solve", lambda self, b: solved.append(b.shape) or solve(self, b))
+    whole, few = both_ways(sol, monkeypatch)
+    assert few.method == "neighbours"
+    assert abs(few.pairs - whole.pairs) <= 3.0 * few.log_evidence_se
+    assert sum(shape[1] for shape in solved) >= n
+    assert len(solved) <= 12  # of 240 right sides
+
+
 def test_drawn_sites(monkeypatch):
     rng = np.random.default_rng(1)
     X = rng.normal(size=(600, 12))

@@ -105,7 +105,8 @@ def test_conjugate_predictions_are_the_gaussian_ones():
 
 def test_marginals_that_pairs_do_not_carry_are_not_said_to_be_trusted():
     x = np.linspace(-1, 1, 40)
-    zeros = fenchel.infer(Poisson(), Features(np.c_[np.ones(40), x], 100.0), np.zeros(40)).corrected()
+    bases = np.stack([np.cos(k * np.pi * (x + 1.0) / 2.0) for k in range(6)], axis=1)
+    zeros = fenchel.infer(Poisson(), Features(bases, 10.0), np.zeros(40)).corrected()
     assert zeros.trusted  # the evidence is right to a quarter of a nat, the sds are not
     assert not zeros.marginals_trusted
     assert "importance()" in zeros.status

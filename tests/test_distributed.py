@@ -87,8 +87,11 @@ def chunked(x, n=130):
 @pytest.mark.parametrize("y", ["label", "class"])
 @pytest.mark.parametrize("bound", ["best", "tilted", "log-sum"])
 def test_labels(data, small_sample, y, bound):
-    model = BayesianLogisticRegression(learn_variance=False, variance=0.7, bound=bound)
-    memory, found = sharp(model, data["X"], data[y]), sharp(model, chunked(data["X"]), chunked(data[y]))
+    def model(bound):
+        return BayesianLogisticRegression(learn_variance=False, variance=0.7, bound=bound)
+
+    found = sharp(model(bound), chunked(data["X"]), chunked(data[y]))
+    memory = sharp(model(found.likelihood_.bound), data["X"], data[y])
     assert_same(found, memory)
     assert found.classes_.tolist() == memory.classes_.tolist()
 
@@ -323,6 +326,8 @@ def test_lazy_predictions_are_those_of_memory(data):
     mean, sd = noise.predict(rows, return_std=True)
     np.testing.assert_allclose(mean.compute(), noise.predict(X), rtol=1e-13)
     np.testing.assert_allclose(sd.compute(), noise.predict(X, return_std=True)[1], rtol=1e-13)
+    with pytest.raises(ValueError, match=r"return_cov of a collection.*a table in memory"):
+        noise.predict(rows, False, True)
 
 
 def test_columns_of_lazy_predictions_are_checked_at_once(data):
@@ -365,6 +370,7 @@ def test_scores_and_what_needs_rows(data):
         (lambda d: {"X": np.where(np.arange(N)[:, None] == 210, np.nan, d["X"])}, "X of partition 1 has nan in row 80"),
         (lambda d: {"y": np.full(N, "one")}, "y has one class only, 'one'"),
         (lambda d: {"w": -d["weight"]}, "sample_weight of partition . has -"),
+        (lambda d: {"w": d["weight"] / d["weight"].sum()}, "sample_weight sums to 1 over all partitions"),
         (lambda d: {"w": 0.0 * d["weight"]}, "sample_weight is 0 in every row of every partition; expected one row"),
         (lambda d: {"y": data_none(d["label"])}, "y of partition 2 has None in row"),
         (lambda d: {"y": d["label"][:-1]}, "y has 399 rows; expected 400"),

@@ -199,3 +199,35 @@ def test_construction(make, sentence):
 def test_calls(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+class OnDevice:
+    """An array as a library of accelerators hands it over."""
+
+    device, requires_grad, shape = "cuda:0", False, (3, 1)
+
+    def cpu(self):
+        return np.zeros(self.shape)
+
+    def __array__(self, *args, **options):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy")
+
+
+def test_tensors_on_a_device_are_refused_by_name():
+    from fenchel.estimators import BayesianLinearRegression
+
+    with pytest.raises(ValueError, match=r"X is on the device 'cuda:0'; expected an array in memory. Use X.cpu\(\)."):
+        BayesianLinearRegression().fit(OnDevice(), [0.0, 1.0, 2.0])
+    tensor = OnDevice()
+    tensor.requires_grad = True
+    with pytest.raises(ValueError, match=r"Use y.detach\(\)."):
+        BayesianLinearRegression().fit(np.zeros((3, 1)), tensor)
+
+
+def test_a_compound_kernel_of_any_kind_is_refused():
+    from sklearn.gaussian_process.kernels import CompoundKernel
+
+    from fenchel.estimators import GaussianProcessClassifier
+
+    with pytest.raises(ValueError, match="a CompoundKernel was given"):
+        GaussianProcessClassifier(CompoundKernel(0)).fit(np.arange(4.0)[:, None], [0, 1, 0, 1])

@@ -404,7 +404,7 @@ def test_labels_and_lists():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"n_components": 9}, r"n_components = 9 meets 5 feature\(s\); expected a whole number from 1 to 5"),
+        ({"n_components": 9}, r"n_components = 9 meets 5 feature\(s\); expected .auto., or a whole number from 1 to 5"),
         ({"n_components": 1.5}, "n_components = 1.5"),
         ({"bound": "tight"}, "bound = 'tight' is not known; expected 'tilted' or 'log-sum' or 'exact'"),
         ({"noise": "none"}, "noise = 'none' is not known"),
@@ -633,3 +633,49 @@ def test_names_in_a_biplot_do_not_touch():
     low, high = ax.get_ylim()
     assert np.diff(heights).min() > 0.04 * (high - low)
     assert low < heights.min() < heights.max() < high
+
+
+def three_factors(n=150, noise=0.5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, 3)) @ rng.normal(size=(3, 9)) + noise * rng.normal(size=(n, 9))
+
+
+def test_the_number_of_factors_is_chosen_by_evidence():
+    X = three_factors()
+    model = ProbabilisticPCA().fit(X)
+    evidence = select_components(X, 5, n_repeats=0).evidence
+    assert model.n_components_ == int(np.argmax(evidence)) + 1 == 3
+    assert model.transform(X).shape == (150, 3)
+    with pytest.raises(ValueError, match="a number of factors"):
+        ProbabilisticPCA(strength=0.0).fit(X)
+
+
+def test_ordered_cells_are_imputed_by_mode_median_or_mean():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(200, 1))
+    levels = np.array([1.0, 2.0, 5.0, 9.0])
+    X = pd.DataFrame(levels[np.digitize(2 * z + 0.7 * rng.logistic(size=(200, 6)), [-1.5, 0.0, 1.5])])
+    X.columns = list("abcdef")
+    holes = X.mask(rng.uniform(size=X.shape) < 0.1)
+    model = ProbabilisticPCA(1, likelihood="ordinal").fit(holes)
+    found = model.impute(holes, return_distribution=True)
+    p = found.pivot(index=["row", "column"], columns="level", values="mean")[levels]
+    filled = {word: model.impute(holes, ordered=word) for word in ("mode", "median", "mean")}
+    for (row, column), share in zip(p.index, p.to_numpy(), strict=True):
+        assert filled["mode"].iloc[row][column] == levels[np.argmax(share)]
+        assert filled["median"].iloc[row][column] == levels[np.searchsorted(np.cumsum(share), 0.5)]
+        assert filled["mean"].iloc[row][column] == pytest.approx(share @ levels)
+    words = X["a"].map({1.0: "a", 2.0: "b", 5.0: "c", 9.0: "d"}).astype(pd.CategoricalDtype(list("abcd"), ordered=True))
+    mixed = holes.assign(word=words)
+    with pytest.raises(ValueError, match="no numbers"):
+        ProbabilisticPCA(1, likelihood="ordinal").fit(mixed).impute(mixed, ordered="mean")
+
+
+def test_whole_numbers_that_vary_less_or_more_than_counts_are_real():
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=300)
+    X = pd.DataFrame({"pulse": np.round(75 + 4 * z + 13 * rng.normal(size=300)).astype(int)})
+    X["age"] = np.round(40 + 3 * z + 2 * rng.normal(size=300)).astype(int)
+    X["visits"] = rng.poisson(np.exp(1.5 + 0.4 * z))
+    table = ProbabilisticPCA(1).fit(X).columns_table()
+    assert table["kind"].to_dict() == {"pulse": "gaussian", "age": "gaussian", "visits": "poisson"}

@@ -19,8 +19,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import fenchel
-from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor
-from fenchel.likelihoods import BernoulliLogit, Poisson
+from fenchel.estimators import GaussianProcessClassifier, GaussianProcessPoissonRegressor, GaussianProcessRegressor
+from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
 from fenchel.priors import DenseCovariance
 
 KERNEL = ConstantKernel(1.0, (1e-2, 1e2)) * RBF(1.0, (1e-1, 1e1))
@@ -237,8 +237,9 @@ def test_the_best_bound_of_each_problem():
     X, y = load_iris(return_X_y=True)
     model = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X[::5], y[::5])
     assert model.likelihood_.bound == "tilted"
-    with pytest.raises(ValueError, match=r'bound="exact" meets 3 classes; expected two classes\. .* use bound="best"'):
-        GaussianProcessClassifier(KERNEL, bound="exact").fit(X, y)
+    exact = GaussianProcessClassifier(KERNEL, optimizer=None, bound="exact").fit(X[::5], y[::5])
+    assert exact.elbo_ > model.elbo_
+    np.testing.assert_allclose(exact.predict_proba(X[::9]).sum(axis=1), 1.0)
     with pytest.raises(ValueError, match=r"bound = 'tight' is not known; expected 'best' or 'exact' or 'tilted'"):
         GaussianProcessClassifier(KERNEL, bound="tight").fit(X, y)
 
@@ -294,3 +295,98 @@ def test_all_counts_zero():
     x = np.linspace(0, 1, 12)[:, None]
     model = GaussianProcessPoissonRegressor().fit(x, np.zeros(12))
     assert (model.predict(x) < 0.5).all()
+
+
+@pytest.mark.parametrize(("n", "d", "seed"), [(20, 2, 0), (40, 3, 1)])
+def test_y_without_noise_converges_where_the_kernel_grows_large(n, d, seed):
+    """The variance of the kernel is far above that of y, so that the least noise is lost in rounding."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(0, 5, (n, d))
+    y = np.sin(X[:, 0]) + np.cos(0.7 * X[:, 1]) if d == 2 else np.sin(X[:, 0]) * X[:, 1] + 0.1 * X[:, 2] ** 2
+    kernel = ConstantKernel() * RBF(np.ones(d) if d == 3 else 1.0)
+    fit = GaussianProcessRegressor(kernel).fit(X, y)  # a warning is an error here
+    assert fit.converged_
+    assert np.abs(fit.predict(X) - y).max() < 1e-4 * y.std()
+
+
+def test_y_without_noise_is_interpolated_without_a_warning():
+    x = np.linspace(0.0, 10.0, 30)[:, None]
+    y = np.sin(x[:, 0])
+    model = GaussianProcessRegressor().fit(x, y)  # a warning is an error here
+    assert model.converged_
+    assert model.at_bounds_ == {}
+    assert model.likelihood_.variance == pytest.approx(1e-8 * y.var())
+    assert np.abs(model.predict(x) - y).max() < 1e-4
+
+
+def joint_by_dense_algebra(model, x, y, new):
+    """Mean and covariance of y at new rows, level and noise included."""
+    kernel, level, noise = model.kernel_, model._latent.level, float(model.likelihood_.variance)
+    K = kernel(x) + level + noise * np.eye(len(x))
+    cross = kernel(new, x) + level
+    mean = model.mean_ + cross @ np.linalg.solve(K, y - model.mean_)
+    return mean, kernel(new) + level - cross @ np.linalg.solve(K, cross.T) + noise * np.eye(len(new))
+
+
+def test_draws_and_covariances_of_several_rows_are_joint():
+    x = np.linspace(0.0, 1.0, 20)[:, None]
+    y = np.sin(6 * x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=20)
+    new = np.array([[0.8], [0.81], [1.4]])
+    model = GaussianProcessRegressor(1.0 * RBF(0.3)).fit(x, y)
+    mean, covariance = joint_by_dense_algebra(model, x, y, new)
+    found = model.predict(new, return_cov=True)
+    np.testing.assert_allclose(found[0], mean, rtol=1e-6)
+    np.testing.assert_allclose(found[1], covariance, rtol=1e-6)
+    drawn = model.sample_y(new, 20_000, random_state=1)
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose(drawn.mean(axis=1), mean, atol=4 * sd.max() / np.sqrt(20_000))
+    np.testing.assert_allclose(np.cov(drawn) / np.outer(sd, sd), covariance / np.outer(sd, sd), atol=0.03)
+    with pytest.raises(ValueError, match=r"n_samples = 0.*1"):
+        model.sample_y(new, 0)
+    with pytest.raises(ValueError, match="one of them"):
+        model.predict(new, return_std=True, return_cov=True)
+    with pytest.raises(ValueError, match="noise about eta"):
+        GaussianProcessRegressor(1.0 * RBF(), "poisson", optimizer=None).fit(x, np.arange(20)).predict(
+            new, return_cov=True
+        )
+
+
+def test_degrees_of_freedom_at_their_lowest_are_no_noise_that_cannot_be_told():
+    rng = np.random.default_rng(0)
+    x, e = np.linspace(0.0, 3.0, 40)[:, None], rng.standard_cauchy(40)
+    y = np.sin(2 * x[:, 0]) + 0.05 * np.sign(e) * np.abs(e) ** 1.6  # tails heavier than Cauchy's
+    with pytest.warns(ConvergenceWarning, match="degrees of freedom"):
+        model = GaussianProcessRegressor(1.0 * RBF(1.0), fenchel.StudentT(learn_df=True)).fit(x, y)
+    assert model.at_bounds_ == {"log (degrees of freedom - 1)": "lower"}
+    known = GaussianProcessRegressor(1.0 * RBF(1.0), fenchel.StudentT(1.001)).fit(x, y)
+    assert model.elbo_ == pytest.approx(known.elbo_, abs=0.02)
+
+
+def test_joint_draws_of_an_integrated_process_have_its_covariance():
+    x = np.linspace(0.0, 1.0, 15)[:, None]
+    y = np.sin(6 * x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=15)
+    new = np.array([[0.5], [0.52], [1.3]])
+    model = GaussianProcessRegressor(1.0 * RBF(0.3), integrate=True).fit(x, y)
+    covariance = model.predict(new, return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), model.predict(new, return_std=True)[1], rtol=1e-6)
+    sd = np.sqrt(np.diag(covariance))
+    drawn = model.sample_y(new, 20_000, random_state=1)
+    np.testing.assert_allclose(np.cov(drawn) / np.outer(sd, sd), covariance / np.outer(sd, sd), atol=0.1)
+
+
+def test_nothing_learned_says_which_parameters_were_not_stated():
+    x = np.linspace(0.0, 1.0, 20)[:, None]
+    y = np.sin(6 * x[:, 0])
+    with pytest.warns(UserWarning, match=r"does not state its own parameters: they are a guess\s+from y, variance = "):
+        GaussianProcessRegressor(1.0 * RBF(), optimizer=None).fit(x, y)
+    exact = GaussianProcessRegressor(1.0 * RBF(0.3), Gaussian(1e-4), optimizer=None).fit(x, y)  # without a warning
+    assert np.abs(exact.predict(x) - y).max() < 0.05
+
+
+def test_the_advice_for_many_rows_hands_on_the_noise_too():
+    from fenchel.estimators import large
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large, "MANY", 30)
+        with pytest.warns(UserWarning, match="its kernel_ and likelihood_ with optimizer=None"):
+            GaussianProcessRegressor(1.0 * RBF()).fit(np.arange(40.0)[:, None], np.arange(40.0) % 7)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from conftest import difference
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.ensemble import AdaBoostClassifier
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -411,3 +412,18 @@ def test_no_copy_of_many_rows():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.0 * X.nbytes
+
+
+def test_weights_that_sum_to_one_are_shares():
+    X, y = load_iris(return_X_y=True)
+    with pytest.warns(UserWarning, match="sums to 1"):
+        shares = BayesianLogisticRegression().fit(X, y, sample_weight=np.full(150, 1 / 150))
+    plain = BayesianLogisticRegression().fit(X, y)
+    np.testing.assert_allclose(shares.predict_proba(X), plain.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:sample_weight sums to 1")
+def test_boosting_works():
+    X, y = load_iris(return_X_y=True)
+    model = AdaBoostClassifier(BayesianLogisticRegression(), n_estimators=3).fit(X, y)
+    assert model.score(X, y) > 0.9

@@ -214,7 +214,7 @@ def test_north_carolina():
     assert list(risk.index) == SIDS.county
     assert list(risk.columns) == [
         *("mean", "sd", "lower", "upper"),
-        *("relative_risk", "rr_median", "rr_lower", "rr_upper", "p_above_1", "n"),
+        *("relative_risk", "rr_lower", "rr_upper", "p_above_1", "n"),
     ]
     assert ((risk["rr_lower"] < risk["relative_risk"]) & (risk["relative_risk"] < risk["rr_upper"])).all()
     raw = SIDS.deaths / SIDS.expected
@@ -555,8 +555,12 @@ def test_one_warning_with_a_sentence():
         ({"fixed_variance": np.inf}, {}, r"fixed_variance = inf is not a positive number.*A flat prior is improper"),
         ({"priors": "jeffreys"}, {}, r"priors = 'jeffreys' is not known; expected 'pc' or None\. Or give a dict"),
         ({"priors": {"place": None}}, {}, r"priors name 'place'; expected one of \['region', 'year', 'group'\]"),
-        ({"priors": {"year": {"phi": None}}}, {}, r"priors\['year'\] names 'phi'; expected precision"),
-        ({"priors": {"region": {"phi": (1, 2)}}}, {}, r"the prior of 'region', phi, is \(1, 2\); expected a prior of"),
+        ({"priors": {"year": {"phi": None}}}, {}, r"priors\['year'\] names 'phi'; expected sd"),
+        (
+            {"priors": {"region": {"phi": (1, 2)}}},
+            {},
+            r"the prior of 'region', phi, is \(1, 2\); expected \(phi, a\) for",
+        ),
         (
             {"likelihood": "binomial"},
             {},
@@ -617,7 +621,7 @@ def test_without_an_intercept_and_targets_of_pandas():
     assert model.intercept_ == 0.0
     assert model.coef_.shape == model.coef_std_.shape == (0,)
     assert len(model.fixed_effects_) == 0
-    assert list(model.effects_["region"].columns[4:8]) == ["odds_ratio", "or_median", "or_lower", "or_upper"]
+    assert list(model.effects_["region"].columns[4:7]) == ["odds_ratio", "or_lower", "or_upper"]
     for kind in (bool, "boolean", "Int64", "Float64"):
         other = clone(model).fit(X, pd.Series(y).astype(kind))
         assert other.elbo_ == pytest.approx(model.elbo_, abs=1e-9)

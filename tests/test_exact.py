@@ -337,6 +337,6 @@ def test_what_has_no_dual_says_so():
         fenchel.infer(BernoulliLogit("exact"), prior, y, start=np.zeros(3))
     with pytest.raises(ValueError, match="bounds with a dual wherever"):
         Mixed([BernoulliLogit("exact"), MultinomialLogit(3)], which=[0, 1])
-    with pytest.raises(ValueError, match="bound"):
-        MultinomialLogit(3, bound="exact")
+    with pytest.raises(ValueError, match="bounds with a dual wherever"):
+        Mixed([BernoulliLogit("tilted"), MultinomialLogit(3, bound="exact")], which=[0, 1])
     assert "strong-concavity" in fenchel.infer(Ordinal([0.0], "exact"), prior, y).summary()

@@ -7,7 +7,9 @@ from conftest import difference
 from scipy import integrate, optimize, stats
 
 import fenchel
+from fenchel.checks import Refusal
 from fenchel.likelihoods import IntervalExponential, IntervalWeibull, Tweedie, Weibull
+from fenchel.plots.survival import kaplan_meier
 from fenchel.priors import DenseCovariance
 
 LOWER = np.array([1.3, 0.7, 0.0, 1.1, 2.0])
@@ -129,6 +131,67 @@ def test_cox_with_a_free_baseline_is_the_partial_likelihood():
     assert fit.solution.certificate == "duality"
 
 
+def by_hand(time, event, at):
+    """Kaplan and Meier's estimate at a time, and its ends by Greenwood on the scale of log(-log S), in plain loops."""
+    share, variance = 1.0, 0.0
+    for t in sorted(set(time[event == 1])):
+        if t <= at:
+            n, d = int((time >= t).sum()), int(((time == t) & (event == 1)).sum())
+            share *= 1 - d / n
+            variance += d / (n * (n - d))
+    if share == 1.0:
+        return 1.0, 1.0, 1.0
+    move = 1.959963984540054 * np.sqrt(variance) / np.log(share)
+    return share, share ** np.exp(-move), share ** np.exp(move)
+
+
+def test_kaplan_meier_with_its_band():
+    rng = np.random.default_rng(0)
+    time, event = rng.integers(1, 15, 40).astype(float), rng.integers(0, 2, 40)
+    event[time == time.max()] = 0
+    steps, share, lower, upper = kaplan_meier(time, event == 1)
+    assert np.allclose(np.array([by_hand(time, event, t) for t in steps]).T, [share, lower, upper], rtol=1e-12)
+    often = rng.integers(0, 4, 40)
+    weighted = kaplan_meier(time, event == 1, often.astype(float))
+    repeated = kaplan_meier(np.repeat(time, often), np.repeat(event, often) == 1)
+    place = np.isin(weighted[0], repeated[0])
+    assert np.allclose([part[place] for part in weighted], repeated, rtol=1e-12)
+    assert np.isnan(kaplan_meier(np.array([1.0, 2.0]), np.array([True, True]))[2][-1])
+
+
+@pytest.mark.parametrize("family", ["cox", "exponential"])
+def test_pictures_of_durations_show_survival(family, tmp_path):
+    data = durations(90, 3).assign(sex=np.tile(["f", "m"], 45))
+    fit = fenchel.fit("cens(time, event) ~ x + sex", data, family)
+    for by, kind, groups in ((None, "groups", 3), ("sex", None, 2), ("x", None, 3)):
+        ax = fit.plot_check(kind, by=by)
+        names = [line.get_label() for line in ax.lines[0 : 2 * groups : 2]]
+        assert len(names) == groups
+        risk = fit.coefficients.loc["x", "mean"] * data.x + fit.coefficients.loc["sex[T.m]", "mean"] * (data.sex == "m")
+        rows = data[data.sex == "f"] if by == "sex" else data.iloc[np.argsort(risk if by is None else data.x)[:30]]
+        assert names[0] == {None: "lower risk (30)", "sex": "sex = f (45)"}.get(by, names[0])
+        steps, share = ax.lines[0].get_data()
+        own = [by_hand(rows.time.to_numpy(), rows.event.to_numpy(), t)[0] for t in steps]
+        assert np.allclose(share, own, atol=1e-12)
+        at, model = ax.lines[1].get_data()
+        assert np.allclose(model, fit.survival(rows, at, size=200).mean(axis=0), atol=1e-6)
+    assert fit.plot_check("groups", by="risk").lines[0].get_label() == "lower risk (30)"
+    new = {"x": [-1.0, 1.0], "sex": ["f", "m"]}
+    ax = fit.plot_survival(new, [0.1, 0.5], size=300)
+    table = fit.survival(new, [0.1, 0.5], interval=0.95, size=300)
+    assert [line.get_label() for line in ax.lines] == ["x = -1, sex = f", "x = 1, sex = m"]
+    assert np.allclose([line.get_ydata() for line in ax.lines], table["mean"])
+    ends = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert ends.min() == pytest.approx(table["lower"].loc[0].min())
+    assert ends.max() == pytest.approx(table["upper"].loc[0].max())
+    assert fit.plot_survival(pd.DataFrame(new, index=["Ann", "Bob"])).lines[1].get_label() == "Bob"
+    assert "Kaplan and Meier" in fit.report(tmp_path / "page.html").read_text(encoding="utf-8")
+    with pytest.raises(Refusal, match="90 curves; expected 1 to 7"):
+        fit.plot_survival(data)
+    with pytest.raises(Refusal, match="by: there is no column 'age'"):
+        fit.plot_check(by="age")
+
+
 def test_cox_with_a_walk_predicts_survival():
     data = durations(300)
     fit = fenchel.fit("cens(time, event) ~ x + z + (1|g)", data, "cox")
@@ -145,12 +208,30 @@ def test_cox_with_a_walk_predicts_survival():
         fit.survival(new, [100.0])
 
 
+def test_answers_are_those_of_many_more_intervals(monkeypatch):
+    rng = np.random.default_rng(1)
+    x, g = rng.normal(size=200), np.arange(200) % 40
+    rate = np.exp(0.6 * x + 0.7 * rng.normal(size=40)[g])
+    time, censored = rng.weibull(1.4, 200) / rate, rng.uniform(0.2, 4.0, 200)
+    data = pd.DataFrame({"x": x, "g": g, "time": np.minimum(time, censored), "event": (time <= censored).astype(int)})
+    few = fenchel.fit("cens(time, event) ~ x + (1|g)", data, "cox")
+    monkeypatch.setattr("fenchel.models.cox._MOST", 60)
+    many = fenchel.fit("cens(time, event) ~ x + (1|g)", data, "cox")
+    assert few.model.cox.rows.size < 0.4 * many.model.cox.rows.size
+    shift = (few.coefficients["mean"] - many.coefficients["mean"]) / many.coefficients["sd"]
+    assert abs(shift["x"]) < 0.05
+    assert np.allclose(few.coefficients["sd"]["x"], many.coefficients["sd"]["x"], rtol=0.02)
+    at = np.quantile(data["time"], [0.1, 0.5, 0.8])
+    alike = [fit.survival(data[:3], at, size=500, rng=0).to_numpy() for fit in (few, many)]
+    assert np.abs(alike[0] - alike[1]).max() < 0.02
+
+
 def test_many_event_times_are_put_into_intervals():
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)
     data = pd.DataFrame({"x": x, "time": rng.exponential(size=300) * np.exp(-0.7 * x), "event": 1})
     fit = fenchel.fit("cens(time, event) ~ x", data, "cox")
-    assert len(fit.model.cox.edges) == 61
+    assert len(fit.model.cox.edges) == 17
     assert abs(fit.coefficients.loc["x", "mean"] - 0.7) < 3 * fit.coefficients.loc["x", "sd"]
     with pytest.raises(fenchel.checks.Refusal, match=r'"cox" meets the response .time.; expected cens\(time, event\)'):
         fenchel.Model("time ~ x", data, "cox")
@@ -166,6 +247,17 @@ def labelled(n=500, seed=0, sd=0.7):
     p = np.exp(eta) / np.exp(eta).sum(axis=1, keepdims=True)
     code = (rng.random(n)[:, None] > p.cumsum(axis=1)).sum(axis=1)
     return pd.DataFrame({"x": x, "g": g, "y": np.array(["a", "b", "c"])[code]}), code
+
+
+def test_durations_of_weight_three_are_three_durations():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=40), "t": rng.exponential(size=40), "w": rng.integers(0, 4, 40)})
+    data["e"] = (rng.random(40) < 0.8).astype(float)
+    one = fenchel.fit("cens(t, e) ~ x", data, family="cox", weights="w")
+    many = fenchel.fit("cens(t, e) ~ x", data.loc[data.index.repeat(data.w)].reset_index(drop=True), family="cox")
+    np.testing.assert_allclose(one.model.cox.edges, many.model.cox.edges, rtol=1e-12)
+    assert one.elbo == pytest.approx(many.elbo, abs=2e-3)
+    np.testing.assert_allclose(one.coefficients, many.coefficients, rtol=2e-3, atol=1e-6)
 
 
 def test_classes_without_groups_are_a_softmax_regression():
@@ -190,7 +282,7 @@ def test_classes_with_groups():
     data, code = labelled()
     fit = fenchel.fit("y ~ x + (1|g)", data, "categorical")
     assert fit.converged
-    assert fit.solution.certificate == "duality"
+    assert fit.solution.certificate == "strong-concavity"
     assert "multinomial, against 'a'" in fit.summary()
     group = fit.hyperparameters.loc[("(1|g)", "sd")]
     assert group["lower"] < 0.7 < group["upper"]
@@ -270,3 +362,22 @@ def test_a_density_with_mass_at_zero_is_integrated_with_it():
 
     rest = integrate.quad(density, 0.0, 3.0, limit=200)[0]
     assert likelihood.cdf(3.0, np.zeros((1, 1)))[0, 0] == pytest.approx(p0 + rest, rel=1e-7)
+
+
+@pytest.mark.parametrize("integrate", [None, "grid"])
+def test_survival_of_weibull_fits(integrate):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=150), "g": rng.integers(0, 8, 150)})
+    t = 100 * (rng.exponential(size=150) * np.exp(-0.7 * data.x)) ** (1 / 1.5)
+    data["t"], data["event"] = np.minimum(t, 150.0), (t <= 150.0).astype(int)
+    fit = fenchel.fit("cens(t, event) ~ x + (1|g)", data, "weibull", integrate=integrate)
+    new, times = pd.DataFrame({"x": [-1.0, 0.0, 1.0], "g": [0, 1, 99]}), [0.0, 50.0, 120.0]
+    found = fit.survival(new, times, interval=0.9, size=4000)
+    assert found["mean"].shape == (3, 3)
+    assert (found["mean"][0.0] == 1.0).all()
+    drawn = fit.sample(new, 40_000, 1, kind="outcome")  # the share of simulated durations that last longer
+    np.testing.assert_allclose(found["mean"][50.0], (drawn > 50.0).mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(found["mean"][120.0], (drawn > 120.0).mean(axis=0), atol=0.02)
+    assert (found["lower"].to_numpy() <= found["mean"].to_numpy() + 1e-12).all()
+    with pytest.raises(ValueError, match='family="weibull", "exponential" or "cox"'):
+        fenchel.fit("x ~ 1", data).survival(new, times)

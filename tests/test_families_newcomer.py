@@ -53,6 +53,7 @@ def test_effects_of_classes_go_by_the_term_and_by_its_column():
         ("contrast", ({"x": [0.0]}, {"x": [1.0]})),
         ("average_effect", ("x",)),
         ("simulate", ()),
+        ("exceedance", ({"x": [0.0]}, 0.5)),
         ("to_arviz", ()),
         ("plot", ()),
         ("plot_check", ()),
@@ -133,6 +134,19 @@ def test_terms_left_out_of_a_hurdle(hurdle):
         hurdle.predict(new, without="h")
 
 
+def test_predictions_of_a_hurdle_have_an_sd(hurdle):
+    new = hurdle_data().head(5)
+    new.loc[2, "x"] = np.nan
+    for kind, rtol in (("mean", 0.02), ("outcome", 0.02)):
+        table = hurdle.predict(new, kind, interval=0.9)
+        assert list(table.columns) == list(hurdle.count.predict(new, kind, interval=0.9).columns)
+        draws = hurdle.sample(new, 40_000, 0, kind=kind)
+        np.testing.assert_allclose(table["sd"], draws.std(axis=0), rtol=rtol)
+        np.testing.assert_allclose(table["mean"], draws.mean(axis=0), rtol=rtol)
+        assert table.loc[2].isna().all()
+    assert list(hurdle.predict(new, "zero", interval=0.9).columns) == ["mean", "sd", "lower", "upper"]
+
+
 def test_rows_of_a_hurdle_add_over_its_parts():
     data = hurdle_data()
     gaps = [int(np.flatnonzero(data.y == 0)[0]), int(np.flatnonzero(data.y > 0)[0])]
@@ -151,7 +165,7 @@ def test_rows_of_a_hurdle_add_over_its_parts():
         fenchel.compare({"split": split, "other": other})
 
 
-@pytest.mark.parametrize("name", ["contrast", "average_effect", "k_fold", "plot_check", "report", "to_arviz"])
+@pytest.mark.parametrize("name", ["contrast", "average_effect", "k_fold", "plot_check", "to_arviz"])
 def test_what_a_hurdle_does_not_answer_names_its_parts(hurdle, name):
     with pytest.raises(Refusal, match=rf"^{name}: a hurdle .* two models; expected fit\.count\.{name} .* fit\.zero\."):
         getattr(hurdle, name)()

@@ -306,8 +306,10 @@ def test_hostile_nodes(small, tmp_path):
         ("y ~ scale(x) + rw1(t)", "", {"start", "ptr", "rows", "relative", "target", "_x"}),
     ],
 )
-def test_indices_that_compiled_loops_would_follow(data, formula, factor, names, tmp_path):
+def test_indices_that_compiled_loops_would_follow(data, formula, factor, names, tmp_path, monkeypatch):
     """Arrays of the analysis of a factorisation, each changed with its checksum right."""
+    monkeypatch.setattr("fenchel.linalg.chain.ONE_BLOCK", 0)  # not by dense blocks
+    monkeypatch.setattr("fenchel.linalg.chain.LARGEST", 0)
     if not factor:  # long enough for fronts
         data = pd.DataFrame({"t": np.arange(300), "x": np.arange(300) % 7, "y": np.sin(np.arange(300) / 9)})
         data["y"] += 0.3 * np.random.default_rng(0).normal(size=300)
@@ -444,3 +446,17 @@ def test_another_version_is_announced(small, data, tmp_path):
     rewritten(path, change, tmp_path / "older")
     with pytest.warns(UserWarning, match=r"was written with formulaic 0.1.2, and this is"):
         assert_same(fit, fenchel.load(tmp_path / "older"), data)
+
+
+@pytest.mark.parametrize(
+    "labels", [["low", "high"], [3, 1], [1.5, 2.5], [True, False], pd.date_range("2020", periods=2)]
+)
+def test_categories_are_kept_where_no_table_may_be(labels):
+    from fenchel.files.decoding import Decoder
+    from fenchel.files.graph import Encoder
+
+    dtype, encoder = pd.CategoricalDtype(labels, ordered=True), Encoder()
+    root = encoder.value(dtype, "dtype")
+    again = Decoder(encoder.nodes, encoder.arrays, 1).root(root)
+    assert again == dtype
+    assert again.categories.dtype == dtype.categories.dtype

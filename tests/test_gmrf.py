@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from conftest import difference
 from hypothesis import given
@@ -11,6 +12,7 @@ import fenchel
 from fenchel import gmrf
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson, StochasticVolatility
 from fenchel.priors import DenseCovariance
+from fenchel.terms import ICAR, RW1, DataTable, Interaction
 
 EDGES = [(0, 1), (1, 2), (2, 3), (3, 0), (4, 5), (5, 6)]  # two components and the isolated nodes 7 and 8
 N = 9
@@ -203,3 +205,40 @@ def test_weak_data_on_a_grid(variance, reach):
         sol = fenchel.infer(likelihood, field.at(), y)
         assert sol.converged, (likelihood, sol.status)
         assert sol.n_iter <= 25
+
+
+def _random_map(rng, n):
+    """A graph of several components, with islands, and the covariance of an ICAR of sd 1 in each of them."""
+    A, S = np.zeros((n, n)), np.zeros((n, n))
+    for nodes in np.split(rng.permutation(n), np.sort(rng.choice(np.arange(1, n), rng.integers(1, 5), replace=False))):
+        for i in range(1, nodes.size):
+            for j in rng.choice(i, min(i, rng.integers(1, 3)), replace=False):
+                A[nodes[i], nodes[j]] = A[nodes[j], nodes[i]] = 1.0
+        own = A[np.ix_(nodes, nodes)]
+        inverse = np.linalg.pinv(np.diag(own.sum(axis=1)) - own) if nodes.size > 1 else np.ones((1, 1))
+        S[np.ix_(nodes, nodes)] = inverse / np.exp(np.log(np.diag(inverse)).mean())
+    return A, S
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_components_of_an_icar_have_the_sd_of_the_term(seed):
+    rng = np.random.default_rng(seed)
+    A, S = _random_map(rng, 12)
+    table = DataTable("here", {"r": np.repeat(np.arange(12), 3), "t": np.tile(np.arange(3), 12)})
+    walk = np.linalg.pinv(np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]]))
+    walk /= np.exp(np.log(np.diag(walk)).mean())
+    term = ICAR("r", A).read(table, 1.0)
+    k = 1.0 / 0.7**2 * term.spread  # at an sd of 0.7
+    np.testing.assert_allclose(_held(term, np.log([k])), 0.49 * S, atol=1e-8)
+    both = Interaction(ICAR("r", A), RW1("t")).read(table, 1.0)
+    np.testing.assert_allclose(_held(both, np.log([0.7])), 0.49 * np.kron(S, walk), atol=1e-8)
+
+
+def _held(term, theta):
+    """The covariance of a term's latents under its constraints."""
+    Q = term.precision(theta)[0].toarray()
+    if term.constraints is None:
+        return np.linalg.inv(Q)
+    C = term.constraints
+    free = scipy.linalg.null_space(C.toarray() if hasattr(C, "toarray") else np.asarray(C))
+    return free @ np.linalg.inv(free.T @ Q @ free) @ free.T

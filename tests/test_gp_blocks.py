@@ -25,6 +25,8 @@ from fenchel.priors import DenseCovariance
 from fenchel.priors.rowblock import RowBlock, RowFactor
 from fenchel.priors.rowspace import RowsFactor
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing is learned")  # parameters are kept on purpose
+
 KERNEL = ConstantKernel(2.0) * RBF(1.2)
 
 

@@ -52,6 +52,8 @@ from fenchel.priors import DenseCovariance
 from fenchel.scaled_rbf import ScaledRBF
 from fenchel.solvers import Ending
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*nothing is learned")  # parameters are kept on purpose
+
 WAVE = 2.0 * RBF(1.0)
 
 

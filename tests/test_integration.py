@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal, norm
 from fenchel.hyperparameters import KernelCovariance, Normal, PCVariance, WeightVariances, independent, learn
 from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
 from fenchel.hyperparameters.integration.coordinates import Coordinates
+from fenchel.hyperparameters.integration.density import LogDensity
 from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
 from fenchel.marginals import Answers, Marginals, NormalMarginals
@@ -322,10 +323,10 @@ def test_nothing_to_integrate_over():
 def test_where_the_correction_does_not_hold_the_elbo_weights(monkeypatch):
     from fenchel.hyperparameters.integration.points import Point
 
-    monkeypatch.setattr(Point, "trusted", False)
+    monkeypatch.setattr(Point, "usable", False)
     found = integrate(*small())
     assert found.evidence == "elbo"
-    assert "weights and marginals are the elbo's" in found.status
+    assert "sds of terms are the elbo's" in found.status
 
 
 def test_a_ridge_without_a_prior_is_told():
@@ -348,7 +349,10 @@ def test_a_bad_mode_is_told():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"method": "gird"}, "method = 'gird' is not known; expected 'auto' or 'grid' or 'ccd'. Did you mean 'grid'"),
+        (
+            {"method": "gird"},
+            "method = 'gird' is not known; expected 'auto' or 'grid' or 'ccd' or 'star'. Did you mean 'grid'",
+        ),
         ({"evidence": "laplace"}, "evidence = 'laplace' is not known"),
         ({"n_jobs": 0}, "n_jobs = 0; expected a number of processes"),
     ],
@@ -362,3 +366,15 @@ def test_a_grid_of_many_hyperparameters_is_refused():
     family = WeightVariances(np.eye(8), groups=np.arange(8) % 5, log_prior=independent({i: Normal() for i in range(5)}))
     with pytest.raises(ValueError, match='method = "grid" and 5 hyperparameters; expected at most 4'):
         integrate(Poisson(), family, small()[2], method="grid")
+
+
+def test_draws_of_theta_follow_the_shares_of_points_that_are_too_far_apart():
+    """Two points with nearly all of the weight, far from each other: what lies between follows neither's curve."""
+    u, shares = np.array([[-4.0], [-2.0], [0.0], [4.0]]), np.array([0.01, 0.04, 0.5, 0.45])
+    straight = Coordinates.straight(np.zeros(1), [0], np.eye(1))
+    density = LogDensity(straight, u, np.log(shares), np.array([[-9.0, 9.0]]))
+    density.match(u, shares)
+    theta, w = density.draws
+    nearest = np.abs(theta - u.T).argmin(axis=1)
+    np.testing.assert_allclose(np.bincount(nearest, w), shares, rtol=1e-6)
+    assert w.sum() == pytest.approx(1.0)

@@ -9,6 +9,7 @@ from scipy.stats import norm, poisson
 
 import fenchel
 from fenchel.models.integrated import IntegratedModel
+from fenchel.models.tables import certificate
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,7 @@ def truth(data):
     p = np.exp(log_p - log_p.max())
     p /= p.sum()
     return {
+        "p": p,
         "sd": sds,
         "p_sd": p.sum(axis=1),
         "level": level,
@@ -53,14 +55,16 @@ def truth(data):
 
 
 def test_hyperparameters_have_means_and_intervals(fits, truth):
-    plain, found = fits
+    found = fits[1]
     assert isinstance(found, IntegratedModel)
     assert found.converged
     row = found.hyperparameters.iloc[0]
     mean = truth["p_sd"] @ truth["sd"]
     sd = np.sqrt(truth["p_sd"] @ (truth["sd"] - mean) ** 2)
     below = np.cumsum(truth["p_sd"]) - 0.5 * truth["p_sd"]
-    assert row["value"] == pytest.approx(plain.hyperparameters.iloc[0]["value"])
+    at = int(np.argmax(truth["p_sd"])) + np.arange(-1, 2)
+    bend = np.polyfit(np.log(truth["sd"][at]), np.log(truth["p_sd"][at]), 2)
+    assert row["value"] == pytest.approx(np.exp(-bend[1] / 2 / bend[0]), rel=0.02)
     assert row["mean"] == pytest.approx(mean, abs=0.03 * sd)
     assert row["sd"] == pytest.approx(sd, rel=0.04)
     for name, q in (("lower", 0.025), ("median", 0.5), ("upper", 0.975)):
@@ -122,6 +126,11 @@ def test_it_is_kept_and_says_what_it_is(fits, tmp_path):
         found.model.fit(integrate="all")
 
 
+def test_it_is_corrected_already(fits):
+    assert fits[1].corrected() is fits[1]
+    assert fits[1].integrated.evidence == "corrected"
+
+
 def test_families_with_parameters_of_their_own():
     rng = np.random.default_rng(4)
     data = pd.DataFrame({"x": rng.normal(size=60), "g": np.repeat(np.arange(10), 6)})
@@ -147,3 +156,51 @@ def test_labels_have_probabilities():
     assert p.sum(axis=1).to_numpy() == pytest.approx(np.ones(60))
     assert found.predict().to_numpy() == pytest.approx(p["yes"].to_numpy(), abs=1e-6)
     assert found.sample(None, 4000, 0).mean(axis=0) == pytest.approx(p["yes"].to_numpy(), abs=0.02)
+
+
+def test_the_value_of_a_hyperparameter_is_the_mode_of_what_was_integrated():
+    rng = np.random.default_rng(4)
+    groups = rng.normal(0.0, 2.0, 60)
+    y = (rng.random((60, 4)) < 1 / (1 + np.exp(-groups[:, None]))).astype(int)
+    data = pd.DataFrame({"g": np.repeat(np.arange(60), 4).astype(str), "y": y.ravel()})
+    options = {"family": "bernoulli", "integrate": "auto", "priors": {"(1|g)": fenchel.PC(sd=5, alpha=0.05)}}
+    fit = fenchel.fit("y ~ 0 + (1|g)", data, **options)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    sds, hits = np.linspace(0.8, 4.0, 321), y.sum(axis=1)
+    eta = sds[:, None] * nodes
+    log_p = hits[:, None, None] * eta - 4 * np.logaddexp(0.0, eta)  # groups, sds, nodes
+    evidence = np.log(np.exp(log_p) @ (weights / weights.sum())).sum(axis=0)
+    rate = -np.log(0.05) / 5
+    mode = sds[np.argmax(evidence - rate * sds + np.log(sds))]  # of log precision: exponential sd, and d sd / d theta
+    assert fit.hyperparameters["value"].iloc[0] == pytest.approx(mode, abs=0.03)
+    assert abs(np.exp(-fit.theta[0] / 2) - mode) > 0.06  # the elbo's
+
+
+def test_ends_of_effects_are_right_where_their_sd_may_vanish(fits, truth, data):
+    """P(b <= each end) by sums, of the groups with the largest and the smallest count."""
+    frame, nodes = fits[1].effects["g"], np.linspace(-6.0, 6.0, 241)
+    sums = data.groupby("g")["y"].sum().to_numpy()
+    for group in (int(np.argmax(sums)), int(np.argmin(sums))):
+        for name, q in (("lower", 0.025), ("upper", 0.975)):
+            below = 0.0
+            for i, sd in enumerate(truth["sd"]):
+                like = poisson(3.0 * np.exp(truth["level"][:, None] + sd * nodes)).pmf(sums[group]) * norm.pdf(nodes)
+                total = np.cumsum(like, axis=1) - 0.5 * like
+                end = frame[name].iloc[group] / sd
+                share = np.array([np.interp(end, nodes, row) for row in total / like.sum(axis=1, keepdims=True)])
+                below += truth["p"][i] @ share
+            assert below == pytest.approx(q, abs=0.004)
+
+
+def test_four_hyperparameters_with_a_long_tail_are_on_a_lattice():
+    rng = np.random.default_rng(1)
+    x, g = rng.normal(size=48), np.arange(48) % 8
+    y = np.digitize(0.4 * x + 0.1 * rng.normal(size=8)[g] + rng.logistic(size=48), [-1.0, 0.2, 1.5])
+    data = pd.DataFrame({"x": x, "g": g.astype(str), "y": pd.Categorical(y, ordered=True)})
+    model = fenchel.Model("y ~ x + (1|g)", data, family="ordinal")
+    fit = model.fit(integrate="auto")
+    assert fit.integrated.method == "grid"
+    with pytest.warns(UserWarning, match="a long tail, which a composite design does not follow"):
+        coarse = model.fit(integrate="ccd")
+    assert "long tail" in certificate(coarse)[0]
+    assert coarse.integrated.status.startswith("(1|g): log precision: a long tail")

@@ -30,6 +30,39 @@ def test_the_distribution_function_sums_the_density(cls):
 
 
 @pytest.mark.parametrize("cls", SCALAR)
+def test_the_distribution_function_holds_off_the_support(cls):
+    likelihood, _ = at_four_rows(cls)
+    assert np.isnan(likelihood.cdf(np.nan, ETA)).all()
+    np.testing.assert_array_equal(likelihood.cdf(np.inf, ETA), 1.0)
+    np.testing.assert_array_equal(likelihood.cdf(-np.inf, ETA), 0.0)
+    if likelihood.support != "real":
+        for x in (-1e9, -1.0, -0.5, -1e-9):
+            np.testing.assert_array_equal(likelihood.cdf(x, ETA), 0.0)
+    if likelihood.support == "unit":
+        np.testing.assert_array_equal(likelihood.cdf(1.5, ETA), 1.0)
+    if likelihood.support == "count":  # a step function, with its jump at the whole number
+        for k in (0.0, 1.0, 2.0):
+            np.testing.assert_array_equal(likelihood.cdf(k + 0.75, ETA), likelihood.cdf(k, ETA))
+            mass = np.concatenate([_mass(likelihood.take([n]), k, ETA[[n]]) for n in range(4)])
+            np.testing.assert_allclose(likelihood.cdf(k, ETA) - likelihood.cdf(k - 0.01, ETA), mass, atol=1e-12)
+
+
+@pytest.mark.parametrize("likelihood", [fenchel.BernoulliLogit(), fenchel.Ordinal([-1.0, 0.5])])
+def test_the_distribution_function_of_levels_holds_for_any_x(likelihood):
+    p = likelihood.probabilities_at(ETA)
+    assert np.isnan(likelihood.cdf(np.nan, ETA)).all()
+    for x in (-np.inf, -0.5, 0.0, 0.7, 1.0, np.inf):
+        np.testing.assert_allclose(likelihood.cdf(x, ETA), p[..., np.arange(p.shape[-1]) <= x].sum(axis=-1), atol=1e-15)
+
+
+def _mass(likelihood, count, eta):
+    try:
+        return np.exp(likelihood.log_density(eta, likelihood.prepare([count])))
+    except ValueError:  # no zeros in truncated counts, no more successes than trials
+        return np.zeros(eta.shape)
+
+
+@pytest.mark.parametrize("cls", SCALAR)
 def test_the_moments_are_those_of_the_density(cls):
     likelihood, _ = at_four_rows(cls)
     mean, variance = by_density.moments(likelihood, ETA[:, 1])

@@ -4,9 +4,11 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import Delaunay
 
 import fenchel
+from fenchel.gmrf.bulk import bulk_of
 from fenchel.gmrf.polygons import dissolved, inside, rings_of
 from fenchel.gmrf.spde import finite_elements
 from fenchel.outlines import signed_area
@@ -192,3 +194,79 @@ def test_a_triangulation_of_ones_own():
         fenchel.Mesh([[0, 0], [1, 0], [0, 1], [2, 0]], [[0, 1, 2]])
     halves = fenchel.Mesh(SQUARE, [[0, 1, 2], [0, 2, 3]], [False, True])
     assert repr(halves) == "Mesh(4 nodes, 2 triangles, 1 of them barriers, edge 1)"
+
+
+def test_points_and_segments_by_numpy_are_those_of_the_compiled_loops(monkeypatch):
+    from fenchel.gmrf import locating
+
+    rng = np.random.default_rng(0)
+    ring = np.column_stack([np.cos(t := np.sort(rng.uniform(0, 6.28, 17))), np.sin(t)])
+    points, a, b = rng.uniform(-1.5, 1.5, (60, 2)), ring, np.roll(ring, -1, axis=0)
+    points[:5] = ring[:5]  # on a vertex
+    few = locating.windings(points, a, b), *locating.nearest_segment(points, a, b)
+    monkeypatch.setattr(locating, "FEW_PAIRS", 0)
+    many = locating.windings(points, a, b), *locating.nearest_segment(points, a, b)
+    assert np.array_equal(few[0], many[0])
+    assert np.array_equal(few[1], many[1])
+    assert np.allclose(few[2:], many[2:], rtol=0.0, atol=1e-15)
+
+
+def test_a_point_is_located_in_a_triangle_that_holds_it():
+    mesh = fenchel.mesh(np.random.default_rng(0).random((40, 2)))
+    corner, share = np.random.default_rng(1).integers(0, len(mesh.triangles), 300), np.random.default_rng(2)
+    weights = share.dirichlet(np.ones(3), 300)
+    points = np.einsum("nk,nkd->nd", weights, mesh.nodes[mesh.triangles[corner]])
+    found, inside = mesh.where(points)
+    assert np.array_equal(found, corner)
+    assert np.allclose(inside, weights, atol=1e-9)
+    assert (mesh.where(mesh.nodes)[0] >= 0).all()  # corners too
+    beyond = mesh.nodes.max(axis=0) + np.array([[1.0, 1.0], [0.0, 50.0]])
+    assert (mesh.where(beyond)[0] == -1).all()
+
+
+def test_points_far_from_the_bulk_have_a_mesh_of_their_own():
+    rng = np.random.default_rng(1)
+    X = np.vstack([rng.random((120, 2)), [[-999.0, 0.3], [-999.1, 0.31], [40.0, 1e4]]])
+    made, bulk = fenchel.mesh(X), fenchel.mesh(X[:120])
+    assert [part.n_nodes for part in made.parts[:1]] == [bulk.n_nodes]
+    assert len(made.parts) == 3
+    assert made.edge == bulk.edge
+    np.testing.assert_allclose(made.areas[: len(bulk.areas)], bulk.areas)
+    corners = [signed_area(triangle) for triangle in made.nodes[made.triangles]]
+    np.testing.assert_allclose(made.areas, corners, rtol=1e-6)
+    W = made.design(X)
+    np.testing.assert_allclose(W.sum(axis=1), 1.0, atol=1e-12)
+    np.testing.assert_allclose(W @ made.nodes, X, atol=1e-6)
+    _, G = finite_elements(made)
+    assert connected_components(G, directed=False)[0] == 3
+    assert made.extent > 1e4
+    assert not made.inside([[500.0, 500.0]]).any()
+    again = pickle.loads(pickle.dumps(made))
+    np.testing.assert_array_equal(again.where(X)[0], made.where(X)[0])
+
+
+@pytest.mark.parametrize("n", [25, 400])
+def test_usual_points_are_one_piece_in_any_units(n):
+    rng = np.random.default_rng(n)
+    for X in (
+        rng.random((n, 2)),
+        rng.normal(size=(n, 2)),
+        np.repeat(rng.random((20, 2)), n // 5, axis=0) + 1e-6 * rng.normal(size=(20 * (n // 5), 2)),
+        np.column_stack([np.arange(n), np.zeros(n)]),
+    ):
+        for unit in (1e-9, 1.0, 1e9):
+            found = bulk_of(unit * X)
+            assert not found.far.any()
+            assert found.extent == pytest.approx(unit * np.ptp(X, axis=0).max())
+
+
+def test_a_few_sites_far_apart_are_pieces():
+    rng = np.random.default_rng(2)
+    X = np.vstack([rng.random((40, 2)) + 100.0 * np.array(at) for at in ([0, 0], [1, 0], [0, 1])])
+    found = bulk_of(X)
+    np.testing.assert_array_equal(np.bincount(found.piece), [40, 40, 40])
+    assert found.extent < 1.0
+    one = bulk_of(X, link=200.0)  # where a field reaches that far
+    assert not one.piece.any()
+    with pytest.raises(ValueError, match=r"points\[120\] = \(1e\+30, 0\) lies .* times as far away as the other"):
+        fenchel.mesh(np.vstack([X[:40], X[:40], X[:40], [[1e30, 0.0]]]))

@@ -117,9 +117,9 @@ def test_names_as_written_are_all_their_terms(data, written, each):
     for key in (written, written.replace(" ", "")):
         model = fenchel.Model(f"y ~ x + {written}", data, priors={key: None})
         pd.testing.assert_frame_equal(model.priors, by_name.priors)
-        assert (model.priors.loc[each, "prior"] == "flat").all()
+        assert (model.priors.loc[each, "prior"] == "flat in log sd").all()
     own = fenchel.Model(f"y ~ x + {written}", data, priors={each[1]: fenchel.models.PC(2.0), written: None})
-    assert [text == "flat" for text in own.priors.loc[each, "prior"]] == [True, False]
+    assert [text.startswith("flat") for text in own.priors.loc[each, "prior"]] == [True, False]
     fit = own.fit()
     np.testing.assert_allclose(fit.predict(without=written), fit.predict(without="groups"))
     with pytest.raises(KeyError, match="is 2 terms") as said:
@@ -262,6 +262,7 @@ def test_no_row_to_predict_is_an_empty_answer(fits, data, name):
         ("y ~ Q('my col')", "expected backticks: `my col`"),
         ("y ~ poly(x, 2, raw=TRUE)", "It is True"),
         ("Surv(y, g) ~ x", r"It is cens\(time, event\)"),
+        ("y ~ x + frailty(g)", r"\(1\|g\) is a normal frailty"),
         ("y ~ x + strata(g)", r"C\(g\) gives each stratum a level of its own"),
         ("far ~ x", r"the response 'far' is infinite in row \[7\]"),
         ("y ~ span", "'span' holds time spans.*dt.days is a number of days"),
@@ -307,3 +308,66 @@ def test_functions_that_formulas_elsewhere_call_without_np(tmp_path):
     mine = fenchel.fit("sqrt(y) ~ sqrt(dist)", d, env={"sqrt": lambda x: x**2})  # the user's own comes first
     made = fenchel.fit("y ~ z", d.assign(z=d["dist"] ** 2, y=d["y"] ** 2))
     np.testing.assert_allclose(mine.coefficients["mean"], made.coefficients["mean"], rtol=1e-9)
+
+
+def test_labels_without_trials_are_pointed_to_bernoulli():
+    data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": list("nyny")})
+    with pytest.raises(ValueError, match='y holds labels, not counts: family="bernoulli"'):
+        fenchel.fit("y ~ x", data, family="binomial")
+
+
+def test_shares_are_told_to_be_counts():
+    data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "p": [0.25, 0.5, 0.0, 1.0], "n": 4})
+    with pytest.raises(ValueError, match="multiply shares by their trials"):
+        fenchel.fit("p ~ x", data, family="binomial", trials="n")
+
+
+def test_a_summary_says_which_label_is_the_event_and_cutpoints_have_names():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=90)})
+    z = data.x + rng.logistic(size=90)
+    data["ill"] = np.where(z > 0, "yes", "no")
+    levels = ["low", "medium", "high"]
+    data["grade"] = pd.Categorical(np.array(levels)[np.digitize(z, [-1, 1])], levels, ordered=True)
+    assert "the probability that ill is 'yes' and not 'no'" in fenchel.fit("ill ~ x", data, "bernoulli").summary()
+    found = fenchel.fit("grade ~ x", data, "ordinal").hyperparameters
+    assert list(found.loc["cutpoints"].index) == ["low|medium", "medium|high"]
+    whole = np.digitize(z, [-1, 1])
+    for y, names in ((whole, ["0|1", "1|2"]), (whole / 2, ["0|0.5", "0.5|1"])):
+        found = fenchel.fit("y ~ x", data.assign(y=y), "ordinal").hyperparameters
+        assert list(found.loc["cutpoints"].index) == names
+
+
+def test_models_are_compared_by_groups_left_out():
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({"g": np.repeat(np.arange(12), 5), "x": rng.normal(size=60)})
+    data["y"] = data.x + rng.normal(size=12)[data.g] + 0.3 * rng.normal(size=60)
+    fits = {"x": fenchel.fit("y ~ x + (1|g)", data), "level": fenchel.fit("y ~ 1 + (1|g)", data)}
+    left = {name: fit.leave_group_out("g") for name, fit in fits.items()}
+    table = fenchel.compare(left)
+    assert list(table.index) == ["x", "level"]
+    assert list(table.columns) == ["elpd", "difference", "difference_se", "weight"]
+    apart = left["level"].log_density - left["x"].log_density
+    groups = pd.Series(apart).groupby(data.g).sum()
+    assert table.loc["level", "difference"] == pytest.approx(groups.sum())
+    assert table.loc["level", "difference_se"] == pytest.approx(np.sqrt(12) * groups.std())
+    assert list(fenchel.compare({name: fit.k_fold(3) for name, fit in fits.items()}).index) == ["x", "level"]
+    with pytest.raises(ValueError, match="one kind"):
+        fenchel.compare({"x": fits["x"], "level": left["level"]})
+    pairs = np.arange(len(left["level"].log_density)) // 2
+    with pytest.raises(ValueError, match="leave out other groups"):
+        fenchel.compare({"x": left["x"], "level": fits["level"].leave_group_out(pairs)})
+
+
+def test_contrasts_and_simulations_of_other_rows_and_without_groups():
+    rng = np.random.default_rng(2)
+    data = pd.DataFrame({"g": np.repeat(list("abcdef"), 8), "x": rng.normal(size=48)})
+    data["y"] = rng.poisson(np.exp(0.5 * data.x + rng.normal(size=6).repeat(8)))
+    fit = fenchel.fit("y ~ x + (x|g)", data, "poisson")
+    apart = fit.contrast({"x": [1.0]}, {"x": [0.0]}, without="groups")
+    assert apart["mean"].iloc[0] == pytest.approx(fit.coefficients.loc["x", "mean"], abs=1e-9)
+    assert apart["sd"].iloc[0] == pytest.approx(fit.coefficients.loc["x", "sd"], rel=1e-6)
+    new = pd.DataFrame({"x": [0.0, 1.0, 2.0], "g": ["a", "a", "new"]})
+    drawn = fit.simulate(400, rng=0, data=new)
+    assert drawn.shape == (400, 3)
+    assert drawn.mean(axis=0)[:2] == pytest.approx(fit.predict(new).to_numpy()[:2], rel=0.2)

@@ -8,7 +8,7 @@ import pytest
 
 import fenchel
 from fenchel.hyperparameters.evidence import Evidence
-from fenchel.models.fixed import _left_over
+from fenchel.models.origins import left_over
 from fenchel.models.partitioned import PartitionedModel
 from fenchel.models.partitioned import _left_over as left_by_moments
 from fenchel.models.surveyed import Moments, Touched, Values
@@ -329,8 +329,15 @@ def test_a_fit_that_is_interrupted_goes_on_to_the_same_answer(tmp_path, monkeypa
     assert again.elbo == pytest.approx(whole.elbo, abs=1e-10)
     np.testing.assert_allclose(again.theta, whole.theta, atol=1e-10)
     np.testing.assert_allclose(again.coefficients, whole.coefficients, atol=1e-10)
-    with pytest.raises(ValueError, match="is of another fit"):
+    with pytest.raises(ValueError, match="is of another fit: formula"):
         fenchel.Model("z ~ x", table, "bernoulli").fit(checkpoint=path)
+    flipped = dd.from_pandas(data.assign(z=np.where(data.index == data.index[0], 1 - data.z, data.z)), npartitions=3)
+    with pytest.raises(ValueError, match=r"is of another fit: the data differ \(X, y or the weights\)"):
+        fenchel.Model("z ~ x + (1|g)", flipped, "bernoulli").fit(checkpoint=path)
+    with pytest.raises(ValueError, match="is of another fit: priors differ"):
+        fenchel.Model("z ~ x + (1|g)", table, "bernoulli", priors={"x": fenchel.hyperparameters.Normal(0.0, 3.0)}).fit(
+            checkpoint=path
+        )
 
 
 # -- pieces ----------------------------------------------------------------------------------------------------
@@ -351,7 +358,7 @@ def test_columns_that_are_nearly_others_by_moments():
     year = rng.integers(1990, 2020, 200).astype(float)
     X = np.column_stack([np.ones(200), year, year**2, rng.normal(size=200)])
     for columns, level in ((X, True), (X[:, 1:], False), (X[:, [0, 3, 1]], True)):
-        found, wanted = left_by_moments(Moments.of(columns), level), _left_over(columns)
+        found, wanted = left_by_moments(Moments.of(columns), level), left_over(columns)
         assert (found is None) == (wanted is None)
         if wanted is not None:
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-9)

@@ -159,6 +159,8 @@ def test_names_outside_the_formula(data):
     ):
         with pytest.raises(Refusal, match=sentence):
             fenchel.Model("y ~ x", data, **options)
+    with pytest.raises(Refusal, match=r'Write "h \| trials\(n\) ~'):
+        fenchel.Model("h/n ~ x", data.assign(h=1.0, n=3.0), family="binomial", weights="n")
     with pytest.raises(Refusal, match="the response 'f' holds text; expected numbers"):
         fenchel.Model("f ~ x", data)
     fit = fenchel.fit("y ~ x", data)

@@ -163,7 +163,9 @@ def test_words_and_booleans_and_levels(mixed):
     assert ordered.coefficients.loc["x", "mean"] > 0.5
     far = fenchel.fit("level ~ x", mixed.assign(level=cut, x=mixed.x + 100), "ordinal")
     shift = far.hyperparameters["value"].to_numpy() - ordered.hyperparameters["value"].to_numpy()
-    np.testing.assert_allclose(shift, 100 * ordered.coefficients.loc["x", "mean"], rtol=1e-5)
+    at_mode = ordered.model.sum.fixed_effects(ordered.solution)[0][0]
+    np.testing.assert_allclose(shift, 100 * at_mode, rtol=1e-5)
+    assert at_mode == pytest.approx(ordered.coefficients.loc["x", "mean"], rel=0.01)
 
 
 def test_durations(mixed):
@@ -354,7 +356,7 @@ def test_nested_and_crossed_groups(mixed):
 
 
 def test_uncorrelated_slopes(mixed):
-    fit = fenchel.fit("y ~ x + (x||g)", mixed)
+    fit = fenchel.fit("y ~ x + (x||g)", mixed, priors={"noise": None})  # the estimator has no prior of it
     byhand = fenchel.GMRFRegressor(
         [fenchel.terms.IID("g"), fenchel.terms.IID("g", by="x")], "gaussian", fixed=["x"]
     ).fit(mixed[["x", "g"]], mixed.y)
@@ -419,3 +421,23 @@ def test_terms_beside_a_formula(mixed):
         fenchel.Model("y ~ x", mixed, terms=[fenchel.terms.IID("gg")])
     with pytest.raises(Refusal, match="an entry of terms is a str; expected a Term"):
         fenchel.Model("y ~ x", mixed, terms=["g"])
+
+
+def test_an_average_effect_is_a_slope_or_what_one_more_unit_does(poisson):
+    """Of counts exp(c + b x): a slope b E[y], one more unit (e^b - 1) E[y], averages over the rows."""
+    slope, unit = poisson.average_effect("x").iloc[0], poisson.average_effect("x", step=1).iloc[0]
+    b, mean = poisson.coefficients.loc["x", "mean"], poisson.predict(exposure=1.0).mean()
+    assert slope["mean"] == pytest.approx(b * mean, rel=0.1)
+    assert unit["mean"] == pytest.approx(np.expm1(b) * mean, rel=0.1)
+    assert unit["mean"] > 1.05 * slope["mean"]
+    assert poisson.average_effect("x", step=1).index[0] == "x + 1"
+    many = poisson.average_effect("x", size=60_000).iloc[0]
+    np.testing.assert_allclose(slope[["lower", "upper"]], many[["lower", "upper"]], atol=0.06 * many["sd"])
+    link = poisson.average_effect("x", kind="link").iloc[0]
+    np.testing.assert_allclose(link[["mean", "sd"]], poisson.coefficients.loc["x", ["mean", "sd"]], rtol=1e-6)
+
+
+def test_a_formula_without_a_fixed_column_is_fitted(mixed):
+    fit = fenchel.fit("hits ~ 0 + (1|g)", mixed.assign(hits=mixed.hits > 0), "bernoulli")
+    assert fit.converged
+    assert len(fit.coefficients) == 0

@@ -14,7 +14,7 @@ from fenchel.checks import Refusal
 from fenchel.models.page import estimates
 from fenchel.plots import plot_bars, plot_density, plot_heat, plot_reliability, plot_rootogram, plot_survival
 from fenchel.plots.base import short_name
-from fenchel.plots.checks import kaplan_meier
+from fenchel.plots.survival import kaplan_meier
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_the_data_of_a_check_are_counted():
 
 def test_kaplan_meier_by_hand():
     time, event = np.array([6, 6, 6, 6, 7, 9, 10, 10]), np.array([1, 1, 1, 0, 1, 0, 1, 0], dtype=bool)
-    steps, share = kaplan_meier(time, event)
+    steps, share, _, _ = kaplan_meier(time, event)
     assert steps.tolist() == [6, 7, 9, 10]
     assert np.allclose(share, [5 / 8, 5 / 8 * 3 / 4, 5 / 8 * 3 / 4, 5 / 8 * 3 / 4 / 2])
     ax = plot_survival(time, event, np.full((3, 8), 8.0))
@@ -258,3 +258,71 @@ def test_tables_have_the_digits_that_sds_leave():
     assert rows[2][1:3] == ["0.000", "0.000"]
     assert short_name(("a", 2.0)) == "a, 2"
     assert short_name(pd.Timestamp("2020-03-01")) == "2020-03-01"
+
+
+def test_a_column_of_the_fixed_part_is_drawn_with_the_others_typical():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=60), "f": rng.choice(list("abc"), 60), "g": rng.choice(list("uvw"), 60)})
+    data["y"] = rng.poisson(np.exp(0.5 * data.x))
+    fit = fenchel.fit("y ~ x * f + (1|g)", data, "poisson")
+    ax = fit.plot("f")
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b", "c"]
+    line = fit.plot("x").get_lines()[-1]
+    rows = pd.DataFrame({"x": line.get_xdata(), "f": data.f.mode()[0]})
+    np.testing.assert_allclose(line.get_ydata(), fit.predict(rows, without="groups"), rtol=1e-10)
+
+
+def test_a_column_of_a_cox_model_is_drawn_as_log_hazard_ratios():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(11.0, 1.0, 30), "t": rng.exponential(size=30), "e": 1.0})
+    data["f"] = np.array(list("ab"))[np.arange(30) % 2]
+    fit = fenchel.fit("cens(t, e) ~ x + f", data, family="cox")
+    slope = fit.coefficients["mean"]
+    line = fit.plot("x").lines[0]
+    at = np.asarray(line.get_xdata(), dtype=float)
+    np.testing.assert_allclose(line.get_ydata(), slope["x"] * (at - data.x.mean()), atol=1e-6)
+    assert fit.plot("f").get_xlabel() == "log hazard above a typical row's"
+
+
+def test_panels_know_their_figure():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=60), "f": rng.choice(list("ab"), 60)})
+    data["y"] = data.x + rng.normal(size=60)
+    every = fenchel.fit("y ~ f + s(x, by=f)", data).plot("s(x, by=f)")
+    assert every.shape == (2,)
+    assert every.figure is every[0].figure
+
+
+def test_a_surface_is_blank_where_no_row_is_near():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(size=80)})
+    data["z"] = data.x + 0.05 * rng.normal(size=80)  # the corners have no rows
+    data["y"] = data.x + rng.normal(size=80)
+    ax = fenchel.fit("y ~ te(x, z)", data).plot("te(x, z)")
+    drawn = np.concatenate([path.vertices for shown in ax.collections for path in shown.get_paths()])
+    assert np.abs(drawn[:, 0] - drawn[:, 1]).max() < 0.5
+
+
+def test_a_field_has_colours_that_part_at_0_a_bar_of_its_height_and_a_title_that_fits():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(0, 10, 40), "z": rng.uniform(0, 3, 40)})
+    data["y"] = np.sin(data.x) + 0.2 * rng.normal(size=40)
+    fit = fenchel.fit("y ~ matern(x, z, edge=0.6, prior_range=[1, 0.05], prior_sd=[2, 0.05])", data)
+    ax = fit.plot(fit.model.sum.effects[0].name)
+    figure = ax.figure
+    figure.canvas.draw()
+    assert ax.get_title() == "matern(x,z)"
+    (filled,) = (each for each in ax.collections if each.get_array() is not None and each.get_cmap().name == "RdBu_r")
+    levels = filled.norm.boundaries
+    assert levels[0] == pytest.approx(-levels[-1], rel=0.02)
+    (bar,) = (child for child in ax.child_axes)
+    assert bar.get_window_extent().height == pytest.approx(ax.get_window_extent().height, rel=1e-6)
+    edge = ax.title.get_window_extent()
+    assert figure.bbox.x0 <= edge.x0 < edge.x1 <= figure.bbox.x1
+
+
+def test_a_map_of_both_signs_has_0_in_the_middle():
+    square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+    ax = fenchel.plots.plot_map([[square], [square + np.array([1, 0])]], [-0.2, 0.5])
+    assert ax.collections[0].get_cmap().name == "RdBu_r"
+    assert ax.collections[0].get_clim() == (-0.5, 0.5)

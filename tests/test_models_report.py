@@ -39,7 +39,7 @@ def test_neighbours_of_outlines():
     assert near[0] == [1, 4, 5]
     assert sorted(near[5]) == [0, 1, 2, 4, 6, 8, 9, 10]
     apart = {"type": "FeatureCollection", "features": [grid(9)["features"][k] for k in (0, 40, 80)]}
-    with pytest.warns(UserWarning, match="3 of 3 regions share no point"):
+    with pytest.warns(UserWarning, match="3 of 3 regions touch no other"):
         assert neighbours(apart) == {0: [], 40: [], 80: []}
     twice = grid(2)
     twice["features"][1]["id"] = 0

@@ -129,3 +129,9 @@ def test_sds_of_intercepts_far_from_the_data_stand_beside_those_at_the_mean(scho
     assert "'sd intercept' is where year is 0, and the data have 1990 to 2001: read those at its mean" in fit.summary()
     assert len(own) == 3
     assert "is where t is 0" not in centred.summary()
+
+
+def test_a_corrected_fit_says_what_it_is_averaged_over(ordered):
+    last = fenchel.fit("y ~ x", ordered.head(80), family="ordinal").corrected().summary().splitlines()[-1]
+    assert "corrected beyond the Gaussian" in last
+    assert "averaged over cutpoints" in last

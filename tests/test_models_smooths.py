@@ -26,7 +26,7 @@ def test_a_smooth_of_few_years_and_its_effect_by_the_name_of_its_column():
     with pytest.warns(UserWarning, match=r"Model: s\(year,k=9\) has 7 different values: k is 7, not 9\."):
         fenchel.Model("y ~ s(year, k=9)", DATA)
     flat = fenchel.Model("y ~ s(year) + x", DATA, priors={"year": None})
-    assert flat.priors.loc[("s(year)", "sd"), "prior"] == "flat"
+    assert flat.priors.loc[("s(year)", "sd"), "prior"] == "flat in log sd"
 
 
 def test_a_curve_for_each_level_of_a_factor():

@@ -58,7 +58,8 @@ FORMULAS = {
 @pytest.mark.filterwarnings("ignore:.*all about one level")  # s(z, by=f) without f
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_formula_is_its_terms(data, formula):
-    model = fenchel.Model(formula, data, graphs={"r": RING}, env={"A": 0.5 + 0.5 * np.eye(20)})
+    env, flat = {"A": 0.5 + 0.5 * np.eye(20)}, {"noise": None}  # an estimator has no prior of the noise
+    model = fenchel.Model(formula, data, graphs={"r": RING}, env=env, priors=flat)
     fixed = ["x"] if "x" in model.fixed.expression.names else None
     peer = fenchel.GMRFRegressor(FORMULAS[formula](), "gaussian", fixed=fixed)
     fit, peer = model.fit(), peer.fit(data, data.y)

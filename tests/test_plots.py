@@ -33,7 +33,7 @@ def test_contours_put_the_star_at_the_optimum(tmp_path, sign, star):
     ax = plot_contours(X, Y, sign * BOWL, star=star, xlabel="a", ylabel="b", label="c (nats)", title="t")
     assert stars(ax) == [(1.0, 0.5)]
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title()) == ("a", "b", "t")
-    assert "c (nats)" in [other.get_ylabel() for other in ax.figure.axes]
+    assert "c (nats)" in [other.get_ylabel() for other in ax.child_axes]
     save(ax, tmp_path)
 
 

@@ -53,7 +53,7 @@ def test_the_weibull_rows_of_fixed_effects_are_the_intercept():
     X, t, event = durations()
     model = GMRFRegressor(likelihood="weibull").fit(X, t, event=event)
     assert model.fixed_effects_.loc["intercept", "mean"] == model.intercept_
-    assert model.fixed_effects_.loc["intercept", "hr_median"] == pytest.approx(np.exp(model.intercept_))
+    assert model.fixed_effects_.loc["intercept", "hazard_ratio"] == pytest.approx(np.exp(model.intercept_))
 
 
 def test_the_weibull_latent_of_a_process_is_in_the_users_unit_of_time():

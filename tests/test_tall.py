@@ -5,8 +5,10 @@ import pytest
 import scipy.linalg
 import scipy.sparse as sp
 from conftest import CONVEX_CASES
+from scipy.special import expit
 
 import fenchel
+from fenchel.hyperparameters import WeightVariances, learn
 from fenchel.likelihoods import BernoulliLogit, MultinomialLogit, Poisson
 from fenchel.likelihoods.bounds import ConvexBound
 from fenchel.linalg import rows
@@ -297,3 +299,41 @@ def test_predictions_of_narrow_posteriors():
         np.testing.assert_allclose(p[narrow], exact[narrow], atol=1e-5)
         np.testing.assert_allclose(p[4], exact[4], atol=5e-3)
         np.testing.assert_allclose(likelihood.predictive_probabilities(h[:3], rho[:3]), p[:3], atol=1e-14)
+
+
+def test_variances_of_few_entries_among_many_columns_make_no_dense_rows():
+    """The peak is a few matrices of columns by columns, and no block of rows by columns."""
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    X = sp.csr_array((np.ones(12_000), rng.integers(0, 200, 12_000), 3 * np.arange(4001)), shape=(4000, 200))
+    X.sum_duplicates()
+    U, design = np.linalg.cholesky(np.cov(rng.normal(size=(200, 900)))), as_design(X)
+    design.row_squares(U)  # compiled
+    tracemalloc.start()
+    found = design.row_squares(U)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.allclose(found, np.sum((X.toarray() @ U) ** 2, axis=1), rtol=1e-10)
+    assert peak < 8 * U.nbytes < X.shape[0] * X.shape[1] * 8
+
+
+def test_one_variance_of_many_weights_starts_by_moments():
+    """Few Newton steps: the start is near the best variance, which the evidence on a grid says."""
+    rng = np.random.default_rng(4)
+    n, L, v = 4000, 30, 0.02
+    X = rng.normal(size=(n, L))
+    y = (rng.random(n) < expit(X @ (np.sqrt(v) * rng.normal(size=L)) - 0.5)).astype(float)
+    groups = np.r_[np.zeros(L), -1]
+    family = WeightVariances(np.column_stack([X, np.ones(n)]), groups, variance=np.r_[np.ones(L), 10.0])
+    likelihood = BernoulliLogit("exact")
+    found = learn(likelihood, family, y)
+    grid = found.theta + np.array([-0.05, 0.0, 0.05])
+    there = [fenchel.infer(likelihood, family.at(np.array([t])), y).elbo for t in grid]
+    assert there[1] == max(there)
+    share = y.mean()
+    start = family.start_by_moments(y - share, np.full(n, share * (1.0 - share)))
+    assert abs(start - found.theta) < np.log(2.0)
+    assert found.n_newton <= 9  # from variance 1: 14 and more
+    several = WeightVariances(X, np.arange(L) % 2)
+    assert several.start_by_moments(y - share, np.ones(n)) is None

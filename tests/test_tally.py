@@ -16,6 +16,14 @@ from fenchel.linalg import _bordered, _multifrontal, _sandwich
 from fenchel.linalg.tally import counted, counting, note
 from fenchel.priors import DenseCovariance, SparsePrecision
 
+
+@pytest.fixture(autouse=True)
+def no_dense_chains(monkeypatch):
+    """Small matrices by the backends of large ones."""
+    monkeypatch.setattr("fenchel.linalg.chain.ONE_BLOCK", 0)
+    monkeypatch.setattr("fenchel.linalg.chain.LARGEST", 0)
+
+
 KINDS = {
     (_multifrontal, "factorise"): "factorisations",
     (_bordered, "eliminate"): "factorisations",

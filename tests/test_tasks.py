@@ -1,5 +1,6 @@
 """Tasks side by side: in processes, threads or on a Dask cluster, the same to the last bit, and repeated when lost."""
 
+import functools
 import os
 import threading
 import time
@@ -308,12 +309,14 @@ def test_processes_of_the_command_line(tmp_path, monkeypatch):
 
     heard = {}
 
+    @functools.wraps(Model.fit)  # with its signature
     def fit(self, **options):
         heard.update(options)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Model, "fit", fit)
     table().to_csv(tmp_path / "table.csv", index=False)
+    given = {"formula": "y ~ x", "data": tmp_path / "table.csv", "family": "poisson", "n_restarts": 2, "n_jobs": 2}
     with pytest.raises(KeyboardInterrupt):
-        Fit("y ~ x", tmp_path / "table.csv", tmp_path, family="poisson", restarts=2, jobs=2).run()
+        Fit(given, tmp_path).run()
     assert heard["n_jobs"] == heard["n_restarts"] == 2

@@ -117,9 +117,11 @@ def test_priors_are_asked_for_by_name():
     assert priors(None) == priors({"g": None}) == [None, None]
     assert priors({"g": {"phi": Normal(1.0, 1.0)}}) == [PCPrecision(1.0, 0.01), Normal(1.0, 1.0)]
     assert priors({"g": (0.5, 0.1)}) == [PCPrecision(0.5, 0.1), Normal(0.0, 1.8)]
-    with pytest.raises(ValueError, match=r"here: the prior of 'g', phi, is \(1, 2\); expected a prior of"):
+    with pytest.raises(
+        ValueError, match=r"here: the prior of 'g', phi, is \(1, 2\); expected \(phi, a\) for P\(phi < u\) = a"
+    ):
         priors({"g": {"phi": (1, 2)}})
-    with pytest.raises(ValueError, match=r"here: priors\['g'\] names 'rho'; expected precision, phi"):
+    with pytest.raises(ValueError, match=r"here: priors\['g'\] names 'rho'; expected sd, phi"):
         priors({"g": {"rho": None}})
 
 

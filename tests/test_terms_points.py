@@ -10,6 +10,7 @@ import fenchel
 from fenchel.gmrf.spde import diffusion, matern_field
 from fenchel.hyperparameters import PCRange
 from fenchel.plots import plot_surface
+from fenchel.priors import DenseCovariance
 from fenchel.terms import DataTable, Matern, SumOfTerms
 
 RNG = np.random.default_rng(3)
@@ -93,7 +94,7 @@ def test_a_formula_with_a_field_a_group_and_a_covariate(tmp_path):
     )
     assert np.corrcoef(here - middle, f)[0, 1] > 0.9
     ax = fit.plot("matern(east, north, edge=0.9)")
-    assert len(ax.figure.axes) == 4  # mean and sd, a bar each
+    assert [len(each.child_axes) for each in ax.figure.axes] == [1, 1]  # mean and sd, a bar each
     ax.figure.savefig(tmp_path / "field.png")
     draws = fit.sample(data.iloc[:3], 50)
     assert draws.shape == (50, 3)
@@ -246,3 +247,108 @@ def test_a_long_range_has_a_wide_collar_and_the_evidence_of_the_dense_field():
     again = fenchel.fit("y ~ matern(x, z, edge=2.0)", data).model.sum.effects[0]
     assert again.final
     assert again.mesh.edge == pytest.approx(2.0, rel=0.05)
+
+
+def _field_with_a_far_row(x0, n=60):
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0.0, 10.0, (n, 2))
+    f = np.linalg.cholesky(matern(P, P, 4.0, 1) + 1e-8 * np.eye(n)) @ rng.normal(size=n)
+    P[0, 0] = P[0, 0] if x0 is None else x0
+    return pd.DataFrame({"x": P[:, 0], "z": P[:, 1], "y": 1.0 + f + 0.3 * rng.normal(size=n)})
+
+
+@pytest.mark.parametrize("word", ["matern(x, z, edge=0.4)", "vecchia(x, z, isotropic=True)", "gp(x, z)"])
+@pytest.mark.parametrize("x0", [100.0, -9999.0])
+def test_a_far_row_is_named_and_the_others_are_fitted_as_without_it(word, x0):
+    data = _field_with_a_far_row(x0)
+    without = fenchel.fit(f"y ~ {word}", data.iloc[1:])
+    with pytest.warns(UserWarning, match=rf"row 0 \(x = {x0:g}[,)].* the other 59 rows are wide \(9.[89]"):
+        fit = fenchel.fit(f"y ~ {word}", data)
+    ours, theirs = (np.log(found.hyperparameters["value"]).to_numpy() for found in (fit, without))
+    np.testing.assert_allclose(ours, theirs, atol=0.12)
+    np.testing.assert_allclose(fit.predict(data)[1:], without.predict(data.iloc[1:]), atol=0.12)
+    assert any("row 0" in sentence for sentence in fit.remarks)
+    assert "\nremarks\n" in fit.summary()
+
+
+def test_rows_are_counted_as_in_the_data_where_some_are_left_out():
+    data = _field_with_a_far_row(-9999.0).assign(c=np.arange(60.0))
+    data = pd.concat([data.iloc[[1, 2]].assign(c=np.nan), data], ignore_index=True)
+    for word in ("matern", "gp", "vecchia"):
+        with pytest.warns(UserWarning, match=r"row 2 \(x = -9999"):
+            fenchel.Model(f"y ~ c + {word}(x, z)", data)
+    with pytest.raises(ValueError, match="is -inf in row 2;"):
+        fenchel.Model("y ~ np.log(c)", data)
+
+
+def test_a_field_far_from_the_bulk_has_its_variance_and_no_correlation(tmp_path):
+    data = _field_with_a_far_row(500.0)
+    with pytest.warns(UserWarning, match="row 0"):
+        fit = fenchel.fit("y ~ matern(x, z)", data)
+    (term,) = fit.model.sum.effects
+    A = term.mesh.design(data[["x", "z"]].to_numpy(), "here").toarray()
+    S = A @ np.linalg.solve(term.precision(fit.theta[:2])[0].toarray(), A.T)
+    np.testing.assert_allclose(S[0, 1:], 0.0, atol=1e-12)
+    assert S[0, 0] == pytest.approx(np.exp(2 * fit.theta[0]), rel=0.05)
+    fit.save(tmp_path / "fit")
+    new = pd.DataFrame({"x": [3.0, 500.5, 250.0], "z": [4.0, 1.0, 1.0]})
+    np.testing.assert_allclose(fenchel.load(tmp_path / "fit").predict(new), fit.predict(new))
+
+
+def test_a_range_that_reaches_far_points_has_one_mesh():
+    rng = np.random.default_rng(1)
+    P = np.vstack([rng.uniform(0.0, 1.0, (40, 2)), rng.uniform(0.0, 1.0, (40, 2)) + np.array([4.0, 0.0])])
+    y = np.sin(P[:, 0] / 2.0) * 2.0 + 0.1 * rng.normal(size=80)
+    with pytest.warns(UserWarning, match="40 rows lie"):
+        (term,) = fenchel.fit("y ~ matern(x, z)", pd.DataFrame({"x": P[:, 0], "z": P[:, 1], "y": y})).model.sum.effects
+    assert not term.mesh.parts
+    assert np.ptp(term.mesh.nodes, axis=0).max() > 5.0
+
+
+def test_coordinates_in_two_units_and_around_the_globe_have_remarks():
+    data = _field_with_a_far_row(None)
+    with pytest.warns(UserWarning, match=r"x spans 9.83e\+03 and z 9.92, but one range is learned for both"):
+        fenchel.Model("y ~ matern(x, z)", data.assign(x=1000 * data.x))
+    fenchel.Model("y ~ vecchia(x, z)", data.assign(x=1000 * data.x))  # a range each
+    degrees = pd.DataFrame({"lon": 36.0 * data.x - 180.0, "lat": 12.0 * data.z - 60.0, "y": data.y})
+    for word in ("matern(lon, lat)", "gp(lon, lat, isotropic=True)"):
+        with pytest.warns(UserWarning, match=r"look like degrees and span 35\d of them"):
+            fenchel.Model(f"y ~ {word}", degrees)
+
+
+def test_a_field_without_noise_beside_it_has_a_coarser_mesh():
+    """100 binomial sites of a short range, beside the same model with the Matern covariance itself."""
+    rng = np.random.default_rng(0)
+    P = rng.uniform(0.0, 10.0, (100, 2))
+    f = np.linalg.cholesky(matern(P, P, 1.0, 1) + 1e-8 * np.eye(100)) @ rng.normal(size=100)
+    hits = rng.binomial(20, 1 / (1 + np.exp(-f)))
+    data = pd.DataFrame({"x": P[:, 0], "z": P[:, 1], "y": hits, "n": 20})
+    fit = fenchel.fit("y ~ matern(x, z)", data, family="binomial", trials="n")
+    (term,) = fit.model.sum.effects
+    assert term.n_latents < 4000
+    sd, reach = np.exp(fit.theta)
+    level = np.log((hits.sum() + 0.5) / (2000 - hits.sum() + 0.5))
+    S = sd**2 * matern(P, P, reach, 1) + 100.0
+    exact = fenchel.infer(fit.found.likelihood, DenseCovariance(S, mean=np.full(100, level)), hits).posterior
+    link = fit.predict(data, kind="link", interval=0.95)
+    off = (link["mean"] - exact.mean) / exact.sd
+    assert np.sqrt(np.mean(off**2)) < 0.06
+    assert np.abs(off).max() < 0.3
+    np.testing.assert_allclose(link["sd"], exact.sd, rtol=0.15)
+    own = fenchel.Model("y ~ matern(x, z) + (1|row)", data.assign(row=np.arange(100)), "binomial", trials="n")
+    table = own.table(own.frame)
+    finer = own.sum.settled(np.log([1.0, 1.0, 1.0]), table, noise=False)  # groups of a row each are noise
+    assert finer.effects[0].mesh.edge == pytest.approx(1.0 / 12.0, rel=0.02)
+
+
+def test_a_second_fit_leaves_the_first_as_it_was(monkeypatch):
+    """Another evidence may end at ranges that ask for other neighbours, or another mesh."""
+    data = _field_with_a_far_row(None)
+    model = fenchel.Model("y ~ vecchia(x, z)", data)
+    monkeypatch.setattr("fenchel.terms.vecchia._MOVED", 1e9)
+    first = model.fit()
+    before = first.predict(data.iloc[:5])
+    monkeypatch.setattr("fenchel.terms.vecchia._MOVED", 1e-9)
+    second = model.fit()
+    assert second.model.sum.effects[0].final
+    np.testing.assert_array_equal(first.predict(data.iloc[:5]), before)

@@ -243,7 +243,7 @@ def test_a_formula_with_a_group_and_a_covariate():
     order = np.lexsort([data["z"], data["x"]])
     assert np.corrcoef(effect["mean"], f[order])[0, 1] > 0.95
     ax = fit.plot("vecchia(x, z, neighbours=10)")
-    assert len(ax.figure.axes) == 4
+    assert len(ax.figure.axes) == 2  # the mean and its sd, each with a bar of its own
     surface = process_on_grid(fit, term)
     two = surface.iloc[[7, 400]]
     at = pd.DataFrame(two.index.tolist(), columns=["x", "z"]).assign(w=0.3, g=2)

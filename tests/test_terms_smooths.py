@@ -284,3 +284,13 @@ def test_sentences():
     for make, sentence in cases:
         with pytest.raises(ValueError, match=sentence):
             make()
+
+
+def test_a_row_far_from_the_others_is_named():
+    x = ROWS["x"].copy()
+    x[7] = -9999.0
+    table = DataTable("here", {**ROWS, "x": x})
+    for term in (Smooth("x"), Tensor("x", "z"), Smooth("x", by="f")):
+        (sentence,) = (text for text in term.read(table, 1.0).remarks([]) if "far away" in text)
+        assert sentence.startswith(f"{term.name}: row 7 (x = -9999) lies 33")
+        assert not any("far away" in text for text in term.read(TABLE, 1.0).remarks([]))

@@ -67,8 +67,9 @@ _HOME = {
     "calibrate": "models",
     "compare": "models",
     "fit": "models",
+    "neighbours": "models.borders",
     "Mesh": "gmrf.mesh",
-    "mesh": "gmrf.mesh",
+    "mesh": "gmrf.mesh_making",
     "load": "files",
     "save": "files",
 }
@@ -153,6 +154,7 @@ __all__ = [
     "load",
     "mesh",
     "models",
+    "neighbours",
     "priors",
     "save",
     "solvers",
@@ -184,7 +186,8 @@ if TYPE_CHECKING:
         StochasticVolatilityModel,
     )
     from .files import load, save
-    from .gmrf.mesh import Mesh, mesh
+    from .gmrf.mesh import Mesh
+    from .gmrf.mesh_making import mesh
     from .hyperparameters import integrate
     from .inference import infer
     from .likelihoods import (
@@ -219,6 +222,7 @@ if TYPE_CHECKING:
         ZeroInflatedPoisson,
     )
     from .models import PC, FittedModel, Model, Normal, calibrate, compare, fit
+    from .models.borders import neighbours
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

@@ -34,7 +34,7 @@ def optional(where: str, module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         name = module.partition(".")[0]
-        extra = {"matplotlib": "plots", "torch": "gpu"}.get(name, name)
+        extra = {"matplotlib": "plots", "torch": "gpu", "shapely": "maps"}.get(name, name)
         raise ImportError(f'{where}: {name} is not installed. Try: pip install "fenchel[{extra}]"') from error
 
 
@@ -101,6 +101,7 @@ def table(where: str, value: Any, name: str = "X") -> Any:
     """A table to be read as numbers: refused by column where it holds text, categories, dates or masked cells."""
     if value is None or hasattr(value, "tocsr"):
         return value
+    refuse_device(where, name, value)
     cells: Iterator[tuple[str, Any]]
     value = unmasked(where, name, value)
     if hasattr(value, "columns") and hasattr(value, "__getitem__"):
@@ -120,6 +121,15 @@ def table(where: str, value: Any, name: str = "X") -> Any:
         if word is not None:
             raise problem(where, f"{place} holds {word}", "numbers", _CURES[word])
     return value
+
+
+def refuse_device(where: str, name: str, value: Any) -> None:
+    """A tensor that numpy cannot read: on another device than the CPU, or part of a graph of gradients."""
+    device = str(getattr(value, "device", "cpu"))
+    if getattr(value, "requires_grad", False) is True:
+        raise problem(where, f"{name} is a tensor that requires a gradient", "plain numbers", f"Use {name}.detach().")
+    if device.split(":")[0] != "cpu" and hasattr(value, "cpu"):
+        raise problem(where, f"{name} is on the device {device!r}", "an array in memory", f"Use {name}.cpu().")
 
 
 def as_pandas(where: str, value: Any) -> Any:
@@ -154,6 +164,7 @@ def numeric(where: str, name: str, value: Any, advice: str = "", missing: bool =
     """
     if hasattr(value, "tocsr"):
         raise problem(where, f"{name} is a scipy sparse matrix", "a dense array", "Use .toarray().")
+    refuse_device(where, name, value)
     value = unmasked(where, name, value, missing)
     if hasattr(value, "columns"):
         table(where, value, name)

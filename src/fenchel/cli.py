@@ -82,82 +82,95 @@ def _in_sentences() -> Iterator[None]:
             raise click.ClickException(str(error)) from error
 
 
-def _asked(command: Any) -> Any:
-    """The options of predictions."""
-    for option in (
-        click.option("--new-groups", type=click.Choice(["population", "error"]), default="population",
-            show_default=True, help="Groups that the fit has not seen: one more of the population, or refused."),
-        click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95,
-            show_default=True, help="Probability of the intervals of predictions."),
-        click.option("--kind", type=click.Choice(["mean", "link", "outcome", "probability"]), default="mean",
-            show_default=True, help="E[y]; the linear predictor; y itself, whose interval is wider; of labels the "
-            "probability of each."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+_ASKED = (
+    click.option("--new-groups", type=click.Choice(["population", "error"]), default="population",
+        show_default=True, help="Groups that the fit has not seen: one more of the population, or refused."),
+    click.option("--without", multiple=True, metavar="TERM", help="A term that is 0 in predictions; groups: all of "
+        "groups."),
+    click.option("--interval", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.95,
+        show_default=True, help="Probability of the intervals of predictions."),
+    click.option("--kind", type=click.Choice(["mean", "link", "outcome", "probability", "zero"]), default="mean",
+        show_default=True, help="E[y]; the linear predictor; y itself, whose interval is wider; of labels the "
+        "probability of each; of a hurdle P(y = 0)."),
+)  # fmt: skip
+
+
+def _column(name: str, text: str) -> Any:
+    return click.option(f"--{name}", help=text)
+
+
+def _pairs(option: str, name: str, metavar: str, text: str) -> Any:
+    """An option that may be given several times, each a NAME=VALUE."""
+    return click.option(option, name, multiple=True, metavar=metavar, help=text)
+
+
+# Names on the right are those of ``fenchel.fit``; an option that is not given leaves that function's default.
+_OF_MODEL = (
+    click.option("--family", help="Such as poisson, binomial, bernoulli, ordinal, cox.  [default: gaussian]"),
+    _column("weights", "A column or a number: how often each row counts."),
+    _column("exposure", "A column or a number."),
+    _column("trials", "A column or a number."),
+    _column("event", "A column: 1 where the event happened, 0 where it had not by then."),
+    click.option("--geometry", type=_FILE, help="Outlines of regions: GeoJSON, or what geopandas reads. Regions that "
+        "share a border are neighbours, and the report has maps."),
+    click.option("--id", "key", help="The property of the outlines that names a region. Default: their ids, or a "
+        "property called like the column of regions."),
+    _pairs("--graph", "graphs", "COLUMN=FILE",
+        "Neighbours of the regions of a column: a csv file whose first two columns are pairs."),
+    _pairs("--matrix", "env", "NAME=FILE", "A matrix that the formula names, as A in (1|gr(animal, cov=A)): a csv file "
+        "with names in its header and its first column."),
+    _pairs("--levels", "levels", "NAME=A,B,...", "The levels of a column in order, those of an ordinal y too; or of "
+        "a term, where they are more than the data have."),
+    _pairs("--reference", "references", "COLUMN=LABEL", "The level that others are compared with: of a factor its "
+        "first; of y with two labels the one that is no event."),
+    click.option("--text", "texts", multiple=True, metavar="COLUMN",
+        help="A column of words that look like numbers: 01001."),
+    _pairs("--prior", "priors", "NAME=PRIOR", "normal(mean, sd), pc(sd, alpha), pc(range=, alpha=) or flat, by the "
+        "names of the table of priors: 'bym2(district)=pc(1, 0.01)', 'phi of bym2(district)=pc(phi=0.5, alpha=2/3)'."),
+    click.option("--fixed-sd", type=float, help="Prior sd of what one sd of a fixed column does.  [default: 10]"),
+    click.option("--bound", help="best, or a bound of the likelihood.  [default: best]"),
+    click.option("--dispersion", metavar="'~ X'", help="A formula of the log of each row's sd, shape, precision or "
+        "size."),
+    click.option("--zero", metavar="'~ X'", help="A formula of the logit of P(structural zero), of a hurdle family of "
+        "P(zero)."),
+    click.option("--baseline", type=click.Choice(["rw1", "rw2", "free"]),
+        help="The log hazard of cox over time.  [default: rw1]"),
+)  # fmt: skip
+_OF_SEARCH = (
+    click.option("--evidence", type=click.Choice(["elbo", "corrected"]), help="What hyperparameters are learned by; "
+        "corrected is slower, and better for few binary rows a group.  [default: elbo]"),
+    click.option("--integrate", type=click.Choice(["auto", "grid", "ccd"]),
+        help="Integrate over the hyperparameters. Some ten times slower."),
+    click.option("--corrected", is_flag=True,
+        help="Tables and predictions beyond the Gaussian, with skewed intervals."),
+    click.option("--restarts", "n_restarts", type=click.IntRange(min=0), help="Further starts of the search."),
+    click.option("--seed", type=click.IntRange(min=0), help="Of the restarts.  [default: 0]"),
+    click.option("--tol", type=float, help="Relative gap of every fit.  [default: 1e-10]"),
+    click.option("--jobs", "n_jobs", type=int, help="Processes that search or integrate; -1 is all cores.  "
+        "[default: 1]"),
+    click.option("--engine", type=click.Choice(["auto", "direct", "iterative"]), help="iterative needs no factor of "
+        "the precision, for groups crossed at 10^5 levels.  [default: auto]"),
+    click.option("--probes", "n_probes", type=click.IntRange(min=1), help="Random vectors of the iterative engine."),
+)  # fmt: skip
+
+
+def _with(*options: Any) -> Any:
+    """These options, in this order."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @main.command(epilog="Exit status: 0 converged, 3 not converged (everything is written all the same), 1 an error.")
 @click.argument("formula")
 @click.argument("data", type=_TABLE)
-@click.option("--family", help="Such as poisson, binomial, bernoulli, ordinal.  [default: gaussian]")
-@click.option("--exposure", help="A column or a number.")
-@click.option("--trials", help="A column or a number.")
-@click.option("--event", help="A column: 1 where the event happened, 0 where it had not by then.")
-@click.option("--weights", help="A column: how often each row counts.")
-@click.option(
-    "--geometry",
-    type=_FILE,
-    help="Outlines of regions: GeoJSON, or what geopandas reads. Regions that "
-    "share a border are neighbours, and the report has maps.",
-)
-@click.option(
-    "--id",
-    "key",
-    help="The property of the outlines that names a region. Default: their ids, or a property "
-    "called like the column of regions.",
-)
-@click.option(
-    "--graph",
-    "graphs",
-    multiple=True,
-    metavar="COLUMN=FILE",
-    help="Neighbours of the regions of a column: a csv file whose first two columns are pairs.",
-)
-@click.option(
-    "--matrix",
-    "matrices",
-    multiple=True,
-    metavar="NAME=FILE",
-    help="A matrix that the formula names, as A in "
-    "(1|gr(animal, cov=A)): a csv file with names in its header and its first column.",
-)
-@click.option(
-    "--prior",
-    "priors",
-    multiple=True,
-    metavar="NAME=PRIOR",
-    help="normal(mean, sd) of a coefficient, pc(sd, alpha) or flat of a term: --prior 'bym2(district)=pc(1, 0.01)'.",
-)
-@click.option(
-    "--text", "texts", multiple=True, metavar="COLUMN", help="A column of words that look like numbers: 01001."
-)
-@click.option(
-    "--evidence",
-    type=click.Choice(["elbo", "corrected"]),
-    default="elbo",
-    show_default=True,
-    help="What hyperparameters are learned by; corrected is slower, and better for few binary rows a group.",
-)
-@click.option(
-    "--restarts", type=click.IntRange(min=0), default=0, show_default=True, help="Further starts of the search."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the restarts.")
-@click.option(
-    "--jobs", type=int, default=1, show_default=True, help="Processes that search from them; -1 is all cores."
-)
+@_with(*_OF_MODEL, *_OF_SEARCH)
 @click.option("--predict", type=_TABLE, help="A table of new rows, written with their predictions to predictions.csv.")
-@_asked
+@_with(*_ASKED)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
@@ -166,7 +179,9 @@ def _asked(command: Any) -> Any:
     help="Folder for report.html, the fitted model (fit.model), summary.txt and tables as csv.",
 )
 @click.option("--quiet", is_flag=True, help="No progress display and no summary; print the path of the report only.")
-def fit(out: Path, kind: str, interval: float, new_groups: str, **given: Any) -> None:
+def fit(
+    out: Path, kind: str, interval: float, new_groups: str, without: tuple[str, ...], quiet: bool, **given: Any
+) -> None:
     """Fit a model by its FORMULA to DATA, a csv file (or parquet, or - for standard input), and write a report.
 
     \b
@@ -176,13 +191,15 @@ def fit(out: Path, kind: str, interval: float, new_groups: str, **given: Any) ->
     fenchel fit "sick | trials(size) ~ period + (1|herd)" herds.csv \\
         --family binomial --predict new.csv
 
-    Rows in which a covariate is missing are left out and counted; where y is missing, it is predicted.
+    Rows in which a covariate is missing are left out and counted; where y is missing, it is predicted. A known part of
+    the predictor stands in the formula, + offset(log(n)). A formula is arithmetic, np.log and its like, formulaic's
+    transforms and the terms above: it calls nothing else.
     """  # fmt: skip
     with _writing_to(out), _in_sentences():
         from .models.command import Asked, Fit
 
-        asked = Asked(kind, interval, new_groups, given["exposure"], given["trials"])
-        converged = Fit(out=out, asked=asked, **given).run()
+        asked = Asked(kind, interval, new_groups, without, given["exposure"], given["trials"])
+        converged = Fit(given, out, asked, quiet).run()
     if not converged:
         sys.exit(3)
 
@@ -190,14 +207,17 @@ def fit(out: Path, kind: str, interval: float, new_groups: str, **given: Any) ->
 @main.command()
 @click.argument("model", type=_FILE)
 @click.argument("data", type=_TABLE)
-@_asked
+@_with(*_ASKED)
 @click.option("--exposure", help="A column or a number. Default: the column that the fit read.")
 @click.option("--trials", help="A column or a number. Default: the column that the fit read.")
 @click.option(
     "--text", "texts", multiple=True, metavar="COLUMN", help="A column of words that look like numbers: 01001."
 )
+@click.option("--sha256", help="Of the MODEL, 64 hexadecimal digits: another file is refused before it is read.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A csv file. Default: standard output.")
-def predict(model: Path, data: Path, out: Path | None, texts: tuple[str, ...], **given: Any) -> None:
+def predict(
+    model: Path, data: Path, out: Path | None, texts: tuple[str, ...], sha256: str | None, **given: Any
+) -> None:
     """Predict the rows of DATA by a MODEL that fenchel fit has saved: DATA with mean, lower and upper.
 
     \b
@@ -207,7 +227,7 @@ def predict(model: Path, data: Path, out: Path | None, texts: tuple[str, ...], *
         from .models.command import Asked
         from .models.command import predict as run
 
-        run(model, data, out, Asked(**given), texts)
+        run(model, data, out, Asked(**given), texts, sha256)
 
 
 @main.command()

@@ -10,7 +10,7 @@ posterior through these two (criteria, tables, plots) reads any of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -123,6 +123,12 @@ class NormalMarginals(NormalAnswers):
 
     mean: Array
     variance: Array
+    find_covariance: Callable[[], Array] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def spread(self) -> Array:
+        """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
+        return self.variance if self.find_covariance is None else self.find_covariance()
 
 
 def at_each(x: ArrayLike, like: Array, ask: Callable[[np.ndarray], Array]) -> Array:

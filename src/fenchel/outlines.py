@@ -64,6 +64,9 @@ def districts(given: Any, where: str = "plot_map") -> list[District]:
     given = opened(given)
     shapes = getattr(given, "geometry", given)  # of a GeoDataFrame, the active one
     shapes = getattr(shapes, "__geo_interface__", shapes)
+    if (isinstance(shapes, dict) and "type" not in shapes) or not hasattr(shapes, "__iter__"):
+        got = "a dict without a type" if isinstance(shapes, dict) else f"a {type(shapes).__name__}"
+        raise problem(where, f"the outlines are {got}", "GeoJSON, a GeoDataFrame, or a list of rings for each district")
     if isinstance(shapes, dict):
         found = shapes.get("features") if shapes.get("type") == "FeatureCollection" else [shapes]
         return [_of_feature(where, i, feature) for i, feature in enumerate(found or [])]
@@ -91,8 +94,11 @@ def _of_geometry(where: str, i: int, geometry: Any) -> District:
 
 def _ring(where: str, i: int, ring: Any) -> np.ndarray:
     points = np.asarray(ring, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] < 2:
-        raise problem(where, f"an outline of district {i} has shape {points.shape}", "(vertices, 2)")
+    if points.ndim != 2 or points.shape[1] < 2 or len(points) < 3:
+        raise problem(where, f"an outline of district {i} has shape {points.shape}", "(vertices, 2), three or more")
+    if not np.isfinite(points[:, :2]).all():
+        advice = "A row of NaN between the parts of a district is no GeoJSON: make each part a polygon."
+        raise problem(where, f"an outline of district {i} has a vertex that is NaN or inf", "finite numbers", advice)
     return points[:, :2]  # a height is not drawn
 
 

@@ -19,8 +19,16 @@ from .linalg.memory import physical_memory as _physical_memory
 from .marginals import NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors
-from .priors.capabilities import HasLatentCovariance, HasLatents, HasWeights, PredictsNewRows
+from .priors.capabilities import (
+    HasCovariances,
+    HasLatentCovariance,
+    HasLatents,
+    HasWeights,
+    PredictsNewRows,
+    ReducesCovariance,
+)
 from .priors.prediction import predicted
+from .priors.predictors import LatentPredictors
 
 
 class Posterior(Stored, NormalAnswers):
@@ -31,6 +39,8 @@ class Posterior(Stored, NormalAnswers):
     observation eta has shape (N,), with C of them (N, C).
     """
 
+    _curvatures: Array | None = None  # Lam (N, C, C) where that is no diagonal: the predictors of a row are correlated
+
     def __init__(
         self,
         everyone: Predictors,
@@ -39,11 +49,13 @@ class Posterior(Stored, NormalAnswers):
         sites: tuple[Array, Array],
         marginals: tuple[Array, Array],
         weights: Callable[[], list[Array] | None] | None = None,
+        curvatures: Array | None = None,
     ) -> None:
         self._all, self._active, self._factor = everyone, active, factor
         self._find_weights = weights
         self._alpha, self._lam = sites  # of all observations (N, C)
         self._active_marginals = marginals  # h, rho of the active ones
+        self._curvatures = curvatures
 
     def _shaped(self, x: Array) -> Array:
         return x[..., 0] if self._all.n_predictors == 1 else x
@@ -107,7 +119,10 @@ class Posterior(Stored, NormalAnswers):
         return NormalMarginals(self.latent_mean, self.latent_variance)
 
     def latent_covariance(self) -> Array:
-        """Cov[z]: (L, L), or (C, L, L) for independent predictors."""
+        """Cov[z]: (L, L), or (C, L, L) for predictors that are independent under q.
+
+        Under ``bound="exact"`` of a softmax they are not: (C L, C L), predictor by predictor.
+        """
         factor = self._factor
         if not isinstance(factor, HasLatentCovariance):
             raise problem(
@@ -171,8 +186,9 @@ class Posterior(Stored, NormalAnswers):
         extra_variance: ArrayLike = 0.0,
     ) -> NormalMarginals:
         """The marginals of eta at new rows, which are given as in ``predict``."""
-        where = {"design": design, "cross": cross, "variance": variance, "mean": mean, "offset": offset}
-        return NormalMarginals(*self.predict(**where, extra_variance=extra_variance))
+        new = NewRows(design, cross, variance, mean, offset, extra_variance)
+        joint = self._curvatures is not None
+        return NormalMarginals(*self.predict(**new), (lambda: self.row_covariances(**new)) if joint else None)
 
     def predict_mean(
         self,
@@ -186,13 +202,56 @@ class Posterior(Stored, NormalAnswers):
         new = NewRows(design, cross, None, mean, offset, mean_only=True)
         return self._shaped(self._predict(new)[0])
 
+    def predict_covariance(self, cross: Array, covariance: Array) -> Array:
+        """Cov[eta] (M, M) at new rows of a prior that is given by its covariances, one predictor an observation.
+
+        Parameters
+        ----------
+        cross : array (M, L)
+            Covariance of the new eta with the latents: ``K(x_new, x)`` for a Gaussian process.
+        covariance : array (M, M)
+            A priori, of the new eta: ``K(x_new, x_new)``.
+        """
+        factor = self._factor
+        if self._all.n_predictors > 1 or not isinstance(factor, ReducesCovariance):
+            got = f"{type(factor).__name__} with {self._all.n_predictors} predictors an observation"
+            raise problem("posterior.predict_covariance", got, "a DenseCovariance prior and one predictor")
+        return covariance - factor.joint_reduction(cross)
+
+    @property
+    def joint(self) -> bool:
+        """Whether the predictors of an observation are correlated under q."""
+        return self._curvatures is not None or self._all.correlated
+
+    @property
+    def spread(self) -> Array:
+        """The variance of eta, or where the C predictors of a row are correlated their covariance (N, C, C)."""
+        if not self.joint:
+            return self.variance
+        V = self._joint_factor().observation_covariance()
+        return V + self._extra[:, :, None] * asarray(np.eye(V.shape[1]), V)[None, ...]
+
+    def row_covariances(self, **new: Any) -> Array:
+        """The covariance (M, C, C) of the C predictors of each new row, which are given as in ``predict``.
+
+        Diagonal where they are independent under q: under every bound of a softmax but "exact".
+        """
+        _, v = self._predict(NewRows(**new))
+        xp = namespace(v)
+        out = v[:, :, None] * asarray(np.eye(v.shape[1]), v)[None, ...]
+        factor, everyone = self._factor, self._all
+        if not (isinstance(factor, HasCovariances) and isinstance(everyone, LatentPredictors)):
+            return out
+        off = factor.covariances_at(*everyone.new_rows(NewRows(**new))[:1], by_cross=new.get("cross") is not None)
+        return out + off * (1.0 - xp.eye(v.shape[1]))
+
     def covariance(self) -> Array:
         """Cov[eta] of the observations: (N, N), or (C, N, N) for independent and (N*C, N*C) for correlated predictors.
 
         Refuses a size that cannot fit in memory. Rows that were unobserved are included.
         """
         n, C = self._all.n_observations, self._all.n_predictors
-        bytes_needed = 8.0 * 3 * n * n * C * (C if self._all.correlated else 1)
+        bytes_needed = 8.0 * 3 * n * n * C * (C if self.joint else 1)
         limit = _physical_memory()
         if bytes_needed > limit:
             raise problem(
@@ -244,12 +303,13 @@ class Posterior(Stored, NormalAnswers):
         is not in rho there, and is added to v afterwards.
         """
         (h, rho), c = self._marginals, self._extra
-        if self._all.correlated:
+        if self.joint:
             V = self._joint_factor().observation_covariance()
             xp = namespace(V)
             eye = xp.eye(V.shape[1], dtype=xp.float64)
             eye = eye if isinstance(V, np.ndarray) else asarray(to_numpy(eye), V)
-            v = V @ xp.linalg.inv(eye[None, ...] - self._lam[:, :, None] * V)
+            Lam = self._lam[:, :, None] * eye[None, ...] if self._curvatures is None else self._curvatures
+            v = V @ xp.linalg.inv(eye[None, ...] - Lam @ V)
             own = eye[None, ...] * c[:, :, None]
             return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2 + own
         remainder = np.ones(tuple(h.shape))

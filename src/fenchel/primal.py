@@ -27,23 +27,28 @@ from functools import cached_property
 
 import numpy as np
 
-from .linalg.arrays import Array, namespace
+from .likelihoods.bounds import Curvature
+from .linalg.arrays import Array, namespace, to_numpy
 from .linalg.dense import NotPositiveDefinite
 from .posterior import Posterior
 from .priors.base import Factor
 from .priors.capabilities import HasWeights, SolvesForWeights, Weights, weights_of
+from .priors.contrasts import classes_factor
 from .priors.coupled import CoupledSystem, Step
 from .problem import Problem
 from .rounding import elbo_rounding
 
 _LEAST = 1e-300  # a variance of exactly 0 (a row of zeros in W) has no log
 _SHORT = 0.05  # of a step in h, in log rho and in the decrement: the curvature changes by e^0.2 at most on the way
+_NEAR = 0.1  # relative gap from which on the error of a rule is worth knowing
+_RESOLVED = 0.5  # of that error: what is missing may be as much
 _SOLVED = 1e-2  # relative residual of Newton's system at which its decrement is known
 
 
 class PrimalPoint:
-    """q at the sites (beta, lam) (N, 1). A failed factorisation or a NaN is a point with elbo = -inf.
+    """q at the sites (beta, lam) (N, 1), or (N, P) of contrasts.
 
+    A failed factorisation or a NaN is a point with elbo = -inf.
     ``enough`` is the relative gap at which the cheap form of the certificate may stand for the whole.
     """
 
@@ -101,11 +106,26 @@ class PrimalPoint:
 
     @property
     def r(self) -> Array:
-        return self.alpha - self.loss.alpha[:, None]
+        return self.alpha - self.loss.slopes[0]
 
     @property
     def d(self) -> Array:
-        return self.lam - self.loss.lam[:, None]
+        return self.lam - self.loss.slopes[1]
+
+    @property
+    def blur(self) -> float:
+        """What the rule of the expectations leaves of P, in nats: asked once, at a point not far from the optimum."""
+        owner = self.problem
+        if owner.bound.over_contrasts is None or not self._strong_concavity < _NEAR * max(1.0, abs(self.elbo)):
+            return 0.0
+        if owner.blur is None:
+            owner.blur = self.quadrature
+        return owner.blur
+
+    @property
+    def resolution(self) -> float:
+        """A shortfall, in nats, below which that error hides it."""
+        return _RESOLVED * self.blur
 
     decrement: float = np.inf  # l^2, where the search has settled
 
@@ -123,7 +143,7 @@ class PrimalPoint:
         slope, weights, factor = step.slope, self.weights, self.factor
         if weights is not None and slope >= 0.0 and isinstance(factor, SolvesForWeights):
             # by another way, which a factor that lost its digits contradicts
-            slope = max(slope, factor.weights_decrement(weights, self.loss.alpha[:, None]))
+            slope = max(slope, factor.weights_decrement(weights, self.loss.slopes[0]))
         short = all(float(xp.max(x)) <= _SHORT for x in moves) and 0.0 <= slope <= _SHORT**2
         if short and step.unsolved <= _SOLVED and self.problem.bound.log_concave:
             self.decrement = slope
@@ -149,7 +169,7 @@ class PrimalPoint:
         predictors, r = self.problem.predictors, self.r
         if self.weights is None or not isinstance(predictors, HasWeights):
             return 0.5 * predictors.quadratic(r, predictors.apply(r))
-        pulled = predictors.weights_of(self.loss.alpha[:, None])
+        pulled = predictors.weights_of(self.loss.slopes[0])
         return 0.5 * predictors.weights_norm([u - v for u, v in zip(self.weights, pulled, strict=True)])
 
     def moved(self, t: float, pulled: Weights | None) -> Weights | None:
@@ -164,6 +184,15 @@ class PrimalPoint:
         owner = self.problem
         terms = owner.bound.cancelling(self.h, owner.rows, dual=False)
         return elbo_rounding(self, owner.predictors, owner.weight * terms)
+
+    @property
+    def quadrature(self) -> float:
+        """How far the rule of the expectations may have moved the elbo, in nats: an estimate."""
+        owner, bound = self.problem, self.problem.bound.over_contrasts
+        if bound is None or not np.isfinite(self.elbo):
+            return 0.0
+        weight, each = to_numpy(owner.weight), bound.error(self.h, self.rho, owner.rows)
+        return max(abs(float(weight @ each)), float(weight @ (each * each)) ** 0.5)
 
     @property
     def gap(self) -> float:
@@ -181,13 +210,29 @@ class PrimalPoint:
 
     def system(self, accuracy: float, economical: bool) -> CoupledSystem:
         """Newton's system at this point."""
-        loss = self.loss
-        hh, hr, rr = (x[:, None] for x in (loss.hh, loss.hr, loss.rr))
-        return CoupledSystem(self.r, self.d, self.lam, hh, hr, rr, accuracy, economical)
+        symmetric = self.problem.bound.over_contrasts is None
+        return CoupledSystem(self.r, self.d, self.lam, self._curvature(), accuracy, economical, symmetric)
+
+    def _curvature(self) -> Curvature:
+        """(dh, drho) -> the changes of df/dh beyond lam dh, and of df/drho."""
+        owner, loss, bound = self.problem, self.loss, self.problem.bound.over_contrasts
+        if bound is None:
+            hh, hr, rr = (x[:, None] for x in (loss.hh, loss.hr, loss.rr))
+            bend = hh - self.lam
+            return lambda dh, drho: (bend * dh + hr * drho, hr * dh + rr * drho)
+        changes, w = bound.curvature(self.h, self.rho, owner.rows), owner.weight[:, None]
+
+        def beyond(dh: Array, drho: Array) -> tuple[Array, Array]:
+            dalpha, half = changes(dh, drho)
+            return w * dalpha - self.lam * dh, w * half
+
+        return beyond
 
     def posterior(self) -> Posterior:
         """q(z) at this point, for all observations."""
         owner = self.problem
+        if owner.bound.over_contrasts is not None:
+            return self._posterior_of_classes(owner.bound.over_contrasts.contrasts)
         sites = (owner.full_alpha(self.alpha), owner.full_lam(self.lam))
         return Posterior(
             owner.all_predictors,
@@ -198,6 +243,17 @@ class PrimalPoint:
             lambda: owner.full_weights(self.weights),
         )
 
+    def _posterior_of_classes(self, D: np.ndarray) -> Posterior:
+        """The same of the predictors, whose contrasts D eta the bound sees."""
+        owner, classes = self.problem, self.problem.classes
+        assert isinstance(classes, HasWeights)
+        alpha, lam = owner.full_alpha(self.alpha), owner.full_lam(self.lam)
+        factor = classes_factor(classes, self.factor, lam, D)
+        weights = factor.split((owner.full_weights(self.weights) or [])[0])
+        h, rho = classes.mt - classes.from_weights(weights), factor.variance + classes.extra_variance
+        everyone, sites = np.arange(owner.n_observations), (alpha @ D, factor.lam)
+        return Posterior(classes, everyone, factor, sites, (h, rho), lambda: weights, factor.Lam)
+
 
 def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
     """The point whose sites take their slopes at s = (h, log rho), and its mean where they then put it.
@@ -205,10 +261,9 @@ def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
     The sites' parabolas give beta = alpha+ + lam+ (h - s_h), which holds h near s_h even where S has grown since s was
     found; beta = alpha+ alone would be thrown off by S times the change.
     """
-    predictors, h = owner.predictors, s[:, :1]
+    predictors, h = owner.predictors, s[:, : s.shape[1] // 2]
     with np.errstate(all="ignore"):
-        loss = owner.loss(h, namespace(s).exp(s[:, 1:]))
-        alpha, lam = loss.alpha[:, None], loss.lam[:, None]
+        alpha, lam = owner.loss(h, namespace(s).exp(s[:, h.shape[1] :])).slopes
         try:
             factor = predictors.at(lam) if bool(namespace(lam).all(namespace(lam).isfinite(lam))) else None
         except NotPositiveDefinite:

@@ -29,6 +29,7 @@ from .linalg.rows import in_blocks
 from .posterior import Posterior
 from .priors.base import EPS, NewtonSystem, Prior
 from .priors.capabilities import solved_weights, weights_of
+from .priors.contrasts import contrasted
 from .rounding import elbo_rounding
 
 _ROUNDED = 30.0  # times the rounding of h by which it and its sites may differ for that reason alone
@@ -41,6 +42,7 @@ class Problem:
     Attributes
     ----------
     active : indices of the observations in the system; every array below has that many rows
+    classes : the predictors of all observations, of which a bound over contrasts sees the contrasts
     predictors : the prior seen by them, with ``mt`` their shifted prior mean
     rows, weight : the likelihood's data and weights
     """
@@ -56,6 +58,8 @@ class Problem:
         self.n_observations = int(self.all_rows["weight"].shape[0])
         self.all_predictors = prior.bind(self.n_observations, likelihood.n_predictors, self.bound.coupled)
         self.bound.check(self.all_predictors.correlated)
+        if (over := self.bound.over_contrasts) is not None:
+            self.classes, self.all_predictors = contrasted(self.all_predictors, over.contrasts, likelihood.name)
         self._set_aside()
 
     @property
@@ -93,12 +97,13 @@ class Problem:
             self.shift = float(quadratic - xp.sum(aside * weight * self.likelihood.constant(rows)))
         self.weight = self.rows["weight"]
         self.weighted = bool(xp.any(self.weight != 1.0))
+        self.blur: float | None = None  # of the elbo, by the rule of its expectations: known once asked for
         self.constant = float(xp.sum(self.weight * self.likelihood.constant(self.rows)))
 
     def _fixed_alpha(self, weight: Array) -> Array:
         """alpha of rows without curvature, at any s."""
         near, rows = self.bound.relaxed(), self.all_rows
-        if near is None:
+        if near is None or self.bound.over_contrasts is not None:
             return 0.0 * self.all_predictors.mt
         dual = near.objective.dual
         return weight[:, None] * self.site(dual.start(rows, 1.0), rows, dual).alpha
@@ -110,6 +115,10 @@ class Problem:
             return None
         out = copy.copy(self)
         out.likelihood = near
+        if self.bound.over_contrasts is not None:  # the dual is one of the predictors themselves
+            out.likelihood = near.changed(bound="log-sum") if self.classes.correlated else near
+            out.all_predictors = self.classes
+            out._set_aside()
         out.constant = float(namespace(self.weight).sum(self.weight * near.constant(self.rows)))
         return out
 
@@ -131,13 +140,13 @@ class Problem:
         w, bound = self.weight, self.bound
 
         def weighted(x: Array, weight: Array) -> Array:
-            xp = namespace(x)
-            return xp.where(weight > 0.0, weight * x, xp.zeros_like(x))
+            weight = weight if x.ndim == 1 else weight[:, None]
+            return namespace(x).where(weight > 0.0, weight * x, namespace(x).zeros_like(x))
 
         def one(block: slice) -> tuple[Any, ...]:
             loss = bound.loss(h[block, :], rho[block, :], slice_rows(self.rows, block))
             values = [getattr(loss, field.name) for field in fields(loss)]
-            return tuple(weighted(x, w[block]) for x in values) if self.weighted else tuple(values)
+            return tuple(weighted(x, w[block]) if self.weighted and x is not None else x for x in values)
 
         return Loss(*(in_blocks(h.shape[0], one) if is_numpy(h) else one(slice(0, h.shape[0]))))
 
@@ -146,11 +155,7 @@ class Problem:
         dual = self.dual
         if not is_numpy(s):
             return dual.gap(s, h, rho, self.rows)
-
-        def one(block: slice) -> tuple[Any, ...]:
-            return (dual.gap(s[block], h[block], rho[block], slice_rows(self.rows, block)),)
-
-        return in_blocks(s.shape[0], one)[0]
+        return in_blocks(s.shape[0], lambda b: (dual.gap(s[b], h[b], rho[b], slice_rows(self.rows, b)),))[0]
 
     def straight(self, s: Array, ds: Array) -> Array | None:
         """Where s is once tau has moved straight by J ds, in all rows; None if one would come near its boundary."""
@@ -182,8 +187,7 @@ class Problem:
         if not bool(xp.any(dual.start(self.rows, 0.25) != only)):
             return only  # this likelihood's start is where alpha is small already
         variance, c = self.predictors.variance, self.predictors.extra_variance
-        path: list[Array] = []
-        best = np.inf
+        path, best = list[Array](), np.inf
         for power in range(16):
             s = dual.start(self.rows, 4.0**-power)
             site = dual.site(s, self.rows)
@@ -200,17 +204,14 @@ class Problem:
     def start_from(self, start: Any) -> Array:
         """A user's start: an s (N,), (N, P), or a Solution of the same shape."""
         value = self._coordinates_of(start) if hasattr(start, "posterior") else start
-        value = to_numpy(value) if hasattr(value, "__array_namespace__") else value
-        s = numeric("infer", "start", value)
-        P = len(self.bound.layout) if self.bound.convex else 2
-        if s.ndim == 1 and P == 1:
-            s = s[:, None]
+        s = numeric("infer", "start", to_numpy(value) if hasattr(value, "__array_namespace__") else value)
+        P = len(self.bound.layout) * (1 if self.bound.convex else 2)
+        s = s[:, None] if s.ndim == 1 and P == 1 else s
         if s.shape != (self.n_observations, P):
             meaning = "one s a potential" if self.bound.convex else "mean and log variance of each eta"
             wanted = f"({self.n_observations}, {P}): {meaning}, or a Solution"
             raise problem("infer", f"start has shape {s.shape}", wanted)
-        bad = ~np.isfinite(s := s[self.active])
-        if bad.any():
+        if (bad := ~np.isfinite(s := s[self.active])).any():
             raise problem("infer", f"start{first(bad)} is not finite", "finite numbers; any are feasible")
         return asarray(s, self.weight)
 
@@ -220,7 +221,7 @@ class Problem:
             return start.s
         h, rho = start.posterior.mean, start.posterior.variance
         if h.shape != (self.n_observations,):
-            return start.s  # refused by its shape
+            return start.s  # of the same bound, or refused by its shape
         if not self.bound.convex:
             return np.stack([to_numpy(h), np.log(np.maximum(to_numpy(rho), 1e-300))], axis=1)
         h, rho, rows = asarray(h[:, None], self.weight), asarray(rho[:, None], self.weight), self.all_rows
@@ -242,8 +243,7 @@ class Problem:
         return self._scatter(xp.concat([full.mt, xp.log(rho)], axis=1), s)
 
     def full_alpha(self, alpha: Array) -> Array:
-        fixed = self._fixed
-        return alpha if fixed is None else fixed + self._scatter(0.0 * fixed, alpha)
+        return alpha if self._fixed is None else self._fixed + self._scatter(0.0 * self._fixed, alpha)
 
     def full_weights(self, weights: list[Array] | None) -> list[Array] | None:
         """The weights of the active rows' alpha and of those set aside."""

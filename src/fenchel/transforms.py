@@ -162,6 +162,8 @@ class OfRows(Transform):
         2 for a variance whose sd is predicted.
     logistic : bool
         Whether x is a probability.
+    level : bool
+        Whether the first column is the level.
     """
 
     design: np.ndarray
@@ -170,6 +172,7 @@ class OfRows(Transform):
     columns: tuple[str, ...]
     power: float = 1.0
     logistic: bool = False
+    level: bool = False
 
     def takes(self, x: ArrayLike) -> bool:
         return True

@@ -12,16 +12,18 @@ from ..linalg.compiled import compiled
 
 
 @compiled(fastmath=True)
-def pair_series(R, first, c, tails, tol, sums, worst, listed):
-    """sum of log(1 + u) over pairs (first + i, m), m > first + i; those whose terms do not die out are listed.
+def pair_series(R, first, c, tails, label, tol, sums, worst, listed):
+    """sum of log(1 + u) over pairs (first + i, m), m > first + i, of two labels; those whose terms last are listed.
 
-    sums: [sum, absolute last terms, smallest 1 + u, cubes]; worst: |u| of the pairs listed. Returns how many.
+    sums: [sum, absolute last terms, smallest 1 + u]; worst: R of the pairs listed. Returns how many.
     """
     n, K = c.shape
     found = 0
     for i in range(R.shape[0]):
         a = first + i
         for m in range(a + 1, n):
+            if label[m] == label[a]:
+                continue
             r = R[i, m]
             p, u, k = 1.0, 0.0, 1
             left = abs(r) * tails[a, 1] * tails[m, 1]
@@ -61,7 +63,8 @@ def interpolated(gt, low, step, y):
     a, b, d, e = gt[j - 1], gt[j], gt[j + 1], gt[j + 2]
     if a < -200.0 or b < -200.0 or d < -200.0 or e < -200.0:
         return b + s * (d - b) if (b > -1e300 and d > -1e300) else min(b, d)
-    return b + 0.5 * s * (d - a + s * (2.0 * a - 5.0 * b + 4.0 * d - e + s * (3.0 * (b - d) + e - a)))
+    near = 0.5 * (s - 2.0) * ((s - 1.0) * (s + 1.0) * b - s * (s + 1.0) * d)
+    return near + s * (s - 1.0) * ((s + 1.0) * e - (s - 2.0) * a) / 6.0
 
 
 @compiled
@@ -160,3 +163,81 @@ def log_factors(R, c, tails, he, ends, gt, log_z, low, step, x, nodes, weights, 
                     out[t, j] += small[q] * he[q, j]
         for j in range(M):
             out[t, j] += np.log(prod[j])
+
+
+@compiled
+def cluster_densities(start, member, loading, r, gt, log_z, low, step, t, nodes, he, least, log_t, score, bend, two):
+    """log prod_n z_n(t) prod_{n<m} (1 + u_nm(t)) - t't/2 of each cluster at the places t (J, q): log_t (clusters, J).
+
+    Its members (start, member) have x_n = loading_n . t + sigma_n e_n; r are the correlations of e, pair after pair,
+    none where they are 0. ``score`` and ``bend`` (members, J), if they are wanted: z_n' / z_n and z_n'' / z_n there,
+    zero where sigma is. ``two`` (as r): sums over t of phi z_n z_m (1 + u_nm), not normalised. ``he`` (K, Q):
+    polynomials times weights at the nodes. Places more than ``least`` nats below the top, without e, are passed over.
+    """
+    J, q = t.shape
+    K = he.shape[0]
+    pair = 0
+    for c in range(start.shape[0] - 1):
+        a, b = start[c], start[c + 1]
+        coefficient = np.empty((b - a, K))
+        rough = np.empty(J)
+        for j in range(J):
+            total = 0.0
+            for k in range(q):
+                total -= 0.5 * t[j, k] * t[j, k]
+            for n in range(a, b):
+                y = 0.0
+                for k in range(q):
+                    y += loading[n, k] * t[j, k]
+                total += interpolated(gt[member[n]], low, step, y) - log_z[member[n]]
+            rough[j] = total
+        top = rough.max()
+        for j in range(J):
+            log_t[c, j] = rough[j]
+            if rough[j] < top - least:
+                continue
+            total = 0.0
+            smooth = False
+            for k in range(q):
+                total -= 0.5 * t[j, k] * t[j, k]
+            phi = total
+            for n in range(a, b):
+                m = member[n]
+                y, left = 0.0, 1.0
+                for k in range(q):
+                    y += loading[n, k] * t[j, k]
+                    left -= loading[n, k] * loading[n, k]
+                if left < 1e-8:
+                    total += interpolated(gt[m], low, step, y) - log_z[m]
+                    coefficient[n - a] = 0.0
+                    continue
+                smooth = True
+                width = np.sqrt(left)
+                for k in range(K):
+                    coefficient[n - a, k] = 0.0
+                for p in range(nodes.shape[0]):
+                    f = np.exp(interpolated(gt[m], low, step, y + width * nodes[p]) - log_z[m])
+                    for k in range(K):
+                        coefficient[n - a, k] += he[k, p] * f
+                z = max(coefficient[n - a, 0], 1e-300)
+                for k in range(1, K):
+                    coefficient[n - a, k] /= z
+                coefficient[n - a, 0] = np.log(z)
+                total += coefficient[n - a, 0]
+                if score.shape[0] > 0:
+                    score[n, j] = coefficient[n - a, 1] / width
+                    bend[n, j] = np.sqrt(2.0) * coefficient[n - a, 2] / left
+            if smooth and r.shape[0] > 0:
+                at = pair
+                for n in range(b - a):
+                    for m in range(n + 1, b - a):
+                        u, power = 0.0, 1.0
+                        for k in range(1, K):
+                            power *= r[at]
+                            u += power * coefficient[n, k] * coefficient[m, k]
+                        u = max(u, -0.95)
+                        total += np.log1p(u)
+                        two[at] += np.exp(phi + coefficient[n, 0] + coefficient[m, 0]) * (1.0 + u)
+                        at += 1
+            log_t[c, j] = total
+        pair += (b - a) * (b - a - 1) // 2

@@ -63,15 +63,21 @@ def nearest(indptr, indices, seeds, reach, label, queue):
 
 
 @compiled(fastmath=True)
-def site_sums(label, home, cov, sign, seeds, scale, c, sums, out):
-    """Adds to sums [log(1 + u), terms left out] of every site with its nearest seed, and R^k c_k of the seed to out."""
+def site_sums(label, home, indptr, indices, data, z, sign, seeds, scale, c, sums, out):
+    """Adds to sums [log(1 + u), terms left out] of every site with its nearest seed, and R^k c_k of the seed to out.
+
+    z are the solved seeds: the covariance of a site with its own is its row of W (indptr, indices, data) times z.
+    """
     K, terms = c.shape[1], out.shape[1]
     for m in range(home.shape[0]):
         s = label[home[m]] if home[m] >= 0 else -1
         if s < 0 or seeds[s] == m:
             continue
         n = seeds[s]
-        r = sign[s] * cov[m] * scale[m] * scale[n]
+        r = 0.0
+        for e in range(indptr[m], indptr[m + 1]):
+            r += data[e] * z[indices[e]]
+        r *= sign[s] * scale[m] * scale[n]
         r = min(1.0, max(-1.0, r))
         p, u = 1.0, 0.0
         for k in range(1, K):

@@ -9,9 +9,8 @@ pair is integrated as it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
@@ -49,20 +48,22 @@ def gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
     return nodes, weights / weights.sum()
 
 
-def pairs_of(sites: Sites, correlations: Correlations) -> Pairs:
-    """The pairs of all sites."""
+def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None = None) -> Pairs:
+    """The pairs of all sites; ``label`` (n,): clusters, whose own pairs are left out."""
     from . import _kernels as kernels
 
     sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
+    label = np.arange(sites.log_z.size) if label is None else label
     tol = min(_TOL, 1e-5 / sites.log_z.size**2)
     listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
     for rows, others, R in correlations.between():
-        c, t, own = sites.c, tails, others
+        c, t, mark, own = sites.c, tails, label, others
         if correlations.in_blocks:  # a row of a table: sites by their places in it
-            c, t, first = sites.c[others], tails[others], 0
+            c, t, mark, first = sites.c[others], tails[others], label[others], 0
         else:
             first = int(rows[0])
-        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, tol, sums, R_listed[found:], listed[found:])
+        places = R_listed[found:], listed[found:]
+        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, mark, tol, sums, *places)
         if correlations.in_blocks:
             listed[found : found + more] = own[listed[found : found + more]]
         found += more
@@ -84,7 +85,12 @@ def _places(sites: Sites) -> tuple[np.ndarray, int]:
     return np.ascontiguousarray(sites.x[::every]), every
 
 
-def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.ndarray, np.ndarray]:
+Finish = Callable[[Block, np.ndarray, np.ndarray], np.ndarray]  # of a block, x (M,), log densities -> better ones
+
+
+def log_densities(
+    sites: Sites, blocks: Iterator[Block], size: int, finish: Finish | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
     from . import _kernels as kernels
 
@@ -103,7 +109,8 @@ def log_densities(sites: Sites, blocks: Iterator[Block], size: int) -> tuple[np.
         kernels.log_factors(
             np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, part, _FLOOR
         )
-        out[targets] = held(x, own - 0.5 * x * x, part)
+        log_p = held(x, own - 0.5 * x * x, part)
+        out[targets] = log_p if finish is None else finish((targets, others, R), x, log_p)
     return x, out
 
 
@@ -121,28 +128,3 @@ def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
     right = np.where(lost & (place > at[:, None]), place, x.size).min(axis=1) - 1
     left = np.where(lost & (place < at[:, None]), place, -1).max(axis=1) + 1
     return np.asarray(own + np.take_along_axis(others, np.clip(place, left[:, None], right[:, None]), axis=1))
-
-
-def jointly(sites: Sites, R: np.ndarray) -> float:
-    """log E prod exp gt of two or three sites, integrated as it stands; 0 for none."""
-    n = sites.log_z.size
-    reach = float(sites.x[-1])
-    step = sites.step if n == 2 else max(2.0 * sites.step, 0.01 * reach)
-    grid = step * np.arange(-round(reach / step), round(reach / step) + 1)
-    values, vectors = np.linalg.eigh(R)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    total, top = 0.0, -np.inf
-    for outer in grid if n == 3 else (0.0,):
-        inner = np.array(list(product(grid, grid))) if n == 2 else _plane(grid, outer)
-        x = inner @ root.T
-        log_f = sum(sites.exactly(i, x[:, i]) for i in range(n)) - 0.5 * np.sum(inner * inner, axis=1)
-        most = float(np.max(log_f))
-        if most > top:
-            total, top = total * np.exp(top - most), most
-        total += float(np.exp(log_f - top).sum())
-    return top + float(np.log(total)) + n * float(np.log(step / np.sqrt(2.0 * np.pi)))
-
-
-def _plane(grid: np.ndarray, outer: float) -> np.ndarray:
-    a, b = np.meshgrid(grid, grid, indexing="ij")
-    return np.stack([np.full(a.size, outer), a.ravel(), b.ravel()], axis=1)

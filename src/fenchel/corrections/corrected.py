@@ -14,10 +14,13 @@ from ..linalg.arrays import Array, ArrayLike, Seed, asarray, to_numpy
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
 from ..priors.weightspace import WeightsFactor
-from .clusters import Pairs, jointly, log_densities, pairs_of
-from .correlations import Correlations
-from .grids import Grid, GridAnswers, GridMarginals
+from .cluster_integrals import ClusterTerms, cluster_terms
+from .clusters import Finish, Pairs, log_densities, pairs_of
+from .correlations import Block, Correlations
+from .grids import Grid, GridAnswers, GridMarginals, with_moments
+from .grouping import clusters_of, labels_of
 from .loo import CorrectedLeaveOneOut, leave_one_out
+from .low_rank import LowRank, low_rank
 from .merging import Groups, groups_of
 from .predictive import Predictive
 from .sites import Fit, Observed, Sites, sites_of
@@ -26,8 +29,8 @@ from .triples import ROUGH, WORK, triples_of
 if TYPE_CHECKING:
     from .importance import ImportanceSample
 
-_FEW = 3  # sites up to which the expectation is integrated as it stands
-_SPARSE = 2000  # sites of a sparse prior above which pairs are those of neighbours
+_HELD = 3000  # sites whose correlations are held at once
+_SPARSE = 3000  # sites of a sparse prior above which pairs are those of neighbours
 _TALL = 10_000  # sites of few features above which pairs are averages over draws
 _DRAWN = 3000  # sites up to which draws are tried where the expansion does not hold
 _COUPLED, _MANY, _NEAR = (
@@ -39,7 +42,9 @@ _MOVED = (
     "marginals move far from q's where observations hang together, and may be off: "
     'compare importance(), and start from bound="exact" if q is of another'
 )
-_LARGE, _SHARE = 0.5, 0.05  # nats, and of own terms and pairs: an error above both is not to be trusted
+_LARGE = 0.25  # nats, and
+_SHARE = 0.05  # of own terms and pairs: an error above both is not to be trusted
+_WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
 
 
 class Corrected(Stored, GridAnswers):
@@ -60,6 +65,8 @@ class Corrected(Stored, GridAnswers):
         Observations after those along one line of the latents have been merged.
     trusted : bool
         Of the evidence; ``marginals_trusted`` is that of means, sds and quantiles.
+    nearer : bool
+        Whether it is nearer to log p(y) than the elbo, by its own error; True where it is trusted.
     status : str
         Why it is trusted, or why not, as a sentence.
 
@@ -79,7 +86,9 @@ class Corrected(Stored, GridAnswers):
     """
 
     method = "clusters"
-    _work = WORK  # of the estimate of its error
+    _work: float = WORK  # of the estimate of its error
+    _exact: dict[int, LowRank] | None = None
+    _clusters: ClusterTerms | None = None
 
     def __init__(self, solution: Fit, groups: Groups) -> None:
         self._posterior, self._fit = solution.posterior, solution
@@ -94,14 +103,31 @@ class Corrected(Stored, GridAnswers):
         self.own, self._settled = float(self._sites.log_z.sum()), self._sites.settled
 
     def _count(self) -> None:
-        """Pairs, all of them; two or three sites are integrated as they stand."""
-        if 1 < self.n_sites <= _FEW and not self._correlations.in_blocks:
-            (_, _, R), *_ = self._correlations.between()
-            total = jointly(self._sites, R) - self.own
-            self._pairs = Pairs(total, 0.0, 0, float(np.exp(min(total, 0.0))))
-        else:
+        """Few directions as they stand; else clusters as they stand, and pairs."""
+        self._exact = low_rank(self._sites, self._correlations)
+        if self._exact is not None:
+            error = sum(one.error for one in self._exact.values())
+            self._pairs = Pairs(sum(one.total for one in self._exact.values()), error, 0, 1.0)
+            self.pairs = self._pairs.total
+            return
+        R = self._together()
+        clusters = [] if R is None else clusters_of(R)
+        if R is None or not clusters:
             self._pairs = pairs_of(self._sites, self._correlations)
-        self.pairs = self._pairs.total
+            self.pairs = self._pairs.total
+            return
+        label = labels_of(clusters, self.n_sites)
+        self._pairs = pairs_of(self._sites, self._correlations, label)
+        self._clusters = cluster_terms(self._sites, clusters, label)
+        self._gained = self._clusters.total - self._clusters.pairs
+        self._between, self._chains = self._clusters.between(R)
+        self.pairs = self._pairs.total + self._clusters.total + self._between
+
+    def _together(self) -> np.ndarray | None:
+        """R of all sites, where it may be held."""
+        if self._correlations.in_blocks or self.n_sites > _HELD:
+            return None
+        return np.concatenate([R for _, _, R in self._correlations.between()])
 
     @property
     def log_evidence(self) -> float:
@@ -113,7 +139,12 @@ class Corrected(Stored, GridAnswers):
 
     @cached_property
     def _triples(self) -> float:
-        return 0.0 if self.n_sites <= _FEW else triples_of(self._sites, self._correlations, self._work)
+        if self._exact is not None:
+            return 0.0
+        if self._clusters is None:
+            return triples_of(self._sites, self._correlations, self._work)
+        outside = triples_of(self._sites, self._correlations, self._work, self._clusters.label)
+        return outside + _WITHIN * abs(self._gained) + abs(self._between) + abs(self._chains)
 
     @property
     def trusted(self) -> bool:
@@ -125,6 +156,11 @@ class Corrected(Stored, GridAnswers):
             return self._doubt
         return "the terms of the expansion die out" + ("" if self.marginals_trusted else f"; {_MOVED}")
 
+    @property
+    def nearer(self) -> bool:
+        """Whether it is nearer to log p(y) than the elbo is, by its own error."""
+        return self.trusted or (self._holds is None and self.own + self.pairs > 2.0 * self.log_evidence_se)
+
     @cached_property
     def marginals_trusted(self) -> bool:
         """Whether the marginals may be believed as the evidence is.
@@ -135,37 +171,59 @@ class Corrected(Stored, GridAnswers):
         """
         if not self.trusted:
             return False
-        if self.n_sites <= _FEW or self.log_evidence_se <= _COUPLED * max(1.0, self.n_sites / _MANY):
+        if self._exact is not None or self.log_evidence_se <= _COUPLED * max(1.0, self.n_sites / _MANY):
             return True  # triples add up over sites, a marginal sees those near it
         grid = self._grid
         moved = np.maximum(np.abs(grid.first), np.abs(0.5 * np.log(np.maximum(grid.central(2), 1e-300))))
         return bool(np.max(moved[grid.scale > 0.0], initial=0.0) <= _NEAR)
 
-    @cached_property
-    def _doubt(self) -> str | None:
+    @property
+    def _holds(self) -> str | None:
+        """Why the expansion is none; None where it is one."""
         pairs = self._pairs
         if not self._settled:
             return "a likelihood bends too sharply, or reaches too far, for the grid of its quadrature"
         if pairs.smallest <= 0.0:
             return f"a pair of observations has 1 + u = {pairs.smallest:.2g}, which is not positive"
+        return None
+
+    @cached_property
+    def _doubt(self) -> str | None:
+        if self._holds is not None:
+            return self._holds
         if self.log_evidence_se > max(_LARGE, _SHARE * (abs(self.own) + abs(self.pairs))):
-            return f"observations taken three at a time may count for {self.log_evidence_se:.2g} nats"
+            return f"observations that hang together may count for {self.log_evidence_se:.2g} nats more or less"
         return None
 
     # -- marginals ---------------------------------------------------------------------------------
+    @property
+    def _finish(self) -> Finish | None:
+        """What clusters and few directions change of a product over sites."""
+        exact, clusters = self._exact, self._clusters
+
+        def finish(block: Block, x: np.ndarray, log_p: np.ndarray) -> np.ndarray:
+            _, others, R = block
+            if exact is not None:
+                return with_moments(x, log_p, *exact[int(others[0])].moments(R)) if others.size else log_p
+            assert clusters is not None
+            first, second = clusters.bends(R)
+            return log_p + first[:, None] * x + 0.5 * second[:, None] * (x * x - 1.0)
+
+        return None if exact is None and clusters is None else finish
+
     @cached_property
     def _grid(self) -> Grid:
         """The marginals of eta: those of the sites, given to their rows, and of rows without a site."""
         post, sites = self._posterior, self._sites
         h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
-        x, log_p = log_densities(sites, self._correlations.between(), self.n_sites)
+        x, log_p = log_densities(sites, self._correlations.between(), self.n_sites, self._finish)
         out = np.empty((h.size, x.size))
         mine = log_p[sites.groups.of]
         out[post._active] = np.where(sites.groups.sign[:, None] > 0.0, mine, mine[:, ::-1])
         rest = np.setdiff1d(np.arange(h.size), post._active)
         if rest.size:
             blocks = self._correlations.with_rest(rest, rho[rest])
-            out[rest] = log_densities(sites, blocks, rest.size)[1]
+            out[rest] = log_densities(sites, blocks, rest.size, self._finish)[1]
         return Grid(h, np.sqrt(rho), x, out)
 
     @property
@@ -179,7 +237,7 @@ class Corrected(Stored, GridAnswers):
     @cached_property
     def _latents(self) -> Grid:
         mean, variance = (to_numpy(v) for v in (self._posterior.latent_mean, self._posterior.latent_variance))
-        x, log_p = log_densities(self._sites, self._correlations.with_latents(), mean.size)
+        x, log_p = log_densities(self._sites, self._correlations.with_latents(), mean.size, self._finish)
         return Grid(mean, np.sqrt(variance), x, log_p)
 
     def at(
@@ -200,7 +258,8 @@ class Corrected(Stored, GridAnswers):
 
     def _densities_at(self, new: NewRows, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """x, and the log densities of new rows there (M, x.size)."""
-        return log_densities(self._sites, iter([self._correlations.with_new(new, spread)]), spread.size)
+        blocks = iter([self._correlations.with_new(new, spread)])
+        return log_densities(self._sites, blocks, spread.size, self._finish)
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""

@@ -75,9 +75,13 @@ class Correlations:
         everyone, step = np.arange(n), max(1, _BLOCK // n)
         for i in range(0, n, step):
             rows = np.arange(i, min(n, i + step))
-            R = self._scaled(self._cov_of_rows(self.groups.first[rows]), self._scale[rows])
-            R[np.arange(rows.size), rows] = 1.0
-            yield rows, everyone, R
+            yield rows, everyone, self.of_sites(rows)
+
+    def of_sites(self, which: np.ndarray) -> np.ndarray:
+        """R of some sites with all (M, n)."""
+        R = self._scaled(self._cov_of_rows(self.groups.first[which]), self._scale[which])
+        R[np.arange(which.size), which] = 1.0
+        return R
 
     def _cov_of_rows(self, rows: np.ndarray) -> np.ndarray:
         """Vt of some active rows with the sites (M, n)."""

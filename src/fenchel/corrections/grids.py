@@ -22,6 +22,7 @@ from .predictive import Nodes, Predictive
 _FINER = 5
 _AT_ONCE = 1 << 20  # numbers held at a time
 _LEAST = -100.0  # of a log density below its largest value
+_PASSES = 3  # of moving a density to given moments
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,36 @@ class Grid:
 
     def take(self, rows: np.ndarray) -> Grid:
         return Grid(self.centre[rows], self.scale[rows], self.x, self.log_density[rows])
+
+
+def with_moments(x: np.ndarray, log_density: np.ndarray, mean: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """Log densities (T, M) on the even grid x, moved and stretched to the means and sds (T,)."""
+    first, spread = _moments(x, log_density)
+    out, to, width = log_density, mean, sd
+    for _ in range(_PASSES):  # the second puts right what the interpolation moved
+        at = first[:, None] + (x - to[:, None]) * (spread / width)[:, None]
+        out = _interpolated(log_density, (at - x[0]) / (x[1] - x[0]))
+        reached, wide = _moments(x, out)
+        to, width = to + mean - reached, width * sd / wide
+    return out
+
+
+def _moments(x: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    p = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    first = p @ x
+    return first, np.sqrt(np.maximum(np.sum(p * (x - first[:, None]) ** 2, axis=1), 1e-300))
+
+
+def _interpolated(values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Rows of values (T, M) at places (T, P) counted in steps: cubics, and lines beyond the ends."""
+    inside = np.clip(place, 1.0, values.shape[1] - 2.000001)
+    left = inside.astype(np.int64)
+    s = inside - left
+    a, b, c, d = (np.take_along_axis(values, left + i, axis=1) for i in (-1, 0, 1, 2))
+    near = 0.5 * (s - 2.0) * ((s - 1.0) * (s + 1.0) * b - s * (s + 1.0) * c)
+    cubic = near + s * (s - 1.0) * ((s + 1.0) * d - (s - 2.0) * a) / 6.0
+    return np.asarray(cubic + (place - inside) * (c - b))
 
 
 class GridAnswers:

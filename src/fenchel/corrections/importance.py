@@ -95,6 +95,11 @@ class ImportanceSample(Stored, WeightedMarginals):
         return self
 
     @property
+    def nearer(self) -> bool:
+        """Whether it is nearer to log p(y) than the elbo is: where the weights are to be trusted."""
+        return self.trusted
+
+    @property
     def trusted(self) -> bool:
         return bool(self.k_hat <= TRUSTED)
 
@@ -215,8 +220,9 @@ def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.nd
     """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
     post = fit.posterior
     active, log_dets = post._active, np.array(draws.space.log_dets)
-    sites = [to_numpy(x)[active][:, :, None] for x in (post._alpha, post._lam, post._marginals[0])]
-    observed, h = Observed(fit, active), sites[2]
+    alpha, h = (to_numpy(x)[active][:, :, None] for x in (post._alpha, post._marginals[0]))
+    lam = to_numpy(post._lam)[active][:, :, None] if post._curvatures is None else post._curvatures[active]
+    observed, sites = Observed(fit, active), [alpha, lam, h]
     seen = Unknowns(draws.space.active(), h.ravel(), h.ravel())
     out, base = np.empty((2, draws.n_pairs)), np.empty(draws.n_pairs)
     strength, share = (np.array(x)[:, None] for x in zip(*MIXTURE, strict=True))
@@ -246,7 +252,8 @@ def _against_q(
         alpha, lam, h = (x[some] for x in sites)
         own = d[some]
         moved = own if beyond is None else own + beyond[some]
-        line, square = np.sum(alpha * own, axis=1), 0.5 * np.sum(lam * own * own, axis=1)
+        bent = lam * own if lam.shape[2] == 1 else lam @ own  # a diagonal, or the block of a row
+        line, square = np.sum(alpha * own, axis=1), 0.5 * np.sum(bent * own, axis=1)
         bend += square.sum(axis=0)
         for k, sign in enumerate((1.0, -1.0)):
             total[k] += np.sum(observed.log_likelihood(h + sign * moved, some) + sign * line + square, axis=0)

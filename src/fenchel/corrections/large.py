@@ -42,6 +42,11 @@ _CACHEFUL = 2048  # rows of a grid
 class LargeCorrected(Corrected):
     """Sites by their coefficients alone."""
 
+    @property
+    def nearer(self) -> bool:
+        """Whether it is trusted: its error is an estimate from some of the sites."""
+        return self.trusted
+
     def _prepare(self, observed: Observed, groups: Groups) -> None:
         self._observed, self._groups = observed, groups
         self._correlations = Correlations(self._posterior, groups)

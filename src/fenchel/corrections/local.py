@@ -26,7 +26,8 @@ _ENOUGH = 0.01  # of the pairs' sum that may lie beyond the reach
 _NOTHING = 1e-6  # of a correlation
 _SOLVES = 96  # at most, for all sites
 _PATCH = 200  # sites of a patch
-_AT_ONCE = 8  # right sides of a solve
+_AT_ONCE = 8  # right sides of a solve, at least,
+_HELD = 1 << 16  # and as many as make so many numbers
 
 
 @dataclass(frozen=True)
@@ -91,33 +92,45 @@ def neighbours(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.ndar
     reach, colour = _reach(graph, beyond)
     n, L = groups.n, variance.size
     sums, of_sites, of_latents = np.zeros(2), np.zeros((n, TERMS)), np.zeros((L, TERMS))
-    rng = np.random.default_rng(0)
     label, queue = np.empty(L, dtype=np.int64), np.empty(L, dtype=np.int64)
-    seen = np.flatnonzero(graph.home >= 0)
-    key = colour[graph.home[seen]] * (graph.rank.max() + 1) + graph.rank[seen]
-    order = np.argsort(key, kind="stable")
-    sets = np.split(seen[order], np.flatnonzero(np.diff(key[order])) + 1) if seen.size else []
-    for i in range(0, len(sets), _AT_ONCE):
-        some = sets[i : i + _AT_ONCE]
-        b, signs = np.zeros((L, len(some))), [rng.permutation(np.where(np.arange(s.size) % 2, -1.0, 1.0)) for s in some]
-        for j, (seeds, sign) in enumerate(zip(some, signs, strict=True)):
-            b[:, j] = graph.W[seeds].T @ sign
-        z = part.solve(b)
-        cov = np.asarray(graph.W @ z)
-        for j, (seeds, sign) in enumerate(zip(some, signs, strict=True)):
-            kernels.nearest(graph.indptr, graph.indices, graph.home[seeds], reach, label, queue)
-            kernels.site_sums(label, graph.home, np.ascontiguousarray(cov[:, j]), sign, seeds, scale, c, sums, of_sites)
-            kernels.latent_sums(label, np.ascontiguousarray(z[:, j]), sign, seeds, scale, latent_scale, c, of_latents)
+    seeds, sign, start = _seeds(graph, colour)
+    of_set = np.repeat(np.arange(start.size - 1), np.diff(start))
+    right = sp.csc_array(graph.W.T @ sp.csr_array((sign, (seeds, of_set)), shape=(n, start.size - 1)))
+    at_once = max(_AT_ONCE, _HELD // L)
+    rows = graph.home, graph.W.indptr, graph.W.indices, graph.W.data
+    for i in range(0, start.size - 1, at_once):
+        z = np.ascontiguousarray(part.solve(right[:, i : i + at_once].toarray()).T)
+        for j in range(z.shape[0]):
+            own = slice(start[i + j], start[i + j + 1])
+            kernels.nearest(graph.indptr, graph.indices, graph.home[seeds[own]], reach, label, queue)
+            kernels.site_sums(label, *rows, z[j], sign[own], seeds[own], scale, c, sums, of_sites)
+            kernels.latent_sums(label, z[j], sign[own], seeds[own], scale, latent_scale, c, of_latents)
     for i in range(0, graph.hubs.size, _AT_ONCE):  # latents that touch very many rows: with all sites
         hubs = graph.hubs[i : i + _AT_ONCE]
         b = np.zeros((L, hubs.size))
         b[hubs, np.arange(hubs.size)] = 1.0
         R = np.asarray(graph.W @ part.solve(b)) * scale[:, None] * latent_scale[hubs]
-        of_latents[hubs] = np.stack([c[:, k] @ R**k for k in range(TERMS)], axis=1)
+        power = np.ones_like(R)
+        for k in range(1, TERMS):
+            power *= R
+            of_latents[hubs, k] = c[:, k] @ power
     far = beyond[:, reach] / 2.0  # each pair is seen from both of its ends
     total = 0.5 * float(sums[0]) + n * float(far.mean())
     error = n * float(far.std(ddof=1)) / float(np.sqrt(far.size)) + 0.5 * float(sums[1]) + _ENOUGH * abs(total)
     return Neighbours(total, error, reach, of_sites, of_latents)
+
+
+def _seeds(graph: Graph, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sites of one colour and rank, set after set, with random signs; where each set starts, and the end."""
+    seen = np.flatnonzero(graph.home >= 0)
+    key = colour[graph.home[seen]] * (graph.rank.max() + 1) + graph.rank[seen]
+    order = np.argsort(key, kind="stable")
+    size = np.bincount(np.unique(key, return_inverse=True)[1])
+    start = np.concatenate([[0], np.cumsum(size)])
+    sign, rng = np.ones(seen.size), np.random.default_rng(0)
+    for k in np.flatnonzero(size > 1):
+        sign[start[k] : start[k + 1]] = rng.permutation(np.where(np.arange(size[k]) % 2, -1.0, 1.0))
+    return seen[order], sign, start
 
 
 def patch_triples(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.ndarray) -> float:

@@ -50,7 +50,7 @@ class Predictive:
             raise problem("predictive", got, "one", "Average over joint draws: sample(size).")
         self.likelihood, self.eta = likelihood, eta
 
-    def _average(self, ask: Asked) -> np.ndarray:
+    def average(self, ask: Asked) -> np.ndarray:
         """E[ask(eta)] of each row: ask answers (..., n, M), this is (..., N)."""
         parts = []
         for rows, eta, weight in self.eta._nodes():
@@ -62,28 +62,30 @@ class Predictive:
     @property
     def mean(self) -> np.ndarray:
         """E[y] (N,); of levels, their mean place."""
-        return self._average(lambda own, eta, rows: own.mean_at(eta))
+        return self.average(lambda own, eta, rows: own.mean_at(eta))
 
     @property
     def variance(self) -> np.ndarray:
         """Var[y] (N,)."""
+        level = self.likelihood.mean_at(to_numpy(self.eta.mean)[:, None])  # near every mean, whose digits it keeps
+        level = np.where(np.isfinite(level), level, 0.0)
 
         def both(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
-            mean = own.mean_at(eta)
-            return np.stack([own.variance_at(eta), mean, mean * mean])
+            above = own.mean_at(eta) - level[rows]
+            return np.stack([own.variance_at(eta), above, above * above])
 
-        inside, mean, square = self._average(both)
-        return inside + np.maximum(square - mean**2, 0.0)
+        inside, above, square = self.average(both)
+        return inside + np.maximum(square - above**2, 0.0)
 
     @property
     def probabilities(self) -> np.ndarray:
         """P(y = k) of labels and levels (N, K)."""
-        return np.moveaxis(self._average(lambda own, eta, rows: np.moveaxis(own.probabilities_at(eta), -1, 0)), 0, -1)
+        return np.moveaxis(self.average(lambda own, eta, rows: np.moveaxis(own.probabilities_at(eta), -1, 0)), 0, -1)
 
     def cdf(self, x: ArrayLike) -> np.ndarray:
         """P(y <= x) (N,), x a number or one for each row."""
         at = np.broadcast_to(np.asarray(x, dtype=np.float64), (np.shape(to_numpy(self.eta.mean))[0],))
-        return self._average(lambda own, eta, rows: own.cdf(at[rows, None], eta))
+        return self.average(lambda own, eta, rows: own.cdf(at[rows, None], eta))
 
     def quantile(self, q: Levels) -> np.ndarray:
         """Quantiles of y: (N,) for one q, (N, Q) for Q of them; whole numbers of counts, places of levels."""
@@ -105,5 +107,5 @@ class Predictive:
 
         nodes = self.eta._nodes()
         top = np.concatenate([log_p(self.likelihood.take(some), eta, some).max(axis=1) for some, eta, _ in nodes])
-        mass = self._average(lambda own, eta, some: np.exp(log_p(own, eta, some) - top[some, None]))
+        mass = self.average(lambda own, eta, some: np.exp(log_p(own, eta, some) - top[some, None]))
         return np.where(rows["weight"] > 0.0, top + np.log(mass), np.nan)

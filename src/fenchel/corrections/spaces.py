@@ -3,6 +3,7 @@
     weights     v = R^-1 (z - m), cov A^-1, A = I + X' Lam X      eta - h = X v,  X = W R,  R R' = Sigma        L < N
     rows        the same with eta in place of z: R R' = S         eta - h = R v                                 N <= L
     sparse      z - m itself, cov (Q + W' Lam W)^-1               eta - h = W (z - m), constraints kept
+    classes     those of weights or sparse for the latents of all classes together, where q joins them
     any prior   eta - h itself, by the factor's own draws
 
 In the space of the rows a latent, an unobserved row or a new one is not a function of the state.
@@ -23,8 +24,10 @@ from ..linalg.matrices import array_design
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.capabilities import HasLatents
+from ..priors.contrasts import ClassesFactor
 from ..priors.latents import Latents
 from ..priors.prediction import new_rows
+from ..priors.predictors import LatentPredictors
 from ..priors.rowspace import RowPredictors, RowsFactor
 from ..priors.sparse import SparseFactor, SparsePredictors
 from ..priors.weightspace import WeightPredictors, WeightsFactor
@@ -76,8 +79,14 @@ class WeightSpace(Space):
     def _new_rows(self, new: NewRows) -> list[Design]:
         assert isinstance(self.everyone, WeightPredictors)
         rows, _ = self.everyone.new_rows(new)
-        if new.design is not None:
-            return [z.whiten(row) for z, row in zip(self.latent, rows, strict=True)]
+        return self.on_states(rows) if new.design is not None else self.on_states_by_cross(rows)
+
+    def on_states(self, rows: list[Design]) -> list[Design]:
+        """Rows over the latents as rows over the states."""
+        return [z.whiten(row) for z, row in zip(self.latent, rows, strict=True)]
+
+    def on_states_by_cross(self, rows: list[Array]) -> list[Design]:
+        """The same of rows given by their covariances with the latents."""
         return [array_design(z.whiten_cross(row)) for z, row in zip(self.latent, rows, strict=True)]
 
     def _explained(self, designs: list[Design]) -> list[Array]:
@@ -182,8 +191,14 @@ class SparseSpace(Space):
     def _new_rows(self, new: NewRows) -> list[Design]:
         assert isinstance(self.everyone, SparsePredictors)
         rows, _ = self.everyone.new_rows(new)
-        if new.design is not None:
-            return rows
+        return self.on_states(rows) if new.design is not None else self.on_states_by_cross(rows)
+
+    def on_states(self, rows: list[Design]) -> list[Design]:
+        """Rows over the latents as rows over the states, which are the latents."""
+        return rows
+
+    def on_states_by_cross(self, rows: list[Array]) -> list[Design]:
+        """The same of rows given by their covariances with the latents."""
         precision = self.factor.pattern.matrix(self.factor.pattern.q)
         return [array_design((precision @ row.T).T) for row in rows]
 
@@ -199,6 +214,46 @@ class SparseSpace(Space):
 
     def joint_latents(self, states: States, rng: np.random.Generator) -> States:
         return states
+
+
+class ClassesSpace(Space):
+    """Classes that q joins: the space of the latents of all of them, one after the other."""
+
+    def __init__(self, posterior: Posterior) -> None:
+        super().__init__(posterior)
+        assert isinstance(posterior._factor, ClassesFactor)
+        self.factor, joint = posterior._factor, posterior._factor.joint
+        kind = SparseSpace if isinstance(joint, SparseFactor) else WeightSpace
+        sites = (joint.lam, joint.lam)  # of the contrasts, and not asked for
+        self.joint = kind(Posterior(joint.predictors, posterior._active, joint, sites, sites))
+        self.log_dets, self.sizes = self.joint.log_dets, self.joint.sizes
+
+    def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
+        return self.joint._drawn(normals, k, rng)
+
+    def active(self) -> list[Design]:
+        return self._eta()
+
+    def _eta(self) -> list[Design]:
+        assert isinstance(self.everyone, LatentPredictors)
+        return self.joint.on_states([self.factor.predictor_rows(self.everyone.designs)])
+
+    def _latents(self) -> list[Design]:
+        place = np.arange(sum(self.sizes)).reshape(self.factor.copies, -1)  # class by class
+        return [self.joint._latents()[0].take(place.T.ravel())]
+
+    def _new_rows(self, new: NewRows) -> list[Design]:
+        assert isinstance(self.everyone, LatentPredictors)
+        rows, _ = self.everyone.new_rows(new)
+        if new.design is not None:
+            return self.joint.on_states([self.factor.predictor_rows(rows)])
+        return self.joint.on_states_by_cross([self.factor.predictor_cross(rows)])
+
+    def _explained(self, designs: list[Design]) -> list[Array]:
+        return self.joint._explained(designs)
+
+    def joint_latents(self, states: States, rng: np.random.Generator) -> States:
+        return [to_numpy(z) for z in self.factor.split(self.joint.joint_latents(states, rng)[0])]
 
 
 class EtaSpace(Space):
@@ -258,6 +313,8 @@ def space_of(posterior: Posterior) -> Space:
     if not hasattr(posterior, "_factor"):
         got = f"a {type(posterior).__name__} is a Gaussian of another form"
         raise problem("importance", got, "a fit by infer: its prior times one Gaussian site for each observation")
+    if posterior._curvatures is not None:
+        return ClassesSpace(posterior)
     everyone = posterior._all
     if isinstance(everyone, WeightPredictors):
         return WeightSpace(posterior)

@@ -12,7 +12,7 @@ from math import comb, factorial, sqrt
 
 import numpy as np
 
-from .correlations import Block, Correlations
+from .correlations import Correlations
 from .sites import Sites
 
 _ORDER = 4
@@ -20,42 +20,58 @@ WORK, ROUGH = 5e8, 1e7  # multiplications spent on triangles; enough to tell whe
 _TRIANGLES = (((1, 1, 1), 1), ((2, 1, 1), 3), ((3, 1, 1), 3), ((1, 2, 2), 3), ((2, 2, 2), 1))  # (a, b, d), how often
 
 
-def triples_of(sites: Sites, correlations: Correlations, work: float = WORK) -> float:
-    """|chains| + |triangles|, in nats; with less ``work`` than all triangles take, from some of them."""
+def triples_of(sites: Sites, correlations: Correlations, work: float = WORK, label: np.ndarray | None = None) -> float:
+    """|chains| + |triangles|, in nats; with less ``work`` than all triangles take, from some of them.
+
+    ``label`` (n,): clusters of sites; correlations within them do not count.
+    """
     n = sites.log_z.size
+    label = np.arange(n) if label is None else label
     drawn = np.arange(n)
     if not correlations.in_blocks and n > (limit := max(16, int(work / n**2))):
         drawn = np.random.default_rng(0).choice(n, limit, replace=False)
     total = np.zeros(2)
-    kept: list[Block] = []
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
     for block in correlations.between():
         if correlations.in_blocks:
             _, own, R = block
-            total += _block(np.arange(own.size), R, R, sites.c[own], sites.c[own], 1.0)
+            total += _block(_apart(R, label[own], label[own]), None, sites.c[own], sites.c[own], sites.c[own], 1.0)
         else:
-            kept.append(block)
+            rows, _, R = block
+            kept.append((rows, _apart(R, label[rows], label)))
     if kept:
-        with_drawn = np.concatenate([R[:, drawn] for _, _, R in kept])
-        with_drawn[drawn, np.arange(drawn.size)] = 0.0
-        for rows, _, R in kept:
-            total += _block(rows, R, with_drawn, sites.c, sites.c[drawn], n / drawn.size)
+        with_drawn = np.concatenate([R[:, drawn] for _, R in kept])
+        for rows, R in kept:
+            mine = with_drawn[rows], with_drawn
+            total += _block(R, mine, sites.c[rows], sites.c, sites.c[drawn], n / drawn.size)
     return float(np.abs(total).sum())
 
 
 def triples_among(c: np.ndarray, R: np.ndarray) -> float:
     """The same of a few sites by their correlations (n, n)."""
-    return float(np.abs(_block(np.arange(R.shape[0]), R, R, c, c, 1.0)).sum())
+    label = np.arange(R.shape[0])
+    return float(np.abs(_block(_apart(R, label, label), None, c, c, c, 1.0)).sum())
+
+
+def _apart(R: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """R without what sites of one label share."""
+    return np.where(rows[:, None] == columns, 0.0, R)
 
 
 def _block(
-    rows: np.ndarray, R: np.ndarray, drawn: np.ndarray, c: np.ndarray, third: np.ndarray, weight: float
+    R: np.ndarray,
+    drawn: tuple[np.ndarray, np.ndarray] | None,
+    own: np.ndarray,
+    c: np.ndarray,
+    third: np.ndarray,
+    weight: float,
 ) -> np.ndarray:
-    """Chains with their middle in ``rows``, triangles with a corner there; R (rows, n), drawn (n, third ones)."""
-    R, own = R.copy(), c[rows]
-    R[np.arange(rows.size), rows] = 0.0
-    if drawn.shape[0] == rows.size and drawn.shape[1] == rows.size and weight == 1.0:
-        drawn = drawn.copy()
-        np.fill_diagonal(drawn, 0.0)
+    """Chains with their middle in some rows, triangles with a corner there.
+
+    R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the third ones, None where all are all.
+    own, c, third: coefficients of the rows, of all sites, of the third ones.
+    """
+    mine, every = (R, R) if drawn is None else drawn
     power = [np.ones((1, 1)), R]
     for _ in range(1, _ORDER):
         power.append(power[-1] * R)
@@ -66,8 +82,7 @@ def _block(
             middle = sqrt(comb(a + b, a)) * own[:, a + b] - own[:, a] * own[:, b]
             both = reach[a] * reach[b] - power[a + b] @ (c[:, a] * c[:, b])
             chains += 0.5 * float(np.sum(middle * both))
-    squared = drawn * drawn
-    made = {b: (D[rows] * third[:, 2 * b]) @ D.T for b, D in ((1, drawn), (2, squared))}
+    made = {b: (mine**b * third[:, 2 * b]) @ (every**b).T for b in (1, 2)}
     triangles = 0.0
     for (a, b, d), times in _TRIANGLES:
         size = sqrt(factorial(a + b) * factorial(a + d) * factorial(b + d)) / (

@@ -25,6 +25,10 @@ class RowScores:
         """Its standard error over the rows: sqrt(n) times their standard deviation; NaN for fewer than two."""
         return standard_error(self._seen)
 
+    def units(self, values: np.ndarray) -> np.ndarray:
+        """Values of rows (N,), NaN where unobserved, summed over what was predicted together: here each row alone."""
+        return values[~np.isnan(values)]
+
     @property
     def _seen(self) -> np.ndarray:
         density = to_numpy(self.log_density)

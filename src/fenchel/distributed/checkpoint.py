@@ -56,19 +56,19 @@ class Checkpoint:
         return content, arrays
 
     def check(self, content: Mapping[str, Any], settings: Mapping[str, Any], measured: np.ndarray, found: Any) -> None:
-        """Refuse the checkpoint of other settings or other rows."""
+        """Refuse the checkpoint of other settings or other rows; default priors follow the rows, and so come last."""
         old = content.get("settings")
-        if old != dict(settings):
-            changed = [key for key in settings if not isinstance(old, dict) or old.get(key) != settings[key]]
-            raise self.of_another(f"{', '.join(changed) or 'the settings'} differ")
+        changed = [key for key in settings if not isinstance(old, dict) or old.get(key) != settings[key]]
         same = np.shape(found) == measured.shape and np.allclose(found, measured, rtol=_SAME, atol=1e-300)
-        if not same:
-            raise self.of_another("X, y or the weights differ")
+        if not same and set(changed) <= {"priors"}:
+            raise self.of_another("the data differ (X, y or the weights)")
+        if old != dict(settings):
+            raise self.of_another(f"{', '.join(changed) or 'the settings'} differ")
 
     def same_rows(self, told: float, elbo: float) -> None:
         """Refuse a checkpoint whose rows gave another elbo at the same iterate."""
         if abs(told - elbo) > _SAME * max(1.0, abs(elbo)):
-            raise self.of_another("its rows gave another elbo")
+            raise self.of_another("the data differ (its rows gave another elbo)")
 
     def of_another(self, why: str) -> Refusal:
         """The sentence of a checkpoint that is not of this fit."""

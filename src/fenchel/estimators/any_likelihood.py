@@ -82,8 +82,8 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         exposure: ArrayLike | None = None,
         trials: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Draws from the posterior predictive distribution of each row on its own: (M, n_samples)."""
-        return self._draws(X, n_samples, random_state, exposure=exposure, trials=trials)
+        """Joint draws of the posterior predictive distribution: (M, n_samples), each column one draw of all rows."""
+        return self._joint_draws(X, n_samples, random_state, exposure=exposure, trials=trials)
 
     def score(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..solvers.solution import Solution
 from .integrated import integrated, mixed, with_prior
-from .latent import Latent
+from .latent import Latent, fitted_at
 from .lazily import by_partition, score_partitions
 from .target import Predictive, Target
 
@@ -108,12 +109,11 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
             options |= {"evidence": self.evidence} if hasattr(self, "evidence") else {}
             found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
-            evidence = Evidence(target.likelihood, family, target.y, own=False, **options)
-            sol, start = evidence.fit(evidence.start), evidence.start
-            where = (start, sol, sol.elbo, np.zeros(0), sol.optimal, sol.ending, 1, sol.n_iter)
-            found = Learned(*where, likelihood=target.likelihood, prior=evidence.prior)
+            found = fitted_at(target, family, family.theta, **options)
         self._keep(found, family)
         self.integrated_ = None
+        if found.theta.size == len(family.names):  # the likelihood's own parameters are known
+            target, own = replace(target, likelihood=found.likelihood), False
         if learned and method is not None:
             self.integrated_ = integrated(target, family, found, weights, own, method)
             self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
@@ -206,8 +206,10 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
     @by_partition
     def latent_mean_and_variance(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
-        _, h, rho = self._predictive(X)
-        return h + self._shift, rho
+        new = self._predictive(X)
+        if self.integrated_ is None or self._fitted.ordered:
+            return new.h + self._shift, new.variance
+        return new.likelihood.reported_moments([each.reported()[1] for each in self.integrated_.likelihoods])
 
     def _predictive(self, X: Any, mean_only: bool = False, **rows: Any) -> Predictive:
         """y at new rows, which may have exposure, trials or event; with ``mean_only`` eta is taken as its mean."""
@@ -229,6 +231,39 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
     def _draws(self, X: Any, n_samples: int, random_state: Any, **rows: Any) -> np.ndarray:
         new = self._predictive(X, **rows)
         return self._target.draws(new, int(n_samples), generator(random_state))
+
+    def _points(self) -> list[tuple[float, Solution, np.ndarray]]:
+        """The weight, the fit and theta of each point of the posterior of theta: one, where theta is learned."""
+        mixed_over = self.integrated_
+        if mixed_over is None:
+            return [(1.0, self.solution_, self.theta_)]
+        return list(zip(mixed_over.weights, mixed_over.solutions, mixed_over.thetas, strict=True))
+
+    def _joint_draws(self, X: Any, n_samples: int, random_state: Any, **rows: Any) -> np.ndarray:
+        """Draws of y (M, n_samples) with the rows of one draw together: eta is drawn jointly, Gaussian given theta."""
+        check_is_fitted(self)
+        table, rng, points = self._table(X), generator(random_state), self._points()
+        given, drawn = self._found(table, rows), []
+        size = count(type(self).__name__, "n_samples", n_samples, 1)
+        sizes = rng.multinomial(size, [weight for weight, *_ in points])
+        for size, (_, solution, theta) in zip(sizes, points, strict=True):
+            if size:
+                eta = self._latent.draws(solution.posterior, theta, table, int(size), rng)
+                likelihood = self._fitted if self.integrated_ is None else solution.likelihood
+                own = self._target.at(likelihood, eta[:, 0], np.zeros(len(eta)), given).likelihood
+                drawn.append(np.asarray(own.draw(eta, rng), dtype=np.float64))
+        return self._target.decoded(rng.permutation(np.hstack(drawn), axis=1))
+
+    def _joint_covariance(self, X: Any) -> np.ndarray:
+        """Cov[eta] (M, M) at new rows, that of theta included where it is integrated out."""
+        table = self._table(X)
+        means, covariances = [], []
+        for weight, solution, theta in self._points():
+            means.append(self._latent.moments(solution.posterior, theta, table, mean_only=True)[0])
+            covariances.append(weight * self._latent.joint_covariance(solution.posterior, theta, table))
+        weights = np.array([weight for weight, *_ in self._points()])
+        away = np.stack(means) - weights @ np.stack(means)
+        return np.asarray(sum(covariances) + away.T @ (weights[:, None] * away))
 
     def _score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **rows: Any) -> float:
         """The mean log predictive density of the rows that have one."""
@@ -261,13 +296,27 @@ def validate_data(estimator: Any, X: Any, y: ArrayLike = "no_validation", **opti
 
 
 def weights_of(sample_weight: ArrayLike, X: Any) -> np.ndarray | None:
-    """The user's weights, checked: (N,), or None for 1 everywhere."""
+    """The user's weights, checked: (N,), or None for 1 everywhere.
+
+    A weight says how often its row was seen. Weights that sum to 1 are shares, as scikit-learn's boosting gives them:
+    taken as counts they would say that one row was seen, so they are multiplied by the number of rows.
+    """
     if sample_weight is None:
         return None
     from sklearn.utils.validation import _check_sample_weight
 
     sample_weight = numeric("fit", "sample_weight", sample_weight)
-    return np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+    out = np.asarray(_check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True))
+    n = int(np.count_nonzero(out))
+    if n > 1 and abs(out.sum() - 1.0) <= 1e-6:
+        warnings.warn(
+            f"sample_weight sums to 1, and weights say how often a row was seen: they are multiplied by {n}, the "
+            "number of rows with a weight.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return n * out
+    return out
 
 
 def generator(random_state: Any) -> np.random.Generator:

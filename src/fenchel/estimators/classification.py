@@ -15,6 +15,7 @@ from ..distributed.survey import Survey
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
+from ..linalg.dense import semidefinite_root
 from .base import LatentGaussianEstimator, validate_data, weights_of
 from .brought import Brought, in_partitions
 from .lazily import by_partition
@@ -46,13 +47,20 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             return self._fit_partitions(Brought(X, y, sample_weight, None, checkpoint), self._read_partitions)
         X, y = validate_data(self, X, y, **self._accepted)
         weights = weights_of(sample_weight, X)
-        target = read_classes(type(self).__name__, y, self.bound, weights)
+        target = read_classes(type(self).__name__, y, self.bound, weights, self._is_joint(X, np.unique(y).size))
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
         return self._fit(X, target, weights)
 
+    def _is_joint(self, X: Any, n_classes: int) -> bool:
+        """Whether "best" means exact expectations for several classes, whose coefficients these couple."""
+        return False
+
     def _read_partitions(self, found: Survey, beside: Any) -> tuple[Target, np.ndarray]:
         """The target of rows in partitions, from their labels and what these weigh."""
-        target = read_classes(type(self).__name__, found.y, self.bound, found.y_weight)
+        target = read_classes(type(self).__name__, found.y, self.bound, found.y_weight, False)
+        if target.labels.size > 2 and not target.likelihood.objective.convex:
+            got = f'bound="exact" meets {target.labels.size} classes in partitions'
+            raise problem(type(self).__name__, got, 'bound="best" or "tilted"')
         self.classes_, self.n_classes_ = target.labels, int(target.labels.size)
         return target, target.labels
 
@@ -131,8 +139,11 @@ class Classes(Target):
             return np.asarray(expit(h[:, None] + np.sqrt(rho)[:, None] * ndtri(levels)[None, :]))
         draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))
         step, out = max(1, _CHUNK // draws.size), []
+        if rho.ndim == 2:
+            rho = rho[:, :, None] * np.eye(h.shape[1])
         for i in range(0, h.shape[0], step):
-            eta = h[i : i + step, None, :] + np.sqrt(rho[i : i + step, None, :]) * draws[None]
+            root = np.stack([semidefinite_root(V) for V in rho[i : i + step]])
+            eta = h[i : i + step, None, :] + draws[None] @ root.transpose(0, 2, 1)
             e = np.exp(eta - eta.max(axis=2, keepdims=True))
             out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
         return np.concatenate(out)
@@ -156,11 +167,11 @@ class Classes(Target):
             return np.log(self.probabilities(new)[np.arange(index.size), index])
 
 
-def read_classes(where: str, y: ArrayLike, bound: str, weights: Any) -> Classes:
+def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool) -> Classes:
     """Labels as 0, ..., K-1, under the tightest treatment there is, or the one asked for.
 
-    "best" is no bound for two classes, the tilted one for more. The level is the log odds of the second of two classes,
-    or the log shares (K,), centred; half a row is added to each class.
+    "best" is no bound for two classes, nor for more of them if ``joint``; else the tilted one. The level is the log
+    odds of the second of two classes, or the log shares (K,), centred; half a row is added to each class.
     """
     check_classification_targets(y)
     labels, encoded = np.unique(y, return_inverse=True)
@@ -169,14 +180,9 @@ def read_classes(where: str, y: ArrayLike, bound: str, weights: Any) -> Classes:
         got = f"y has one class only, {labels.tolist()[0]!r}"
         raise problem(where, got, "two or more classes", "With one class there is nothing to tell apart.")
     choice(where, "bound", bound, BOUNDS)
-    if K > 2 and bound == "exact":
-        advice = 'The expectation of a softmax has no exact mode; use bound="best" or "tilted".'
-        raise problem(where, f'bound="exact" meets {K} classes', "two classes", advice)
-    found: Likelihood = (
-        BernoulliLogit("exact" if bound == "best" else bound)
-        if K == 2
-        else MultinomialLogit(K, reference=None, bound="tilted" if bound == "best" else bound)
-    )
+    if bound == "best":
+        bound = "exact" if K == 2 or joint else "tilted"
+    found: Likelihood = BernoulliLogit(bound) if K == 2 else MultinomialLogit(K, reference=None, bound=bound)
     share = np.log(np.bincount(encoded, weights=weights, minlength=K) + 0.5)
     level = float(share[1] - share[0]) if K == 2 else share - share.mean()
     return Classes(where, found, encoded.astype(np.float64), level, words=labels)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import optional, problem
+from ..gmrf.columns import Columns
 from ..hyperparameters.integration import Integrated
 from ..likelihoods.base import Likelihood
-from ..marginals import Answers, NormalMarginals
+from ..marginals import Answers, Marginals, NormalMarginals
 from ..solvers.solution import Solution
 from ..terms import SumOfTerms
 from .marginal_tables import marginal_table
@@ -27,6 +27,7 @@ class EffectTables:
     _sum: SumOfTerms
     _seen: np.ndarray
     _shift: float
+    _columns: Columns
     _fitted: Likelihood
     integrated_: Integrated | None
 
@@ -48,12 +49,19 @@ class EffectTables:
     def _tail(self) -> tuple[np.ndarray, np.ndarray]:
         """Mean and covariance of the fixed effects on the user's scale, the intercept first."""
         check_is_fitted(self)
-        mean, covariance = self._sum.fixed_effects(self.solution_)
-        if self.integrated_ is not None:
-            mean, covariance = self.integrated_.moments(self._sum.fixed_effects)
+        return self._moments(self.solution_) if self.integrated_ is None else self.integrated_.moments(self._moments)
+
+    def _moments(self, solution: Solution) -> tuple[np.ndarray, np.ndarray]:
+        """The same of one fit, whose likelihood says what eta as reported is above eta as fitted."""
+        mean, covariance = self._sum.fixed_effects(solution)
+        return mean + self._above_latents(solution), covariance
+
+    def _above_latents(self, solution: Solution) -> np.ndarray:
+        """What the fixed effects are above the latents behind them: the level, of the intercept."""
+        out = np.zeros(int(self._sum.intercept) + len(self._sum.fixed_names))
         if self._sum.intercept:
-            mean[0] += self._sum.offset + self._shift
-        return mean, covariance
+            out[0] = self._sum.offset + solution.likelihood.reported()[1]
+        return out
 
     @property
     def coef_names_(self) -> list[str]:
@@ -91,28 +99,57 @@ class EffectTables:
     def fixed_effects_(self) -> Any:
         """The intercept (where every covariate is 0) and the coefficients (per unit) as a pandas frame."""
         names = (["intercept"] if self._sum.intercept else []) + self.coef_names_
-        mean, covariance = self._tail()
-        return table((None, names), (mean, np.diag(covariance)), self.likelihood_.ratio, 0.95)
+        return marginal_table((None, names), self._fixed_marginals(), self.likelihood_.ratio)
+
+    def _fixed_marginals(self) -> Marginals:
+        """Of the intercept and the coefficients, over the hyperparameters too where these are integrated out."""
+        if self.integrated_ is None:
+            mean, covariance = self._tail()
+            return NormalMarginals(mean, np.diag(covariance))
+        mixed, design = self.integrated_, self._sum.fixed_rows()
+        each = [self._above_latents(solution) for solution in mixed.solutions]
+        parts = [part.at(design=design, offset=offset) for part, offset in zip(mixed.answers, each, strict=True)]
+        return mixed.mixture(parts)
 
     @property
     def hyperparameters_(self) -> Any:
         """What was learned, in words: a pandas frame by effect and parameter."""
         check_is_fitted(self)
         pd = optional("hyperparameters_", "pandas")
-        rows = self._in_words(self.theta_)
+        mixed = self.integrated_
+        levels = np.array([[self._shift, 0.0]]) if mixed is None else self._levels(mixed)
+        theta, at = self.theta_, float(levels[0, 0])
+        if mixed is not None:
+            theta = mixed.theta.peak
+            at = float(mixed.theta.between(mixed.thetas, levels, theta[None])[0, 0])
+        rows = self._in_words(theta, at)
         out = pd.DataFrame(rows, columns=["effect", "parameter", "value"]).set_index(["effect", "parameter"])
-        if self.integrated_ is None or not rows:
+        if mixed is None or not rows:
             return out
-        found = self.integrated_.theta.of(lambda theta: [row[2] for row in self._in_words(theta)], size=2048)
+        found = mixed.theta.beside(
+            lambda theta, level: [row[2] for row in self._in_words(theta, level)], mixed.thetas, levels, size=2048
+        )
         lower, upper = found.interval().T
         return out.assign(mean=found.mean, sd=found.sd, lower=lower, upper=upper)
 
-    def _in_words(self, theta: np.ndarray) -> list[tuple[Any, str, float]]:
-        """theta in words."""
+    def _levels(self, mixed: Integrated) -> np.ndarray:
+        """What cutpoints at x = 0 are above those as fitted, mean and sd at each point (K, 2)."""
+        centre = self._columns.centre
+        if not (self._fitted.ordered and self._sum.fixed_names):
+            return np.zeros((len(mixed.solutions), 2))
+        each = [self._sum.fixed_effects(solution) for solution in mixed.solutions]
+        return np.array([[centre @ mean, np.sqrt(centre @ covariance @ centre)] for mean, covariance in each])
+
+    def _in_words(self, theta: np.ndarray, level: float) -> list[tuple[Any, str, float]]:
+        """theta in words, cutpoints ``level`` above those as fitted."""
         rows = [(term.name, *row) for term, part in self._sum.thetas(theta) for row in term.readable(part)]
         own = theta[sum(len(term.hyperparameters) for term in self._sum.effects) :]
-        same = not own.size or np.array_equal(theta, self.theta_)
-        return rows + (self.likelihood_ if same else self._fitted.with_theta(own).reported()[0]).readable()
+        if not own.size:
+            return rows + self.likelihood_.readable()
+        reported = self._fitted.with_theta(own).reported()[0]
+        if self._fitted.ordered:
+            reported = reported.with_theta(np.r_[reported.theta[0] + level, reported.theta[1:]])
+        return rows + reported.readable()
 
 
 def effect_frame(
@@ -130,34 +167,4 @@ def effect_frame(
         raise problem(where, f"the effect {name!r} has no table", "a term that says where it is shown")
     labels, design, codes = shown
     n = None if codes is None else terms.counts(seen)[name][codes]
-    found = posterior.at(design=design)
-    if not isinstance(found, NormalMarginals):
-        return marginal_table((name, labels), found, ratio, level, n)
-    return table((name, labels), (found.mean, found.variance), ratio, level, n)
-
-
-def table(rows: tuple[Any, list[Any]], moments: tuple[Any, Any], word: str | None, level: float, n: Any = None) -> Any:
-    """Mean, sd and interval, one row an entry of ``rows`` (name of the index, its values).
-
-    Where exp(effect) has a name, ``word``: "relative_risk" is its posterior mean, "rr_median" its median exp(mean);
-    then its interval and its probability to exceed 1.
-    """
-    pd = optional("effect_table", "pandas")
-    if not 0.0 < level < 1.0:
-        raise problem("effect_table", f"level = {level!r}", "a probability between 0 and 1")
-    mean, variance = np.asarray(moments[0]), np.maximum(np.asarray(moments[1]), 0.0)
-    sd = np.sqrt(variance)
-    reach = float(ndtri(0.5 + level / 2)) * sd
-    columns = {"mean": mean, "sd": sd, "lower": mean - reach, "upper": mean + reach}
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        above = ndtr(np.where(mean == 0.0, 0.0, mean / sd))
-        if word is not None:
-            short = "".join(part[0] for part in word.split("_"))
-            columns[word], columns[f"{short}_median"] = np.exp(mean + variance / 2), np.exp(mean)
-            columns[f"{short}_lower"], columns[f"{short}_upper"] = np.exp(mean - reach), np.exp(mean + reach)
-            columns["p_above_1"] = above
-        else:
-            columns["p_above_0"] = above
-    if n is not None:
-        columns["n"] = np.asarray(n)
-    return pd.DataFrame(columns, index=pd.Index(rows[1], name=rows[0], tupleize_cols=False))
+    return marginal_table((name, labels), posterior.at(design=design), ratio, level, n)

@@ -23,8 +23,8 @@ from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
 from ..factors.kinds import is_softmax
 from ..factors.partitions import InPartitions, Reader, Record
-from ..factors.prediction import cells, draw, lists_levels, means, typical
-from ..factors.selection import fitted
+from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
+from ..factors.selection import by_evidence, fitted
 from ..factors.surveying import read_partitions
 from ..files import Stored
 from ..likelihoods.cumulative import Cumulative
@@ -48,8 +48,9 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Parameters
     ----------
-    n_components : int
-        Number of factors.
+    n_components : "auto" or int
+        Number of factors. "auto" tries 1, 2, ... up to 10 and keeps the one with the largest evidence, the loadings
+        integrated out (``select_components`` shows all). It needs the table in memory and a ``strength`` above 0.
     likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
         Or another word for a likelihood, or a ``Likelihood``, of one's own too: such a table is solved by the general
         solvers, slower than the compiled loop of those five, and has no multinomial column.
@@ -121,7 +122,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | str = "auto",
         *,
         likelihood: Any = "auto",
         bound: str = "tilted",
@@ -169,19 +170,27 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             table = read(self._checked(X, reset=True), self.likelihood, name, self.bound)
             values = table.values
         table.warn_of_guesses(name)
-        self._table, D = Table(table.columns, table.values[:0], table.frame), len(table.columns)
+        self._table = Table(table.columns, table.values[:0], table.frame)
         width = sum(own.n_predictors for own in table.likelihoods)
-        if not (isinstance(self.n_components, (int, np.integer)) and 1 <= self.n_components <= width):
-            got = f"n_components = {self.n_components!r} meets {D} feature(s)"
-            raise problem(name, got, f"a whole number from 1 to {width}, the number of predictors")
-        self._model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
+        chosen = str(self.n_components) == "auto"
+        if not (chosen or (isinstance(self.n_components, (int, np.integer)) and 1 <= self.n_components <= width)):
+            got = f"n_components = {self.n_components!r} meets {len(table.columns)} feature(s)"
+            raise problem(name, got, f'"auto", or a whole number from 1 to {width}, the number of predictors')
+        if chosen and not (isinstance(values, np.ndarray) and self.strength != 0):
+            got = 'n_components="auto"' + (" and strength=0" if isinstance(values, np.ndarray) else " of partitions")
+            raise problem(name, got, "a number of factors")
         rng = np.random.default_rng(seed)
         options = {"strength": self.strength, "n_init": int(self.n_init), "rng": rng, "progress": bool(self.verbose)}
         options |= {"tol": float(self.tol), "max_iter": int(self.max_iter)}
-        found, self._units = fitted(self._model, table, values, name, **options)
+        if chosen:
+            self._model, found, self._units = by_evidence(table, self.noise, min(width, 10), name, **options)
+        else:
+            self._model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
+            found, self._units = fitted(self._model, table, values, name, **options)
         self._inner: Parameters = found.parameters
         self._parameters = self._units.restore(self._model, found.parameters)
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
+        self.n_components_ = self.components_.shape[0]
         self.noise_variance_, self.strength_ = self._parameters.variance, found.strength
         seen = (~np.isnan(values)).sum(axis=0) if isinstance(values, np.ndarray) else values.seen
         volume = float(seen @ np.log(self._units.unit))
@@ -292,7 +301,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             names += column.level_names if lists_levels(column.likelihood) else [column.name]
         return DataFrame(out, columns=names)
 
-    def impute(self, X: Any, return_distribution: bool = False) -> Any:
+    def impute(self, X: Any, return_distribution: bool = False, *, ordered: str = "mode") -> Any:
         """X with its missing cells filled in from the rest of their rows.
 
         Parameters
@@ -302,6 +311,8 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return_distribution : bool
             Return the predictive distribution of the missing cells instead: a pandas table with ``row`` (its number),
             ``column``, ``level`` (None for numbers), ``mean`` (the probability of a level) and ``sd``.
+        ordered : {"mode", "median", "mean"}
+            What fills a cell of ordered levels: the most probable level, the median, or the mean of levels' numbers.
 
         Returns
         -------
@@ -311,9 +322,9 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         """
         if is_dask(X):
             check_is_fitted(self, "components_")
-            if return_distribution:
-                got = "return_distribution of a collection of Dask's, whose rows have no numbers"
-                raise problem(type(self).__name__, got, "a table in memory")
+            if return_distribution or ordered != "mode":
+                option = "return_distribution" if return_distribution else f"ordered={ordered!r}"
+                raise problem(type(self).__name__, f"{option} of a collection of Dask's", "a table in memory")
             return fill_partitions(self, X)
         values = self._values(X)
         fits = self._fits(values)
@@ -321,7 +332,8 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         found = cells(self._model, fits.mean, fits.covariance, self._parameters, holes)  # z does not know of units
         if return_distribution:
             return _distribution(self.columns_, holes, found)
-        return self._table.fill(as_pandas(type(self).__name__, X), typical(found, holes))
+        level, of_means = summaries(type(self).__name__, self.columns_, ordered)
+        return self._table.fill(as_pandas(type(self).__name__, X), typical(found, holes, level), of_means)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Rows from the model, as a table of the type it was fitted to."""

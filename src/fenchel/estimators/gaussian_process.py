@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from ..checks import choice, positive, problem
-from ..hyperparameters import KernelCovariance
-from ..kernels import evaluate
+from ..hyperparameters import Family, KernelCovariance, Learned
+from ..kernels import evaluate, refuse_compound
+from ..linalg.dense import semidefinite_root
+from ..posterior import Posterior
 from ..priors.base import NewRows
 from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
@@ -24,6 +26,9 @@ from .lengths import default_kernel
 from .target import Target
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
+_HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told
+_UNTOLD_NOISE = float(np.log(1e4))  # below, a search that did not converge may be rounding's doing
+_ROUNDING = 1e-9  # logs: between a bound and a noise that ended there
 _BLOCK = 1 << 21  # entries of the covariance of new rows with the training rows made at once: 16 MiB
 
 
@@ -57,6 +62,43 @@ class KernelLatent(Latent):
         family, n_theta = self._asked
         return family.new_rows(theta[:n_theta], table)
 
+    def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
+        """As any latent; but where y has no noise that can be told, it is held at a little, and the kernel learned.
+
+        At the lowest noise the covariance is as singular as doubles allow, and rounding moves the slopes of the kernel:
+        more so the larger its variance is. Where the search does not converge there, the noise is held ever lower, from
+        a level at which it does, and the last search that converges is kept.
+        """
+        found = super().learn(target, family, own, **options)
+        noise = np.array([entry.size for entry in found.likelihood.entries()])  # which entry of its theta is the noise
+        if not (own and noise.any()):
+            return found
+        above = found.likelihood.theta - target.likelihood.theta_bounds(target.y)[:, 0]
+        if above[noise].min() > (_ROUNDING if found.converged else _UNTOLD_NOISE):
+            return found
+        best, latent = found, self
+        for level in _HELD_NOISE[-1:] if found.converged else _HELD_NOISE:
+            likelihood = found.likelihood.with_theta(found.likelihood.theta + np.where(noise, level - above, 0.0))
+            held = replace(target, likelihood=likelihood)
+            again = super(KernelLatent, latent).learn(held, latent.family(), False, **options)
+            if not again.converged:
+                break
+            best, latent = again, replace(self, kernel=self.kernel.clone_with_theta(again.theta))
+        return best
+
+    def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
+        family, n_theta = self._asked
+        own = theta[:n_theta]
+        cross = family.new_rows(own, table).cross
+        return np.asarray(posterior.predict_covariance(cross, family.covariance_at(own, table)))
+
+    def draws(
+        self, posterior: Posterior, theta: np.ndarray, table: np.ndarray, size: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        mean, _ = self.moments(posterior, theta, table, mean_only=True)
+        root = semidefinite_root(self.joint_covariance(posterior, theta, table))
+        return np.asarray(mean[:, None] + root @ rng.standard_normal((root.shape[1], size)))
+
     def blocks(self, table: np.ndarray) -> Iterable[np.ndarray]:
         """So many that no covariance with the training rows is ever whole."""
         step = max(1, _BLOCK // self.X.shape[0])
@@ -80,6 +122,8 @@ class GaussianProcess(LatentGaussianEstimator):
     progress: bool = False
     integrate: Any = None
 
+    _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
+
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
         name, own, given = (
@@ -100,7 +144,8 @@ class GaussianProcess(LatentGaussianEstimator):
             kernel = own_kernel(name, self.kernel, X)
         else:
             kernel = default_kernel(target, weights, KernelLatent(None, self.X_train_, mean, level))
-        announce(name, X.shape[0], max(2, getattr(self, "n_classes_", 2)), kernel.n_dims if self.optimizer else 0)
+        n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
+        announce(name, X.shape[0], max(2, getattr(self, "n_classes_", 2)), n_theta, handed_on)
         latent = KernelLatent(kernel, self.X_train_, mean, level)
         self._learn(
             target, latent, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state, own
@@ -128,6 +173,7 @@ def own_kernel(where: str, kernel: Any, X: np.ndarray) -> Any:
     if not hasattr(kernel, "clone_with_theta"):
         example = "a kernel of sklearn.gaussian_process.kernels, such as 1.0 * RBF(1.0)"
         raise problem(where, f"kernel = {kernel!r}", example, "None starts from the distances in X.")
+    refuse_compound(kernel)
     out = clone(kernel)
     try:
         out(X[:1])
@@ -185,6 +231,7 @@ class GaussianProcessClassifier(GaussianProcess, Classification):
         Never learned; wide on the scale of log odds.
     bound : {"best", "exact", "tilted", "log-sum"}
         "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
+        "exact" is open to more classes too, up to some hundred rows: all latents of all classes are one system.
         "log-sum" is the paper's bound.
     warm_start : bool
         Start the next ``fit`` at the kernel of the last.

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..hyperparameters import Family, Learned, Normal, independent
-from ..hyperparameters.integration import Integrated, integrate
+from ..hyperparameters.integration import Integrated, Mixture, integrate
 from ..hyperparameters.integration.predictive import MixedPredictive
 from ..linalg.arrays import ArrayLike, to_numpy
+from ..marginals import NormalMarginals
 from .latent import Latent
 from .target import Predictive, Target
 
@@ -40,6 +41,15 @@ class MixedRows:
     def __init__(self, found: MixedPredictive) -> None:
         self.found = found
 
+    def reported_moments(self, shifts: list[float]) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of eta as reported, which each theta has above eta as fitted."""
+        parts = [
+            NormalMarginals(to_numpy(eta.mean) + shift, to_numpy(eta.variance))
+            for eta, shift in zip(self.found.etas, shifts, strict=True)
+        ]
+        both = Mixture(self.found.weights, parts)
+        return both.mean, both.variance
+
     def predictive_probabilities(self, h: Any, rho: Any) -> np.ndarray:
         """P(y = k) (M, K)."""
         return self.found.probabilities
@@ -63,7 +73,7 @@ class MixedRows:
     def predictive_survival(self, times: Any, h: Any, rho: Any) -> np.ndarray:
         """P(T > t): (M,) or (M, T)."""
         likelihoods: list[Any] = list(self.found.likelihoods)
-        parts = zip(self.found.weights, likelihoods, self.found.eta.parts, strict=True)
+        parts = zip(self.found.weights, likelihoods, self.found.etas, strict=True)
         each = (w * np.asarray(own.predictive_survival(times, eta.mean, eta.variance)) for w, own, eta in parts)
         return np.asarray(sum(each))
 
@@ -72,7 +82,7 @@ class MixedRows:
         which = rng.choice(self.found.weights.size, size=size, p=self.found.weights)
         out = np.empty((h.shape[0], size))
         for k in np.unique(which):
-            mine, eta = which == k, self.found.eta.parts[k]
+            mine, eta = which == k, self.found.etas[k]
             at = to_numpy(eta.quantile(rng.random(int(mine.sum()))))
             out[:, mine] = self.found.likelihoods[k].draw(rng.permuted(at, axis=1), rng)
         return out

@@ -23,15 +23,18 @@ _FEWEST, _MORE = 8, 2  # evaluations of the evidence that learning takes, and fo
 _EACH, _COLD = 2.5, 8  # Newton iterations of one of them, and of a fit without a start
 
 
-def announce(where: str, n: int, n_classes: int, n_theta: int) -> None:
-    """Warn what a fit of n >= MANY rows will cost and what to do instead; refuse one that memory cannot hold."""
+def announce(where: str, n: int, n_classes: int, n_theta: int, learned: str = "kernel_") -> None:
+    """Warn what a fit of n >= MANY rows will cost and what to do instead; refuse one that memory cannot hold.
+
+    ``learned`` names the attributes that a fit to a sample hands on.
+    """
     if n < MANY:
         return
     latents = 1 if n_classes == 2 else n_classes
     needed, there = memory(n, latents, n_theta > 0), physical_memory()
     advice = (
-        "Learn the kernel on a sample of some 2,000 rows and give its kernel_ with optimizer=None to all of them, for "
-        "half the memory and time"
+        f"Learn from a sample of some 2,000 rows and give its {learned} with optimizer=None to all of them, for half "
+        "the memory and time"
         if n_theta
         else "Fit a sample of the rows"
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..hyperparameters import Family, Learned, learn
+from ..hyperparameters import Evidence, Family, Learned, learn
 from ..linalg.arrays import Array
 from ..posterior import Posterior
 from ..priors.base import NewRows
@@ -40,8 +40,29 @@ class Latent(ABC):
         """New rows, as many at a time as may be looked at together."""
         return [table]
 
+    def joint_covariance(self, posterior: Posterior, theta: np.ndarray, table: Any) -> np.ndarray:
+        """The joint covariance (M, M) of eta at new rows."""
+        new = self.new_rows(theta, table)
+        half = np.asarray(new.design @ np.asarray(posterior.latent_covariance()))
+        own = np.broadcast_to(np.asarray(new.extra_variance, dtype=np.float64), half.shape[:1])
+        return np.asarray(new.design @ half.T) + np.diag(own)
+
+    def draws(
+        self, posterior: Posterior, theta: np.ndarray, table: Any, size: int, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Joint draws (M, size) of eta at new rows."""
+        new = self.new_rows(theta, table)
+        eta = np.asarray(new.design @ np.asarray(posterior.sample_latents(size, rng)).T)
+        m = eta.shape[0]
+        own = np.broadcast_to(np.asarray(new.extra_variance, dtype=np.float64), m)
+        offset = np.broadcast_to(np.asarray(new.offset, dtype=np.float64).reshape(-1), m)
+        return eta + offset[:, None] + np.sqrt(own)[:, None] * rng.standard_normal(eta.shape)
+
     def moments(self, posterior: Posterior, theta: np.ndarray, table: Any, mean_only: bool = False) -> Moments:
-        """Mean and variance of eta at new rows, (M,) or (M, C); with ``mean_only`` the variance is left 0."""
+        """Mean and variance of eta at new rows, (M,) or (M, C); with ``mean_only`` the variance is left 0.
+
+        Where the predictors of a row are correlated, their covariance (M, C, C) in place of the variance.
+        """
         parts: list[tuple[Array, Array]] = []
         for rows in self.blocks(table):
             new = self.new_rows(theta, rows)
@@ -49,6 +70,15 @@ class Latent(ABC):
                 h = posterior.predict_mean(design=new.design, cross=new.cross, mean=new.mean, offset=new.offset)
                 parts.append((h, np.zeros_like(h)))
             else:
-                parts.append(posterior.predict(**new))
+                eta = posterior.at(**new)
+                parts.append((eta.mean, eta.spread))
         h, rho = parts[0] if len(parts) == 1 else (np.concatenate(each) for each in zip(*parts, strict=True))
         return np.asarray(h), np.asarray(rho)
+
+
+def fitted_at(target: Target, family: Family, theta: np.ndarray, **options: Any) -> Learned:
+    """The fit at a theta that is not searched for by its elbo."""
+    evidence = Evidence(target.likelihood, family, target.y, own=False, **options)
+    fit = evidence.fit(theta)
+    where = (theta, fit, fit.elbo, np.zeros(0), fit.optimal, fit.ending, 1, fit.n_iter)
+    return Learned(*where, likelihood=target.likelihood, prior=evidence.prior)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,6 +35,9 @@ def by_partition(method: F) -> F:
 
 def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     name = type(estimator).__name__
+    asked = signature(method).bind(estimator, X, *args, **options).arguments
+    if method.__name__ == "predict" and asked.get("return_cov"):
+        raise problem(name, "return_cov of a collection of Dask's, whose rows come in parts", "a table in memory")
     dask, da = optional(name, "dask"), optional(name, "dask.array")
     of_rows = {key: x for key, x in options.items() if is_dask(x) or (np.ndim(x) > 0 and key in ("exposure", "trials"))}
     rest = {key: x for key, x in options.items() if key not in of_rows}

@@ -21,6 +21,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..checks import choice, numeric, positive, problem
 from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
+from ..hyperparameters.laplace import laplace_theta
+from ..likelihoods.targets import Targets
+from ..linalg.contrasts import Contrasts
 from ..linalg.dense import semidefinite_root
 from ..linalg.moments import Moments as ColumnMoments
 from ..linalg.moments import column_moments
@@ -32,12 +35,15 @@ from .base import LatentGaussianEstimator, validate_data
 from .brought import Brought, ReadTarget
 from .classification import Classification
 from .counts import Counts
-from .latent import Latent, Moments
+from .latent import Latent, Moments, fitted_at
 from .partitioned import fit_partitioned
 from .standardize import centres_and_units
-from .target import Target
+from .target import Predictive, Target
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
+_EXACT = 300  # coefficients of all classes up to which "best" is exact
+_EXACT_ROWS = 10_000  # rows times classes up to which it is
+_MODES = 3000  # coefficients of all classes up to which a variance is found by Laplace's evidence
 
 
 class WeightsLatent(Latent):
@@ -53,6 +59,8 @@ class WeightsLatent(Latent):
         As in ``WeightVariances``; one more than columns where there is an intercept.
     **options : of ``WeightVariances``
     """
+
+    by_mode: bool = False  # whether the variance is learned by Laplace's evidence
 
     def __init__(
         self, columns: Any, constant: Any, X: Any, groups: Any, variance: Any, mean: Any, **options: Any
@@ -74,6 +82,10 @@ class WeightsLatent(Latent):
 
     def learn(self, target: Target, family: Family, own: bool, **options: Any) -> Learned:
         likelihood, y, n_groups = target.likelihood, target.y, int(self.groups.max()) + 1
+        if self.by_mode:
+            theta = laplace_theta(likelihood, family, Targets(likelihood, y, options["weights"]))
+            kept = {key: options[key] for key in ("weights", "tol", "progress")}
+            return fitted_at(target, family, theta, **kept)
         if n_groups and is_enough(self.design.shape[0], self.design.shape[1] * likelihood.n_predictors):
             likelihood, family = self._begin(target, own, options["weights"]), self.family()
         if n_groups < 2:
@@ -99,18 +111,22 @@ class WeightsLatent(Latent):
         L = self.design.shape[1]
         self.means = np.reshape(np.asarray(posterior.latent_mean), (L, -1))
         if self.settled:
-            V = np.reshape(np.asarray(posterior.latent_covariance()), (-1, L, L))
-            self.roots = [np.asarray(semidefinite_root(block)) for block in V]
+            V = np.asarray(posterior.latent_covariance())
+            blocks = [V] if V.ndim == 2 else list(V)  # of all classes together, or of each
+            self.roots = [np.asarray(semidefinite_root(block)) for block in blocks]
         return self.means, np.sqrt(np.reshape(np.asarray(posterior.latent_variance), (L, -1)))
 
     def covariance(self, posterior: Posterior) -> np.ndarray:
         """Of the coefficients per unit of their columns: (C, D, D)."""
         D, unit = self.columns[2].size, self.columns[2]
+        L = self.design.shape[1]
         if self.roots is not None:
-            V = np.stack([T[:D] @ T[:D].T for T in self.roots])
+            halves = [half[:D] for T in self.roots for half in np.split(T, T.shape[0] // L)]
+            V = np.stack([half @ half.T for half in halves])
         else:
             full = np.asarray(posterior.latent_covariance())
-            V = np.reshape(full, (-1, *full.shape[-2:]))[:, :D, :D]
+            each = [full[i : i + L, i : i + L] for i in range(0, full.shape[-1], L)] if full.ndim == 2 else list(full)
+            V = np.stack(each)[:, :D, :D]
         return np.asarray(V / unit[:, None] / unit)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
@@ -125,6 +141,9 @@ class WeightsLatent(Latent):
             return super().moments(posterior, theta, table, mean_only)
         design = self.standardized(table)
         h = np.stack([design.times(m) for m in self.means.T], axis=1)
+        C = h.shape[1]
+        if len(self.roots) < C and not mean_only:
+            return h, Contrasts([design] * C, np.eye(C)).covariances(self.roots[0])
         rho = np.zeros_like(h) if mean_only else np.stack([design.row_squares(T) for T in self.roots], axis=1)
         return (h[:, 0], rho[:, 0]) if h.shape[1] == 1 else (h, rho)
 
@@ -148,8 +167,13 @@ class LinearModel(LatentGaussianEstimator):
     def _fit(self, X: Any, target: Target, weights: Any) -> Self:
         own = bool(getattr(self, "learn_likelihood", False)) and target.likelihood.theta.size > 0
         latent, mean = self._latent_of(column_moments(X, weights), X, target, own)
+        latent.by_mode = self._by_mode(latent, target)
         self._learn(target, latent, weights, self.learn_variance or own, own=own)
         return self._reported(target, latent, mean)
+
+    def _by_mode(self, latent: WeightsLatent, target: Target) -> bool:
+        """Whether the variance is learned by Laplace's evidence rather than by the elbo."""
+        return False
 
     def _fit_partitions(self, brought: Brought, read: ReadTarget) -> Self:
         fit_partitioned(self, brought, read)
@@ -175,7 +199,8 @@ class LinearModel(LatentGaussianEstimator):
         self.intercept_std_: Any = np.zeros(mean_.shape[1])
         if self.fit_intercept:  # eta at x = 0
             zero = latent.moments(self.solution_.posterior, self.theta_, np.zeros((1, D)))
-            h, rho = (np.reshape(x, (1, -1))[0] for x in zero)
+            new = Predictive(target.likelihood, *zero)
+            h, rho = (np.reshape(x, (1, -1))[0] for x in (new.h, new.variance))
             self.intercept_, self.intercept_std_ = h + self._shift, np.sqrt(rho)
         if not is_classifier(self):
             self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]
@@ -234,7 +259,7 @@ class LinearModel(LatentGaussianEstimator):
 
     @property
     def coef_cov_(self) -> np.ndarray:
-        """Posterior covariance of the coefficients: (D, D), or (K, D, D) for the K classes, independent under q."""
+        """Posterior covariance of the coefficients: (D, D), or (K, D, D) for each of K classes."""
         check_is_fitted(self, "coef_")
         assert isinstance(self._latent, WeightsLatent)
         V = self._latent.covariance(self.solution_.posterior)
@@ -254,10 +279,6 @@ class BayesianLogisticRegression(LinearModel, Classification):
     The prior variance, scikit-learn's C, is learned from the data by the evidence; nothing is cross-validated. Millions
     of rows with hundreds of features are fine; rows that do not fit in memory come as a Dask array or dataframe,
     and are read some six times.
-
-    With more than two classes the evidence is a bound that loosens as the variance grows, so that the learned variance
-    tends to be smaller than the one that predicts best. Where that matters give ``variance=...,
-    learn_variance=False``, chosen by ``GridSearchCV`` say.
 
     Columns are centred and scaled inside: the fit does not depend on their units, no ``StandardScaler`` is needed, and
     coefficients are for X as it is. A constant column has a coefficient of 0 with the standard deviation of its prior.
@@ -281,7 +302,12 @@ class BayesianLogisticRegression(LinearModel, Classification):
     standardize : bool
         Whether variances are those of standardised columns, or those of coefficients on the scale of X.
     bound : {"best", "exact", "tilted", "log-sum"}
-        "best": exact expectations, no bound at all, for two classes; the tightest convex bound, "tilted", for more.
+        "best": exact expectations, no bound at all. With more than two classes these join all coefficients, and are
+        taken up to 300 of them (columns and intercept times classes) and 10,000 rows times classes, some ten seconds.
+        Beyond, q is that of the tightest convex bound, "tilted", whose standard deviations are those of a class as if
+        the others were known, and a ridge's variance is the one of Laplace's evidence (up to 3,000 coefficients), as
+        the elbo of this bound loosens with the variance and would learn too small a one; in partitions, for "ard" and
+        with more coefficients it is the elbo's all the same.
         "log-sum" is the paper's bound.
     variance_bounds : pair of float
         Where a learned variance may lie.
@@ -318,6 +344,16 @@ class BayesianLogisticRegression(LinearModel, Classification):
     """
 
     bound: str = "best"
+
+    def _is_joint(self, X: Any, n_classes: int) -> bool:
+        coefficients = (X.shape[1] + bool(self.fit_intercept)) * n_classes
+        return coefficients <= _EXACT and X.shape[0] * n_classes <= _EXACT_ROWS
+
+    def _by_mode(self, latent: WeightsLatent, target: Target) -> bool:
+        likelihood = target.likelihood
+        few = latent.design.shape[1] * likelihood.n_predictors <= _MODES
+        several = likelihood.n_predictors > 1 and likelihood.objective.convex
+        return self.bound == "best" and self.prior == "ridge" and several and few
 
 
 @dataclass(eq=False, repr=False)

@@ -1,41 +1,41 @@
-"""Tables of marginals that need not be normal: the columns of ``effect_tables.table``, by quantiles.
+"""Tables of marginals, normal or not, as pandas frames.
 
-lower, upper     quantiles of each marginal,   P(> 0) its distribution function,   E[exp] a sum over its points
+lower, upper     quantiles of each marginal,   P(> 0) by its distribution function
+ratio            exp of its median, which is the median of exp, between exp(lower) and exp(upper)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..hyperparameters.integration import Mixture
-from ..hyperparameters.integration.predictive import MixedPredictive
-from ..likelihoods import Poisson
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ..checks import optional, problem
+from ..linalg.arrays import to_numpy
+from ..marginals import Marginals
 
 
 def marginal_table(
-    rows: tuple[Any, list[Any]], found: Any, word: str | None, level: float = 0.95, n: Any = None
-) -> pd.DataFrame:
+    rows: tuple[Any, list[Any]], found: Marginals, word: str | None, level: float = 0.95, n: Any = None
+) -> Any:
     """Mean, sd and interval of marginals, one row an entry of ``rows`` (name of the index, its values).
 
-    Where exp(effect) has a name, ``word``: its mean, median, interval and probability to exceed 1.
+    Where exp(effect) has a name, ``word`` ("odds_ratio"): its median, its interval ("or_lower", "or_upper") and its
+    probability to exceed 1.
     """
-    import pandas as pd
-
-    mean, sd = np.asarray(found.mean), np.asarray(found.sd)
-    ends, middle = np.asarray(found.interval(level)), np.asarray(found.quantile(0.5))
+    pd = optional("effect_table", "pandas")
+    if not 0.0 < level < 1.0:
+        raise problem("effect_table", f"level = {level!r}", "a probability between 0 and 1")
+    mean, sd, ends = to_numpy(found.mean), to_numpy(found.sd), to_numpy(found.interval(level))
     columns = {"mean": mean, "sd": sd, "lower": ends[:, 0], "upper": ends[:, 1]}
-    above = 1.0 - np.asarray(found.cdf(0.0))
+    nothing = (sd == 0.0) & (mean == 0.0)  # on neither side of 0
+    above = np.where(nothing, 0.5, 1.0 - to_numpy(found.cdf(0.0)))
     if word is None:
         columns["p_above_0"] = above
     else:
-        short = "".join(part[0] for part in word.split("_"))
+        short = initials(word)
         with np.errstate(over="ignore"):
-            columns[word], columns[f"{short}_median"] = _mean_exp(found), np.exp(middle)
+            columns[word] = np.exp(to_numpy(found.quantile(0.5)))
             columns[f"{short}_lower"], columns[f"{short}_upper"] = np.exp(ends).T
         columns["p_above_1"] = above
     if n is not None:
@@ -43,7 +43,13 @@ def marginal_table(
     return pd.DataFrame(columns, index=pd.Index(rows[1], name=rows[0], tupleize_cols=False))
 
 
-def _mean_exp(found: Any) -> np.ndarray:
-    if isinstance(found, Mixture):
-        return np.asarray(MixedPredictive(found.weights, [Poisson()] * len(found.parts), found.parts).mean)
-    return np.asarray(found.predictive(Poisson()).mean)
+def initials(word: str) -> str:
+    """Of the name of a ratio, as its interval has them: "or" of "odds_ratio".
+
+    Examples
+    --------
+    >>> from fenchel.estimators.marginal_tables import initials
+    >>> initials("relative_risk")
+    'rr'
+    """
+    return "".join(part[0] for part in word.split("_"))

@@ -117,8 +117,8 @@ class GMRFRegressor(EffectTables, Regression):
     ----------
     effects_ : dict of pandas frames
         Of each effect, by level: mean, sd, lower, upper (95 %), n (observed rows), and for counts, proportions, amounts
-        and durations the relative risk (odds, mean, hazard ratio): ``relative_risk`` its posterior mean, ``rr_median``
-        its median, ``rr_lower`` and ``rr_upper`` its interval, ``p_above_1`` the probability that it is above 1.
+        and durations the relative risk (odds, mean, hazard ratio): ``relative_risk`` its posterior median, ``rr_lower``
+        and ``rr_upper`` its interval, ``p_above_1`` the probability that it is above 1.
     fixed_effects_ : pandas frame
         The same for the intercept, where every covariate is 0, and for the coefficients, per unit of each covariate.
     coef_, coef_std_, coef_cov_, coef_names_, intercept_, intercept_std_

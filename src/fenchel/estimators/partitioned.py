@@ -47,6 +47,9 @@ def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) 
     found: Survey = rows.reduce(survey, asked)
     if not found.weight > 0.0:
         raise problem(where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
+    if found.n > 1 and abs(found.weight - 1.0) <= 1e-6:
+        got = "sample_weight sums to 1 over all partitions, and weights say how often a row was seen"
+        raise problem(where, got, "numbers of rows", f"Shares times {found.n}, the number of rows, are.")
     aims, labels = read(found, _beside(found, keys))
     aims = replace(aims, likelihood=_stripped(aims.likelihood))
     own = bool(getattr(estimator, "learn_likelihood", False)) and aims.likelihood.theta.size > 0

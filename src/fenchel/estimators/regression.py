@@ -10,14 +10,16 @@ and the variances of the weights are in units of the variance of y.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import numeric
+from ..checks import numeric, problem
 from ..distributed.survey import Survey
+from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
@@ -80,6 +82,8 @@ class _Generic(Regression):
         target = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._centred, learned, words)
         if target.classes is not None:
             self.classes_ = target.classes
+        if not learned and isinstance(self.likelihood, str):
+            warn_unstated(name, self.likelihood, target.likelihood)
         return self._fit(X, target, weights)
 
     def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, np.ndarray | None]:
@@ -94,7 +98,13 @@ class _Generic(Regression):
 
     @by_partition
     def predict(
-        self, X: Any, return_std: bool = False, exposure: ArrayLike | None = None, trials: ArrayLike | None = None
+        self,
+        X: Any,
+        return_std: bool = False,
+        return_cov: bool = False,
+        *,
+        exposure: ArrayLike | None = None,
+        trials: ArrayLike | None = None,
     ) -> Any:
         """The mean of y (M,), the posterior's uncertainty integrated out; of labels, the mean of their values.
 
@@ -103,12 +113,39 @@ class _Generic(Regression):
         X : array (M, D)
         return_std : bool
             Also the standard deviation (M,) of the y that will be seen, noise included.
+        return_cov : bool
+            Also the joint covariance (M, M) of the y that will be seen, where y is eta and noise.
         exposure, trials : float or array (M,), optional
             Default: 1.
         """
         check_is_fitted(self)
-        new = self._predictive(X, not return_std and self.likelihood_.noise, exposure=exposure, trials=trials)
-        return self._target.mean(new, return_std)
+        wide = return_std or return_cov
+        new = self._predictive(X, not wide and self.likelihood_.noise, exposure=exposure, trials=trials)
+        if not return_cov:
+            return self._target.mean(new, return_std)
+        name = type(self).__name__
+        if return_std:
+            raise problem(name, "return_std and return_cov", "one of them")
+        if not self.likelihood_.noise:
+            got = f"return_cov and likelihood={self.likelihood!r}"
+            raise problem(name, got, "noise about eta, such as likelihood='gaussian'", "sample_y draws rows jointly.")
+        mean, sd = self._target.mean(new, True)
+        covariance = self._joint_covariance(X)
+        np.fill_diagonal(covariance, sd**2)
+        return mean, covariance
+
+
+def warn_unstated(where: str, word: str, likelihood: Likelihood) -> None:
+    """Parameters of a likelihood given by name that are not learned, either: they stay where learning would start."""
+    kept = ", ".join(f"{name} = {value:.3g}" for _, name, value in likelihood.readable())
+    if kept:
+        warnings.warn(
+            f"{where}: nothing is learned, and likelihood={word!r} does not state its own parameters: they are a guess "
+            f"from y, {kept}. Give a likelihood with its values, such as likelihood=fenchel.{likelihood.name}(...), or "
+            "the likelihood_ of another fit.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -169,6 +206,7 @@ class GaussianProcessRegressor(_Generic, GaussianProcess):
     """
 
     mean: str | float = "link"
+    _handed_on: ClassVar[str] = "kernel_ and likelihood_"
 
 
 @dataclass(eq=False, repr=False)

@@ -22,11 +22,19 @@ from .labels import encoded, levels_of_words
 
 
 class Predictive(NamedTuple):
-    """y at new rows: the likelihood there, and the moments of eta, (M,) or (M, C)."""
+    """y at new rows: the likelihood there, and the moments of eta, (M,) or (M, C).
+
+    ``rho`` are covariances (M, C, C) where the predictors of a row are correlated.
+    """
 
     likelihood: Any
     h: np.ndarray
     rho: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        """Of eta, (M,) or (M, C)."""
+        return np.einsum("nkk->nk", self.rho) if self.rho.ndim == 3 else self.rho
 
 
 @dataclass(frozen=True)
@@ -96,11 +104,11 @@ class Target:
 
     def quantiles(self, new: Predictive, levels: np.ndarray) -> np.ndarray:
         """Quantiles (M, Q) of y."""
-        return self._decoded(np.asarray(new.likelihood.predictive_quantile(levels, new.h, new.rho)))
+        return self.decoded(np.asarray(new.likelihood.predictive_quantile(levels, new.h, new.rho)))
 
     def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
         """Draws of y (M, size), each row on its own."""
-        return self._decoded(new.likelihood.predictive_draws(new.h, new.rho, size, rng))
+        return self.decoded(new.likelihood.predictive_draws(new.h, new.rho, size, rng))
 
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         """log p(y) of given y (M,), NaN where it is."""
@@ -109,5 +117,6 @@ class Target:
         y = y if self.values is None else encoded(self.where, self.values, y)
         return np.asarray(new.likelihood.predictive_log_density(y, new.h, new.rho))
 
-    def _decoded(self, levels: np.ndarray) -> np.ndarray:
+    def decoded(self, levels: np.ndarray) -> np.ndarray:
+        """Levels 0, ..., K-1 of y as users know them; other y as they are."""
         return levels if self.classes is None else self.classes[levels.astype(int)]

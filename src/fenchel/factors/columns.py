@@ -14,7 +14,7 @@ was, and ``guessed`` where another was nearly as good. What is not data is refus
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,8 +171,10 @@ class Table:
             return np.column_stack([part.astype(object) for part in parts])
         return np.column_stack(parts)
 
-    def fill(self, X: Any, values: np.ndarray) -> Any:
+    def fill(self, X: Any, values: np.ndarray, plain: Collection[int] = ()) -> Any:
         """X with its missing cells taken from ``values`` (M, D), numbers as ``encode`` gives; the type is that of X.
+
+        Columns in ``plain`` have values as they stand in the table, not places among their levels.
 
         An integer column of pandas becomes float where a mean goes in, and a whole array of integers has no holes.
         """
@@ -184,9 +186,10 @@ class Table:
                 rows = np.flatnonzero(holes[:, d])
                 if rows.size:
                     name = column.name if self.frame else X.columns[d]
-                    part = X[name] if column.levels else X[name].astype(real_dtype(X[name].dtype))
+                    of_levels = bool(column.levels) and d not in plain
+                    part = X[name] if of_levels else X[name].astype(real_dtype(X[name].dtype))
                     part = part.copy()
-                    part.iloc[rows] = labels(column, values[rows, d])
+                    part.iloc[rows] = labels(column, values[rows, d]) if of_levels else values[rows, d]
                     out[name] = part
             return out
         dense = X.toarray() if hasattr(X, "tocsc") else np.array(X)
@@ -195,7 +198,7 @@ class Table:
         for d, column in enumerate(self.columns):
             rows = np.flatnonzero(holes[:, d])
             if rows.size:
-                dense[rows, d] = labels(column, values[rows, d])
+                dense[rows, d] = values[rows, d] if d in plain else labels(column, values[rows, d])
         return type(X)(dense) if hasattr(X, "tocsc") else dense
 
 
@@ -219,7 +222,7 @@ def _whole(values: np.ndarray) -> bool:
 def real_dtype(dtype: Any) -> Any:
     """The dtype itself, or that of real numbers with the same way to say missing."""
     kind = getattr(dtype, "kind", "O")
-    return dtype if kind not in "iu" else "Float64"
+    return "Float64" if kind in "iu" or hasattr(dtype, "categories") else dtype
 
 
 def read(X: ArrayLike, likelihood: Any = "auto", where: str = _WHERE, bound: str = "tilted") -> Table:

@@ -6,15 +6,17 @@ become tables (R, D) in the numbers of ``columns.Table``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..checks import choice, problem
 from ..likelihoods.base import Likelihood
 from .kinds import is_softmax
 
 if TYPE_CHECKING:
+    from .columns import Column
     from .model import FactorModel, Parameters, RowFits
 
 Cell = tuple[np.ndarray, np.ndarray] | np.ndarray
@@ -78,12 +80,41 @@ def lists_levels(own: Likelihood) -> bool:
     return own.support == "levels" and (own.ordered or is_softmax(own))
 
 
-def typical(found: list[Cell], wanted: np.ndarray) -> np.ndarray:
-    """The mean of a count or a real number, the most probable level of the others (R, D); NaN where not wanted."""
+def typical(
+    found: list[Cell], wanted: np.ndarray, level: Callable[[int, np.ndarray], np.ndarray] | None = None
+) -> np.ndarray:
+    """The mean of a count or a real number, one level of the others (R, D); NaN where not wanted.
+
+    ``level(j, p)`` sums up cells of column j from the probabilities (M, K) of its levels; default: the most probable.
+    """
     out = np.full(wanted.shape, np.nan)
     for j, cell in enumerate(found):
-        out[wanted[:, j], j] = cell[0] if isinstance(cell, tuple) else np.argmax(cell, axis=1)
+        if isinstance(cell, tuple):
+            out[wanted[:, j], j] = cell[0]
+        else:
+            out[wanted[:, j], j] = np.argmax(cell, axis=1) if level is None else level(j, cell)
     return out
+
+
+def summaries(
+    where: str, columns: Sequence[Column], ordered: str
+) -> tuple[Callable[[int, np.ndarray], np.ndarray], list[int]]:
+    """``level`` of ``typical`` for ordered columns by "mode", "median" or "mean", and the columns that have means."""
+    choice(where, "ordered", ordered, ("mode", "median", "mean"))
+    means = [j for j, column in enumerate(columns) if ordered == "mean" and column.likelihood.ordered]
+    for column in (columns[j] for j in means):
+        if not all(isinstance(value, (int, float, np.number)) for value in column.levels):
+            got = f'ordered="mean", and the levels of {column.name!r} are no numbers'
+            raise problem(where, got, '"mode" or "median"')
+
+    def level(j: int, p: np.ndarray) -> np.ndarray:
+        if j in means:
+            return np.asarray(p @ np.asarray(columns[j].levels, dtype=np.float64))
+        if ordered == "median" and columns[j].likelihood.ordered:
+            return np.argmax(np.cumsum(p, axis=1) >= 0.5, axis=1)
+        return np.argmax(p, axis=1)
+
+    return level, means
 
 
 def draw(model: FactorModel, z: np.ndarray, p: Parameters, rng: np.random.Generator) -> np.ndarray:

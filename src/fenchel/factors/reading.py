@@ -3,13 +3,16 @@
 Each reading of a column predicts it from the others, by a regression on the two leading principal components F of what
 they say, and is judged by its evidence (Schwarz's: log likelihood less half the logarithm of n for each parameter):
 
-    counts              negative binomial, log mean F w + b
+    counts              negative binomial, log mean F w + b; Poisson of more than 12 values without a 0
     real numbers        normal, mean F w + b: where some are negative or there are more than 12 values
     ordered levels      P(y <= k) = sigmoid(b_k - F w)
     categories          softmax of F W + b; levels and categories where there are no more than 12 values
 
-Counts are few parameters for many values; levels spend one on each value, which pays where the values end abruptly (1
-to 5) or are less spread than counts; categories spend K - 1 on each component, which pays where order says nothing.
+Pulse, pressure and age are whole numbers of many values, never 0, that vary more or less than counts would: they are
+counts only where the Poisson likelihood that they would be fitted with is better than the normal, and a guess even
+then. Otherwise counts are few parameters for many values; levels spend one on each value, which pays where the values
+end abruptly (1 to 5) or are less spread than counts; categories spend K - 1 on each component, which pays where order
+says nothing.
 """
 
 from __future__ import annotations
@@ -157,8 +160,9 @@ def judge(y: np.ndarray, F: np.ndarray) -> Reading:
     ones, price = np.hstack([F, np.ones((n, 1))]), 0.5 * np.log(n)
     found: dict[type[Likelihood], float] = {}
     if values[0] >= 0:
-        start = np.r_[np.zeros(q), np.log(y.mean())]
-        found[Poisson] = _scalar(NegativeBinomial(5.0), y, ones, start, (-4.0, 12.0)) - (q + 2) * price
+        measured = K > MOST_LEVELS and values[0] > 0
+        start, counts = np.r_[np.zeros(q), np.log(y.mean())], Poisson() if measured else NegativeBinomial(5.0)
+        found[Poisson] = _scalar(counts, y, ones, start, (-4.0, 12.0)) - (q + 1 + counts.theta.size) * price
     if values[0] < 0 or K > MOST_LEVELS:  # a density, and cells of width one
         start = np.r_[np.zeros(q), y.mean()]
         found[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
@@ -171,7 +175,8 @@ def judge(y: np.ndarray, F: np.ndarray) -> Reading:
     best, second = sorted(found, key=lambda kind: -found[kind])[:2]
     lead = found[best] - found[second]
     why = f"{K} whole numbers from {int(values[0])} to {int(values[-1])}: {_WORDS[best]} by {lead:.1f} nats against "
-    return Reading(best, why + _WORDS[second], bool(lead < _CLEAR))
+    without_zero = best is Poisson and values[0] > 0  # most counts are 0 somewhere; a measured quantity is not
+    return Reading(best, why + _WORDS[second], bool(lead < _CLEAR) or without_zero)
 
 
 def components(blocks: list[np.ndarray], j: int) -> np.ndarray:

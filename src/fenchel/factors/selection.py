@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .partitions import InPartitions
 
 _WHERE = "select_components"
+_PATIENCE = 2  # further factors that are tried after the evidence was largest
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,31 @@ def select_components(
             bits[i, k] = _bits(held_out(model, table, mask, rng=seed, **options))
     baseline = np.array([_bits(without_factors(table, mask)) for mask in masks])
     return Selection(sizes, evidence, elbo, found_strength, bits, baseline)
+
+
+def by_evidence(
+    table: Table, noise: str, largest: int, where: str, **options: Any
+) -> tuple[FactorModel, LearnedTable, Units]:
+    """The fit with the number of factors whose evidence is largest, tried from 1 upwards.
+
+    The search ends at ``largest``, or when ``_PATIENCE`` further factors have not raised the evidence.
+    """
+    from .model import FactorModel
+
+    best, tried = None, 0
+    for size in range(1, largest + 1):
+        model = FactorModel(table.likelihoods, size, noise)
+        found, own = fitted(model, table, table.values, where, **options)
+        evidence = integrated(model, own.apply(table.values), found, options["tol"])
+        evidence -= float(own.log_volume(table.values).sum())
+        if best is None or evidence > best[0]:
+            best, tried = (evidence, (model, found, own)), 0
+        else:
+            tried += 1
+        if tried == _PATIENCE:
+            break
+    assert best is not None
+    return best[1]
 
 
 def fitted(

@@ -7,9 +7,12 @@ it is, and an array has as many bytes as its own header asks for. Nothing in it 
 from __future__ import annotations
 
 import errno
+import hashlib
+import hmac
 import io
 import json
 import math
+import re
 import zipfile
 from pathlib import Path
 from typing import IO, Any
@@ -61,20 +64,54 @@ def _named(name: str, size: int) -> zipfile.ZipInfo:
 
 
 # -- reading ------------------------------------------------------------------------------------------------
-def read(path: str | Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+def digest(path: str | Path) -> str:
+    """The sha256 of a file as 64 hexadecimal digits, as ``sha256sum`` prints it.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from fenchel.files import digest
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.fenchel"
+    >>> _ = path.write_bytes(b"")
+    >>> digest(path)[:8]
+    'e3b0c442'
+    """
+    check_plain("digest", Path(path))
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read(path: str | Path, sha256: str | None = None) -> tuple[dict[str, Any], list[np.ndarray]]:
     """The content and the arrays of a file, or the sentence that says what is wrong with it."""
     file = Path(path)
     size = file.stat().st_size
     check_plain("load", file)
-    with open(file, "rb") as start:
-        first = start.read(2)
+    with open(file, "rb") as source:  # what is looked at is what is read, whatever becomes of the path meanwhile
+        if sha256 is not None:
+            _check_digest(file, source, sha256)
+        return _read(file, source, size)
+
+
+def _check_digest(path: Path, source: IO[bytes], sha256: str) -> None:
+    wanted = sha256.strip().lower() if isinstance(sha256, str) else ""
+    if not re.fullmatch(r"[0-9a-f]{64}", wanted):
+        raise problem("load", f"sha256 is {str(sha256)[:80]!r}", "64 hexadecimal digits, as fenchel.files.digest gives")
+    found = hashlib.file_digest(source, "sha256").hexdigest()  # type: ignore[arg-type]
+    if not hmac.compare_digest(found, wanted):
+        raise problem("load", f"{path} has the sha256 {found}", f"{wanted}: it is another file, or was changed")
+    source.seek(0)
+
+
+def _read(file: Path, source: IO[bytes], size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
+    first = source.read(2)
+    source.seek(0)
     if first[:1] == b"\x80":
         got = f"{file} is a pickle, which can run any code when it is loaded"
         raise problem("load", got, "a file of save", "Load it with pickle yourself if you trust it, and save it again.")
     if first != b"PK":
         raise problem("load", f"{file} is not a file of fenchel's", "one that save wrote")
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(source) as archive:
             if "schema.json" in archive.namelist():
                 advice = "skops.io.load(path, trusted=fenchel.files.TRUSTED) opens it."
                 raise problem("load", f"{file} is a file of skops'", "one that save wrote", advice)

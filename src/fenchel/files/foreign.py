@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,20 @@ import numpy as np
 import scipy.sparse as sp
 
 if TYPE_CHECKING:
-    from .graph import Decoder, Encoder
+    from .decoding import Decoder
+    from .graph import Encoder
 
 Json = Any
+_ZONE = re.compile(  # Europe/Berlin, UTC+01:00; dateutil/... would be the path of a file
+    r"(?!dateutil)[A-Za-z][\w+-]*(/[\w+-]+){0,2}|UTC[+-]\d\d:\d\d(:\d\d)?|pytz\.FixedOffset\(-?\d+\)", re.ASCII
+)
+_DTYPE = re.compile(  # of columns, by pandas' names
+    r"object|bool|u?int(8|16|32|64)|float(16|32|64|128)|complex(64|128)|(datetime|timedelta)64\[\w+\]|[<>|=]?[SU]\d+"
+    r"|(Int|UInt)(8|16|32|64)|Float(32|64)|boolean|category|str|string(\[\w+\])?|[\w ]{1,20}(\[\w+\])?\[pyarrow\]"
+    r"|(period|interval)\[[\w, -]+\]|Sparse\[\w+, [\w.-]+\]|datetime64\[\w+, (?P<zone>[^\]]+)\]",
+    re.ASCII,
+)
+TABLES = ("frame", "series", "index", "indices", "column", "categorical", "ordinals")  # nodes of pandas' tables
 _SPARSE = {
     kind.__name__: kind
     for kind in (sp.csr_array, sp.csc_array, sp.csr_matrix, sp.csc_matrix, sp.coo_array, sp.dia_array)
@@ -67,7 +79,8 @@ def _of_pandas(pd: Any, encoder: Encoder, x: Any, where: str) -> Json | None:
     if isinstance(x, pd.api.extensions.ExtensionArray):
         return _column(pd, encoder, x, where)
     if isinstance(x, pd.CategoricalDtype):
-        return ["categories", encoder.value(x.categories, where), bool(x.ordered)]
+        labels = x.categories  # as an array: a dtype stands where a table may not
+        return ["categories", encoder.value(np.asarray(labels), where), bool(x.ordered), str(labels.dtype)]
     if isinstance(x, pd.api.extensions.ExtensionDtype):
         return ["pandas-dtype", str(x)]
     return None
@@ -94,10 +107,40 @@ def _pandas() -> Any:
     return pd
 
 
+def _zone(text: Json) -> str:
+    """The name of a time zone; a path to a file of one is refused."""
+    if type(text) is not str or not _ZONE.fullmatch(text):
+        raise ValueError(f"there is no time zone {str(text)[:40]!r}")
+    return text
+
+
+def _dtype_name(text: Json) -> str:
+    """The name of one of pandas' dtypes."""
+    found = _DTYPE.fullmatch(text) if type(text) is str else None
+    if found is None:
+        raise ValueError(f"there is no dtype {str(text)[:40]!r}")
+    if found["zone"] is not None:
+        _zone(found["zone"])
+    return found[0]
+
+
+def _numpy_dtype(decoder: Decoder, text: Json) -> np.dtype[Any]:
+    if type(text) is not str or not re.fullmatch(r"O|[<>|=]?[biufcmMSU]\d*(\[\w+\])?", text):
+        raise ValueError(f"there is no dtype {str(text)[:40]!r}")
+    return np.dtype(text)
+
+
+def _period(decoder: Decoder, ordinal: Json, freq: Json) -> Any:
+    if type(ordinal) is not int or type(freq) is not str or len(freq) > 20:
+        raise ValueError("a period of something else")
+    return _pandas().Period(ordinal=ordinal, freq=freq)
+
+
 def _sparse(decoder: Decoder, name: str, shape: Json, arrays: Json, in_order: Json) -> Any:
     kind, parts, size = _SPARSE[name], [decoder.array(i) for i in arrays], tuple(shape)
     if len(size) != 2 or not all(type(n) is int and n >= 0 for n in size):
         raise ValueError("a matrix of an odd shape")
+    decoder.check_length(max(size))
     if name == "dia_array":
         return kind((parts[0], parts[1]), shape=size)
     if name == "coo_array":
@@ -113,7 +156,7 @@ def _moment(decoder: Decoder, kind: Json, i: Json, zone: Json) -> Any:
     if kind == "Timedelta":
         return pd.Timedelta(value)
     out = pd.Timestamp(value)
-    return out if zone is None else out.tz_localize("UTC").tz_convert(str(zone))
+    return out if zone is None else out.tz_localize("UTC").tz_convert(_zone(zone))
 
 
 def _categorical(decoder: Decoder, codes: Json, categories: Json, ordered: Json) -> Any:
@@ -121,11 +164,18 @@ def _categorical(decoder: Decoder, codes: Json, categories: Json, ordered: Json)
     return pd.Categorical.from_codes(decoder.array(codes), decoder.value(categories), ordered=bool(ordered))
 
 
+def _categories(decoder: Decoder, values: Json, ordered: Json, dtype: Json = None) -> Any:
+    pd, labels = _pandas(), decoder.value(values)
+    if dtype is not None:  # files of before had an index here
+        labels = pd.Index(labels, dtype=_dtype_name(dtype))
+    return pd.CategoricalDtype(labels, bool(ordered))
+
+
 def _ordinals(decoder: Decoder, i: Json, dtype: Json) -> Any:
-    pd, values = _pandas(), decoder.array(i)
-    if str(dtype).startswith("period"):
-        return pd.arrays.PeriodArray(values, dtype=pd.PeriodDtype(str(dtype)[7:-1]))
-    made = pd.DatetimeTZDtype.construct_from_string(str(dtype))
+    pd, values, name = _pandas(), decoder.array(i), _dtype_name(dtype)
+    if name.startswith("period"):
+        return pd.arrays.PeriodArray(values, dtype=pd.PeriodDtype(name[7:-1]))
+    made = pd.DatetimeTZDtype.construct_from_string(name)
     return pd.DatetimeIndex(values.view(f"M8[{made.unit}]")).tz_localize("UTC").tz_convert(made.tz).array
 
 
@@ -135,7 +185,7 @@ def _filled(decoder: Decoder, values: Json, dtype: Json) -> Any:
         raise ValueError("a column is no array")
     decoder.spend(made.nbytes)
     pd = _pandas()
-    return pd.array(made, dtype=made.dtype if dtype is None else str(dtype))
+    return pd.array(made, dtype=made.dtype if dtype is None else _dtype_name(dtype))
 
 
 def _frame(decoder: Decoder, columns: Json, index: Json, values: Json) -> Any:
@@ -172,13 +222,13 @@ def _levels(decoder: Decoder, levels: Json, names: Json) -> Any:
 
 
 BUILDERS: dict[str, Callable[..., Any]] = {
-    "dtype": lambda decoder, text: np.dtype(str(text)),
+    "dtype": _numpy_dtype,
     "sparse": _sparse,
     "timedelta": lambda decoder, *parts: datetime.timedelta(*parts),
     "datetime": lambda decoder, text: datetime.datetime.fromisoformat(text),
     "date": lambda decoder, text: datetime.date.fromisoformat(text),
     "moment": _moment,
-    "period": lambda decoder, ordinal, freq: _pandas().Period(ordinal=ordinal, freq=freq),
+    "period": _period,
     "missing": lambda decoder, word: _pandas().NaT if word == "NaT" else _pandas().NA,
     "frame": _frame,
     "series": _series,
@@ -187,6 +237,6 @@ BUILDERS: dict[str, Callable[..., Any]] = {
     "column": _filled,
     "categorical": _categorical,
     "ordinals": _ordinals,
-    "categories": lambda decoder, values, ordered: _pandas().CategoricalDtype(decoder.value(values), bool(ordered)),
-    "pandas-dtype": lambda decoder, text: _pandas().api.types.pandas_dtype(str(text)),
+    "categories": _categories,
+    "pandas-dtype": lambda decoder, text: _pandas().api.types.pandas_dtype(_dtype_name(text)),
 }

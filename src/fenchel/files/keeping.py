@@ -13,7 +13,8 @@ import numpy as np
 
 from ..checks import Refusal, problem
 from . import archive
-from .graph import Decoder, Encoder
+from .decoding import Decoder
+from .graph import Encoder
 
 FORMAT, VERSION = "fenchel", 2
 _WITH = ("fenchel", "numpy", "scipy", "pandas", "formulaic", "scikit-learn")
@@ -39,14 +40,21 @@ def packed(thing: Any) -> tuple[dict[str, Any], list[np.ndarray]]:
     return {**content, "nodes": encoder.nodes}, encoder.arrays
 
 
-def load(path: str | Path) -> Any:
+def load(path: str | Path, sha256: str | None = None) -> Any:
     """What ``save`` wrote.
 
-    No code of the file's is run: it names classes of fenchel's, whose attributes it fills, and nothing else; what it
-    takes in memory is bounded by its size. A file that is damaged, of a newer format, or that names anything else is
-    refused with a sentence.
+    No code of the file's is run, now or when the model predicts: it names classes of fenchel's and gives their
+    attributes, and nothing else; what it takes in memory is bounded by its size. A file that is damaged, of a newer
+    format, or that names anything else is refused with a sentence.
+
+    Parameters
+    ----------
+    path : str or Path
+    sha256 : str, optional
+        What ``fenchel.files.digest(path)`` gave when the file was saved. Files are not signed: without it a file that
+        somebody wrote with other numbers, and right checksums, is taken for yours.
     """
-    return unpacked(path, *archive.read(path))
+    return unpacked(path, *archive.read(path, sha256))
 
 
 def unpacked(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray], into: Any = None) -> Any:
@@ -57,7 +65,7 @@ def unpacked(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray]
         got = f"{path} has format {content['version']}, of a newer fenchel"
         raise problem("load", got, f"format {VERSION}", "Update fenchel, or save it again with this one.")
     try:
-        out = Decoder(content.get("nodes"), arrays, content["version"]).value(content["root"], into)
+        out = Decoder(content.get("nodes"), arrays, content["version"]).root(content["root"], into)
         if type(out).__name__ != content.get("holds"):
             raise ValueError(f"it holds a {type(out).__name__}")
     except Refusal:

@@ -1,9 +1,12 @@
-"""Files of older formats: attributes that had another name then, and classes that stood elsewhere.
+"""Files of older formats: attributes that had another name, are gone or were not there, classes that stood elsewhere.
 
 A new format adds its line here, and ``tests/stored`` keeps files of every one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 RENAMED: dict[int, dict[str, dict[str, str]]] = {  # up to that format: class, old name, new name
     1: {
@@ -14,7 +17,34 @@ RENAMED: dict[int, dict[str, dict[str, str]]] = {  # up to that format: class, o
 }
 
 
-MOVED = {"fenchel.priors.sparsity:Constraint": "fenchel.priors.constraints:Constraint"}  # where it stood, and stands
+MOVED = {  # where it stood, and stands
+    "fenchel.priors.sparsity:Constraint": "fenchel.priors.constraints:Constraint",
+    "fenchel.models.model:Dropped": "fenchel.models.frames:Dropped",
+    "fenchel.terms.sizes:PCDeviation": "fenchel.hyperparameters.priors:PCDeviation",
+}
+
+GONE = {  # attributes of older files that nothing reads any more
+    "fenchel.priors.sparsity:Pattern": ("T",),
+    "fenchel.models.fitted:FittedModel": ("posterior",),
+    "fenchel.models.integrated:IntegratedModel": ("posterior", "_views"),
+    "fenchel.models.engines:IterativeModel": ("posterior",),
+    "fenchel.models.fitted_partitioned:FittedPartitioned": ("posterior",),
+    "fenchel.models.multinomial:FittedMultinomial": ("posterior",),
+}
+
+_INTEGRATION = "fenchel.hyperparameters.integration"
+ADDED: dict[str, dict[str, Callable[[Any], Any]]] = {  # attributes that older files lack: of the object, what they were
+    f"{_INTEGRATION}.integrated:Integrated": {"doubts": lambda made: []},
+    f"{_INTEGRATION}.theta:ThetaPosterior": {"peak": lambda made: made.mode},
+    f"{_INTEGRATION}.density:LogDensity": {"_cells": lambda made: None},
+}
+
+
+def complete(key: str, made: Any) -> None:
+    """Give an object of a file the attributes that its class has got since."""
+    for name, older in ADDED.get(key, {}).items():
+        if name not in made.__dict__:
+            made.__dict__[name] = older(made)
 
 
 def name_now(key: str, name: str, version: int) -> str:

@@ -1,8 +1,8 @@
 """What can be kept: ``save`` to a file of our own, and the state that skops writes.
 
-Pickle and copy take such an object as it is. skops, which asks for ``__getstate__`` itself, is handed what ``save``
-would write, json and arrays, and gives it back to ``__setstate__``: it need trust the class alone, and all that is
-inside is checked as ``load`` checks it.
+Pickle and copy take such an object as it is, marked as theirs. skops, which asks for ``__getstate__`` itself, is handed
+what ``save`` would write, json and arrays, and gives it back to ``__setstate__``: it need trust the class alone, and
+all that is inside is checked as ``load`` checks it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ TRUSTED: tuple[str, ...] = (
 """The types that ``skops.io.load`` is to be told to trust for whatever fenchel fits: each checks what it is given."""
 
 
+def of_pickle() -> None:
+    """What marks the attributes that pickle and copy hand over as they are. skops trusts no such function, so that a
+    file of skops' cannot say that it is a pickle."""
+
+
 class Stored:
     """Something fitted that can be kept in a file."""
 
@@ -69,11 +74,14 @@ class Stored:
         content, arrays = keeping.packed(self)
         return {_MARK: json.dumps(content, allow_nan=False), "arrays": arrays}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if _MARK not in state:
-            self.__dict__.update(state)
+    def __setstate__(self, state: Any) -> None:
+        if type(state) is tuple and len(state) == 2 and state[0] is of_pickle:
+            self.__dict__.update(state[1])
             return
-        text, arrays, name = state[_MARK], state.get("arrays"), type(self).__name__
+        name = type(self).__name__
+        if type(state) is not dict:
+            raise problem("skops", f"what it has of {name} is damaged", "json and arrays, as __getstate__ gives them")
+        text, arrays = state.get(_MARK), state.get("arrays")
         try:
             content = json.loads(text) if isinstance(text, str) else None
         except (ValueError, RecursionError):
@@ -88,4 +96,4 @@ class Stored:
         return self.__reduce_ex__(2)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return copyreg.__newobj__, (type(self),), self._plain_state()  # type: ignore[attr-defined]
+        return copyreg.__newobj__, (type(self),), (of_pickle, self._plain_state())  # type: ignore[attr-defined]

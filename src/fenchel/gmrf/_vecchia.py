@@ -151,11 +151,11 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
         while k < m and neighbours[i, k] >= 0:
             k += 1
         for a in range(k):
-            p = neighbours[i, a]
+            p = np.int64(neighbours[i, a])  # one kind of integer: each would be compiled anew
             c[a], g[a] = correlation(kind, _square(points, i, Z, p, -1))
             x[a] = c[a]
             for b in range(a):
-                K[a, b], D[a, b] = correlation(kind, _square(Z, p, Z, neighbours[i, b], -1))
+                K[a, b], D[a, b] = correlation(kind, _square(Z, p, Z, np.int64(neighbours[i, b]), -1))
             K[a, a] = 1.0 + nugget
         _factorise(K, k)
         _solve(K, k, x)
@@ -168,11 +168,12 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
             column = -1 if shared else j
             total = 0.0
             for a in range(k):  # y = dc - dK weights
-                x[a] = -2.0 * g[a] * _square(points, i, Z, neighbours[i, a], column)
+                x[a] = -2.0 * g[a] * _square(points, i, Z, np.int64(neighbours[i, a]), column)
                 total -= 2.0 * weights[i, a] * x[a]
             for a in range(k):
                 for b in range(a):
-                    dK = -2.0 * D[a, b] * _square(Z, neighbours[i, a], Z, neighbours[i, b], column)
+                    p, r = np.int64(neighbours[i, a]), np.int64(neighbours[i, b])
+                    dK = -2.0 * D[a, b] * _square(Z, p, Z, r, column)
                     x[a] -= dK * weights[i, b]
                     x[b] -= dK * weights[i, a]
                     total += 2.0 * weights[i, a] * dK * weights[i, b]
@@ -180,40 +181,6 @@ def conditionals(kind, nugget, Z, points, neighbours, begin, end, shared, weight
             for a in range(k):
                 d_weights[j, i, a] = x[a]
             d_left[j, i] = total
-
-
-@compiled
-def holders(neighbours):
-    """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place."""
-    n, m = neighbours.shape
-    start = np.zeros(n + 1, dtype=np.int64)
-    for turn in range(2):  # count, then fill
-        if turn == 1:
-            start[1:] = np.cumsum(start[1:])
-            item, at = np.empty(start[n], dtype=np.int64), start[:-1].copy()
-        for i in range(n):
-            for a in range(m + 1):
-                p = i if a == 0 else neighbours[i, a - 1]
-                if p < 0:
-                    break
-                if turn == 0:
-                    start[p + 1] += 1
-                else:
-                    item[at[p]] = i * (m + 1) + a
-                    at[p] += 1
-    return start, item
-
-
-@compiled
-def mirrored(indptr, indices):
-    """Of each entry of a symmetric pattern the one across the diagonal."""
-    out, at = np.empty(indices.size, dtype=np.int64), indptr[:-1].copy()
-    for column in range(indptr.size - 1):  # columns in turn meet the entries of every row in order
-        for e in range(indptr[column], indptr[column + 1]):
-            row = indices[e]
-            out[e] = at[row]
-            at[row] += 1
-    return out
 
 
 @compiled
@@ -243,12 +210,3 @@ def assembled(indptr, indices, start, item, neighbours, weights, left, d_weights
                     da = 0.0 if a == 0 else -d_weights[j, i, a - 1]
                     db = 0.0 if b == 0 else -d_weights[j, i, b - 1]
                     slopes[j, e] += (da * wb + wa * db - value * d_left[j, i]) / v
-
-
-@compiled
-def reflect(indptr, indices, mirror, data):
-    """The upper triangle written into the lower one."""
-    for column in range(indptr.size - 1):
-        for e in range(indptr[column], indptr[column + 1]):
-            if indices[e] > column:
-                data[e] = data[mirror[e]]

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..hyperparameters.base import Family
+from ..hyperparameters.base import Family, Summand
 from ..linalg.arrays import ArrayLike
 from ..priors.base import NewRows
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .precisions import Precision, Remembered
 
+_SAME = 1e-6  # relative: two precisions that differ by less are the same
 _NARROW, _WIDE = 0.1, 1e3  # of the information: what is made of it far from the optimum
 
 
@@ -99,6 +100,21 @@ class MarkovField(Family):
             scale = np.where(apart, (ratio - 1.0) / np.log(ratio), 1.0)
         root = np.sqrt(np.clip(scale, _NARROW, _WIDE))
         return root[:, None] * out * root
+
+    def summands(self) -> Sequence[Summand]:
+        """The field itself, where some direction u of theta only scales it: sum_i u_i dQ/dtheta_i = -2 Q."""
+        Q, slopes = self.build(self._theta)
+        if not slopes:
+            return ()
+        unit = 1.0 / np.sqrt(np.maximum(Q.diagonal(), np.finfo(float).tiny))
+        v = unit * np.random.default_rng(0).choice([-1.0, 1.0], Q.shape[0])
+        each = np.stack([unit * (dQ @ v) for dQ in slopes], axis=1)
+        whole = unit * (Q @ v)
+        size = np.linalg.lstsq(each, -2.0 * whole, rcond=_SAME)[0]
+        if not np.abs(each @ size + 2.0 * whole).max() <= _SAME * np.abs(whole).max():
+            return ()
+        size[np.abs(size) < _SAME] = 0.0
+        return (Summand(slice(0, self.n_latents), size, tuple(np.flatnonzero(size == 0.0).tolist())),)
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """Rows ``table`` (M, L) of the design."""

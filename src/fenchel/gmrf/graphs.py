@@ -9,6 +9,9 @@ import scipy.sparse as sp
 
 from ..checks import numeric, problem
 
+_COMPLETE = 0.9  # share of all pairs, from which weights that vary are distances
+_SMALL = 5  # nodes, below which a graph may well be complete
+
 
 def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
     """The adjacency matrix (n, n) of a graph.
@@ -27,7 +30,7 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         return _from_edges(edges, len(place))
     matrix = getattr(graph, "sparse", graph)  # libpysal
     if hasattr(matrix, "tocoo"):
-        A = sp.csr_array(matrix, copy=True)  # zeros are taken out in place
+        A = sp.csr_array(matrix, dtype=np.float64, copy=True)  # zeros are taken out in place
         A.sum_duplicates()
     else:
         pairs = edge_tuples(graph)
@@ -53,6 +56,7 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         advice = "NaN is neither: where it means no neighbours, .fillna(0) or np.nan_to_num(graph) say so."
         raise problem("graph", f"graph[{i}, {j}] is NaN", "0 or a weight for every pair", advice)
     A.eliminate_zeros()
+    _refuse_other_matrices(A)
     A = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
     if A.shape[0] != A.shape[1] or A.shape[0] == 0:
         raise problem("graph", f"the adjacency matrix has shape {A.shape}", "(n, n)")
@@ -64,6 +68,37 @@ def as_adjacency(graph: Any, n: int | None = None) -> sp.csr_array:
         got = f"edge ({np.ravel(i)[0]}, {np.ravel(j)[0]}) has no mirror image"
         raise problem("graph", got, "a symmetric adjacency matrix", "Use A + A.T for a graph stored one way.")
     return A
+
+
+def _refuse_other_matrices(A: sp.csr_array) -> None:
+    """Refuse weights that say no neighbours: negative ones, and those of distances, which nearly all pairs have."""
+    if A.nnz and A.data.min() < 0.0:
+        k = int(np.argmin(A.data))
+        i, j = (int(at[k]) for at in sp.coo_array(A).coords)
+        advice = "Weights are read as neighbours or not; a precision matrix is a generic structure."
+        raise problem("graph", f"graph[{i}, {j}] = {A.data[k]:.6g}", "0, or a positive number of neighbours", advice)
+    n = A.shape[0]
+    share = A.nnz / max(n * (n - 1), 1)
+    if n < _SMALL or share < _COMPLETE or np.ptp(A.data) <= 1e-9 * A.data.max():
+        return
+    got = f"{share:.0%} of all pairs of nodes have a weight, from {A.data.min():.4g} to {A.data.max():.4g}"
+    advice = "A matrix of distances is no adjacency: (0 < D) & (D < limit) says who is near; matern(x, y) takes points."
+    raise problem("graph", got, "weights of neighbours alone", advice)
+
+
+def counted(A: sp.csr_array) -> str:
+    """Pairs, islands and components of a graph, in words.
+
+    Examples
+    --------
+    >>> from fenchel.gmrf.graphs import as_adjacency, counted
+    >>> counted(as_adjacency([(0, 1), (1, 2)], 4))
+    '2 pairs of neighbours, 1 island, 2 components'
+    """
+    islands = int((np.diff(sp.csr_array(A).indptr) == 0).sum())
+    parts = (A.nnz // 2, "pair"), (islands, "island"), (sp.csgraph.connected_components(A, False)[0], "component")
+    pairs, *rest = (f"{n} {word}{'' if n == 1 else 's'}" for n, word in parts)
+    return ", ".join([f"{pairs} of neighbours", *rest])
 
 
 def edge_tuples(graph: Any) -> list[Any] | None:

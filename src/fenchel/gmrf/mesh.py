@@ -1,28 +1,17 @@
-"""A triangulation of the plane for fields over points.
-
-``mesh(points)`` has equilateral triangles of one edge length where the points are, and coarser ones in a collar around
-them, so that the edge of the mesh is far from the data: lattices of edge h, 2h and 4h are nested in one another, and
-their Delaunay triangulation has no angle below 30 degrees. With a boundary it ends there instead (a coastline), and
-holes are cut out: their borders, in steps of h, are edges of the triangulation.
-
-A mesh is made, and keeps its nodes, in units of the extent about the middle of the points, rounded: the same points in
-other units and from another origin have the same triangles to the last bit.
-"""
+"""A triangulation of the plane for fields over points; ``mesh_making.py`` makes them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import finite, numeric, positive, problem, scalar
-from ._points import bins_of, located, nearest_segment
-from .meshing import POINTS, RINGS, default_edge, distinct, hull, triangulated
-from .polygons import dissolved, rings_of
+from ..checks import finite, numeric, problem
+from .locating import bins_of, located, nearest_segment
 
-_MOST = 3_000_000  # nodes of the finest lattice
 _SLIP = 10.0  # extents outside: further is a slip, such as metres for kilometres
 
 
@@ -45,6 +34,8 @@ class Mesh:
         The length of an edge where the points are; of a triangulation of one's own the median.
     corners : array (C, 2) or None
         Of the hull of the points that ``mesh`` made it for.
+    parts : tuple of Mesh
+        Those it is made of where points are far from the bulk; empty where it is one.
 
     Examples
     --------
@@ -56,6 +47,7 @@ class Mesh:
     """
 
     corners: np.ndarray | None = None
+    parts: tuple[Mesh, ...] = ()
 
     def __init__(self, nodes: Any, triangles: Any, barrier: Any = None, slack: float = 0.0) -> None:
         self.nodes = finite("Mesh", "nodes", numeric("Mesh", "nodes", nodes))
@@ -161,14 +153,14 @@ class Mesh:
         >>> fenchel.mesh(boundary=[[0, 0], [1, 0], [0, 1]], edge=0.1).inside([[0.2, 0.2], [0.8, 0.8]])
         array([ True, False])
         """
-        return np.asarray(self._rows(_pairs("Mesh", points))[1] <= self._near)
+        return np.asarray(self._rows(point_pairs("Mesh", points))[1] <= self._near)
 
     def design(self, points: Any, where: str = "Mesh") -> sp.csr_array:
         """Weights (N, M) of the nodes at any points: barycentric coordinates.
 
         Points outside by no more than ``slack`` have those of the nearest place inside; others are refused.
         """
-        points = _pairs(where, points)
+        points = point_pairs(where, points)
         out, gap = self._rows(points)
         self._refuse(where, points, gap, self._near)
         return out
@@ -179,7 +171,7 @@ class Mesh:
         A mesh of points alone ends where it does for no reason, and a field goes on; one with a boundary or holes, or a
         triangulation of one's own, ends where the field does, and points outside are refused as in ``design``.
         """
-        points = _pairs(where, points)
+        points = point_pairs(where, points)
         out, gap = self._rows(points)
         self._refuse(where, points, gap, self._near if self.corners is None or self.slack else _SLIP * self.extent)
         return out, np.where(gap > self._near, gap, 0.0)
@@ -227,99 +219,44 @@ class Mesh:
         return f"Mesh({self.n_nodes} nodes, {len(self.triangles)} triangles{walls}, edge {self.edge:.4g})"
 
 
-# -- making one --------------------------------------------------------------------------------------------
-def mesh(
-    points: Any = None,
-    *,
-    edge: float | None = None,
-    collar: float | None = None,
-    boundary: Any = None,
-    holes: Any = None,
-    barriers: Any = None,
-) -> Mesh:
-    """A triangulation for points in the plane.
+class SeparateMeshes(Mesh):
+    """Meshes far apart, as one: each keeps its nodes in its own unit, where they have digits enough."""
 
-    Parameters
-    ----------
-    points : array (N, 2), optional
-        In units in which both axes are the same: metres, not degrees. They may repeat, or lie on a line.
-    edge : float, optional
-        Length of an edge where the points are; a twelfth of the range of a field is fine enough, a quarter for the
-        field, and too coarse for the noise beside it. Default: the mean distance to the nearest point, at least 1/64
-        and at most 1/32 of the extent.
-    collar : float, optional
-        Width of what is added around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary,
-        0 with one. Near an edge of the mesh a field varies more, up to twice as much: about a range away it does not.
-    boundary : polygons, optional
-        Where the mesh ends, or with a collar where it is fine: an array of vertices (V, 2), a list of them, GeoJSON, or
-        the geometry of geopandas or shapely. Of adjacent districts the outline counts.
-    holes : polygons, optional
-        Cut out: a lake.
-    barriers : polygons, optional
-        Parts that a field does not pass, though they are in the mesh (Bakka et al. 2019).
+    def __init__(self, parts: Sequence[Mesh]) -> None:
+        before = np.cumsum([0, *(part.n_nodes for part in parts)])
+        self.nodes = np.vstack([part.nodes for part in parts])
+        self.triangles = np.vstack([part.triangles + n for part, n in zip(parts, before, strict=False)])
+        self.barrier = np.concatenate([part.barrier for part in parts])
+        self.slack = parts[0].slack
+        low, high = self.nodes.min(axis=0), self.nodes.max(axis=0)
+        middle, unit = (low + high) / 2, float((high - low).max())
+        self._placed((self.nodes - middle) / unit, middle, unit)
+        self.edge, self.parts = parts[0].edge, tuple(parts)
+        self.corners = np.vstack([part.corners for part in parts if part.corners is not None])
 
-    Returns
-    -------
-    Mesh
+    @cached_property
+    def areas(self) -> np.ndarray:
+        """Of the triangles (T,)."""
+        return np.concatenate([part.areas for part in self.parts])
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import fenchel
-    >>> made = fenchel.mesh(np.random.default_rng(0).random((200, 2)), edge=0.1)
-    >>> bool(made.angles.min() > 29.9)
-    True
-    """
-    X = _points(points)
-    rings = {
-        name: [] if given is None else dissolved(rings_of("mesh", name, given))
-        for name, given in (("boundary", boundary), ("holes", holes), ("barriers", barriers))
-    }
-    if X is None and not rings["boundary"]:
-        raise problem("mesh", "there are neither points nor a boundary", "one of them")
-    every = np.vstack([*([] if X is None else [X]), *rings["boundary"]])
-    centre, size = (every.min(axis=0) + every.max(axis=0)) / 2, float(np.ptp(every, axis=0).max())
-    if size == 0.0:
-        if edge is None:
-            advice = "With edge= a mesh is made around it."
-            raise problem("mesh", f"all points are one, {tuple(every[0].tolist())}", "points apart", advice)
-        size = 8.0 * float(edge)
-    rounded = lambda path, steps: np.round((path - centre) / size * steps) / steps
-    X = None if X is None else distinct(rounded(X, POINTS))
-    rings = {name: [rounded(path, RINGS) for path in paths] for name, paths in rings.items()}
-    domain = rings["boundary"] or [hull(X)]
-    h = default_edge(X) if edge is None else scalar("mesh", "edge", edge, 0.0) / size
-    wide = (0.0 if rings["boundary"] else 0.3) if collar is None else scalar("mesh", "collar", collar, -1e-300) / size
-    h, wide = _figures(h), _figures(wide)
-    if (1.0 + 2.0 * wide) ** 2 * 1.2 / h**2 > _MOST:
-        raise problem("mesh", f"edge = {h * size:.4g} makes more than {_MOST} nodes", "a longer edge")
-    local, triangles, barrier = triangulated(domain, rings, h, wide)
-    slack = 0.75 * h * size if rings["boundary"] or rings["holes"] else 0.0
-    out = Mesh(local * size + centre, triangles, barrier, slack)
-    out._placed(local, centre, size)
-    out.edge = h * size
-    out.corners = None if rings["boundary"] else domain[0] * size + centre
-    return out
+    @property
+    def sides(self) -> np.ndarray:
+        """The edges of each triangle as vectors (T, 3, 2), each opposite to the corner of its number."""
+        return np.concatenate([part.sides for part in self.parts])
+
+    def where(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The triangle of each point (N,), -1 outside, and its barycentric coordinates there (N, 3)."""
+        found, weights, before = np.full(len(points), -1, dtype=np.int64), np.zeros((len(points), 3)), 0
+        for part in self.parts:
+            own, share = part.where(points)
+            here = own >= 0
+            found[here], weights[here] = own[here] + before, share[here]
+            before += len(part.triangles)
+        return found, weights
 
 
-def _points(points: Any) -> np.ndarray | None:
-    if points is None:
-        return None
-    X = _pairs("mesh", points)
-    if not len(X):
-        raise problem("mesh", f"points has shape {X.shape}", "(points, 2)")
-    if np.abs(X).max() > 0.0:
-        positive("mesh", "the largest coordinate", np.abs(X).max())
-    return X
-
-
-def _pairs(where: str, points: Any) -> np.ndarray:
+def point_pairs(where: str, points: Any) -> np.ndarray:
     X = finite(where, "points", numeric(where, "points", points))
     if X.ndim != 2 or X.shape[1] != 2:
         raise problem(where, f"points has shape {X.shape}", "(points, 2)")
     return X
-
-
-def _figures(x: float) -> float:
-    """To seven significant figures: a length that went through other units is the same again."""
-    return float(f"{x:.7g}")

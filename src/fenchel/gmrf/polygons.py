@@ -12,7 +12,7 @@ import numpy as np
 
 from ..checks import finite, numeric, problem
 from ..outlines import districts, signed_area
-from ._points import nearest_segment, windings
+from .locating import nearest_segment, windings
 
 _SAME = 1e-9  # of the width of a map: vertices nearer than this are one
 

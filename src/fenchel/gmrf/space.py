@@ -18,10 +18,12 @@ from .precisions import Combination, Rates
 from .series import scaled
 
 
-def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, sp.csr_array]:
+def _structure(graph: Any, n: int | None, balanced: bool = False) -> tuple[sp.csc_array, sp.csr_array]:
     """The ICAR structure and its constraints: sum to zero in every component of two nodes and more.
 
     An isolated node has no neighbours to smooth towards: it is an independent effect with the same precision.
+    ``balanced``: components have one typical variance (geometric mean), that of all nodes with neighbours, and so have
+    isolated nodes (Freni-Sterrantino et al. 2018).
     """
     A = as_adjacency(graph, n)
     count, label = sp.csgraph.connected_components(A, directed=False)
@@ -31,12 +33,33 @@ def _structure(graph: Any, n: int | None) -> tuple[sp.csc_array, sp.csr_array]:
     row = np.cumsum(several) - 1
     inside = np.flatnonzero(several[label])
     C = sp.csr_array((np.ones(inside.size), (row[label[inside]], inside)), shape=(int(several.sum()), label.size))
-    return R, C
+    return (_balanced(R, C) if balanced and count > 1 and C.nnz else R), C
 
 
-def icar(graph: Any, precision: float = 1.0, n: int | None = None) -> MarkovField:
-    """The intrinsic conditional autoregression (Besag): Q = k (D - A), theta = log k."""
-    R, C = _structure(graph, n)
+def _balanced(R: sp.csc_array, C: sp.csr_array) -> sp.csc_array:
+    """A structure whose components, and nodes that are in none, have the typical variance of all components."""
+    own = _typical(R, C)
+    ratio = own / np.exp(np.log(own[C.indices]).mean())
+    root = sp.diags_array(np.sqrt(ratio))
+    return sp.csc_array(root @ R @ root)
+
+
+def _typical(R: sp.csc_array, C: sp.csr_array) -> np.ndarray:
+    """Of each node the geometric mean of the variances in its component, or its own where it is in none."""
+    out = 1.0 / R.diagonal()
+    if C.nnz:
+        variance = SparsePrecision(R, constraints=C).factor.inverse_diagonal()
+        for nodes in np.split(C.indices, C.indptr[1:-1]):
+            out[nodes] = np.exp(np.log(variance[nodes]).mean())
+    return out
+
+
+def icar(graph: Any, precision: float = 1.0, n: int | None = None, balanced: bool = False) -> MarkovField:
+    """The intrinsic conditional autoregression (Besag): Q = k (D - A), theta = log k.
+
+    With ``balanced`` each component is scaled so that all have the same typical variance, isolated nodes as well.
+    """
+    R, C = _structure(graph, n, balanced)
     return scaled(R, precision, constraints=constraint_rows(C) if C.nnz else None)
 
 
@@ -65,13 +88,26 @@ def _sum_of_two(R: Any, C: sp.csr_array, rates: Rates, theta: list[float], names
     return MarkovField(Combination((U, V), rates), theta, names, design=design, constraints=constraints)
 
 
-def bym(graph: Any, precision_u: float = 1.0, precision_v: float = 1.0, n: int | None = None) -> MarkovField:
-    """Besag, York and Mollie: an ICAR u plus independent v, eta = u + v. Latents: (u, v)."""
-    R, C = _structure(graph, n)
-
+def bym(
+    graph: Any, precision_u: float = 1.0, precision_v: float = 1.0, n: int | None = None, balanced: bool = False
+) -> MarkovField:
+    """Besag, York and Mollie: an ICAR u plus independent v, eta = u + v. Latents: (u, v); ``balanced`` as in icar."""
+    R, C = _structure(graph, n, balanced)
     rates_of = {"precision_u": precision_u, "precision_v": precision_v}
     start = [np.log(scalar("bym", name, value, 0.0)) for name, value in rates_of.items()]
     return _sum_of_two(R, C, _two_rates, start, ["log precision u", "log precision v"])
+
+
+def scaled_icar(graph: Any, n: int | None = None) -> tuple[sp.csc_array, sp.csr_array]:
+    """The structure of an ICAR with a geometric mean of its marginal variances of 1 in every component.
+
+    With its constraints (k, n), one for every component of two nodes and more.
+    """
+    R, C = _structure(graph, n)
+    if not C.nnz:
+        return R, C
+    root = sp.diags_array(np.sqrt(_typical(R, C)))
+    return sp.csc_array(root @ R @ root), C
 
 
 def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = None) -> MarkovField:
@@ -81,13 +117,7 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
     which makes k and phi mean the same on every graph.
     """
     phi, precision = scalar("bym2", "phi", phi, 0.0, 1.0), scalar("bym2", "precision", precision, 0.0)
-    R, C = _structure(graph, n)
-    if C.nnz:
-        variance = SparsePrecision(R, constraints=C).factor.inverse_diagonal()
-        scale = np.ones(R.shape[0])
-        for nodes in np.split(C.indices, C.indptr[1:-1]):
-            scale[nodes] = np.exp(np.log(variance[nodes]).mean())
-        R = sp.csc_array(sp.diags_array(np.sqrt(scale)) @ R @ sp.diags_array(np.sqrt(scale)))
+    R, C = scaled_icar(graph, n)
     start = [np.log(precision), np.log(phi / (1 - phi))]
     return _sum_of_two(R, C, _shared_rates, start, ["log precision", "logit phi"])
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem, vector
-from ..hyperparameters.base import offset_at
+from ..hyperparameters.base import Summand, offset_at
 from ..linalg.arrays import ArrayLike
 from ..linalg.bases import constraint_rows
 from ..marginals import Answers
@@ -133,6 +133,19 @@ class StackedField(MarkovField):
         self, theta: ArrayLike | None = None, mean: ArrayLike = 0.0, offset: ArrayLike | None = None
     ) -> SparsePrecision:
         return super().at(theta, mean, self.offset if offset is None else offset)
+
+    def summands(self) -> Sequence[Summand]:
+        """Those of the fields, each over its own latents and entries of theta."""
+        out: list[Summand] = []
+        latent = entry = 0
+        for field in self.parts:
+            for part in field.summands():
+                size = np.zeros(self._theta.size)
+                size[entry : entry + part.size.size] = part.size
+                latents = slice(latent + part.latents.start, latent + part.latents.stop)
+                out.append(Summand(latents, size, tuple(entry + k for k in part.shapes)))
+            latent, entry = latent + field.n_latents, entry + field.theta.size
+        return out
 
     def design_of(self, designs: Sequence[sp.csr_array], X: np.ndarray) -> sp.csr_array:
         """One design from those of the fields and from the columns of the fixed effects as they come."""

@@ -24,10 +24,12 @@ from scipy.spatial.distance import cdist
 from ..kernels import MATERN
 from ..linalg.rows import on_every_core
 from . import processes
-from ._vecchia import assembled, conditionals, holders, mirrored, net_order, reflect
+from ._vecchia import assembled, conditionals
 
 KERNELS = {"matern12": 1, "matern32": 2, "matern52": 3, "rbf": 0}
 NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it
+_LEVELS = 60  # nets, each of points nearer by a factor of 1.4
+_FEW = 1000  # points that are ordered by numpy
 _NETS = 5  # columns up to which nets are made: each doubles the cells around a point by three
 _BLOCK = 100_000  # points whose neighbours are looked for at a time
 _SOME = 2000  # points at which it is looked at what knots leave
@@ -44,9 +46,34 @@ def spread_order(Z: np.ndarray, most: int | None = None) -> np.ndarray:
     if d > _NETS or n < 3:
         return mixed
     low, extent = Z.min(axis=0), float(np.ptp(Z, axis=0).max())
-    return np.asarray(
-        mixed[net_order(np.ascontiguousarray((Z - low)[mixed]), 60, extent, np.sqrt(0.5), n if most is None else most)]
-    )
+    X, most = np.ascontiguousarray((Z - low)[mixed]), n if most is None else most
+    if n <= _FEW:
+        return mixed[_few_in_nets(X, _LEVELS, extent, np.sqrt(0.5), most)]
+    from ._vecchia import net_order
+
+    return np.asarray(mixed[net_order(X, _LEVELS, extent, np.sqrt(0.5), most)])
+
+
+def _few_in_nets(X: np.ndarray, levels: int, radius: float, shrink: float, most: int) -> np.ndarray:
+    """The order of ``_vecchia.net_order``, without a table of cells: every point against each that joins."""
+    n = len(X)
+    order: list[int] = []
+    gap, free = np.full(n, np.inf), np.ones(n, dtype=bool)  # gap: squared distance to the nearest taken
+    for _ in range(levels):
+        if len(order) >= most:
+            break
+        i = 0
+        while i < n:
+            able = free[i:] & (gap[i:] >= radius * radius)
+            i += int(able.argmax())
+            if not able[i - n]:  # none is left
+                break
+            order.append(i)
+            free[i] = False
+            np.minimum(gap, np.sum((X - X[i]) ** 2, axis=1), out=gap)
+            i += 1
+        radius *= shrink
+    return np.concatenate([np.array(order, dtype=np.int64), np.flatnonzero(free)])
 
 
 def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
@@ -108,6 +135,25 @@ def _pattern(neighbours: np.ndarray) -> Any:
     out = sp.csc_array(sets.T @ sets)
     out.sort_indices()
     return out
+
+
+def _holders(neighbours: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each point the sets {i} and its neighbours that hold it: where they begin, and i (m + 1) + its place."""
+    n = neighbours.shape[0]
+    sets = np.column_stack([np.arange(n), neighbours])
+    held = sets >= 0
+    indptr = np.concatenate([[0], np.cumsum(held.sum(axis=1))])
+    by_set = sp.csr_array((np.flatnonzero(held), sets[held], indptr), shape=(n, n))
+    by_point = by_set.tocsc()
+    return by_point.indptr.astype(np.int64), by_point.data
+
+
+def _mirrored(indptr: np.ndarray, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Entries of a symmetric csc pattern below the diagonal, and those across it."""
+    n = indptr.size - 1
+    across = sp.csc_array((np.arange(indices.size), indices, indptr), shape=(n, n)).T.tocsc().data
+    below = np.flatnonzero(indices > np.repeat(np.arange(n), np.diff(indptr)))
+    return below, across[below]
 
 
 @dataclass(frozen=True)
@@ -184,12 +230,12 @@ class Vecchia:
         Z, n = np.ascontiguousarray(self.X / self.ranges(theta)), len(self.X)
         found = self._conditionals(Z, Z, self.neighbours, 1 if self.shared else Z.shape[1])
         data, slopes = np.zeros(self.indices.size), np.zeros((found[3].shape[0], self.indices.size))
-        sets = holders(self.neighbours)
+        sets = _holders(self.neighbours)
         some = lambda a, b: assembled(self.indptr, self.indices, *sets, self.neighbours, *found, a, b, data, slopes)
         on_every_core(n, self.neighbours.shape[1] ** 2, some)
-        mirror = mirrored(self.indptr, self.indices)
+        below, above = _mirrored(self.indptr, self.indices)
         for values in (data, *slopes):
-            reflect(self.indptr, self.indices, mirror, values)
+            values[below] = values[above]
         k = float(np.exp(-2.0 * theta[0]))
         matrix = lambda values: sp.csc_array((values, self.indices, self.indptr), shape=(n, n))
         data *= k

@@ -9,7 +9,8 @@ against this class alone. theta is unconstrained up to ``bounds``; positive para
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,25 @@ import numpy as np
 from ..checks import numeric, problem
 from ..priors.base import NewRows, Prior
 from ..solvers.solution import Solution
+
+
+@dataclass(frozen=True)
+class Summand:
+    """A part of eta with a size of its own.
+
+    Attributes
+    ----------
+    latents : slice
+        Its latents, independent a priori of all others.
+    size : array (n_theta,)
+        The direction of theta along which its sd grows by the factor e a unit.
+    shapes : tuple of int
+        The entries of theta that change its covariance otherwise: ranges, correlations.
+    """
+
+    latents: slice
+    size: np.ndarray
+    shapes: tuple[int, ...] = ()
 
 
 class Family(ABC):
@@ -59,6 +79,20 @@ class Family(ABC):
         """log p(theta) and its gradient: the family's ``_log_prior``, or flat."""
         theta = np.asarray(theta, dtype=np.float64)
         return (0.0, np.zeros_like(theta)) if self._log_prior is None else self._log_prior(theta)
+
+    def summands(self) -> Sequence[Summand]:
+        """The parts of eta whose sizes are learned, at ``theta``: learning chooses where it starts by them.
+
+        None where they are not known: learning then starts where the family stands.
+        """
+        return ()
+
+    def start_by_moments(self, score: np.ndarray, curvature: np.ndarray) -> np.ndarray | None:
+        """theta where learning from very many rows starts; None: where the family stands.
+
+        ``score`` and ``curvature`` (N,) are of the log-likelihood of each row, where all have the best level in common.
+        """
+        return None
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """Where to predict at theta: new rows as ``posterior.predict(**family.new_rows(theta, table))`` takes them.

@@ -9,12 +9,33 @@ the elbo, so that a step of some thousandths of an e-fold leaves five digits of 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from ..corrections.corrected import correct
 from ..solvers.solution import Solution
 from .evidence import Evidence
 
+if TYPE_CHECKING:
+    from ..corrections.corrected import Corrected
+    from ..corrections.importance import ImportanceSample
+
 _STEP = 0.005  # in e-folds: the rounding of two fits over it, and its square as the error of the difference
+
+
+def doubt_of(found: Corrected | ImportanceSample) -> str:
+    """What a user should know of a corrected evidence first, as a sentence; empty where it is trusted."""
+    if not found.nearer:
+        return not_used(found.status)
+    if not found.trusted:
+        return f"the corrected evidence may be off by {found.log_evidence_se:.2g} nats: {found.status}"
+    return ""
+
+
+def not_used(why: str) -> str:
+    """The sentence where theta is by the elbo though the corrected evidence was asked for."""
+    return f"sds of terms are the elbo's and may be too small, as the corrected evidence does not hold: {why}"
 
 
 class CorrectedEvidence(Evidence):
@@ -25,9 +46,9 @@ class CorrectedEvidence(Evidence):
         return super().fit(theta)
 
     def correction(self, solution: Solution) -> float:
-        """log p(y) less the elbo; not a number where the expansion does not hold."""
-        found = solution.corrected()
-        return float(found.log_evidence - solution.elbo) if found.trusted else np.nan
+        """log p(y) less the elbo; not a number where the elbo is as near."""
+        found = correct(solution, rough=True)
+        return float(found.log_evidence - solution.elbo) if found.nearer else np.nan
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = super().__call__(theta)

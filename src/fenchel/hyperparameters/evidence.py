@@ -13,7 +13,6 @@ import numpy as np
 from ..checks import instance
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
-from ..likelihoods.gaussian import Gaussian
 from ..likelihoods.targets import Targets
 from ..linalg.arrays import ArrayLike
 from ..linalg.threads import one_thread
@@ -113,7 +112,7 @@ class Evidence(Objective[Learned]):
         A start accepted as it is would leave a gap that blurs the evidence by more than the last steps of theta change.
         """
         scale = 1.0 if self.last is None else max(1.0, abs(self.last.elbo))
-        if self.last is None or not isinstance(likelihood, Gaussian) or self.tol * scale < _BLUR:
+        if self.last is None or not likelihood.objective.conjugate or self.tol * scale < _BLUR:
             return np.inf
         return max(_FINE, 10.0 * self.last.rounding) / scale
 

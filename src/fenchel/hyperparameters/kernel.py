@@ -151,6 +151,10 @@ class KernelCovariance(Family):
             offset=offset_at("KernelCovariance", self.offset, X.shape[0]),
         )
 
+    def covariance_at(self, theta: np.ndarray, table: np.ndarray) -> np.ndarray:
+        """The prior covariance (M, M) of the function at inputs ``table`` (M, D)."""
+        return np.asarray(evaluate(self._set(np.asarray(theta, dtype=np.float64)), table) + self.level)
+
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> KernelCovariance:
         from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel

@@ -72,6 +72,8 @@ class Found(Stored):
         Those of them where the objective still rises beyond the bound: the bound decides them, not the data.
     maximises : "elbo" or "corrected"
         Which evidence theta is the mode of.
+    doubt : str
+        Where the corrected evidence was asked for and is not to be trusted there: why, and which evidence is used.
     """
 
     theta: np.ndarray
@@ -89,6 +91,7 @@ class Found(Stored):
     at_bounds: dict[int, str] = field(default_factory=dict)
     held: tuple[int, ...] = ()
     maximises: str = "elbo"
+    doubt: str = ""
 
     @property
     def status(self) -> str:

@@ -1,7 +1,7 @@
 """Learn theta by its evidence: elbo(theta) + log p(theta) maximised from one start or several.
 
-``evidence.py`` is the objective, ``search.py`` one search from one start. theta holds the family's hyperparameters and
-then the likelihood's own.
+``evidence.py`` is the objective, ``starting_points.py`` says where to begin, ``search.py`` is one search. theta holds
+the family's hyperparameters and then the likelihood's own.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from ..solvers.base import Callback, Solver
 from ..solvers.progress import reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Family
-from .corrected import CorrectedEvidence
+from .corrected import CorrectedEvidence, doubt_of
 from .evidence import Evidence
 from .learned import Learned
+from .objective import Reached
 from .search import Search
+from .starting_points import beginnings
 
 _DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
 
@@ -55,7 +57,8 @@ def learn(
     likelihood, family, y, weights
         The model; ``family`` is a prior with hyperparameters (``KernelCovariance``, ``WeightVariances``, ``gmrf``...).
     theta : array, optional
-        Where to start; default: where the family and the likelihood stand.
+        Where to start. Default: at a peak of the evidence of a Gaussian working model over the ratio of signal to
+        noise, or where the family and the likelihood stand if that is better (``starting_points.py``).
     learn_likelihood : bool
         Whether the likelihood's own parameters (a variance, cutpoints) are learned too.
     n_restarts : int
@@ -77,8 +80,9 @@ def learn(
         "corrected" goes on from the best theta of the elbo to the mode of the evidence beyond the Gaussian
         (``Solution.corrected``): two further fits for each hyperparameter and step. The elbo falls short of the
         evidence by more the larger a variance is, and so puts variances too low, most of all where a group has few
-        binary rows. Where the expansion does not hold, theta stays the elbo's: a warning says so, and
-        ``Learned.maximises``.
+        binary rows. For Gaussian noise the two are the same, and no further fit is made. Where its own error says that
+        the elbo is as near, theta stays the elbo's; where it is nearer but not to be trusted, it is used: a warning
+        says so, ``Learned.doubt`` and ``Learned.maximises``.
     n_jobs : int, None or Dask client
         Who searches from several starts side by side (``fenchel.tasks``); callback then hears none of them.
 
@@ -106,8 +110,10 @@ def learn(
     gtol = scalar("learn", "gtol", gtol, 0.0)
     if callback is not None and not callable(callback):
         raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
-    starts = _starts(plain, theta, n_restarts, rng)
     check_jobs("learn", n_jobs)
+    with counting() as begun:
+        starts = _starts(plain, theta, n_restarts, rng)
+    looked = plain.n_evaluations, plain.n_newton  # for a start
     here, title = alone(n_jobs, len(starts)), f"learning {plain.start.size} hyperparameters"
     with reporting(progress and here, title, None) as draw, counting() as done:
 
@@ -123,7 +129,9 @@ def learn(
         found = run_tasks(_searched, list(enumerate(starts)), searched, **options)
         ends = sorted((end for end, *_ in found if end is not None), key=lambda end: -end.objective)
         best = ends[0]
-        best.n_evaluations, best.n_newton = sum(n for _, n, _, _ in found), sum(n for _, _, n, _ in found)
+        best.n_evaluations = looked[0] + sum(n for _, n, _, _ in found)
+        best.n_newton = looked[1] + sum(n for _, _, n, _ in found)
+        note(begun.factorisations, begun.inverses, begun.products)
         for *_, spent in found if not here else []:  # by other processes
             note(spent.factorisations, spent.inverses, spent.products)
         if evidence == "corrected":
@@ -134,7 +142,7 @@ def learn(
 
 
 def _searched(
-    shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray]
+    shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray | Reached]
 ) -> tuple[Learned | None, int, int, Tally]:
     """Where a search from one start ends, its evaluations, Newton steps and linear algebra; not alone: on a copy."""
     (evidence, max_iter, gtol, report), (place, start), end = shared, item, None
@@ -146,32 +154,38 @@ def _searched(
 
 
 def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: float, report: Callback) -> Learned:
-    """From the elbo's best theta to the corrected evidence's."""
+    """From the elbo's best theta to the corrected evidence's; for Gaussian noise they are the same."""
+    if evidence.likelihood.objective.conjugate:
+        best.maximises = "corrected"
+        return best
     found = best.solution.corrected()
-    if not found.trusted:
-        warnings.warn(
-            f"learn: theta is the elbo's; the corrected evidence does not hold there: {found.status}.", stacklevel=3
-        )
+    if not found.nearer:
+        warnings.warn(f"learn: {doubt_of(found)}.", stacklevel=3)
+        best.doubt = doubt_of(found)
         return best
     out = Search(evidence, max_iter, gtol, report).run(best.theta)
     out.n_evaluations = best.n_evaluations + evidence.n_evaluations
     out.n_newton, out.maximises = best.n_newton + evidence.n_newton, "corrected"
+    out.doubt = doubt_of(out.solution.corrected())
+    if out.doubt:
+        warnings.warn(f"learn: {out.doubt}.", stacklevel=3)
     return out
 
 
-def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) -> list[np.ndarray]:
-    """Where to begin: at theta, or where the model stands, and at random points within the bounds."""
+def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) -> list[np.ndarray | Reached]:
+    """Where to begin: at theta, or where ``starting_points`` says, and at random points within the bounds."""
     lower, upper = evidence.bounds.T
     first = evidence.start if theta is None else numeric("learn", "theta", theta)
     if first.shape != evidence.start.shape or not np.isfinite(first).all():
         names = ", ".join(evidence.family.names)
         wanted = f"{evidence.start.size} finite numbers: {names}, then the likelihood's"
         raise problem("learn", f"theta has shape {first.shape}", wanted)
-    starts = [np.clip(first, lower, upper)]
+    first = np.clip(first, lower, upper)
+    starts: list[np.ndarray | Reached] = [first] if theta is not None else beginnings(evidence, first)
     if n_restarts:
         if not np.isfinite(evidence.bounds).all():
             raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")
         reach = np.where(np.arange(first.size) < evidence.n_family, np.inf, _DRAWN)
-        low, high = np.maximum(lower, starts[0] - reach), np.minimum(upper, starts[0] + reach)
+        low, high = np.maximum(lower, first - reach), np.minimum(upper, first + reach)
         starts += list(np.random.default_rng(rng).uniform(low, high, size=(n_restarts, lower.size)))
     return starts

@@ -2,24 +2,57 @@
 
     PCPrecision  a standard deviation is exponential, P(sd > u) = a; theta = log precision, sd = e^{-theta/2}
     PCVariance   the same for theta = log variance, sd = e^{theta/2}
+    PCDeviation  the same for theta = log sd
     PCRange      P(range < r) = a in d dimensions; theta = log range            (Fuglstad et al. 2019)
     Normal       theta itself is normal
 
 Penalised-complexity priors (Simpson et al. 2017) draw towards the simpler model: no effect, or a very smooth one.
-Densities are of theta, on the scale on which it is learned.
+Densities are of theta, on the scale on which it is learned. ``Scale`` says how theta is shown to a user, and with it a
+prior prints itself in the user's units (``in_words``, ``described``). ``PC`` is what a user states; the parameter makes
+a density of it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from ..checks import problem, scalar
+from ..checks import choice, problem, scalar
 
 LogPrior = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Density = Callable[[float], tuple[float, float]]  # log p(theta) and its slope
+_GRID = 2001  # points at which a density is summed
+_MIDDLE = 1.959964  # sds either way of a normal: 95 %
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How one entry of theta is shown: theta = shift + factor t, where t is the log or logit of what users read.
+
+    Attributes
+    ----------
+    name : str
+        Of the value: "sd", "phi".
+    label : str
+        Of t, which a stated ``Normal`` is about: "log sd", "logit phi".
+    value : callable
+        theta -> the value.
+    shift, factor : float
+    """
+
+    name: str
+    label: str
+    value: Callable[[float], float]
+    shift: float = 0.0
+    factor: float = 1.0
+
+    def normal(self, stated: Normal) -> Normal:
+        """The density of theta, of a normal that was stated of t."""
+        return Normal(self.shift + self.factor * stated.mean, abs(self.factor) * stated.sd)
 
 
 class ScalarPrior(ABC):
@@ -28,6 +61,87 @@ class ScalarPrior(ABC):
     @abstractmethod
     def __call__(self, theta: float) -> tuple[float, float]:
         """log p(theta) and its derivative."""
+
+    def in_words(self, scale: Scale) -> str:
+        """As a person would write it, in the units of ``scale``."""
+        return f"{self!r} of {scale.label}"
+
+
+def distribution(prior: Density | None, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+    """Points within the bounds, and the distribution function of theta there; None is flat."""
+    at = np.linspace(*bounds, _GRID)
+    log_p = np.zeros(_GRID) if prior is None else np.array([prior(float(t))[0] for t in at])
+    p = np.exp(log_p - log_p.max())
+    total = np.concatenate([[0.0], np.cumsum((p[1:] + p[:-1]) / 2)])
+    return at, total / total[-1]
+
+
+def described(prior: Density | None, scale: Scale, bounds: tuple[float, float]) -> tuple[str, float, float]:
+    """A prior in words, and the middle 95 % of it in the user's units; of a flat one within the bounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.hyperparameters.priors import Normal, Scale, described
+    >>> described(Normal(1.0, 0.5), Scale("size", "log size", np.exp), (-9.0, 9.0))[0]
+    'log size ~ N(1, 0.5^2)'
+    """
+    if isinstance(prior, Normal):
+        theta = np.array([prior.mean - _MIDDLE * prior.sd, prior.mean + _MIDDLE * prior.sd])
+    else:
+        at, total = distribution(prior, bounds)
+        theta = np.interp([0.025, 0.975], total, at)
+    with np.errstate(over="ignore"):
+        low, high = sorted(float(scale.value(float(t))) for t in theta)
+    if prior is None:
+        return f"flat in {scale.label}", low, high
+    return prior.in_words(scale) if isinstance(prior, ScalarPrior) else f"{prior!r} of {scale.label}", low, high
+
+
+@dataclass(frozen=True)
+class PC:
+    """A penalised-complexity prior as users state it, by one number of the parameter and a probability.
+
+    Attributes
+    ----------
+    sd : P(sd > ``sd``) = ``alpha``: the sd is exponential
+    alpha : the probability; 0.01 by default
+    range : P(range < ``range``) = ``alpha``, of fields and processes
+    phi, rho : P(phi < ``phi``) = ``alpha``: of the share phi of ``bym2`` and of rho of ``leroux``, whose simplest model
+        is no structure, and of the correlation phi of ``ar1``
+    base : 0 or 1, of ``ar1`` alone: its simplest model. 0 is no correlation, and alpha the probability that the
+        absolute value of phi is below; 1 is no change in time
+
+    Examples
+    --------
+    >>> import fenchel
+    >>> fenchel.PC(phi=0.5, alpha=2 / 3).stated
+    ('phi', 0.5)
+    """
+
+    sd: float | None = None
+    alpha: float = 0.01
+    _: KW_ONLY
+    range: float | None = None
+    phi: float | None = None
+    rho: float | None = None
+    base: int = 0
+
+    def __post_init__(self) -> None:
+        words = [word for word in ("sd", "range", "phi", "rho") if getattr(self, word) is not None]
+        if len(words) > 1:
+            raise problem("PC", f"{' and '.join(words)} are given", "one of sd, range, phi and rho")
+        if not words:
+            object.__setattr__(self, "sd", 1.0)
+        word, value = self.stated
+        scalar("PC", word, value, 0.0, np.inf if word in ("sd", "range") else 1.0)
+        scalar("PC", "alpha", self.alpha, 0.0, 1.0)
+        choice("PC", "base", self.base, (0, 1))
+
+    @property
+    def stated(self) -> tuple[str, float]:
+        """The word that was given, and its number."""
+        return next((w, float(x)) for w in ("range", "phi", "rho", "sd") if (x := getattr(self, w)) is not None)
 
 
 def _level(where: str, u: float, probability: float) -> None:
@@ -49,9 +163,13 @@ class PCPrecision(ScalarPrior):
 
     u: float
     probability: float = 0.01
+    power: ClassVar[float] = -2.0  # theta = power log sd
 
     def __post_init__(self) -> None:
         _level("PCPrecision", self.u, self.probability)
+
+    def in_words(self, scale: Scale) -> str:
+        return _exponential(self, scale)
 
     def __call__(self, theta: float) -> tuple[float, float]:
         rate = -np.log(self.probability) / self.u
@@ -65,13 +183,49 @@ class PCVariance(ScalarPrior):
 
     u: float
     probability: float = 0.01
+    power: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
         _level("PCVariance", self.u, self.probability)
 
+    def in_words(self, scale: Scale) -> str:
+        return _exponential(self, scale)
+
     def __call__(self, theta: float) -> tuple[float, float]:
         value, slope = PCPrecision(self.u, self.probability)(-theta)
         return value, -slope
+
+
+@dataclass(frozen=True)
+class PCDeviation(ScalarPrior):
+    """P(sd > u) = probability, sd exponential, for theta = log sd.
+
+    Examples
+    --------
+    >>> from fenchel.hyperparameters.priors import PCDeviation
+    >>> round(PCDeviation(1.0, 0.01)(0.0)[0], 6)
+    -3.077991
+    """
+
+    u: float
+    probability: float = 0.01
+    power: ClassVar[float] = 1.0
+
+    def __post_init__(self) -> None:
+        _level("PCDeviation", self.u, self.probability)
+
+    def in_words(self, scale: Scale) -> str:
+        return _exponential(self, scale)
+
+    def __call__(self, theta: float) -> tuple[float, float]:
+        rate = -np.log(self.probability) / self.u
+        pull = rate * np.exp(theta)
+        return float(np.log(rate) + theta - pull), float(1.0 - pull)
+
+
+def _exponential(prior: PCPrecision | PCVariance | PCDeviation, scale: Scale) -> str:
+    u = scale.value(prior.power * float(np.log(prior.u)))
+    return f"exponential, P({scale.name} > {u:.4g}) = {prior.probability:g}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +238,9 @@ class PCRange(ScalarPrior):
 
     def __post_init__(self) -> None:
         _level("PCRange", self.r, self.probability)
+
+    def in_words(self, scale: Scale) -> str:
+        return f"P({scale.name} < {scale.value(float(np.log(self.r))):.4g}) = {self.probability:g}"
 
     def __call__(self, theta: float) -> tuple[float, float]:
         half = self.dimension / 2
@@ -98,6 +255,14 @@ class Normal(ScalarPrior):
 
     mean: float = 0.0
     sd: float = 1.0
+
+    def __post_init__(self) -> None:
+        scalar("Normal", "mean", self.mean)
+        scalar("Normal", "sd", self.sd, 0.0)
+
+    def in_words(self, scale: Scale) -> str:
+        mean, sd = (self.mean - scale.shift) / scale.factor, self.sd / abs(scale.factor)
+        return f"{scale.label} ~ N({round(mean, 10) + 0.0:.4g}, {sd:.4g}^2)"
 
     def __call__(self, theta: float) -> tuple[float, float]:
         z = (theta - self.mean) / self.sd

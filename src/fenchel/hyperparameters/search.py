@@ -23,6 +23,7 @@ _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
 _FINER = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
 _LITTLE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
+_NEAR_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
 _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 
 
@@ -66,6 +67,7 @@ class Search(Generic[F]):
         self.walking = False  # whether an optimiser is asking
         self.n_steps, self.message = 0, "nothing to learn"
         self.allowed = gtol  # the slope that may be left
+        self.first = 1.0  # log units: length of the first step along a steep slope
         self.began = time.perf_counter()
 
     @property
@@ -74,11 +76,19 @@ class Search(Generic[F]):
         assert self.best is not None
         return self.best
 
-    def run(self, start: np.ndarray) -> F:
-        """From ``start`` to where no slope within the bounds is left, or nothing rises any more."""
-        evidence, theta, rounds, tol = self.evidence, start, 0, self.evidence.tol
-        evidence.begin(None)
+    @property
+    def noise(self) -> float:
+        """What the rule of the expectations leaves of the objective, in nats: value and slope differ by as much."""
+        return float(getattr(self.known.solution, "quadrature", 0.0))
+
+    def run(self, start: np.ndarray | Reached) -> F:
+        """From ``start``, evaluated or not, to where no slope within the bounds is left, or nothing rises any more."""
+        evidence, rounds, tol = self.evidence, 0, self.evidence.tol
+        if isinstance(start, Reached):
+            self.best, start, self.first = start, start.theta, _NEAR_STEP
+        evidence.begin(None if self.best is None else self.best.solution)
         evidence.blur, evidence.limit = 0.0, None
+        theta = start
         before, slope = self.negative(start)
         self.trace.append(self.known.value)
         while start.size and rounds < self.stride.rounds and self.n_steps < self.max_iter:
@@ -96,6 +106,9 @@ class Search(Generic[F]):
             risen, theta, slope = before + self.known.value, self.known.theta, self.known.gradient
             rounding = self.known.solution.rounding
             if evidence.rising(theta, slope) <= self.gtol:
+                break
+            if self.noise > 0.0 and risen <= self.noise:  # the rule of its expectations tells no more
+                self.allowed = max(self.gtol, evidence.rising(theta, slope))
                 break
             if exact and risen <= max(_NOTHING * abs(before), rounding):  # not even exact fits rise any more
                 self.allowed = max(self.gtol, _STEEP * abs(before), rounding**0.5)  # its rise is lost in rounding
@@ -117,12 +130,12 @@ class Search(Generic[F]):
             return None if self.climb(curvature) else self.evidence.bounds.T
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
         arm = self.stride.arm
-        self.scale = 1.0 / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
+        self.scale = self.first / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
         near = np.clip(np.stack([theta - arm, theta + arm], axis=1), *self.evidence.bounds.T[:, :, None])
         options = {
             "maxiter": self.max_iter - self.n_steps,
             "gtol": self.scale * self.gtol,
-            "ftol": self.stride.ftol,
+            "ftol": max(self.stride.ftol, self.noise / max(1.0, abs(self.known.value))),
             "maxcor": self.stride.pairs,
             "maxfun": 20 * self.max_iter,
         }
@@ -245,8 +258,9 @@ class Search(Generic[F]):
         evidence, solution = self.evidence, self.known.solution
         theta, evidence.blur = self.known.theta, None
         tol = evidence.reachable(theta)
-        short = solution.gap - solution.rounding  # no fit gets below its rounding
-        if solution.tol > tol if np.isinf(solution.gap) else short > tol * max(1.0, abs(solution.elbo)):
+        short = solution.gap - solution.rounding - self.noise  # no fit gets below these
+        enough = max(tol * max(1.0, abs(solution.elbo)), self.noise)
+        if solution.tol > tol if np.isinf(solution.gap) else short > enough:
             evidence.begin(solution)
             self.best = None
             self.negative(theta)

@@ -15,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from ..checks import numeric, positive, problem, vector
-from ..linalg.arrays import ArrayLike, to_numpy
+from ..linalg.arrays import ArrayLike, asarray, to_numpy
 from ..priors.base import NewRows
 from ..priors.features import Features
 from ..solvers.solution import Solution
 from .base import Family, log_bounds, offset_at
+
+_LEAST = 1e-10  # determined weights, as a share of all: below, nothing is
+_SAME = 1e-6  # relative difference of two numbers whose logarithmic mean is either
 
 
 class WeightVariances(Family):
@@ -100,6 +103,41 @@ class WeightVariances(Family):
         live = self.groups >= 0
         return np.bincount(self.groups[live], weights=each[live], minlength=self.n_groups).astype(np.float64)
 
+    def curvature(self, solution: Solution, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+        """Of one variance: such that Newton's step is MacKay's, log v -> log(sum (m - mu)^2 / gamma).
+
+        gamma = sum (1 - V/v), the weights that the data determine, and d elbo / d log v = (a - gamma) / 2 with
+        a = sum (m - mu)^2 / v; both change little with v, so the step is long where v is far off. Of several variances
+        it would not know how they depend on each other: None.
+        """
+        if self.n_groups != 1:
+            return None
+        live, L = self.groups >= 0, self.groups.size
+        a = max(float(np.sum(self._shift(solution)[live] ** 2)) * float(np.exp(-theta[0])), _LEAST * L)
+        gamma = max(a - 2.0 * float(gradient[0]), _LEAST * L)
+        mean = a if abs(a - gamma) < _SAME * a else (a - gamma) / float(np.log(a / gamma))  # logarithmic
+        return np.array([[0.5 * mean]])
+
+    def start_by_moments(self, score: np.ndarray, curvature: np.ndarray) -> np.ndarray | None:
+        """One variance by a moment of the scores g = W' score of the weights, with G = W' diag(curvature) W:
+
+        E |g|^2 = tr G + v tr G^2,     Var |g|^2 = 2 tr G^2 at v = 0, one standard deviation of which is the least
+        """
+        if self.n_groups != 1:
+            return None
+        live, W = self.groups >= 0, self.base.design
+        g, G = (to_numpy(x) for x in (W.adjoint(asarray(score, W.like)), W.gram(asarray(curvature, W.like))))
+        g, G = g[live], G[np.ix_(live, live)]
+        square = max(float(np.sum(G * G)), _LEAST)
+        v = (float(g @ g) - float(np.trace(G))) / square
+        return np.clip(np.log([max(v, np.sqrt(2.0 / square))]), *self.bounds.T)
+
+    def _shift(self, solution: Solution) -> np.ndarray:
+        """m - mu of every weight (L, C)."""
+        mean = to_numpy(self.base.mean)
+        m = np.reshape(to_numpy(solution.posterior.latent_mean), (self.groups.size, -1))
+        return m - (mean[:, None] if mean.ndim == 1 else mean)
+
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
         """Rows ``table`` (M, L) of the design."""
         return NewRows(design=table, offset=offset_at("WeightVariances", self.base.offset, table.shape[0]))
@@ -125,9 +163,8 @@ class WeightVariances(Family):
         r = 1/V - 1/v, so the move is in closed form: exact for Gaussian rows, and nothing is refitted.
         """
         live, L = self.groups >= 0, self.groups.size
-        posterior, mean = solution.posterior, to_numpy(self.base.mean)
-        m = np.reshape(to_numpy(posterior.latent_mean), (L, -1)) - (mean[:, None] if mean.ndim == 1 else mean)
-        m, V = m[live], np.reshape(to_numpy(posterior.latent_variance), (L, -1))[live]
+        m = self._shift(solution)[live]
+        V = np.reshape(to_numpy(solution.posterior.latent_variance), (L, -1))[live]
         v = self.variances_at(theta)[live, None]
         r = np.maximum(v - V, 0.0) / (v * V)  # y adds precision; rounding may not take any
         each = np.zeros((v.size, len(values)))

@@ -42,6 +42,7 @@ class Likelihood(Predicted, ABC):
     support : "real", "count", "positive", "unit" (between 0 and 1) or "levels" (0, ..., K-1), what y is
     noise : whether eta is on the scale of y
     ratio : what exp(effect) is called, or None
+    moves_eta : whether its own parameters move eta so far that sds of eta have to be over them too
     ordered : whether cutpoints take the place of an intercept
     durations : whether y are durations, of which ``predictive_survival`` knows
     least : the smallest count
@@ -53,6 +54,7 @@ class Likelihood(Predicted, ABC):
     support: str = "real"
     noise: bool = False
     ratio: str | None = None
+    moves_eta: bool = False
     ordered: bool = False
     durations: bool = False
     least: int = 0

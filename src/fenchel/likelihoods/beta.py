@@ -22,7 +22,7 @@ import numpy as np
 from scipy.special import betainc, logit
 
 from ..checks import first_value, numeric, positive, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, REST, TAU, logistic_moments
 from .base import Rows, flat
@@ -90,7 +90,8 @@ class Beta(TangentLikelihood):
     """
 
     word, support, ratio = "beta", "unit", "odds_ratio"
-    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e8)),)  # log Gamma keeps its sixth digit
+    # where log Gamma keeps its sixth digit
+    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e8), weak=(2.0, 3.0)),)
 
     def __init__(self, precision: float = 10.0, bound: str | type[Bound] = "tangent") -> None:
         self._choose(bound)
@@ -191,7 +192,7 @@ class Beta(TangentLikelihood):
         phi = per_row(self.precision, eta.shape[0])[:, None]
         return phi * up + 1e-300, phi * down + 1e-300
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return np.asarray(betainc(*self._shapes(eta), x))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -31,7 +31,7 @@ from .parameters import Parameter, shown
 from .summaries import per_row
 from .tangents import TangentLikelihood
 
-_HALVINGS = 40
+_SECTIONS, _ROUNDS = 16, 10  # of an interval in which a crossing is looked for: together as 40 halvings
 
 
 class BetaBinomial(TangentLikelihood):
@@ -54,7 +54,7 @@ class BetaBinomial(TangentLikelihood):
 
     word, support, ratio = "beta-binomial", "count", "odds_ratio"
     row_parameters = ("trials",)
-    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e7)),)
+    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e7), weak=(2.0, 3.0)),)
 
     def __init__(self, trials: ArrayLike, precision: ArrayLike = 10.0) -> None:
         phi = positive(self.name, "precision", numeric(self.name, "precision", precision))
@@ -127,7 +127,7 @@ class BetaBinomial(TangentLikelihood):
         trials = float((w * np.nan_to_num(per_row(self.trials, y.shape[0]))).sum())
         return float(logit((float(w @ y) + 0.5) / (trials + 1.0)))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         n, phi = (per_row(v, eta.shape[0])[:, None] for v in (self.trials, self.precision))
         x, total = np.broadcast_to(np.minimum(x, n), eta.shape), np.zeros(eta.shape)
         up, down = phi * expit(eta), phi * expit(-eta)
@@ -172,19 +172,26 @@ def _parts(eta: Array, y: Array, n: Array, phi: Array) -> tuple[Array, Array, Ar
 
 
 def _inflections(y: np.ndarray, n: np.ndarray, phi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """eta where psi'' = 0 on the left and on the right, infinite where there is none: by bisection about the mode."""
+    """eta where psi'' = 0 on the left and on the right, infinite where there is none: by sections about the mode."""
     far = 40.0 + np.abs(np.log(phi))
 
     def crossing(low: np.ndarray, high: np.ndarray, up: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            right = up(middle)
-            low, high = np.where(right, low, middle), np.where(right, middle, high)
+        """Where ``up`` becomes true between two ends: a call for all of _SECTIONS places within them."""
+        share = np.arange(1, _SECTIONS)[:, None] / _SECTIONS
+        for _ in range(_ROUNDS):
+            wide = high - low
+            right = up(low + share * wide)
+            steps = np.where(right.any(axis=0), right.argmax(axis=0), _SECTIONS - 1)  # sections before the crossing
+            low = low + steps / _SECTIONS * wide
+            high = low + wide / _SECTIONS
         return (low + high) / 2
 
     mode = crossing(-far, far, lambda eta: np.asarray(_parts(eta, y, n, phi)[1]) > 0.0)
     # with one success at most nothing bends down on the left, and with one failure at most on the right
-    left = crossing(-far, mode, lambda eta: np.asarray(_parts(eta, y, n, phi)[2]) > 0.0)
-    right = crossing(mode, far, lambda eta: ~(np.asarray(_parts(eta, y, n, phi)[2]) > 0.0))
+    ends, m = (np.concatenate([-far, mode]), np.concatenate([mode, far])), y.size
+    both = [np.concatenate([x, x]) for x in (y, n, phi)]
+    rises = np.arange(2 * m) < m
+    found = crossing(*ends, lambda eta: (np.asarray(_parts(eta, *both)[2]) > 0.0) == rises)
+    left, right = found[:m], found[m:]
     near = far - 1.0
     return np.where((y > 1.0) & (left > -near), left, -np.inf), np.where((n - y > 1.0) & (right < near), right, np.inf)

@@ -46,7 +46,7 @@ class Binomial(LogitLikelihood):
         self.trials = trials
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        counts(self.name, "y", y, "For real-valued targets use Gaussian.")
+        counts(self.name, "y", y, "Successes are counted: multiply shares by their trials.")
         trials = finite(self.name, "trials", vector(self.name, "trials", self.trials, y.shape[0]))
         counts(self.name, "trials", trials)
         with np.errstate(invalid="ignore"):
@@ -91,7 +91,7 @@ class Binomial(LogitLikelihood):
         trials = float((w * np.nan_to_num(per_row(self.trials, y.shape[0]))).sum())
         return float(logit((float(w @ y) + 0.5) / (trials + 1.0)))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         # P(y <= k) = I_{1-p}(n - k, k + 1); at k = n it is 1, and the beta function ends
         left = per_row(self.trials, eta.shape[0])[:, None] - x
         return np.where(left <= 0.0, 1.0, betainc(np.maximum(left, 0.5), x + 1.0, expit(-eta)))

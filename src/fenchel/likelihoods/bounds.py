@@ -18,7 +18,7 @@ per unit of weight; the problem multiplies by rows["weight"] (0 = unobserved).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from .sites import Domain, Loss, Site, loss_of_site
 if TYPE_CHECKING:
     from .base import Likelihood
 
+Curvature = Callable[[Array, Array], tuple[Array, Array]]
+
 
 class Bound(ABC):
     """f(h, rho) of one likelihood: what both kinds have."""
@@ -40,6 +42,7 @@ class Bound(ABC):
     convex: bool  # whether it is a site
     coupled: bool = False  # whether the potentials of an observation share a normalisation
     needs_independent_predictors: bool = False
+    conjugate: bool = False  # whether the best Gaussian q is the posterior, and the elbo the evidence
 
     def __init__(self, likelihood: Likelihood) -> None:
         self.likelihood: Any = likelihood
@@ -75,6 +78,11 @@ class Bound(ABC):
     def f(self, h: Array, rho: Array, rows: Rows) -> Array:
         """The bound on E[-log p(y|eta)] (N,)."""
         return self.loss(h, rho, rows).value
+
+    @property
+    def over_contrasts(self) -> ContrastBound | None:
+        """Itself, where f is one of contrasts of the predictors, each with a lam of its own."""
+        return None
 
     def is_flat(self, rows: Rows) -> Array:
         """Observations with lam = 0 whatever s is (N,): they only shift the mean and leave the system."""
@@ -114,6 +122,32 @@ class DirectBound(Bound):
     def relaxed(self) -> Likelihood | None:
         found: Likelihood | None = self.likelihood.neighbour()
         return found
+
+
+class ContrastBound(DirectBound):
+    """f of the P contrasts D eta of a row's C predictors: h, rho, alpha and lam are those of the contrasts (N, P)."""
+
+    contrasts: np.ndarray  # D (P, C)
+
+    @property
+    def over_contrasts(self) -> ContrastBound:
+        return self
+
+    @abstractmethod
+    def curvature(self, h: Array, rho: Array, rows: Rows) -> Curvature:
+        """(dh, drho) -> the changes of alpha and of lam / 2, all (N, P)."""
+
+    @abstractmethod
+    def error(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
+        """How far the rule of the expectation may be off in each row (N,), an estimate."""
+
+    @abstractmethod
+    def at_mean(self, h: Array, rows: Rows) -> Loss:
+        """The loss at rho = 0: -log p itself."""
+
+    @abstractmethod
+    def slopes_of_contrasts(self, alpha: Array, rows: Rows) -> Array:
+        """Slopes (N, P) of contrasts that add up to those of the predictors (N, C)."""
 
 
 class ExactExpectation(DirectBound):

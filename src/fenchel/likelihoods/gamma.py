@@ -48,6 +48,7 @@ class Gamma(ExponentialLikelihood):
             "shape",
             "shape",
             bounds=lambda own, y: (math.log(1e-4), -log_noise_variance(np.log(y), 1.0 / own.shape)[0]),
+            weak=(1.0, 3.0),
         ),
     )
 
@@ -102,7 +103,7 @@ class Gamma(ExponentialLikelihood):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return math.log(mean(y, w))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         k = per_row(self.shape, eta.shape[0])[:, None]
         return np.asarray(gammainc(k, k * x * np.exp(np.minimum(-eta, LARGEST))))
 

@@ -1,6 +1,7 @@
 """Gamma functions and their ratios, for densities of counts: any array library, no cancellation for large arguments.
 
     rising(log r, y)    L = log Gamma(r + y) - log Gamma(r),   dL/dlog r,   d2L/d(log r)^2
+    log_choose(r, y)    log Gamma(r + y) / (Gamma(r) y!)
     choices(n, y)       log of the binomial coefficient
 
 Below r = 20 from eight steps of the recurrences, above it from Stirling's series, whose leading terms are combined.
@@ -59,27 +60,60 @@ def rising(log_r: Array, y: Array) -> tuple[Array, Array, Array]:
     r = xp.exp(xp.minimum(log_r, _LARGEST + xp.zeros_like(log_r)))
     y = y + 0.0 * r
     near, some = r < _STIRLING, y > 0.0
-    # near: log Gamma(x) = log Gamma(1 + x) - log x
-    s = xp.where(near, r, 1.0 + 0.0 * r)
-    g1, d1, t1 = gamma_functions(1.0 + s + y)
-    g0, d0, t0 = gamma_functions(1.0 + s)
-    total = xp.where(some, s + y, 1.0 + 0.0 * y)
-    pull = s * (d1 - d0)
-    close = (g1 - g0 - xp.log(total) + log_r, pull + y / total, pull + s * s * (t1 - t0) - y * s / total**2)
-    # far: the leading terms of Stirling's series in one
-    R = xp.where(near, _STIRLING + 0.0 * r, r)
+    if bool(xp.all(near)):
+        found = _close(log_r, r, y, some)
+    elif not bool(xp.any(near)):
+        found = _away(log_r, r, y)
+    else:
+        close = _close(log_r, xp.where(near, r, 1.0 + 0.0 * r), y, some)
+        away = _away(log_r, xp.where(near, _STIRLING + 0.0 * r, r), y)
+        found = tuple(xp.where(near, a, b) for a, b in zip(close, away, strict=True))
+    none = xp.zeros_like(r)
+    value, first, second = (xp.where(some, x, none) for x in found)
+    return value, first, second
+
+
+def _close(log_r: Array, r: Array, y: Array, some: Array) -> tuple[Array, ...]:
+    """The same for a small r, where y > 0: log Gamma(x) = log Gamma(1 + x) - log x."""
+    xp = namespace(r)
+    g1, d1, t1 = gamma_functions(1.0 + r + y)
+    g0, d0, t0 = gamma_functions(1.0 + r)
+    total = xp.where(some, r + y, 1.0 + 0.0 * y)
+    pull = r * (d1 - d0)
+    return g1 - g0 - xp.log(total) + log_r, pull + y / total, pull + r * r * (t1 - t0) - y * r / total**2
+
+
+def _away(log_r: Array, R: Array, y: Array) -> tuple[Array, ...]:
+    """The same for a large r: the leading terms of Stirling's series in one."""
+    xp = namespace(R)
     lead, rest = R * xp.log1p(y / R), R * (digamma_rest(R + y) - digamma_rest(R))
     bend = (R / (R + y)) * (R * (R + y) * (_trigamma_rest(R + y) - _trigamma_rest(R)))
-    away = (
+    return (
         y * log_r + lead + (y - 0.5) * xp.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R),
         lead + rest,
         lead - y * (R / (R + y)) + rest + bend,
     )
-    none = xp.zeros_like(r)
-    value, first, second = (xp.where(some, xp.where(near, a, b), none) for a, b in zip(close, away, strict=True))
-    return value, first, second
+
+
+def log_choose(r: Array, y: Array) -> Array:
+    """log Gamma(r + y) / (Gamma(r) y!), r > 0 and y >= 0 of one shape: to rounding of its own size.
+
+    Where one of r and y + 1 is below 20 its log Gamma is small, and the other two are combined by Stirling's series.
+    """
+    xp, z = namespace(r), y + 1.0
+    limit = _STIRLING + 0.0 * r
+    R, Z = xp.maximum(r, limit), xp.maximum(z, limit)
+    half_log = 0.5 * math.log(2.0 * math.pi)
+    large_r = y * xp.log(R) + (R + y - 0.5) * xp.log1p(y / R) - y + stirling_rest(R + y) - stirling_rest(R)
+    m = r - 1.0
+    large_y = m * xp.log(Z) + (Z + m - 0.5) * xp.log1p(m / Z) - m + stirling_rest(Z + m) - stirling_rest(Z)
+    leading = (R - 0.5) * xp.log1p(y / R) + y * xp.log1p((R - 1.0) / Z) - 0.5 * xp.log(Z) + 1.0 - half_log
+    both = leading + stirling_rest(R + y) - stirling_rest(R) - stirling_rest(Z)
+    neither = special("gammaln", r + y) - special("gammaln", r) - special("gammaln", z)
+    small_y = xp.where(r < limit, neither, large_r - special("gammaln", z))
+    return xp.where(z < limit, small_y, xp.where(r < limit, large_y - special("gammaln", r), both))
 
 
 def choices(n: Array, y: Array) -> Array:
     """log n! / (y! (n - y)!)."""
-    return special("gammaln", n + 1.0) - special("gammaln", y + 1.0) - special("gammaln", n - y + 1.0)
+    return log_choose(n - y + 1.0, y)

@@ -26,6 +26,8 @@ from .summaries import mean, observed, per_row, spread
 class GaussianSite(ConvexBound):
     """The expectation itself, which is convex: nothing is lost."""
 
+    conjugate = True
+
     def signs(self, rows: Rows) -> Array:
         return 1.0 + 0.0 * rows["weight"][:, None]
 
@@ -73,6 +75,10 @@ class Gaussian(Likelihood):
             "variance",
             bounds=lambda own, y: log_noise_variance(y, float(own.variance)),
             start=lambda cls, y, w: (cls.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
+            word="noise",
+            shown="sd",
+            power=2.0,
+            weak=(None, 6.0),
         ),
     )
 
@@ -133,7 +139,7 @@ class Gaussian(Likelihood):
         out = -0.5 * (rows["y"] - h) ** 2 / v - 0.5 * xp.log(2 * np.pi * v)
         return xp.where(rows["weight"] > 0.0, out, xp.nan + xp.zeros_like(out))
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return to_numpy(special("ndtr", (x - eta) / self._sd(eta)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -40,7 +40,12 @@ def _share(cls: type[Likelihood], y: np.ndarray, w: np.ndarray) -> float:
 
 
 PROBABILITY = Parameter(  # pi and 1 - pi down to 1e-8
-    "probability of 0", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8)), start=_share
+    "probability of 0",
+    "probability",
+    LOGIT,
+    bounds=lambda own, y: (-np.log(1e8), np.log(1e8)),
+    start=_share,
+    weak=(-1.0, 3.0),
 )
 
 
@@ -116,9 +121,9 @@ class Hurdle(CountsAboveZero):
         pi, mean = self._pi(eta), super().mean_at(eta)
         return (1.0 - pi) * (super().variance_at(eta) + pi * mean**2)
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         pi = self._pi(eta)
-        return np.where(np.asarray(x) < 0.0, 0.0, pi + (1.0 - pi) * super().cdf(x, eta))
+        return pi + (1.0 - pi) * super().cdf_inside(x, eta)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return np.where(rng.random(eta.shape) < self._pi(eta), 0.0, super().draw(eta, rng))

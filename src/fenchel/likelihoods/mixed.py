@@ -10,7 +10,7 @@ predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,6 +21,7 @@ from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from .base import Likelihood, Rows, column
 from .bounds import Bound, Bounds
 from .mixed_bounds import MixedLoss, MixedSite
+from .parameters import Density, Entry
 from .sites import Loss
 
 
@@ -67,6 +68,7 @@ class Mixed(Likelihood):
                 )
         self.n_predictors = max(part.n_predictors for part in self.parts)
         self.log_concave = all(part.log_concave for part in self.parts)
+        self.moves_eta = any(part.moves_eta for part in self.parts)
         lone = next((part for part in self.parts if not part.objective.convex), None)
         if lone is not None and self.n_predictors > 1:
             raise problem(
@@ -190,6 +192,24 @@ class Mixed(Likelihood):
     def theta_bounds(self, y: np.ndarray) -> np.ndarray:
         own = [part.theta_bounds(np.where(self.which == i, y, np.nan)) for i, part in enumerate(self.parts)]
         return np.concatenate([bounds.reshape(-1, 2) for bounds in own])
+
+    def entries(self) -> list[Entry]:
+        words = [word for part in self.parts for word in {entry.word for entry in part.entries()}]
+        return [
+            replace(entry, word=f"{entry.word} of part {i}") if words.count(entry.word) > 1 else entry
+            for i, part in enumerate(self.parts)
+            for entry in part.entries()
+        ]
+
+    def with_priors(self, priors: Sequence[Density | None]) -> Mixed:
+        cuts = np.cumsum([part.theta.size for part in self.parts])
+        each = [list(priors)[stop - part.theta.size : stop] for part, stop in zip(self.parts, cuts, strict=True)]
+        return Mixed([part.with_priors(own) for part, own in zip(self.parts, each, strict=True)], self.which)
+
+    def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        cuts = np.cumsum([part.theta.size for part in self.parts])[:-1]
+        each = [part.log_prior(own) for part, own in zip(self.parts, np.split(theta, cuts), strict=True)]
+        return sum(value for value, _ in each), np.concatenate([slope for _, slope in each])
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         out = [np.zeros(0)]

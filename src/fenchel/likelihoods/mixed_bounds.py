@@ -26,6 +26,7 @@ class MixedBound(Bound):
         super().__init__(likelihood)
         self.parts = [part.objective for part in self.likelihood.parts]
         self.layout = max((part.layout for part in self.parts), key=len)
+        self.conjugate = all(part.conjugate for part in self.parts)
         self.coupled = any(part.coupled for part in self.parts)
         self.needs_independent_predictors = any(part.needs_independent_predictors for part in self.parts)
 

@@ -5,6 +5,7 @@
     k(tau) = sum_k tau_k log tau_k + (1-t) log(1-t),  t = sum_k tau_k     (tab:fenchelDual prints t log t)
     "log-sum"  lam_k = tau_k               (Blei and Lafferty; Braun and McAuliffe)
     "tilted"   lam_k = tau_k (1 - tau_k)   (Knowles and Minka), valid for predictors independent under q
+    "exact"    f = E[-log p] itself, the predictors of a row correlated under q (softmax_exact.py)
 
 J = dtau/ds = diag(tau) - tau tau' couples the predictors of one observation; 1 - t is its slack.
 """
@@ -23,6 +24,7 @@ from .base import Likelihood, Rows, column
 from .bounds import Bound, Bounds, ConvexBound, is_short
 from .potentials import tilted_maximiser
 from .sites import Domain, Site
+from .softmax_exact import ExactSoftmax
 
 _NARROW = 0.01  # a variance up to which the curvature of a softmax gives its mean to 1e-5
 
@@ -115,7 +117,9 @@ class MultinomialLogit(Likelihood):
     n_classes : int
     reference : {"last", None}
         ``"last"`` fixes the last class's predictor at 0 and has K-1 predictors; ``None`` gives every class one.
-    bound : {"log-sum", "tilted"}
+    bound : {"log-sum", "tilted", "exact"}
+        The paper's, a tighter one (each one convex problem with a duality gap), or the expectation itself by a rule of
+        fixed points: a strong-concavity certificate, and marginal rather than conditional variances.
     n_draws : int
         Points at which the predictive distribution is averaged: scrambled Sobol points, seeded by ``rng`` (default 0).
         They fill space evenly, so that far fewer are needed than of random draws.
@@ -128,7 +132,7 @@ class MultinomialLogit(Likelihood):
     array([[0.33333333, 0.33333333, 0.33333333]])
     """
 
-    bounds: ClassVar[Bounds] = {"log-sum": LogSumSoftmax, "tilted": TiltedSoftmax}
+    bounds: ClassVar[Bounds] = {"log-sum": LogSumSoftmax, "tilted": TiltedSoftmax, "exact": ExactSoftmax}
     support = "levels"
 
     def __init__(

@@ -11,8 +11,6 @@ the slope in eta, dpsi/dlog a = (r + y) a/(1+a) - y - psi'.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from scipy.special import betainc
 
@@ -57,7 +55,7 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
     """
 
     word = "negative-binomial-1"
-    parameters = (Parameter("dispersion", "dispersion", bounds=(1e-6, 1e6), start=_start),)
+    parameters = (Parameter("dispersion", "dispersion", bounds=(1e-6, 1e6), start=_start, weak=(0.0, 3.0)),)
 
     def __init__(self, dispersion: ArrayLike = 1.0, exposure: ArrayLike | None = None) -> None:
         a = positive(self.name, "dispersion", numeric(self.name, "dispersion", dispersion))
@@ -132,7 +130,7 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
         a = per_row(self.dispersion, eta.shape[0])[:, None]
         return self._rate_at(eta) / a + 1e-300, a
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         r, a = self._sizes(eta)
         return np.asarray(betainc(r, x + 1.0, 1.0 / (1.0 + a)))
 

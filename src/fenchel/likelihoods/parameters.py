@@ -6,17 +6,19 @@ A likelihood lists its ``parameters``; theta, its names, its bounds and a table 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from ..checks import number
 from ..linalg.arrays import Array, to_numpy
-from ..transforms import LOG, OfRows, Transform
+from ..transforms import LOG, OfRows, Steps, Transform
 
 _WITHIN = 10.0  # a parameter of which nothing is known stays within e^10 of where it stands
+_WIDE = 10.0  # prior sd of a coefficient, for what one sd of its column does, and of a first cutpoint
 
 
 Density = Callable[[float], tuple[float, float]]  # log p(theta) and its slope
@@ -31,28 +33,111 @@ class Parameter:
     name : what it is called in words
     attribute : the constructor's argument, and the attribute that holds it
     transform : to the scale on which it is learned
-    bounds : where it may lie when it is learned: two numbers in the user's units; or a function of the likelihood and
-        y (N,), NaN where unobserved, that gives bounds of theta, (k, 2); None is within e^10 of where it stands
+    bounds : where it may lie when it is learned: two numbers in the user's units; bounds of theta, (k, 2), or a
+        function of the likelihood and y (N,), NaN where unobserved, that gives them; None is within e^10 of where it
+        stands
     prior : a density of theta, as in ``fenchel.hyperparameters.priors``, or one for each entry; None is flat
     start : a function of the class, y and the weights (0 where unobserved) that gives where learning starts, in the
         user's units; None is the constructor's default
+    word : what ``priors=`` of a model calls it; None is the attribute
+    shown, power : what users read, and theta = power log of it, where that is not the attribute itself: an sd
+    weak : (median, sd) of the normal density that each entry of theta has by default in a model of a formula; None for
+        the median is where learning starts
     """
 
     name: str
     attribute: str
     transform: Transform = LOG
-    bounds: tuple[float, float] | Callable[[Any, np.ndarray], Any] | None = None
+    bounds: tuple[float, float] | np.ndarray | Callable[[Any, np.ndarray], Any] | None = None
     prior: Density | tuple[Density | None, ...] | None = None
     start: Callable[[Any, np.ndarray, np.ndarray], Any] | None = None
+    word: str | None = None
+    shown: str | None = None
+    power: float | None = None
+    weak: tuple[float | None, float] = (None, 3.0)
 
     def bounds_of(self, likelihood: Any, y: np.ndarray) -> np.ndarray:
         """Of theta (k, 2)."""
+        if isinstance(self.bounds, np.ndarray):
+            return self.bounds
         if callable(self.bounds):
             return np.asarray(self.bounds(likelihood, y), dtype=np.float64).reshape(-1, 2)
         if self.bounds is None:
             theta = self.transform.forward(getattr(likelihood, self.attribute))
             return np.asarray(theta[:, None] + np.array([[-_WITHIN, _WITHIN]]))
         return np.array([[self.transform.forward(x)[0] for x in self.bounds]])
+
+    def known(self, likelihood: Any, y: np.ndarray) -> Parameter:
+        """The same of these rows, with numbers in the place of its functions, so that a file can keep it."""
+        bounds = self.bounds_of(likelihood, y) if callable(self.bounds) else self.bounds
+        return replace(self, start=None, bounds=bounds)
+
+    def entries(self, likelihood: Any) -> list[Entry]:
+        """One for each of its entries of theta."""
+        t, word, shown = self.transform, self.word or self.attribute, self.shown or self.attribute
+        theta = t.forward(getattr(likelihood, self.attribute))
+        given = self.prior if isinstance(self.prior, tuple) else (self.prior,) * theta.size
+        centre = theta if self.weak[0] is None else np.full(theta.size, self.weak[0])
+        weak = [(float(m), self.weak[1]) for m in centre]
+        if isinstance(t, OfRows):
+            names, factors, level = list(t.columns), 1.0 / np.diag(t.back), t.level
+            alone = theta.size == level  # without columns its level is the parameter itself
+            weak = [(float(centre[0]), self.weak[1] if alone else _WIDE)] * level
+            weak += [(0.0, _WIDE)] * (theta.size - level)
+            labels = [f"{t.owner} at the mean of the columns" if j < level else name for j, name in enumerate(names)]
+            values: list[Callable[[float], float]] = [partial(_times, 1.0 / f) for f in factors]
+            wide, sized = [not alone] * theta.size, False
+        elif isinstance(t, Steps):
+            names = ["first", *(f"step {k}" for k in range(1, theta.size))]
+            labels = t.names(self.name, theta.size)
+            values, factors = [partial(_times, 1.0), *[_exp] * (theta.size - 1)], np.ones(theta.size)
+            wide, sized = [True] + [False] * (theta.size - 1), False
+            weak[0] = float(theta[0]), _WIDE
+        else:
+            power = 1.0 if self.power is None else self.power
+            names, factors, wide, sized = [shown], np.array([power]), [False], word == "noise"
+            labels = t.names(shown, 1)
+            values = [partial(_root, t, power)]
+        columns = zip(names, labels, values, factors, weak, wide, given, strict=True)
+        return [Entry(word, n, s, v, float(f), w, by, sized, p) for n, s, v, f, w, by, p in columns]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of theta as users know it.
+
+    Attributes
+    ----------
+    word, name : what ``priors=`` calls it, and which part of that it is: "noise" and "sd", "zero" and a column
+    label : of t, with theta = factor t: "log sd"
+    value : theta -> what users read
+    weak : (median, sd) of theta, the default of a model
+    wide : whether that is for ``fixed_sd=10``, and goes with it
+    size : whether what users read is an sd or a scale
+    prior : of theta, where it is stated
+    """
+
+    word: str
+    name: str
+    label: str
+    value: Callable[[float], float]
+    factor: float
+    weak: tuple[float, float]
+    wide: bool = False
+    size: bool = False
+    prior: Density | None = None
+
+
+def _times(by: float, theta: float) -> float:
+    return by * theta
+
+
+def _exp(theta: float) -> float:
+    return float(np.exp(theta))
+
+
+def _root(transform: Transform, power: float, theta: float) -> float:
+    return float(transform.inverse(np.array([theta])) ** (1.0 / power))
 
 
 def shown(value: Any, of: Callable[[float], str] = number) -> str:
@@ -64,6 +149,7 @@ class Parametrised:
     """What follows from ``parameters``."""
 
     parameters: tuple[Parameter, ...] = ()
+    priors: tuple[Density | None, ...] | None = None  # of each entry of theta; None: those of the parameters
 
     @property
     def name(self) -> str:
@@ -132,26 +218,24 @@ class Parametrised:
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         """log p(theta) and its gradient, of the parameters that have a prior."""
-        value, slopes, i = 0.0, np.zeros_like(theta), 0
-        for p in self.learned:
-            n = p.transform.forward(getattr(self, p.attribute)).size
-            for k, prior in enumerate(p.prior if isinstance(p.prior, tuple) else (p.prior,) * n, i):
-                if prior is not None:
-                    each, slopes[k] = prior(float(theta[k]))
-                    value += each
-            i += n
+        value, slopes = 0.0, np.zeros_like(theta)
+        if self.priors is None and all(p.prior is None for p in self.learned):
+            return value, slopes
+        for k, prior in enumerate([e.prior for e in self.entries()] if self.priors is None else self.priors):
+            if prior is not None:
+                each, slopes[k] = prior(float(theta[k]))
+                value += each
         return value, slopes
 
-    def own_priors(self) -> list[tuple[str, str, Density | None]]:
-        """The priors of what is learned: (owner, parameter, density of theta)."""
-        out: list[tuple[str, str, Density | None]] = []
-        for p in self.learned:
-            if isinstance(p.transform, OfRows) and isinstance(p.prior, tuple):
-                pairs = zip(p.transform.columns, p.prior, strict=True)
-                out += [(p.transform.owner, name if d is None else f"{name}, for one sd of it", d) for name, d in pairs]
-            elif not isinstance(p.prior, tuple):
-                out.append((self.name, p.name, p.prior))
-        return out
+    def entries(self) -> list[Entry]:
+        """theta as users know it, entry by entry, with its priors."""
+        out = [entry for p in self.learned for entry in p.entries(self)]
+        given = [entry.prior for entry in out] if self.priors is None else self.priors
+        return [replace(entry, prior=prior) for entry, prior in zip(out, given, strict=True)]
+
+    def with_priors(self, priors: Sequence[Density | None]) -> Self:
+        """The same likelihood with these priors of its entries of theta."""
+        return self.changed(priors=tuple(priors))
 
     def gathered(self, *slopes: Array) -> np.ndarray:
         """The gradient of the evidence in theta: minus what the rows say, weight_n df_n/dtheta (N,) a parameter."""

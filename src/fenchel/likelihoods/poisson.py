@@ -75,7 +75,7 @@ class ExposedMean(Likelihood):
         """exposure * e^eta at eta (N, M), within doubles."""
         return np.minimum(per_row(self.exposure, eta.shape[0])[:, None] * np.exp(np.minimum(eta, LARGEST)), MOST)
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return np.asarray(pdtr(x, self._rate_at(eta)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -22,6 +22,12 @@ from . import by_density
 from .parameters import Parametrised
 
 Rows = Mapping[str, Array]
+LIMITS = {  # of y, by support
+    "real": (-np.inf, np.inf),
+    "count": (0.0, np.inf),
+    "positive": (0.0, np.inf),
+    "unit": (0.0, 1.0),
+}
 
 
 class Predicted(Parametrised):
@@ -72,12 +78,22 @@ class Predicted(Parametrised):
         return np.exp(np.stack(each, axis=-1)).reshape(*eta.shape, -1)
 
     def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
-        """P(y <= x | eta), x broadcast against eta (N, M)."""
-        if self.support != "levels":
-            return by_density.cdf(self, x, eta)  # type: ignore[arg-type]
-        p = self.probabilities_at(eta)
-        below = np.arange(p.shape[-1]) <= np.asarray(x)[..., None]
-        return np.asarray(np.sum(p * below, axis=-1))
+        """P(y <= x | eta) for any x, broadcast against eta (N, M): counts jump at whole numbers; 0 below y, 1 above."""
+        x = np.asarray(x, dtype=np.float64)
+        if self.support == "levels":
+            p = self.probabilities_at(eta)
+            below = np.arange(p.shape[-1]) <= x[..., None]
+            return np.where(np.isnan(x), np.nan, np.sum(p * below, axis=-1))
+        x, eta = np.broadcast_arrays(x, np.asarray(eta, dtype=np.float64))
+        low, high = LIMITS.get(self.support, (-np.inf, np.inf))
+        inside = (low <= x) & (x < high)
+        place = np.where(inside, np.floor(x) if self.support == "count" else x, 0.0)
+        out = np.where(inside, self.cdf_inside(place, eta), (x >= high).astype(np.float64))
+        return np.where(np.isnan(x), np.nan, out)
+
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """P(y <= x | eta) for x among the values of y, both (N, M); here from the density."""
+        return by_density.cdf(self, x, eta)  # type: ignore[arg-type]
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """One y for each eta (N, M); here by inverting the distribution function."""

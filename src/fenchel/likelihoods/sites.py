@@ -54,15 +54,22 @@ class Loss:
     """f(h, rho) of observations with one predictor, its slopes and its curvature, per unit of weight; all (N,).
 
     For f = E[psi], psi = -log p: alpha = E[psi'], lam = E[psi''], hh = E[psi''], hr = E[psi''']/2, rr = E[psi'''']/4.
-    The curvature only steers Newton's steps; the certificate rests on ``value``, ``alpha`` and ``lam``.
+    The curvature only steers Newton's steps; the certificate rests on ``value``, ``alpha`` and ``lam``. A bound over
+    several contrasts has alpha and lam (N, P), and its curvature apart (``Bound.curvature``).
     """
 
     value: Array  # f
     alpha: Array  # df/dh
     lam: Array  # 2 df/drho
-    hh: Array  # d2f/dh2
-    hr: Array  # d2f/dh drho
-    rr: Array  # d2f/drho2
+    hh: Array = None  # type: ignore[assignment] # d2f/dh2
+    hr: Array = None  # type: ignore[assignment] # d2f/dh drho
+    rr: Array = None  # type: ignore[assignment] # d2f/drho2
+
+    @property
+    def slopes(self) -> tuple[Array, Array]:
+        """alpha and lam in columns: (N, 1), or (N, P)."""
+        one = self.alpha.ndim == 1
+        return (self.alpha[:, None], self.lam[:, None]) if one else (self.alpha, self.lam)
 
 
 def loss_of_site(site: Site, signs: Array, h: Array, rho: Array, constant: Array) -> Loss:

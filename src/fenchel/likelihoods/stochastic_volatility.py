@@ -71,7 +71,7 @@ class StochasticVolatility(ExponentialLikelihood):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return math.log(mean(y**2, w))
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return np.asarray(ndtr(x * np.exp(np.minimum(-eta / 2, LARGEST))))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -63,7 +63,10 @@ class StudentT(NoiseLikelihood):
     log_concave = False
     word, heavy_tailed = "student-t", True
     # nu from Cauchy's to where nothing tells it from a normal
-    parameters = (Parameter("degrees of freedom", "df", LogAbove(1.0), (1.0 + 1e-3, 1.0 + 1e6)), SCALE)
+    parameters = (
+        Parameter("degrees of freedom", "df", LogAbove(1.0), (1.0 + 1e-3, 1.0 + 1e6), weak=(2.0, 2.0)),
+        SCALE,
+    )
 
     def __init__(
         self, df: float = 4.0, scale: float = 1.0, learn_df: bool = False, bound: str | type[Bound] = "super-gaussian"

@@ -54,6 +54,7 @@ SCALE = Parameter(
     "scale",
     bounds=lambda own, y: np.array(log_noise_variance(y, own.scale**2, robust=True)) / 2,
     start=lambda cls, y, w: cls.scale_of(y, w) / math.sqrt(2.0) / math.sqrt(cls().unit_variance),
+    word="noise",
 )
 
 
@@ -173,7 +174,7 @@ class NoiseLikelihood(Likelihood):
     def unit_draw(self, rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
         """Noise of scale 1."""
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return np.asarray(self.unit_cdf((x - eta) / per_row(self.scale, eta.shape[0])[:, None]))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:

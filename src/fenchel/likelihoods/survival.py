@@ -103,7 +103,7 @@ class ProportionalHazards(ExponentialLikelihood):
         events = float(w @ per_row(self.event, y.shape[0]))
         return float(np.log(max(events, 0.5) / max(float(w @ y), 1e-300)))
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         return -np.expm1(-(np.asarray(x) ** self.shape) * np.exp(np.minimum(eta, LARGEST)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -257,7 +257,8 @@ class Weibull(ProportionalHazards):
     """
 
     word: str | None = "weibull"
-    parameters: tuple[Parameter, ...] = (Parameter("shape", "shape", bounds=_shape_bounds),)
+    moves_eta = True
+    parameters: tuple[Parameter, ...] = (Parameter("shape", "shape", bounds=_shape_bounds, weak=(0.0, 3.0)),)
 
     def __init__(self, shape: float = 1.0, event: ArrayLike | None = None) -> None:
         self.shape = float(positive(self.name, "shape", vector(self.name, "shape", shape, 1)[0]))

@@ -26,8 +26,9 @@ from ..linalg.grouped import expect_near
 from .base import Rows
 from .bounds import Bounds, ExactExpectation
 from .by_density import MOST
+from .gamma_ratios import log_choose
 from .growth import grown_loss
-from .negative_binomial import log_rising, log_rising_slope
+from .negative_binomial import log_rising_slope
 from .parameters import Parameter, shown
 from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
@@ -166,7 +167,7 @@ class TruncatedPoisson(CountsAboveZero):
         flat = self._rate_at(eta[:, None])[:, 0] if eta.ndim == 1 else self._rate_at(eta)
         return np.maximum(flat, 1e-300)
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         mu = self._rates(eta)
         return np.where(np.asarray(x) < 1.0, 0.0, 1.0 - pdtrc(np.maximum(x, 0.0), mu) / -np.expm1(-mu))
 
@@ -205,7 +206,12 @@ class TruncatedNegativeBinomial(CountsAboveZero, TangentLikelihood):
     word = "truncated-negative-binomial"
     _strip = STRIP
     parameters: tuple[Parameter, ...] = (
-        Parameter("size", "size", bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))])),
+        Parameter(
+            "size",
+            "size",
+            bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]),
+            weak=(1.0, 3.0),
+        ),
     )
 
     def __init__(self, size: ArrayLike = 1.0, exposure: ArrayLike | None = None) -> None:
@@ -218,12 +224,11 @@ class TruncatedNegativeBinomial(CountsAboveZero, TangentLikelihood):
         centre = np.log(r) - np.log(rows["exposure"])
         (sizes, counts), back = np.unique(np.stack([r, count]), axis=1, return_inverse=True)
         right = _inflections(sizes, counts)[back.ravel()] + centre
-        choices = log_rising(r, count) - special("gammaln", count + 1.0)
         return {
             **rows,
             "size": r,
             "centre": centre,
-            "choices": choices + count * np.log(r),
+            "choices": log_choose(r, count),
             "slope": log_rising_slope(r, count),
             "left": np.full(y.shape, -np.inf),
             "right": right,
@@ -279,7 +284,7 @@ class TruncatedNegativeBinomial(CountsAboveZero, TangentLikelihood):
         mu, r, seen = self._given(eta)
         return np.asarray(np.maximum(mu / seen * (1.0 + mu + mu / r - mu / seen), 0.0))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         mu, r, seen = self._given(eta)
         above = betainc(np.maximum(x, 0.0) + 1.0, r, mu / (r + mu))
         return np.where(np.asarray(x) < 1.0, 0.0, 1.0 - above / seen)

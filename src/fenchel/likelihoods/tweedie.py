@@ -63,7 +63,7 @@ class Tweedie(Likelihood):
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}
     parameters = (
         Parameter("dispersion", "dispersion", start=_start),
-        Parameter("power", "power", Between(1.0, 2.0), bounds=(1.01, 1.99)),
+        Parameter("power", "power", Between(1.0, 2.0), bounds=(1.01, 1.99), weak=(0.0, 1.8)),  # nearly uniform
     )
 
     def __init__(self, dispersion: float = 1.0, power: float = 1.5, exposure: ArrayLike | None = None) -> None:
@@ -193,16 +193,16 @@ class Tweedie(Likelihood):
         number = np.exp((2.0 - p) * log_mu) / (phi * (2.0 - p))
         return np.minimum(number, MOST), phi * (p - 1.0) * np.exp((p - 1.0) * log_mu), (2.0 - p) / (p - 1.0)
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         rate, scale, c = self._jumps(eta)
-        x, total = np.broadcast_to(np.asarray(x, dtype=np.float64), eta.shape), np.exp(-rate)
+        total = np.exp(-rate)
         rate = np.minimum(rate, _MOST)
         low, high = (float(f(rate, initial=start)) for f, start in ((np.min, _MOST), (np.max, 0.0)))
         for j in range(max(1, int(low - 9.0 * low**0.5 - 12.0)), int(high + 9.0 * high**0.5 + 14.0)):
             weight = np.exp(j * np.log(rate + 1e-300) - rate - gammaln(j + 1.0))
             seen = weight > 1e-17
-            total[seen] += weight[seen] * gammainc(j * c, np.maximum(x[seen], 0.0) / scale[seen])
-        return np.where(x < 0.0, 0.0, np.minimum(total, 1.0))
+            total[seen] += weight[seen] * gammainc(j * c, x[seen] / scale[seen])
+        return np.minimum(total, 1.0)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         rate, scale, c = self._jumps(eta)

@@ -56,8 +56,8 @@ class WeibullInUnits(Weibull):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return super()._level(y / self.unit, w)
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
-        return super().cdf(np.asarray(x) / self.unit, eta)
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        return super().cdf_inside(np.asarray(x) / self.unit, eta)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return self.unit * super().draw(eta, rng)

@@ -75,9 +75,11 @@ class ZeroInflatedPoisson(ExposedMean):
     bound = "mixture"
     bounds: ClassVar[Bounds] = {"mixture": ZeroMixture}
     log_concave = False
-    word = "zero-inflated-poisson"
+    word, moves_eta = "zero-inflated-poisson", True
     parameters = (  # pi and 1 - pi down to 1e-8
-        Parameter("probability", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8))),
+        Parameter(
+            "probability", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8)), weak=(-1.0, 3.0)
+        ),
     )
 
     def __init__(self, probability: float = 0.1, exposure: ArrayLike | None = None) -> None:
@@ -165,9 +167,9 @@ class ZeroInflatedPoisson(ExposedMean):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return super()._level(y, w) - float(np.log1p(-np.mean(self.probability)))
 
-    def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         pi = per_row(self.probability, eta.shape[0])[:, None]
-        return pi + (1.0 - pi) * super().cdf(x, eta)
+        return pi + (1.0 - pi) * super().cdf_inside(x, eta)
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         structural = rng.random(eta.shape) < per_row(self.probability, eta.shape[0])[:, None]

@@ -18,14 +18,15 @@ import numpy as np
 from scipy.special import betainc
 
 from ..checks import numeric, positive, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 from ..linalg.functions import sigmoid, softplus
 from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Rows, flat
 from .bounds import Bounds, DirectBound
 from .by_density import MOST
+from .gamma_ratios import log_choose
 from .hurdle import probability_of
-from .negative_binomial import NegativeBinomial, log_rising, log_rising_slope
+from .negative_binomial import NegativeBinomial, log_rising_slope
 from .parameters import Parameter, shown
 from .poisson import ExposedMean, Poisson, exposed_counts
 from .sites import Loss
@@ -85,7 +86,7 @@ class ZeroInflatedNegativeBinomial(ExposedMean):
     bound = "mixture"
     bounds: ClassVar[Bounds] = {"mixture": ZeroMixtureOf}
     log_concave = False
-    word = "zero-inflated-negative-binomial"
+    word, moves_eta = "zero-inflated-negative-binomial", True
     parameters: tuple[Parameter, ...] = (*NegativeBinomial.parameters, *ZeroInflatedPoisson.parameters)
 
     def __init__(self, size: float = 1.0, probability: float = 0.1, exposure: ArrayLike | None = None) -> None:
@@ -106,7 +107,7 @@ class ZeroInflatedNegativeBinomial(ExposedMean):
             **rows,
             "size": r,
             "centre": np.log(r) - np.log(rows["exposure"]),
-            "choices": log_rising(r, count) + count * np.log(r) - special("gammaln", count + 1.0),
+            "choices": log_choose(r, count),
             "slope": log_rising_slope(r, count),
             "probability": pi,
             "odds": np.log1p(-pi) - np.log(pi),
@@ -178,7 +179,7 @@ class ZeroInflatedNegativeBinomial(ExposedMean):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         return super()._level(y, w) - float(np.log1p(-np.mean(self.probability)))
 
-    def cdf(self, x: Any, eta: np.ndarray) -> np.ndarray:
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         r, pi = (per_row(v, eta.shape[0])[:, None] for v in (self.size, self.probability))
         return np.asarray(pi + (1.0 - pi) * betainc(r, x + 1.0, r / (r + self._rate_at(eta))))
 

@@ -20,6 +20,8 @@ from .compiled import compiled
 _WORD, _SIZE, _REAL = (types.CPointer(kind) for kind in (types.uint8, types.int32, types.float64))
 _U, _T, _N, _L, _R = (np.uint8(ord(letter)) for letter in "UTNLR")
 
+NO, YES = np.uint8(0), np.uint8(1)  # flags: a literal True or 1 is a type of its own, compiled anew
+
 
 def _named(name: str, *arguments: Any) -> Any:
     """scipy's function of that name, for compiled loops to call."""

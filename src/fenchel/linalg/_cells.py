@@ -9,12 +9,12 @@ from math import exp, expm1, inf, lgamma, log, log1p, pi
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import called_by_loops
 
 LOGISTIC, TILTED, COUNT, REAL, SOFTMAX, ORDERED, ORDERED_TILTED = range(7)
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def rise(x):  # pragma: no cover - compiled
     """exp(x) - 1 - x."""
     if abs(x) < 0.03:
@@ -22,7 +22,7 @@ def rise(x):  # pragma: no cover - compiled
     return expm1(x) - x
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def coin(tau, delta):  # pragma: no cover - compiled
     """log(1 - tau + tau e^delta) - tau delta >= 0: the Bregman divergence of log(1 + e^s)."""
     if abs(delta) < 0.01:  # its first six cumulants
@@ -38,7 +38,7 @@ def coin(tau, delta):  # pragma: no cover - compiled
     return top + log(max(total, 5e-324))
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def tilted(h, rho, near):  # pragma: no cover - compiled
     """s with s + rho/2 tanh(s/2) = h, by Newton from the left of a concave function (of |h|)."""
     size, half = abs(h), rho / 2
@@ -54,13 +54,13 @@ def tilted(h, rho, near):  # pragma: no cover - compiled
     return -s if h < 0.0 else s
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def ends(cuts, level, top):  # pragma: no cover - compiled
     """Lower and upper cutpoint of a level, infinite at the outer ones."""
     return (-inf if level == 0 else cuts[level - 1]), (inf if level == top else cuts[level])
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def site(q, x, shift, tilted, work):  # pragma: no cover - compiled
     """A logistic potential at s = x with log(1 + e^{s - shift}); returns k. Rows of work: see ``row``."""
     if not abs(shift) < inf:  # the open end of an ordered level: no potential
@@ -79,7 +79,7 @@ def site(q, x, shift, tilted, work):  # pragma: no cover - compiled
     return -(log1p(e) + small * size) + tau * shift
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def sites(y, kind, first, levels, mt, variance, cuts, work):  # pragma: no cover - compiled
     """Every potential of a row at s = work[0]: tau, alpha, lam, lam', spread; sum of k - mt alpha - const."""
     value = 0.0

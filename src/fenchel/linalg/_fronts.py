@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ._blas import (
+    NO,
+    YES,
     add_product,
     add_symmetric_product,
     subtract_both,
@@ -115,14 +117,14 @@ def rows_square(i, r, w, b, ldb, c, ldc):
     """A stripe of rows of C := C - B B' for B (r, w), in the lower triangle."""
     k = min(STRIPE, r - i)
     if i > 0:
-        add_product(k, i, w, -1.0, b[i * ldb :], ldb, False, b, ldb, True, 1.0, c[i * ldc :], ldc)
+        add_product(k, i, w, -1.0, b[i * ldb :], ldb, NO, b, ldb, YES, 1.0, c[i * ldc :], ldc)
     subtract_square(k, w, b[i * ldb :], ldb, c[i * ldc + i :], ldc)
 
 
 @compiled
 def columns_symmetric(i, r, w, s, lds, b, c):
     """A stripe of columns of C := -S B for B, C (r, w)."""
-    add_symmetric_product(r, min(STRIPE, w - i), -1.0, s, lds, True, b[i:], w, 0.0, c[i:], w)
+    add_symmetric_product(r, min(STRIPE, w - i), -1.0, s, lds, YES, b[i:], w, 0.0, c[i:], w)
 
 
 @compiled
@@ -131,7 +133,7 @@ def rows_lower(i, r, w, alpha, a, lda, b, ldb, c, ldc):
     e = min(w, i + STRIPE)
     for s in range(i, e, _ROWS):
         t = min(e, s + _ROWS)
-        add_product(t - s, t, r, alpha, a[s:], lda, True, b, ldb, False, 1.0, c[s * ldc :], ldc)
+        add_product(t - s, t, r, alpha, a[s:], lda, YES, b, ldb, NO, 1.0, c[s * ldc :], ldc)
 
 
 # -- fronts: ``teams.py`` does the same, stripes on several threads ---------------------------------------------------
@@ -149,7 +151,7 @@ def wide_cholesky(w, a, lda, inverse, ldi, block):
     if bad >= 0:
         return bad
     for i in range(0, r, STRIPE):
-        rows_times(i, r, h, inverse, ldi, True, a[h * lda :], lda)
+        rows_times(i, r, h, inverse, ldi, YES, a[h * lda :], lda)
     for i in range(0, r, STRIPE):
         rows_square(i, r, h, a[h * lda :], lda, a[h * lda + h :], lda)
     bad = wide_cholesky(r, a[h * lda + h :], lda, inverse[h * ldi + h :], ldi, block)
@@ -159,9 +161,9 @@ def wide_cholesky(w, a, lda, inverse, ldi, block):
         for j in range(h):
             inverse[i * ldi + j] = a[i * lda + j]
     for i in range(0, r, STRIPE):
-        rows_times(i, r, h, inverse, ldi, False, inverse[h * ldi :], ldi)
+        rows_times(i, r, h, inverse, ldi, NO, inverse[h * ldi :], ldi)
     for i in range(0, h, STRIPE):
-        columns_times(i, h, r, -1.0, inverse[h * ldi + h :], ldi, False, inverse[h * ldi :], ldi)
+        columns_times(i, h, r, -1.0, inverse[h * ldi + h :], ldi, NO, inverse[h * ldi :], ldi)
     return -1
 
 
@@ -177,7 +179,7 @@ def wide_square(w, t, ld):
     for i in range(0, h, STRIPE):
         rows_lower(i, r, h, 1.0, t[h * ld :], ld, t[h * ld :], ld, t, ld)
     for i in range(0, h, STRIPE):
-        columns_times(i, h, r, 1.0, t[h * ld + h :], ld, True, t[h * ld :], ld)
+        columns_times(i, h, r, 1.0, t[h * ld + h :], ld, YES, t[h * ld :], ld)
     wide_square(r, t[h * ld + h :], ld)
     return 0
 
@@ -206,7 +208,7 @@ def eliminate_wide(w, r, F, inverse, U):
     bad = wide_cholesky(w, F, w, inverse, w, np.empty(BLOCK))
     if bad < 0:
         for i in range(0, r, STRIPE):
-            rows_times(i, r, w, inverse, w, True, F[w * w :], w)
+            rows_times(i, r, w, inverse, w, YES, F[w * w :], w)
         for i in range(0, r, STRIPE):
             rows_square(i, r, w, F[w * w :], w, U, r)
     return bad
@@ -238,7 +240,7 @@ def invert_wide(w, r, F, inverse, Z22, ld, Y, out):
         for q in range(r * w):
             Y[q] = F[w * w + q]
         for i in range(0, r, STRIPE):
-            rows_times(i, r, w, inverse, w, False, Y, w)
+            rows_times(i, r, w, inverse, w, NO, Y, w)
         for i in range(0, w, STRIPE):
             columns_symmetric(i, r, w, Z22, ld, Y, out[w * w :])
         add_lower(w, r, -1.0, Y, out[w * w :], out)
@@ -254,8 +256,8 @@ def reduce_wide(w, r, F, inverse, E, U, scratch):
         for q in range(r * w):
             Y[q] = F[w * w + q]
             T[q] = E[w * w + q]
-        times_triangle(r, w, 1.0, inverse, w, False, Y, w)
-        add_symmetric_product(r, w, -1.0, E, w, False, Y, w, 1.0, E[w * w :], w)
+        times_triangle(r, w, 1.0, inverse, w, NO, Y, w)
+        add_symmetric_product(r, w, -1.0, E, w, NO, Y, w, 1.0, E[w * w :], w)
         for q in range(r * w):
             T[q] = 0.5 * (T[q] + E[w * w + q])
         subtract_both(r, w, T, w, Y, w, U, r)
@@ -277,11 +279,11 @@ def sandwich_wide(w, r, F, inverse, E, Z, Z22, P22, ld, scratch, out):
         for q in range(r * w):
             Y[q] = F[w * w + q]
             dY[q] = E[w * w + q]
-        times_triangle(r, w, 1.0, inverse, w, False, Y, w)
-        times_triangle(r, w, 1.0, inverse, w, True, dY, w)
-        times_triangle(r, w, 1.0, inverse, w, False, dY, w)
-        add_symmetric_product(r, w, 1.0, Z22, ld, True, dY, w, 0.0, out[w * w :], w)
-        add_symmetric_product(r, w, -1.0, P22, ld, True, Y, w, 1.0, out[w * w :], w)
+        times_triangle(r, w, 1.0, inverse, w, NO, Y, w)
+        times_triangle(r, w, 1.0, inverse, w, YES, dY, w)
+        times_triangle(r, w, 1.0, inverse, w, NO, dY, w)
+        add_symmetric_product(r, w, 1.0, Z22, ld, YES, dY, w, 0.0, out[w * w :], w)
+        add_symmetric_product(r, w, -1.0, P22, ld, YES, Y, w, 1.0, out[w * w :], w)
         add_lower(w, r, 1.0, dY, Z[w * w :], out)
         add_lower(w, r, -1.0, Y, out[w * w :], out)
     mirror(w, out)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._blas import add_product, subtract_square, times_triangle, triangle_times
+from ._blas import NO, YES, add_product, subtract_square, times_triangle, triangle_times
 from ._fronts import WIDE, eliminate_wide, invert_wide, lower_inverse, small_cholesky
 from .compiled import compiled
 
@@ -205,7 +205,7 @@ def factorise(
                             s += B[i, q] * B[j, q]
                         U[i, j] -= s
             else:
-                times_triangle(r, w, 1.0, inverse[inverse_ptr[k] :], w, True, x[panel[k] + w * w :], w)
+                times_triangle(r, w, 1.0, inverse[inverse_ptr[k] :], w, YES, x[panel[k] + w * w :], w)
                 subtract_square(r, w, x[panel[k] + w * w :], w, stack[top:], r)
         if base < top:  # the children are used up: move this update down to where they stood
             for i in range(r):
@@ -303,7 +303,7 @@ def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, b
             a = start[k]
             w, r = start[k + 1] - a, ptr[k + 1] - ptr[k]
             if w >= WIDE and columns >= MANY:
-                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, False, flat[a * columns :], columns)
+                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, NO, flat[a * columns :], columns)
             else:
                 Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
                 y = scratch[: w * columns].reshape(w, columns)
@@ -331,8 +331,8 @@ def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, b
             if w >= WIDE and columns >= MANY:
                 F21, below, here = x[panel[k] + w * w :], scratch[w * columns :], flat[a * columns :]
                 if r > 0:
-                    add_product(w, columns, r, -1.0, F21, w, True, below, columns, False, 1.0, here, columns)
-                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, True, here, columns)
+                    add_product(w, columns, r, -1.0, F21, w, YES, below, columns, NO, 1.0, here, columns)
+                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, YES, here, columns)
                 continue
             Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
             y = scratch[: w * columns].reshape(w, columns)

@@ -24,12 +24,13 @@ from math import exp, inf, log, log1p, sqrt
 
 import numpy as np
 
+from ._blas import YES
 from ._cells import COUNT, LOGISTIC, ORDERED, ORDERED_TILTED, REAL, SOFTMAX, TILTED, coin, ends, rise, sites, tilted
-from .compiled import compiled
+from .compiled import called_by_loops
 from .tolerances import ARMIJO, PATIENCE, REACH, ROUNDING, SLOW, SLOW_STEPS
 
 
-@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
+@called_by_loops(error_model="numpy", fastmath={"reassoc", "contract"})
 def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cover - compiled
     """D of a row from its sites (``value``: their sum); u, C (the factor of I + A) and D = C^-1 in place."""
     L = W.shape[1]
@@ -74,7 +75,7 @@ def _dual(y, kind, first, value, W, table, work, u, A, C, D):  # pragma: no cove
     return value if abs(value) < inf else inf
 
 
-@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
+@called_by_loops(error_model="numpy", fastmath={"reassoc", "contract"})
 def _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, V):  # pragma: no cover - compiled
     """rho, h and the slope g of every potential; returns the gap of the row. V, packed, has its off-diagonal twice."""
     L, gap, t = W.shape[1], 0.0, 0
@@ -143,7 +144,7 @@ def _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, V): 
     return gap if gap == gap else inf
 
 
-@compiled(error_model="numpy", fastmath={"reassoc", "contract"})
+@called_by_loops(error_model="numpy", fastmath={"reassoc", "contract"})
 def _newton(y, kind, first, W, table, work, D, X, B, A, H, r, whole):  # pragma: no cover - compiled
     """ds (row 12) and dtau (row 11) of Newton's system; g'dtau, or NaN where it cannot be solved.
 
@@ -254,7 +255,7 @@ def _newton(y, kind, first, W, table, work, D, X, B, A, H, r, whole):  # pragma:
     return slope
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def _bounded(y, kind, first, work):  # pragma: no cover - compiled
     """ds with every coordinate's move held to its reach; in a softmax, its move relative to the mean of all classes."""
     for j in range(kind.size):
@@ -270,7 +271,7 @@ def _bounded(y, kind, first, work):  # pragma: no cover - compiled
             work[12, q] = min(max(work[12, q] - mean, -REACH), REACH) - ref
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def evaluate(
     y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, gaps
 ):  # pragma: no cover - compiled
@@ -282,7 +283,7 @@ def evaluate(
     return dual, _seen(y, kind, first, levels, mt, variance, cuts, W, table, work, u, D, A)
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def row(
     y, kind, first, levels, mt, variance, cuts, W, table, work, X, B, H, r, u, A, C, D, tol, most
 ):  # pragma: no cover - compiled
@@ -296,7 +297,7 @@ def row(
     patience, slow, n, slope, step = PATIENCE, 0, 0, 0.0, 0.0  # step 0: at a point, about to leave it
     flat, careful, whole, final, Q = False, False, W.shape[1] <= 3, False, W.shape[0]
     while True:
-        dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, True)
+        dual, gap = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, D, YES)
         if step > 0.0:
             if flat or careful:
                 least = ARMIJO * step * slope if careful else -0.1 * ROUNDING * max(1.0, abs(before))

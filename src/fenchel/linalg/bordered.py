@@ -184,6 +184,8 @@ class BorderedCholesky:
         self._pivots[: symbolic.n_leaves] = 1.0 / self._pivots[: symbolic.n_leaves]
 
     _z: np.ndarray | None
+    _L: Any  # this and the next of files of older formats, which ``verify`` translates
+    _selected: Any
 
     def verify(self) -> None:
         """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""

@@ -40,6 +40,11 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     return out
 
 
+def called_by_loops(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """``@compiled`` for what only compiled loops call: its entry from Python is not compiled."""
+    return compiled(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+
+
 # -- where the machine code is kept ----------------------------------------------------------------------
 class _Cache(caching.FunctionCache):
     """numba's, but for files that cannot be read or written: root's, broken ones, a full disk."""
@@ -88,6 +93,13 @@ def _own_folder() -> str | None:
 
 # -- saying that it takes a while ------------------------------------------------------------------------
 _ours: set[Any] = set()
+_NOWHERE = "no folder to write to, set NUMBA_CACHE_DIR"
+
+
+def folder(loop: Any = None) -> str | None:
+    """Where the machine code of a loop is kept, of any that was loaded by default; None for nowhere."""
+    loop = next(iter(_ours), None) if loop is None else loop
+    return getattr(getattr(loop, "_cache", None), "cache_path", None)
 
 
 class _Patience(event.Listener):
@@ -115,9 +127,11 @@ class _Patience(event.Listener):
         if self.said or self.open[0] not in _ours or self.spent + took < _SILENT:
             return
         self.said = True
-        folder = getattr(getattr(self.open[0], "_cache", None), "cache_path", None)
-        kept = f"once: kept in {folder}" if folder else "in every process: no folder to write to, set NUMBA_CACHE_DIR"
-        logging.getLogger("fenchel").warning("fenchel: compiling for this computer takes some seconds, %s", kept)
+        kept = f"once: kept in {place}" if (place := folder(self.open[0])) else f"in every process: {_NOWHERE}"
+        logging.getLogger("fenchel").warning(
+            "fenchel: compiling for this computer takes some seconds, %s. For containers: python -m fenchel.compile",
+            kept,
+        )
 
 
 event.register("numba:compile", _Patience())

@@ -7,9 +7,9 @@
     sandwich     A^-1 E A^-1 on the pattern: minus how A^-1        Factorisation.sandwich
                  changes with the values
 
-``sparse.py`` is the backend, ``bordered.py`` one for groups beside a few effects that many rows share, and
-``constrained.py`` answers the same under linear constraints. Another one (CHOLMOD, a device) stands in by giving an
-``Analysis`` in ``analyse``.
+``sparse.py`` is the backend, ``bordered.py`` one for groups beside a few effects that many rows share, ``chain.py`` one
+for small systems, which compiles nothing, and ``constrained.py`` answers the same under linear constraints. Another
+one (CHOLMOD, a device) stands in by giving an ``Analysis`` in ``analyse``.
 """
 
 from __future__ import annotations
@@ -105,10 +105,14 @@ class StoredFactorisation(Factorisation, Protocol):
 def analyse(A: ArrayLike) -> Analysis:
     """The analysis of A, a canonical symmetric csc array with both triangles: where the backend is chosen."""
     from .bordered import BorderedAnalysis
+    from .chain import find_chain
     from .fringed import FringedAnalysis
     from .leaves import find_leaves
     from .sparse import SymbolicCholesky
 
+    chain = find_chain(A)
+    if chain is not None:
+        return chain
     leaves = find_leaves(A)
     if leaves.obvious(A):
         return BorderedAnalysis(A, leaves.number)

@@ -140,7 +140,10 @@ class Sparse(Matrix):
             return total
 
         G = np.sum(passes.on_every_core(n, self._per_row**2, stretch), axis=0)
-        return np.asarray(G + G.T - np.diag(np.diag(G)))
+        diagonal = np.diag(G).copy()
+        G = G + G.T
+        np.fill_diagonal(G, diagonal)
+        return np.asarray(G)
 
     def _forms(self, Q: np.ndarray) -> tuple[np.ndarray, float]:
         """[w, 1]' Q [w, 1] of every row, and the least relative to the squares in it."""
@@ -160,7 +163,7 @@ class Sparse(Matrix):
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
         """By w' U U' w where that is less work and nothing cancels in it."""
         last = np.zeros(U.shape[1]) if last is None else last
-        if self._per_row < U.shape[1] and self.X.nnz > passes.PARALLEL:
+        if self._per_row < U.shape[1] and self.X.nnz * U.shape[1] > passes.PARALLEL:
             V = np.vstack([U, last])
             out, least = self._forms(V @ V.T)
             if least > _CANCELS:

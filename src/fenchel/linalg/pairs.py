@@ -16,6 +16,8 @@ import numpy as np
 from .factorisation import Stored
 from .rows import on_every_core
 
+FEW_PAIRS = 2**19  # of columns that rows touch, found by numpy: more are worth a compiled loop
+
 
 class RowPairs:
     """W (N, L), a csr array whose pairs all lie in the pattern that was analysed."""
@@ -77,3 +79,29 @@ def _counted(W: Any) -> np.ndarray:
     """Where the pairs of each row begin."""
     each = np.diff(W.indptr).astype(np.int64)
     return np.concatenate([[0], np.cumsum(each * (each + 1) // 2)])
+
+
+def pair_places(
+    W: Any, indptr: np.ndarray, indices: np.ndarray, ptr: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For every ordered pair of entries of each row of W: where it stands in a csc pattern, and the product of the two.
+
+    ``ptr`` counts pairs row by row. The third answer is which rows have all of their pairs in the pattern.
+    """
+    size = int(ptr[-1])
+    kind = np.int32 if max(size, indices.size) < 2**31 else np.int64
+    if size > FEW_PAIRS:
+        from ._symbolic import pair_places as compiled_places
+
+        place, data = np.empty(size, dtype=kind), np.empty(size)
+        return place, data, compiled_places(W.indptr, W.indices, W.data, indptr, indices, ptr, place, data)
+    n, each = indptr.size - 1, np.diff(W.indptr)
+    row = np.repeat(np.arange(each.size), each.astype(np.int64) ** 2)
+    within = np.arange(size) - ptr[row]
+    first, second = W.indptr[row] + within // each[row], W.indptr[row] + within % each[row]
+    keys = np.repeat(np.arange(n, dtype=np.int64), np.diff(indptr)) * n + indices  # sorted, as a csc pattern is
+    key = W.indices[second].astype(np.int64) * n + W.indices[first]
+    found = np.minimum(np.searchsorted(keys, key), max(keys.size - 1, 0))
+    missing = keys[found] != key if keys.size else np.ones(size, dtype=bool)
+    whole = np.bincount(row[missing], minlength=each.size) == 0
+    return found.astype(kind), W.data[first] * W.data[second], whole

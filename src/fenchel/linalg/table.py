@@ -10,12 +10,13 @@ from math import exp, expm1, inf, log
 
 import numpy as np
 
+from ._blas import NO
 from ._cells import COUNT, ORDERED, REAL, SOFTMAX, ends
 from ._table import evaluate, row
-from .compiled import compiled
+from .compiled import called_by_loops, compiled
 
 
-@compiled(error_model="numpy")
+@called_by_loops(error_model="numpy")
 def _begin(y, kind, first, levels, mt, cuts, c, s):  # pragma: no cover - compiled
     """A start between alpha = 0 (c = 0, but for what has no such s) and the prior's mean (c = 1)."""
     for j in range(kind.size):
@@ -77,7 +78,7 @@ def solve(
             work[0, q] = s[n, q]
         while cold:
             _begin(y, kind, first, levels, mt, cuts, c, work[0])
-            value, _ = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, root, False)
+            value, _ = evaluate(y, kind, first, levels, mt, variance, cuts, W, table, work, u, A, C, root, NO)
             if not value < best or c < 1e-4:
                 break
             best, c = value, c / 4.0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import _fronts as fronts
+from ._blas import NO, YES
 
 
 def _each(pool: Executor, n: int, stripe: Callable[[int], Any]) -> None:
@@ -29,15 +30,15 @@ def cholesky(pool: Executor, w: int, a: np.ndarray, lda: int, inverse: np.ndarra
     bad = cholesky(pool, h, a, lda, inverse, ldi)
     if bad >= 0:
         return bad
-    _each(pool, r, lambda i: fronts.rows_times(i, r, h, inverse, ldi, True, below, lda))
+    _each(pool, r, lambda i: fronts.rows_times(i, r, h, inverse, ldi, YES, below, lda))
     _each(pool, r, lambda i: fronts.rows_square(i, r, h, below, lda, below[h:], lda))
     bad = cholesky(pool, r, below[h:], lda, beside[h:], ldi)
     if bad >= 0:
         return h + bad
     rows = np.lib.stride_tricks.as_strided
     rows(beside, (r, h), (8 * ldi, 8))[...] = rows(below, (r, h), (8 * lda, 8))
-    _each(pool, r, lambda i: fronts.rows_times(i, r, h, inverse, ldi, False, beside, ldi))
-    _each(pool, h, lambda i: fronts.columns_times(i, h, r, -1.0, beside[h:], ldi, False, beside, ldi))
+    _each(pool, r, lambda i: fronts.rows_times(i, r, h, inverse, ldi, NO, beside, ldi))
+    _each(pool, h, lambda i: fronts.columns_times(i, h, r, -1.0, beside[h:], ldi, NO, beside, ldi))
     return -1
 
 
@@ -50,7 +51,7 @@ def square(pool: Executor, w: int, t: np.ndarray, ld: int) -> None:
     r, below = w - h, t[h * ld :]
     square(pool, h, t, ld)
     _each(pool, h, lambda i: fronts.rows_lower(i, r, h, 1.0, below, ld, below, ld, t, ld))
-    _each(pool, h, lambda i: fronts.columns_times(i, h, r, 1.0, below[h:], ld, True, below, ld))
+    _each(pool, h, lambda i: fronts.columns_times(i, h, r, 1.0, below[h:], ld, YES, below, ld))
     square(pool, r, below[h:], ld)
 
 
@@ -59,7 +60,7 @@ def eliminate(pool: Executor, w: int, r: int, F: np.ndarray, inverse: np.ndarray
     fronts.clear_above(w, F, inverse)
     bad = cholesky(pool, w, F, w, inverse, w)
     if bad < 0:
-        _each(pool, r, lambda i: fronts.rows_times(i, r, w, inverse, w, True, F[w * w :], w))
+        _each(pool, r, lambda i: fronts.rows_times(i, r, w, inverse, w, YES, F[w * w :], w))
         _each(pool, r, lambda i: fronts.rows_square(i, r, w, F[w * w :], w, U, r))
     return bad
 
@@ -72,7 +73,7 @@ def invert(
     square(pool, w, out, w)
     if r > 0:
         Y, below = np.array(F[w * w : (w + r) * w]), out[w * w :]
-        _each(pool, r, lambda i: fronts.rows_times(i, r, w, inverse, w, False, Y, w))
+        _each(pool, r, lambda i: fronts.rows_times(i, r, w, inverse, w, NO, Y, w))
         _each(pool, w, lambda i: fronts.columns_symmetric(i, r, w, Z22, ld, Y, below))
         _each(pool, w, lambda i: fronts.rows_lower(i, r, w, -1.0, Y, w, below, w, out, w))
     fronts.mirror(w, out)

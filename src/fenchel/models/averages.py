@@ -1,22 +1,24 @@
 """Contrasts between rows, and effects of a column averaged over rows.
 
 d/dx E[y]      (E[y | x + h] - E[y | x - h]) / 2h, averaged over the rows, of each joint draw of the latents
+d/dx eta       the same, which is linear in the latents: its marginal is that of one row of a design
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from ..checks import problem
-from ..hyperparameters.integration import Mixture
+from ..checks import count, numeric, problem, scalar
 from ..marginals import Marginals, probabilities
 from ..priors.base import NewRows
 from ..terms import DataColumn, Kind
 from .frames import read_frame, used
+from .over_theta import marginals, parts_of
 from .predictions import Where, again, eta_draws, latent_draws, mean_given, rows_at
 
 if TYPE_CHECKING:
@@ -26,14 +28,17 @@ if TYPE_CHECKING:
     from .frames import Table
 
 _STEP = 1e-3  # of a standard deviation of the column
-_SIZE = 2000  # draws of a contrast of means
+_LEAST, _MOST = 2_000, 20_000  # draws of E[y]: the ends of intervals are then known to 0.06 and 0.02 sds
+_DRAWN = 40_000_000  # numbers that are drawn in all where neither decides
 _CELLS = 20_000_000  # numbers of a block of draws
 
 
-def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval: float) -> pd.DataFrame:
+def contrast(
+    fit: FittedModel, first: Table, second: Table, kind: str, interval: float, without: str | Sequence[str] = ()
+) -> pd.DataFrame:
     """``first`` minus ``second``."""
     first, second = _completed(fit, first, second)
-    one, two = rows_at(fit, first), rows_at(fit, second)
+    one, two = (rows_at(fit, table, without=without) for table in (first, second))
     if not (one.there.all() and two.there.all()):
         raise problem("contrast", "a covariate is missing in a row", "all of them in every row")
     sizes = {len(one.index), len(two.index)} - {1}
@@ -42,47 +47,53 @@ def contrast(fit: FittedModel, first: Table, second: Table, kind: str, interval:
     n = sizes.pop() if sizes else 1
     index = one.index if len(one.index) == n else two.index
     if kind == "link" and not (one.unseen or two.unseen):
-        there = _difference(fit, _repeated(one, n), _repeated(two, n))
-        probabilities("FittedModel", interval, "interval")
-        ends, none = np.asarray(there.interval(interval)), np.asarray(there.sd) == 0.0
-        above = np.where(none & (np.asarray(there.mean) == 0.0), 0.5, 1.0 - np.asarray(there.cdf(0.0)))
-        return _frame(index, np.asarray(there.mean), np.asarray(there.sd), ends[:, 0], ends[:, 1], above)
+        return _of_marginals(index, _difference(fit, _repeated(one, n), _repeated(two, n)), interval)
     import pandas as pd
 
-    parts = _latents(fit, _SIZE)
-    both = rows_at(fit, pd.concat([one.frame, two.frame], ignore_index=True))  # a group unseen in both is one group
+    size = _size(len(one.index) + len(two.index))
+    parts = _latents(fit, size)
+    # one table of both: a group that neither has seen is one group
+    both = rows_at(fit, pd.concat([one.frame, two.frame], ignore_index=True), without=without)
     drawn, m = _drawn(both, parts, kind), len(one.index)
-    return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, _SIZE)), interval)
+    return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, size)), interval)
+
+
+def _size(rows: int) -> int:
+    """How many draws of E[y] are made at so many rows."""
+    return int(np.clip(_DRAWN // max(rows, 1), _LEAST, _MOST))
 
 
 def _difference(fit: FittedModel, one: Where, two: Where) -> Marginals:
     """The marginals of eta of one set of rows less that of another."""
 
-    def at(part: FittedModel, a: NewRows, b: NewRows) -> Marginals:
-        apart = replace(a, design=a.design - b.design, offset=a.offset - b.offset, extra_variance=0.0)
-        return part.posterior.at(**apart)
+    def apart(view: FittedModel) -> NewRows:
+        a, b = (where.new if view is fit else again(view, where).new for where in (one, two))
+        return replace(a, design=a.design - b.design, offset=a.offset - b.offset, extra_variance=0.0)
 
-    if fit.integrated is None:
-        return at(fit, one.new, two.new)
-    views = [view for view, _ in fit._parts(1, np.random.default_rng(0))]
-    return Mixture(fit.integrated.weights, [at(v, again(v, one).new, again(v, two).new) for v in views])
+    return marginals(fit, apart)
 
 
 def _completed(fit: FittedModel, first: Table, second: Table) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Both, with the columns that neither names at a typical value: the mean of numbers, the most frequent level."""
-    model = fit.model
+    """Both, with the columns that neither names at a typical value."""
     frames = read_frame("contrast", first, "first"), read_frame("contrast", second, "second")
     named = {name for frame in frames for name in frame.columns}
+    one, two = (typical_rows(fit, frame, named) for frame in frames)
+    return one, two
+
+
+def typical_rows(fit: FittedModel, frame: pd.DataFrame, named: Collection[Any] = ()) -> pd.DataFrame:
+    """Rows with the columns that are not ``named`` at a typical value: the mean of numbers, the most frequent level."""
+    model, named = fit.model, named or set(frame.columns)
     levels = {
         source for term in model.sum.effects for column in term.claims for source in model.compiled.sources_of(column)
     }
     same: dict[str, Any] = {}
     for name in (name for name in model.covariates if name not in named):
-        column = model.frame[name]
+        own = model.frame if model.cox is None or name not in model.cox.people.columns else model.cox.people
+        column = own[name]
         number = getattr(column.dtype, "kind", "O") in "iuf" and name not in {*levels, *model.fixed.expression.factors}
         same[str(name)] = float(column.mean()) if number else column.mode().iloc[0]
-    one, two = (frame.assign(**same) for frame in frames)
-    return one, two
+    return frame.assign(**same)
 
 
 def _repeated(where: Where, n: int) -> Where:
@@ -102,7 +113,9 @@ class _Part(NamedTuple):
 
 def _latents(fit: FittedModel, size: int) -> list[_Part]:
     rng = np.random.default_rng(0)
-    return [_Part(part, some, latent_draws(part, some.size, rng)) for part, some in fit._parts(size, rng) if some.size]
+    return [
+        _Part(part, some, latent_draws(part, some.size, rng)) for part, some in parts_of(fit, size, rng) if some.size
+    ]
 
 
 def _drawn(where: Where, parts: Sequence[_Part], kind: str) -> np.ndarray:
@@ -118,8 +131,51 @@ def _drawn(where: Where, parts: Sequence[_Part], kind: str) -> np.ndarray:
     return out
 
 
-def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int, interval: float) -> pd.DataFrame:
-    """Of a number its slope, of a factor each level against the first."""
+def survival(
+    fit: FittedModel,
+    new: Table,
+    times: Any,
+    interval: float | None,
+    size: int = 1000,
+    rng: Any = 0,
+    new_groups: str = "population",
+) -> pd.DataFrame:
+    """P(T > t) of new rows at times, by joint draws of eta and theta: a row each, a column for each time."""
+    at = np.atleast_1d(numeric("survival", "times", times))
+    if not fit.likelihood.durations:
+        got = f"the family is {fit.likelihood.word or fit.likelihood.name!r}"
+        raise problem("survival", got, 'family="weibull", "exponential" or "cox"')
+    if at.ndim > 1 or not (at >= 0.0).all():
+        raise problem("survival", f"times = {times!r}", "one time or several, each 0 or above")
+    where, rng = rows_at(fit, new, new_groups), np.random.default_rng(rng)
+    S = np.empty((count("survival", "size", size, 2), len(where.frame), at.size))
+    for part, which in parts_of(fit, len(S), rng):
+        if which.size:
+            eta = eta_draws(again(part, where), latent_draws(part, which.size, rng), rng)
+            likelihood = part.model.response.at(part.found.likelihood, where.frame, {})
+            for k, t in enumerate(at):
+                S[which, :, k] = 1.0 - likelihood.cdf(t, eta).T
+    return survival_frame(where.index, at, np.stack([where.full(draw) for draw in S]), interval)
+
+
+def survival_frame(index: Any, times: np.ndarray, drawn: np.ndarray, interval: float | None) -> pd.DataFrame:
+    """Draws (size, rows, times) of P(T > t): their mean, with lower and upper ends where an interval is asked for."""
+    import pandas as pd
+
+    columns = pd.Index(times, name="time")
+    mean = pd.DataFrame(drawn.mean(axis=0), index=index, columns=columns)
+    if interval is None:
+        return mean
+    inside = float(probabilities("survival", interval, "interval"))
+    lower, upper = np.quantile(drawn, [0.5 - inside / 2, 0.5 + inside / 2], axis=0)
+    parts = {"mean": mean, "lower": pd.DataFrame(lower, index, columns), "upper": pd.DataFrame(upper, index, columns)}
+    return pd.concat(parts, axis=1)
+
+
+def average_effect(
+    fit: FittedModel, name: str, new: Table, kind: str, step: float | None, size: int | None, interval: float
+) -> pd.DataFrame:
+    """Of a number its slope, or what ``step`` more of it does; of a factor each level against the first."""
     frame = fit.model.frame if new is None else read_frame("average_effect", new, "new").reset_index(drop=True)
     if name not in fit.model.covariates:
         known = ", ".join(repr(str(column)) for column in fit.model.covariates)
@@ -127,19 +183,46 @@ def average_effect(fit: FittedModel, name: str, new: Table, kind: str, size: int
     if _only_groups(fit, name):
         advice = "Its levels are in fit.effects, and fit.contrast compares any two rows."
         raise problem("average_effect", f"{name!r} says which group a row has", "a number or a factor", advice)
+    step = None if step is None else scalar("average_effect", "step", step)
     column = used("average_effect", frame, [name])[name]
-    parts = _latents(fit, size)
-    kinds = DataColumn("average_effect", name, column)
-    rows: dict[Any, np.ndarray] = {}
+    kinds, per = DataColumn("average_effect", name, column), 1.0
     if kinds.kind is Kind.NUMBERS and name not in fit.model.fixed.expression.factors:
-        step = _STEP * (float(np.nanstd(column)) or 1.0)
-        up, down = _average(fit, frame, name, [column + sign * step for sign in (1.0, -1.0)], parts, kind)
-        rows[name] = (up - down) / (2.0 * step)
+        seen = column.dropna()
+        near = _STEP * ((float(np.std(seen)) if len(seen) else 0.0) or 1.0)
+        values = [column - near, column + near] if step is None else [column, column + step]
+        labels, per = [name if step is None else f"{name} + {step:g}"], 2.0 * near if step is None else 1.0
+    elif step is not None:
+        raise problem("average_effect", f"step = {step:g} of {name!r}, which has levels", "step=None")
     else:
-        levels = _levels(fit, name, kinds)
-        base, *others = _average(fit, frame, name, levels, parts, kind)
-        rows = {f"{name}[{level} - {levels[0]}]": other - base for level, other in zip(levels[1:], others, strict=True)}
-    return _of_draws(list(rows), np.array(list(rows.values())), interval)
+        values = _levels(fit, name, kinds)
+        labels = [f"{name}[{level} - {values[0]}]" for level in values[1:]]
+    changed = [frame.assign(**{name: value}) for value in values]
+    if kind == "link" and size is None:
+        exact = _average_of_eta(fit, changed, per, interval, labels)
+        if exact is not None:
+            return exact
+    n = _size(len(values) * len(frame)) if size is None else count("average_effect", "size", size, 2)
+    parts = _latents(fit, n)
+    base, *others = _average(fit, changed, parts, kind)
+    return _of_draws(labels, np.array([other - base for other in others]) / per, interval)
+
+
+def _average_of_eta(
+    fit: FittedModel, changed: Sequence[pd.DataFrame], per: float, interval: float, labels: list[str]
+) -> pd.DataFrame | None:
+    """The average of eta at other tables above that at the first: linear in the latents; None where groups are new."""
+    base, *others = [rows_at(fit, table) for table in changed]
+    if base.unseen or any(where.unseen for where in others) or not base.there.any():
+        return None
+
+    def apart(view: FittedModel) -> NewRows:
+        each = [(where if view is fit else again(view, where)).new for where in (base, *others)]
+        design = sp.csr_array(np.stack([np.asarray(one.design.mean(axis=0)).ravel() for one in each]))
+        offset = np.array([np.mean(np.broadcast_to(one.offset, one.design.shape[0])) for one in each])
+        first = sp.csr_array(np.tile(design[[0]].toarray(), (len(others), 1)))
+        return NewRows(design=(design[1:] - first) / per, offset=(offset[1:] - offset[0]) / per)
+
+    return _of_marginals(labels, marginals(fit, apart), interval)
 
 
 def _only_groups(fit: FittedModel, name: str) -> bool:
@@ -159,24 +242,30 @@ def _levels(fit: FittedModel, name: str, column: DataColumn) -> list[Any]:
     raise problem("average_effect", f"{name!r} is neither a number nor a factor of the fixed part", "one", advice)
 
 
-def _average(
-    fit: FittedModel, frame: Any, name: str, values: Sequence[Any], parts: Sequence[_Part], kind: str
-) -> np.ndarray:
-    """The average over the rows where a column has other values, (values, size): drawn together, points near one
-    another being next to the same.
+def _average(fit: FittedModel, changed: Sequence[pd.DataFrame], parts: Sequence[_Part], kind: str) -> np.ndarray:
+    """The average over the rows of several tables, (tables, size): drawn together, points near one another being next
+    to the same.
     """
     import pandas as pd
 
-    changed, size = [frame.assign(**{name: value}) for value in values], sum(part.which.size for part in parts)
-    block, total, n = max(1, _CELLS // size // len(values)), np.zeros((len(values), size)), 0
-    for start in range(0, len(frame), block):
+    size = sum(part.which.size for part in parts)
+    block, total, n = max(1, _CELLS // size // len(changed)), np.zeros((len(changed), size)), 0
+    for start in range(0, len(changed[0]), block):
         each = [one.iloc[start : start + block] for one in changed]
         where = rows_at(fit, pd.concat(each, ignore_index=True))
-        if not where.there.any():
-            raise problem("average_effect", "no row of new has all covariates", "at least one")
-        total += _drawn(where, parts, kind).reshape(len(values), -1, size).sum(axis=1)
-        n += int(where.there.sum()) // len(values)
+        if where.there.any():
+            total += _drawn(where, parts, kind).reshape(len(changed), -1, size).sum(axis=1)
+            n += int(where.there.sum()) // len(changed)
+    if n == 0:
+        raise problem("average_effect", "no row of new has all covariates", "at least one")
     return np.asarray(total / n)
+
+
+def _of_marginals(index: Any, there: Marginals, interval: float) -> pd.DataFrame:
+    probabilities("FittedModel", interval, "interval")
+    ends, none = np.asarray(there.interval(interval)), np.asarray(there.sd) == 0.0
+    above = np.where(none & (np.asarray(there.mean) == 0.0), 0.5, 1.0 - np.asarray(there.cdf(0.0)))
+    return _frame(index, np.asarray(there.mean), np.asarray(there.sd), ends[:, 0], ends[:, 1], above)
 
 
 def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:

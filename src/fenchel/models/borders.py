@@ -1,22 +1,23 @@
-"""Graphs as users bring them; of outlines, who borders whom: regions that share a point of their borders.
+"""Graphs as users bring them; of outlines, who borders whom.
 
-Points are the same when they agree to 1e-9 of the map's width. Outlines of different detail do not meet in points: a
-graph made by libpysal, with a buffer, is better there, and a warning says so when many regions have no neighbour.
+Two regions are neighbours by ``"queen"`` where their outlines come within a tolerance of one another, a corner being
+enough, and by ``"rook"`` where they do so along a border. The tolerance is a ten-thousandth of the width of a typical
+region: outlines need not share vertices, and may be drawn some centimetres apart.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from ..checks import problem
-from ..outlines import districts, labels_of, opened
+from ..checks import callers_line, choice, optional, problem, scalar
+from ..outlines import District, districts, labels_of, opened
 
-_SAME = 1e-9  # of the width of the map
+_TOLERANCE = 1e-4  # of the median over the regions of the root of their areas
+_BORDER = 20.0  # tolerances: outlines that meet in a corner are near one another along less than this
 _ALONE = 0.2  # share of regions without a neighbour that is odd
 
 
@@ -45,46 +46,84 @@ def graph_from(given: Any, column: Hashable) -> Any:
     return given
 
 
-def neighbours(outlines: Any) -> dict[Hashable, list[Hashable]]:
-    """{region: its neighbours}, by the index of a frame or the ids of GeoJSON's features.
+def neighbours(
+    outlines: Any, *, contiguity: str = "queen", tolerance: float | None = None
+) -> dict[Hashable, list[Hashable]]:
+    """Who borders whom: {region: its neighbours}, by the index of a frame or the ids of GeoJSON's features.
+
+    Parameters
+    ----------
+    outlines : GeoDataFrame, GeoSeries, GeoJSON or a file of it
+        A polygon, or several, for every region. shapely finds which of them meet.
+    contiguity : "queen" or "rook"
+        Whether a corner makes neighbours, or a border alone.
+    tolerance : float, optional
+        How far apart outlines may be drawn and still meet, in the units of the map. Default: a ten-thousandth of the
+        width of a typical region (the median of the roots of their areas).
 
     Examples
     --------
-    >>> from fenchel.models.borders import neighbours
-    >>> def square(x):
-    ...     ring = [[x, 0], [x + 1, 0], [x + 1, 1], [x, 1], [x, 0]]
-    ...     return {"type": "Feature", "id": "abc"[x], "geometry": {"type": "Polygon", "coordinates": [ring]}}
-    >>> neighbours({"type": "FeatureCollection", "features": [square(0), square(1), square(2)]})
-    {'a': ['b'], 'b': ['a', 'c'], 'c': ['b']}
+    >>> import fenchel
+    >>> def square(name, x, y):
+    ...     ring = [[x, y], [x + 1, y], [x + 1, y + 1], [x, y + 1], [x, y]]
+    ...     return {"type": "Feature", "id": name, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    >>> squares = [square("ab"[x] + "cd"[y], x, y) for x in (0, 1) for y in (0, 1)]
+    >>> four = {"type": "FeatureCollection", "features": squares}
+    >>> fenchel.neighbours(four)["ac"], fenchel.neighbours(four, contiguity="rook")["ac"]
+    (['ad', 'bc', 'bd'], ['ad', 'bc'])
     """
+    choice("neighbours", "contiguity", contiguity, ("queen", "rook"))
     outlines = opened(outlines)
-    shapes = districts(outlines)
+    shapes = districts(outlines, "neighbours")
     labels = labels_of(outlines) or list(range(len(shapes)))
-    if len(set(labels)) < len(labels):
-        twice = next(label for i, label in enumerate(labels) if label in labels[:i])
-        raise problem(
-            "Model", f"the outlines name {twice!r} twice", "each region once", "frame.dissolve(...) joins parts."
-        )
-    points = [
-        np.vstack([ring for polygon in shape for ring in polygon]) if shape else np.zeros((0, 2)) for shape in shapes
-    ]
-    every = np.vstack(points)
-    unit = _SAME * float(np.ptp(every, axis=0).max()) or 1.0
-    at: dict[tuple[int, int], set[int]] = {}
-    for i, mine in enumerate(points):
-        for x, y in np.round((mine - every.min(axis=0)) / unit).astype(np.int64):
-            at.setdefault((int(x), int(y)), set()).add(i)
-    pairs = {pair for regions in at.values() if len(regions) > 1 for pair in combinations(sorted(regions), 2)}
+    _refuse_unclear(labels, shapes)
     out: dict[Hashable, list[Hashable]] = {label: [] for label in labels}
-    for i, j in sorted(pairs):
+    for i, j in _pairs(shapes, contiguity == "rook", tolerance).tolist():
         out[labels[i]].append(labels[j])
-        out[labels[j]].append(labels[i])
     alone = [label for label, near in out.items() if not near]
     if len(alone) > _ALONE * len(out):
         warnings.warn(
-            f"Model: {len(alone)} of {len(out)} regions share no point with another, {alone[0]!r} among them: outlines "
-            "may not meet. libpysal.graph.Graph.build_fuzzy_contiguity makes a graph of such ones.",
+            f"neighbours: {len(alone)} of {len(out)} regions touch no other, {alone[0]!r} among them: outlines may not "
+            "meet. fenchel.neighbours(outlines, tolerance=...) takes those that come so near as neighbours.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=callers_line(),
         )
     return out
+
+
+def _refuse_unclear(labels: list[Any], shapes: list[District]) -> None:
+    """Regions that are named twice, or have no outline, and none at all."""
+    if not shapes:
+        raise problem("neighbours", "there are no outlines", "a polygon for every region")
+    if len(set(labels)) < len(labels):
+        twice = next(label for i, label in enumerate(labels) if label in labels[:i])
+        advice = "frame.dissolve(...) joins parts."
+        raise problem("neighbours", f"the outlines name {twice!r} twice", "each region once", advice)
+    lost = [label for label, shape in zip(labels, shapes, strict=True) if not shape]
+    if lost:
+        more = f" and of {len(lost) - 1} more" if len(lost) > 1 else ""
+        advice = "Leave it out, fenchel.neighbours(frame[frame.geometry.notna()]), and add it: graph[region] = [...]."
+        raise problem(
+            "neighbours", f"the outline of {lost[0]!r}{more} is missing", "a polygon for every region", advice
+        )
+
+
+def _pairs(shapes: list[District], rook: bool, tolerance: float | None) -> np.ndarray:
+    """Pairs (P, 2) of regions that meet, in both directions, in order."""
+    shapely = optional("neighbours", "shapely")
+    made = [shapely.MultiPolygon([(rings[0], rings[1:]) for rings in shape]) for shape in shapes]
+    if tolerance is None:
+        tolerance = _TOLERANCE * float(np.median(np.sqrt([shape.area for shape in made])))
+    else:
+        tolerance = scalar("neighbours", "tolerance", tolerance, 0.0)
+    i, j = shapely.STRtree(made).query(made, predicate="dwithin", distance=tolerance)
+    i, j = i[i != j], j[i != j]
+    if rook:
+        lines = shapely.boundary(np.array(made, dtype=object))
+        near = shapely.intersection(lines[i], shapely.buffer(lines[j], tolerance, cap_style="flat"))
+        along = shapely.length(near) > _BORDER * tolerance
+        pairs = {*zip(i[along].tolist(), j[along].tolist(), strict=True)}
+        pairs |= {(b, a) for a, b in pairs}
+        return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+    order = np.lexsort((j, i))
+    return np.stack([i[order], j[order]], axis=1)

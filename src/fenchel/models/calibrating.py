@@ -8,7 +8,7 @@ posterior's own distribution functions are asked, so that no ranks of draws are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from scipy import stats
 from ..checks import choice, count, instance, problem
 from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
-from ..hyperparameters.priors import Normal
+from ..hyperparameters.priors import Normal, distribution
 from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-_GRID = 4001  # points of a prior's distribution function
 _SHOWN = 4  # latents of each term, and rows, that are looked at
 _OWN = 0.5  # sd of a prior of a likelihood's parameter, on its learning scale, where the model has none
 _FARTHEST = 1e12  # data beyond this are not fitted
@@ -103,9 +102,9 @@ def calibrate(
     ----------
     model : Model
         Its rows, terms and priors; its y is not used but for which rows are observed. Every hyperparameter needs a
-        proper prior. A likelihood's own parameters without one are drawn, and learned, under a normal one of sd 0.5 on
-        their learning scale about where they start. Priors have to make data that can be: ``fixed_sd=1`` rather than
-        the default 10.
+        proper prior. A likelihood's own parameters whose prior is not stated are drawn, and learned, under a normal one
+        of sd 0.5 on their learning scale about where they start. Priors have to make data that can be: ``fixed_sd=1``
+        rather than the default 10.
     n : int
     method : "auto", "grid", "ccd" or None
         How hyperparameters are integrated out; None fits at those that are learned, which is not calibrated, and says
@@ -155,35 +154,33 @@ class _Prior:
 
 
 def _prior_of(model: Model) -> _Prior:
-    likelihood, tables = _proper(model.target.likelihood), []
+    likelihood, tables = _proper(model), []
     for term in model.sum.effects:
         for h in term.hyperparameters:
             if h.prior is None:
                 got, cure = f"{h.name!r} of {term.name} has a flat prior", f"priors={{{str(term.name)!r}: PC(sd=1)}}."
                 raise problem("calibrate", got, "a proper one to draw from", cure)
-            tables.append(_table(h.prior, h.bounds))
+            tables.append(distribution(h.prior, h.bounds))
     bounds = likelihood.theta_bounds(model.target.y)
-    tables += [_table(p.prior, tuple(b)) for p, b in zip(likelihood.learned, bounds, strict=True)]
+    priors = [entry.prior for entry in likelihood.entries()]
+    tables += [distribution(prior, (float(b[0]), float(b[1]))) for prior, b in zip(priors, bounds, strict=True)]
     return _Prior(tables, likelihood)
 
 
-def _table(prior: Any, bounds: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    at = np.linspace(*bounds, _GRID)
-    log_p = np.array([prior(float(t))[0] for t in at])
-    p = np.exp(log_p - log_p.max())
-    total = np.concatenate([[0.0], np.cumsum((p[1:] + p[:-1]) / 2)])
-    return at, total / total[-1]
-
-
-def _proper(likelihood: Likelihood) -> Likelihood:
-    """With priors of the parameters that have none, about where they start."""
-    made = []
-    for i, p in enumerate(likelihood.learned):
-        if np.ndim(getattr(likelihood, p.attribute)) or isinstance(p.prior, tuple):
+def _proper(model: Model) -> Likelihood:
+    """The likelihood with priors about where its parameters start, but for those that were stated."""
+    likelihood = model.target.likelihood
+    for p in likelihood.learned:
+        if np.ndim(getattr(likelihood, p.attribute)):
             got = f"{likelihood.name} learns several numbers as its {p.name}"
             raise problem("calibrate", got, "a likelihood whose parameters are one number each")
-        made.append(p if p.prior is not None else replace(p, prior=Normal(float(likelihood.theta[i]), _OWN)))
-    return likelihood.changed(parameters=tuple(made)) if made else likelihood
+    priors: list[Any] = []
+    for name, entry, start in zip(model.own_priors.names, likelihood.entries(), likelihood.theta, strict=True):
+        stated = name in model.own_priors.stated
+        if stated and entry.prior is None:
+            raise problem("calibrate", f"{name!r} has a flat prior", "a proper one to draw from")
+        priors.append(entry.prior if stated else Normal(float(start), _OWN))
+    return likelihood.with_priors(priors) if priors else likelihood
 
 
 # -- one data set -------------------------------------------------------------------------------------------

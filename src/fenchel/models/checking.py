@@ -9,6 +9,7 @@ import numpy as np
 from ..checks import problem
 from ..plots import plot_bars, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
 from .criticism import pit
+from .durations import happened, plot_groups
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,6 +20,8 @@ _SETS, _CELLS = 100, 20_000_000  # data sets that are made, fewer where the rows
 WORDS = {
     "survival": "The share that lasts longer: of the data by Kaplan and Meier, and the middle 95 % of data sets that "
     "the fitted model makes.",
+    "groups": "The share that lasts longer in groups of rows: of the data by Kaplan and Meier with a 95 % band, and "
+    "dashed what the model says of these rows on average.",
     "reliability": "Rows of about equal probability together: the share of successes in the data, against what the "
     "model says, and the middle 95 % of data sets that it makes.",
     "bars": "How often each level occurs, and the middle 95 % of data sets that the fitted model makes.",
@@ -36,8 +39,10 @@ def kinds_of(fit: FittedModel) -> tuple[str, ...]:
 
 def _suited(fit: FittedModel) -> tuple[str, ...]:
     likelihood, labels = fit.model.target.likelihood, fit.model.target.labels
+    if fit.model.cox is not None:
+        return ("groups",)
     if likelihood.durations:
-        return "survival", "density"
+        return "survival", "groups", "density"
     if labels is not None:
         return ("reliability", "bars") if len(labels) == 2 else ("bars",)
     if "trials" in likelihood.row_parameters:
@@ -45,9 +50,12 @@ def _suited(fit: FittedModel) -> tuple[str, ...]:
     return ("rootogram", "density") if likelihood.support == "count" else ("density",)
 
 
-def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None) -> Axes:
+def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None, by: Any = None) -> Axes:
     """Data beside what the model makes, in the way that suits the response or in that of ``kind``."""
     known = kinds_of(fit)
+    kind = "groups" if by is not None and kind is None and "groups" in known else kind
+    if by is not None and kind != "groups":
+        raise problem("plot_check", f"by = {by!r}", 'kind="groups" of durations')
     if kind is not None and kind not in known:
         word = fit.model.target.likelihood.word or "this"
         raise problem("plot_check", f"kind = {kind!r} of a {word} response", f"one of {', '.join(map(repr, known))}")
@@ -55,6 +63,8 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
     if kind == "pit":
         below, upto = pit(fit)
         return plot_pit(upto, below, ax)
+    if kind == "groups":
+        return plot_groups(fit, by, ax)
     seen = target.seen > 0.0
     if kind == "reliability" and target.labels is None:  # shares of trials, not of rows
         return _of_trials(fit, seen, ax)
@@ -63,7 +73,7 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
     sets = int(np.clip(_CELLS // max(1, len(fit.model.data_index)), 20, _SETS))
     made = fit.sample(None, sets, 0, kind="outcome")[:, fit.model.kept][:, seen]
     if kind == "survival":
-        return plot_survival(y, _event(target.likelihood, seen), made, ax, xlabel=name)
+        return plot_survival(y, happened(target.likelihood, seen), made, ax, xlabel=name)
     if kind == "rootogram":
         return plot_rootogram(y, made, ax, xlabel=name)
     if kind == "density":
@@ -76,12 +86,6 @@ def plot_check(fit: FittedModel, kind: str | None = None, ax: Axes | None = None
     out = plot_reliability(p, y == target.values[1], 1.0, ax, made=made == target.values[1])
     out.set_ylabel(f"share of {name} = {target.labels[1]}")
     return out
-
-
-def _event(likelihood: Any, seen: np.ndarray) -> np.ndarray:
-    """1 where the event happened (N,)."""
-    given = getattr(likelihood, "event", None)
-    return np.ones(int(seen.sum())) if given is None else np.broadcast_to(np.asarray(given), seen.shape)[seen]
 
 
 def _of_trials(fit: FittedModel, seen: np.ndarray, ax: Axes | None) -> Axes:

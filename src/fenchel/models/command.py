@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,26 @@ from ..checks import problem
 from ..files import load
 from .fitted import FittedModel
 from .grammar import Call, Name, parse
+from .hurdle import FittedHurdle
 from .model import Model
-from .sources import pair, read_matrix, read_outlines, read_pairs, read_prior, read_table, region_texts
+from .sources import (
+    pair,
+    read_matrix,
+    read_outlines,
+    read_pairs,
+    read_priors,
+    read_table,
+    region_texts,
+    split_levels,
+    with_levels,
+    with_reference,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+ROWS = ("exposure", "trials", "event", "weights")  # a column or a number
 
 
 @dataclass(frozen=True)
@@ -28,69 +44,53 @@ class Asked:
     kind: str = "mean"
     interval: float | None = 0.95
     new_groups: str = "population"
+    without: Sequence[str] = ()
     exposure: str | None = None
     trials: str | None = None
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The options of ``fenchel fit``; its help says what each is."""
+    """``fenchel fit``: its options by the names of ``fenchel.fit`` where that has them, None where one is not given."""
 
-    formula: str
-    data: Path
+    options: Mapping[str, Any]
     out: Path
-    family: str | None = None
-    exposure: str | None = None
-    trials: str | None = None
-    event: str | None = None
-    weights: str | None = None
-    geometry: Path | None = None
-    key: str | None = None
-    graphs: Sequence[str] = ()
-    matrices: Sequence[str] = ()
-    priors: Sequence[str] = ()
-    texts: Sequence[str] = ()
-    evidence: str = "elbo"
-    restarts: int = 0
-    seed: int = 0
-    jobs: int = 1
-    predict: Path | None = None
-    quiet: bool = False
     asked: Asked = field(default_factory=Asked)
+    quiet: bool = False
 
     def run(self) -> bool:
         """Fit and write everything; whether the fit converged."""
-        over = _graph_columns(parse(self.formula).terms)
-        outlines = None if self.geometry is None else read_outlines(self.geometry, self.key, over)
-        graphs: dict[str, Any] = {} if outlines is None else dict.fromkeys(over, outlines)
-        pairs = {name: read_pairs(Path(file)) for name, file in (pair("--graph", text) for text in self.graphs)}
-        matrices = dict(pair("--matrix", text) for text in self.matrices)
-        texts = [*self.texts, *(region_texts(outlines, over) if outlines is not None else ()), *pairs]
-        frame = read_table(self.data, texts)
-        lost = [name for name in self.texts if name not in frame.columns]
-        if lost:
-            raise problem("fenchel fit", f"--text {lost[0]!r} is no column of {self.data}", "a column")
-        given = {"exposure": self.exposure, "trials": self.trials, "event": self.event, "weights": self.weights}
-        model = Model(
-            self.formula,
-            frame,
-            self.family,
-            **{name: _column_or_number(frame, value) for name, value in given.items() if value is not None},
-            graphs={**graphs, **pairs},
-            env={name: read_matrix(Path(file)) for name, file in matrices.items()},
-            priors=dict(map(read_prior, self.priors)),
-            _depth=None,
-        )
-        new = None if self.predict is None else read_table(self.predict, texts)  # a wrong file is found before the work
-        fit = model.fit(
-            progress=not self.quiet and sys.stderr.isatty(),
-            n_restarts=self.restarts,
-            seed=self.seed,
-            n_jobs=self.jobs,
-            evidence=self.evidence,
-        )
-        self._write(fit, new, graphs)
+        given = {name: value for name, value in self.options.items() if value not in (None, ())}
+        over = _graph_columns(parse(given["formula"]).terms)
+        outlines = read_outlines(given["geometry"], given.get("key"), over) if "geometry" in given else None
+        maps: dict[str, Any] = {} if outlines is None else dict.fromkeys(over, outlines)
+        pairs = {name: read_pairs(Path(file)) for name, file in _named("--graph", given.get("graphs"))}
+        own = region_texts(outlines, over) if outlines is not None else []
+        texts = [*given.get("texts", ()), *own, *pairs]
+        model = self._model(given, texts, {**maps, **pairs})
+        new = None
+        if "predict" in given:
+            new = read_table(given["predict"], texts)  # a wrong file is found before the work
+        of_search = _options_of(Model.fit, given)
+        fit = model.fit(progress=not self.quiet and sys.stderr.isatty(), **of_search)
+        fit = fit.corrected() if given["corrected"] else fit
+        self._write(fit, new, maps)
         return fit.converged
+
+    def _model(self, given: Mapping[str, Any], texts: Sequence[str], graphs: dict[str, Any]) -> Model:
+        """The model of the options, with the files that they name."""
+        frame = read_table(given["data"], texts)
+        lost = [name for name in given.get("texts", ()) if name not in frame.columns]
+        if lost:
+            raise problem("fenchel fit", f"--text {lost[0]!r} is no column of {given['data']}", "a column")
+        levels = {name: split_levels(frame, name, text) for name, text in _named("--levels", given.get("levels"))}
+        frame = with_levels(frame, levels, parse(given["formula"]).response.text.strip("`"))
+        for name, label in _named("--reference", given.get("references")):
+            frame = with_reference(frame, name, label)
+        read = {name: _column_or_number(frame, given[name]) for name in ROWS if name in given}
+        read |= {"data": frame, "graphs": graphs, "levels": levels, "priors": read_priors(given.get("priors", ()))}
+        read["env"] = {name: read_matrix(Path(file)) for name, file in _named("--matrix", given.get("env"))}
+        return Model(**(_options_of(Model, given) | read), _depth=None)
 
     def _write(self, fit: FittedModel, new: pd.DataFrame | None, outlines: dict[str, Any]) -> None:
         written = []
@@ -111,12 +111,16 @@ class Fit:
             print(f"beside it: {', '.join(str(path.relative_to(self.out)) for path in written)}")
 
 
-def predict(model: Path, data: Path, out: Path | None, asked: Asked, texts: Sequence[str] = ()) -> None:
+def predict(
+    model: Path, data: Path, out: Path | None, asked: Asked, texts: Sequence[str] = (), sha256: str | None = None
+) -> None:
     """Write the rows of a table with what a saved model says of them, to a file or to standard output."""
-    fit = load(model)
-    if not isinstance(fit, FittedModel):
+    fit = load(model, sha256)
+    if not isinstance(fit, (FittedModel, FittedHurdle)):
         raise problem("fenchel predict", f"{model} holds a {type(fit).__name__}", "a fitted model of fenchel fit")
-    known = [name for term in fit.model.sum.effects for name in term.columns if _are_words(term.levels)]
+    parts = [fit.count, fit.zero] if isinstance(fit, FittedHurdle) else [fit]
+    effects = [term for part in parts for term in part.model.sum.effects]
+    known = [name for term in effects for name in term.columns if _are_words(term.levels)]
     table = predicted(fit, read_table(data, [*texts, *map(str, known)]), asked)
     if out is None:
         table.to_csv(sys.stdout, index=False)
@@ -124,12 +128,13 @@ def predict(model: Path, data: Path, out: Path | None, asked: Asked, texts: Sequ
         print(_csv(table, out, index=False))
 
 
-def predicted(fit: FittedModel, new: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+def predicted(fit: FittedModel | FittedHurdle, new: pd.DataFrame, asked: Asked) -> pd.DataFrame:
     """The table with the columns mean, lower and upper, or of labels with the probability of each."""
     interval = None if asked.kind == "probability" else asked.interval
     rows = {"exposure": asked.exposure, "trials": asked.trials}
     given = {name: _column_or_number(new, value) for name, value in rows.items() if value is not None}
-    found = fit.predict(new, asked.kind, interval=interval, new_groups=asked.new_groups, **given)
+    about: dict[str, Any] = {"interval": interval, "new_groups": asked.new_groups, "without": list(asked.without)}
+    found = fit.predict(new, asked.kind, **about, **given)
     found = found.to_frame("mean") if found.ndim == 1 else found
     names = {name: f"P({name})" if asked.kind == "probability" else str(name) for name in found.columns}
     taken = set(new.columns)
@@ -153,6 +158,16 @@ def _file_name(name: Any, used: set[str]) -> str:
         out, k = f"{plain}-{k + 1}", k + 1
     used.add(out)
     return out
+
+
+def _named(option: str, texts: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Each NAME=VALUE of an option."""
+    return [pair(option, text) for text in texts or ()]
+
+
+def _options_of(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that a function takes, by its names for them."""
+    return {name: given[name] for name in signature(function).parameters if name in given}
 
 
 def _are_words(levels: Any) -> bool:

@@ -84,6 +84,7 @@ class Scope:
     env: Mapping[str, Any]
     caller: Mapping[str, Any]
     frame: pd.DataFrame
+    python: bool = True  # the formula was written in Python, and may call functions of the caller's
 
     def variable(self, name: str, at: int | None = None, what: str = "a column, or a variable") -> Any:
         """The user's variable of that name."""
@@ -102,7 +103,7 @@ class Scope:
 
     def expression(self, text: str) -> Expression:
         """A text for formulaic."""
-        return Expression(text, self.columns, self.variable, self.parsed.refuse)
+        return Expression(text, self.columns, self.variable, self.parsed.refuse, self.python)
 
     def column(self, argument: Argument, word: str) -> str:
         """The column that an argument names."""

@@ -4,7 +4,7 @@
     y_ij = 1 if row i ended in interval j, else 0   ~   Poisson(width_ij e^{b_j + eta_i})      for the intervals it saw
 
 With a free b_j for each event time ("free") the Poisson likelihood, maximised over b, is the partial likelihood with
-Breslow's treatment of ties. b is otherwise a random walk over time ("rw1", "rw2"); beyond 60 event times its intervals
+Breslow's treatment of ties. b is otherwise a random walk over time ("rw1", "rw2"); beyond 16 event times its intervals
 hold equal numbers of events, and a row counts for the time it was there. The data become one row for each row and
 interval: pieces of durations.
 """
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
+    from .model import Model
 
 EVENT, WIDTH, TIME = "event in interval", "time in interval", "time of interval"
-_MOST = 60  # intervals of a walk
+_MOST = 16  # intervals of a walk: with 60 of them coefficients move by some hundredths of a standard error
 _FREE, _WIDE = 500, 100.0  # event times of a free baseline, and the prior sd of each log hazard about their mean
 _BASELINES = {"rw1": f"rw1(`{TIME}`)", "rw2": f"rw2(`{TIME}`)", "free": None}
 
@@ -94,10 +95,11 @@ class PoissonForm:
             i = int(np.flatnonzero(bad)[0])
             got = f"row {i} has {time} = {t[i]:g} and {event.name} = {ended[i]:g}"
             raise problem("Model", got, "times above 0, and events of 0 or 1")
-        at = t[seen & (ended == 1.0)]
-        if not at.size:
+        often = _how_often(given.get("weights"), frame)
+        happened = seen & (ended == 1.0) & (often > 0.0)
+        if not happened.any():
             raise problem("Model", "no event happened", "at least one row with an event")
-        self.edges, self.each = _edges(at, baseline)
+        self.edges, self.each = _edges(t[happened], often[happened], baseline)
         cut = self._cut(np.where(seen, t, 0.0), np.where(seen, ended, 0.0))
         self.rows, self.interval, self._width, self._event = cut
         if baseline == "free" and self.edges.size - 1 > _FREE:
@@ -111,7 +113,7 @@ class PoissonForm:
     @property
     def frame(self) -> pd.DataFrame:
         """Of the Poisson model: a row for each piece."""
-        return self._expanded(self.people, self.rows, self.interval).assign(**{EVENT: self._event, WIDTH: self._width})
+        return self.expanded(self.people, self.rows, self.interval).assign(**{EVENT: self._event, WIDTH: self._width})
 
     def missing(self, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
         """Where the time, the event or a covariate of people is missing (N,)."""
@@ -133,16 +135,33 @@ class PoissonForm:
         y = (ended[rows] == 1.0) & (t[rows] > low[interval]) & (t[rows] <= high[interval])
         return rows, interval, spent[rows, interval], y.astype(np.float64)
 
-    def _expanded(self, frame: pd.DataFrame, rows: np.ndarray, interval: np.ndarray) -> pd.DataFrame:
+    def expanded(self, frame: pd.DataFrame, rows: np.ndarray, interval: np.ndarray) -> pd.DataFrame:
+        """Rows of a frame in intervals, as the Poisson model reads them."""
         return frame.iloc[rows].reset_index(drop=True).assign(**{TIME: self.middles[interval]})
 
 
-def _edges(at: np.ndarray, baseline: str) -> tuple[np.ndarray, bool]:
-    """Where intervals end, from the times of events, and whether each of these ends one."""
+def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:
+    """Each row was seen (N,); what is no weight the response refuses later."""
+    given = column_of("Model", frame, weights) if isinstance(weights, str) else 1.0 if weights is None else weights
+    return np.broadcast_to(np.nan_to_num(numeric("Model", "weights", given, missing=True)), len(frame))
+
+
+def _edges(at: np.ndarray, often: np.ndarray, baseline: str) -> tuple[np.ndarray, bool]:
+    """Where intervals end, from the times of events and how often each was seen; whether each of these ends one."""
     times = np.unique(at)
     each = times.size <= _MOST or baseline == "free"
-    inner = times if each else np.unique(np.quantile(at, np.arange(1, _MOST + 1) / _MOST))
+    inner = times if each else np.unique(_quantiles(at, often, np.arange(1, _MOST + 1) / _MOST))
     return np.concatenate([[0.0], inner]), each
+
+
+def _quantiles(x: np.ndarray, often: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """numpy's quantiles of x, each as often as it is said to be."""
+    order = np.argsort(x)
+    ends = np.cumsum(often[order])
+    place = levels * max(ends[-1] - 1.0, 0.0)
+    low, high = (np.searchsorted(ends, at, side="right") for at in (np.floor(place), np.floor(place) + 1.0))
+    first, second = (x[order][np.minimum(at, x.size - 1)] for at in (low, high))
+    return np.asarray(first + (place - np.floor(place)) * (second - first))
 
 
 def refuse_rows(where: str) -> Refusal:
@@ -152,15 +171,26 @@ def refuse_rows(where: str) -> Refusal:
     return problem(where, got, expected)
 
 
+def check_rows(where: str, model: Model, new: Table) -> None:
+    """Refuses the rows of the data, None, of a Cox model: they are pieces of durations."""
+    if model.cox is not None and new is None:
+        raise refuse_rows(where)
+
+
 def survival(
-    fit: FittedModel, new: Table, times: Any, interval: float | None, size: int, rng: Any, new_groups: str
+    fit: FittedModel,
+    new: Table,
+    times: Any,
+    interval: float | None,
+    size: int = 1000,
+    rng: Any = 0,
+    new_groups: str = "population",
 ) -> pd.DataFrame:
     """S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times, averaged over joint draws."""
-    import pandas as pd
+    from .averages import survival_frame
 
     form = fit.model.cox
-    if form is None:
-        raise problem("survival", f"the family is {fit.model.target.likelihood.word!r}", 'a model with family="cox"')
+    assert form is not None
     at = np.atleast_1d(numeric("survival", "times", times))
     if at.ndim > 1 or not ((at >= 0.0) & (at <= form.edges[-1])).all():
         raise problem("survival", "times beyond the data", f"between 0 and {form.edges[-1]:g}, the last event")
@@ -168,19 +198,10 @@ def survival(
     n, J = len(frame), form.edges.size - 1
     rows, where = np.repeat(np.arange(n), J), np.tile(np.arange(J), n)
     draws = fit.sample(
-        form._expanded(frame, rows, where), count("survival", "size", size, 2), rng, kind="link", new_groups=new_groups
+        form.expanded(frame, rows, where), count("survival", "size", size, 2), rng, kind="link", new_groups=new_groups
     )
     hazard = np.exp(draws).reshape(len(draws), n, J)
     low, high = form.edges[:-1], form.edges[1:]
     spent = np.where(at[:, None] >= high, high - low, 0.0) if form.each else np.clip(at[:, None] - low, 0.0, high - low)
     S = np.exp(-np.einsum("snj,tj->snt", hazard, spent))
-    columns = pd.Index(at, name="time")
-    mean = pd.DataFrame(S.mean(axis=0), index=frame.index, columns=columns)
-    if interval is None:
-        return mean
-    ends = np.quantile(S, [0.5 - interval / 2, 0.5 + interval / 2], axis=0)
-    parts = {
-        "mean": mean,
-        **{k: pd.DataFrame(e, frame.index, columns) for k, e in zip(("lower", "upper"), ends, strict=True)},
-    }
-    return pd.concat(parts, axis=1)
+    return survival_frame(frame.index, at, S, interval)

@@ -56,8 +56,9 @@ def pit(fit: FittedModel) -> Pit:
 def information(fit: FittedModel, which: str) -> InformationCriterion:
     """WAIC or DIC, over the hyperparameters too where they are integrated out."""
     ask, mixed = {"waic": waic, "dic": dic}[which], fit.integrated
+    gaussian = fit.solution.posterior if fit.answers is None else fit.answers
     parts = () if mixed is None else tuple(zip(mixed.weights, mixed.likelihoods, mixed.answers, strict=True))
-    found = ask(fit.found.likelihood, fit.posterior, fit.solution.y, parts)
+    found = ask(fit.found.likelihood, gaussian if mixed is None else mixed, fit.solution.y, parts)
     return over_rows(fit, found, "log_density", "penalty", "flagged")
 
 

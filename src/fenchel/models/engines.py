@@ -147,14 +147,16 @@ class IterativeModel(FittedModel):
     """
 
     found: IterativeFit  # type: ignore[assignment]
+    mixed = None  # at the learned hyperparameters, the likelihood's own too
+    leaves_rows_out = False
 
     def __init__(self, model: Model, found: IterativeFit) -> None:
         super().__init__(model, found)  # type: ignore[arg-type]  # answers what a Learned does
 
     @cached_property
     def remarks(self) -> list[str]:
-        """What the prior decides and the data do not, and where more probes would help, a sentence each."""
-        return [*remarks.of_fit(self), *self.found.remarks]
+        """Of the data, of what the prior decides, and where more probes would help, a sentence each."""
+        return [*remarks.of_terms(self.model), *remarks.of_fit(self), *self.found.remarks]
 
     @cached_property
     def known(self) -> Known:

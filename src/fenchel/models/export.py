@@ -23,6 +23,7 @@ from ..likelihoods.base import slice_rows
 from ..linalg.arrays import Seed, to_numpy
 from ..linalg.memory import physical_memory
 from . import predictions, tables
+from .over_theta import parts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,8 +110,7 @@ class _Export:
     def posterior(self) -> Any:
         values: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
         coords: dict[str, Any] = {"chain": np.arange(self.shape[0]), "draw": np.arange(self.shape[1])}
-        design, offset = tables.fixed_rows(self.fit)
-        drawn = np.asarray(design @ self.latents.T).T + offset
+        drawn = np.asarray(tables.fixed_rows(self.fit)[0] @ self.latents.T).T + self.above_latents()
         for j, name in enumerate(tables.names_of(self.model)):
             values[name] = ("chain", "draw"), self.chained(drawn[:, j])
         for term in self.model.sum.effects:
@@ -126,11 +126,22 @@ class _Export:
         values |= self.hyperparameters()
         return self.dataset(values, coords)
 
+    def above_latents(self) -> np.ndarray:
+        """What coefficients as reported are above their latents, (p,) or of each draw's own theta (size, p)."""
+        if self.theta is None:
+            return tables.fixed_rows(self.fit)[1]
+        return tables.above_latents(self.fit, self.theta)
+
     def hyperparameters(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
-        """Draws of what was integrated over, in words; none where hyperparameters are plugged in."""
+        """Draws of what was integrated over, in words, cutpoints with each draw's own coefficients; none where
+        hyperparameters are plugged in.
+        """
         if self.theta is None:
             return {}
-        rows = [tables.described_theta(self.fit, theta) for theta in self.theta]
+        row, constant = tables.reported_shift(self.fit)
+        levels = np.full(len(self.theta), constant) if row is None else self.latents @ row + constant
+        each = zip(self.theta, levels, strict=True)
+        rows = [tables.described_theta(self.fit, theta, float(level)) for theta, level in each]
         names = [f"{term} {parameter}" for term, parameter, _ in rows[0]] if rows else []
         found = np.array([[value for _, _, value in row] for row in rows])
         return {name: (("chain", "draw"), self.chained(found[:, j])) for j, name in enumerate(names)}
@@ -152,11 +163,10 @@ def _parts(
     fit: FittedModel, size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray | None, list[tuple[FittedModel, np.ndarray]]]:
     """Draws of theta (size, n), none where it is plugged in; fits at one theta each, and which draws are theirs."""
-    if fit.integrated is None:
-        return None, fit._parts(size, rng)
-    theta, shares = drawn_together(fit.integrated, size, rng)
-    views = [view for view, _ in fit._parts(size, rng)]
-    return theta, [(view, some) for view, some in zip(views, shares, strict=True) if some.size]
+    if fit.mixed is None:
+        return None, parts_of(fit, size, rng)
+    theta, shares = drawn_together(fit.mixed, size, rng)
+    return theta, [(view, some) for view, some in zip(fit.views, shares, strict=True) if some.size]
 
 
 def _labels(labels: Any) -> np.ndarray:

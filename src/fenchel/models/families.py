@@ -79,10 +79,14 @@ def read_family(family: object) -> str | Likelihood | None:
 def without_trials(family: str, name: str, y: object) -> Exception:
     """Of successes that nobody has said of how many."""
     values = np.asarray(y)
-    labels = values.dtype.kind in "biuf" and np.isin(values[~np.isnan(values.astype(float))], (0, 1)).all()
-    advice = f'Write "{name} | trials(n) ~ ...", or trials= a column or a number.'
+    numbers = values.dtype.kind in "biuf"
+    labels = numbers and np.isin(values[~np.isnan(values.astype(float))], (0, 1)).all()
+    hits, _, n = name.partition("/")  # R's share of successes, with their trials as weights
+    advice = f'Write "{hits.strip()} | trials({n.strip() or "n"}) ~ ...", or trials= a column or a number.'
     if labels and values.size:
         advice = f'{name} is 0 or 1 in every row: family="bernoulli".'
+    elif values.size and not numbers:
+        advice = f'{name} holds labels, not counts: family="bernoulli".'
     return problem("Model", f'family="{family}" without trials', "how many of whom y are the successes", advice)
 
 

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from ..checks import callers_line, choice, count
+from ..checks import choice, count
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import Stored
 from ..hyperparameters.learned import Learned
 from ..marginals import Answers
 from ..tasks import Jobs
 from ..validation import KFold, LeaveGroupOut
-from . import averages, criticism, predictions, remarks, tables
-from .cox import refuse_rows
+from . import averages, cox, criticism, over_theta, predictions, remarks, tables
 from .frames import Table
+from .picture_methods import Pictures
 from .uncertainty import Known, curvature
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     Corrections = Corrected | ImportanceSample
 
 
-class FittedModel(Stored):
+class FittedModel(Pictures, Stored):
     """What ``Model.fit`` returns.
 
     Attributes
@@ -55,50 +54,47 @@ class FittedModel(Stored):
         A lower bound on log p(y), and how far it can be from the best Gaussian's.
     answers : what ``Solution.corrected`` returns, by which tables and predictions then are; None: by the Gaussian
 
-    Everything is at the learned hyperparameters; their own uncertainty is in ``hyperparameters`` alone.
+    Everything is at the learned hyperparameters, whose own uncertainty is in ``hyperparameters`` alone; but cutpoints,
+    a share of extra zeros and a Weibull's shape are averaged over (``mixed``).
     """
 
     integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
     answers: Corrections | None = None
+    leaves_rows_out: bool = True  # whether ``loo`` answers
     stand_in: Any = None  # an evidence in the place of the rows', where these are out of memory
 
     def __init__(self, model: Model, found: Learned) -> None:
         self.model, self.found = model, found
         self.solution, self.theta = found.solution, found.theta
-        self.posterior: Answers = found.solution.posterior
         self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
-        self.likelihood, self.shift = found.likelihood.reported()
-        if model.ordered and model.sum.fixed_names:  # learned where columns are at their means, stated at x = 0
-            self.shift = tables.level_of_ordered(self, self.solution)[0]
-            own = found.likelihood.theta
-            self.likelihood = found.likelihood.with_theta(np.r_[own[0] + self.shift, own[1:]])
-        self._warn()
+        self.likelihood, self.shift = tables.reported(self)
+        remarks.warn_of(self)
 
-    def _warn(self) -> None:
-        if not self.converged:
-            warnings.warn(
-                f"Model did not converge: {self.found.status}. What it says is of the best point reached, and gap says "
-                "how far that is from its optimum.",
-                ConvergenceWarning,
-                stacklevel=callers_line(),
-            )
-        names = [f"{t.name}: {h.label}" for t in self.model.sum.effects for h in t.hyperparameters]
-        names += self.found.likelihood.theta_names
-        said = remarks.endless(self)
-        held = [f"{names[i]!r} at its {self.found.at_bounds[i]} bound" for i in self.found.held if i not in said]
-        if held:
-            warnings.warn(
-                f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond: the bound decides, not "
-                "the data.",
-                ConvergenceWarning,
-                stacklevel=callers_line(),
-            )
-        remarks.warn(self.remarks)
+    @cached_property
+    def mixed(self) -> Integrated | None:
+        """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
+        return over_theta.over_own(self) if self.integrated is None else self.integrated
+
+    @cached_property
+    def views(self) -> list[FittedModel]:
+        """The model as fitted at each theta of ``mixed``."""
+        return over_theta.views_of(self)
+
+    @property
+    def posterior(self) -> Answers:
+        """What tables and predictions are of: a mixture over theta, what ``corrected`` gave, or the Gaussian."""
+        if self.mixed is not None:
+            return self.mixed
+        return self.solution.posterior if self.answers is None else self.answers
+
+    def _plain_state(self) -> dict[str, Any]:
+        """Without the fits at other theta of one that was not asked to integrate: they are made again."""
+        return {key: value for key, value in self.__dict__.items() if key not in ("mixed", "views")}
 
     @cached_property
     def remarks(self) -> list[str]:
-        """What the prior decides and the data do not, a sentence each."""
-        return remarks.of_fit(self)
+        """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
+        return [*remarks.of_terms(self.model), *remarks.of_fit(self)]
 
     def corrected(self) -> FittedModel:
         """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
@@ -107,7 +103,7 @@ class FittedModel(Stored):
         and the certificate stay; joint draws are the Gaussian's, each unknown moved to its corrected marginal.
         """
         out = copy.copy(self)
-        out.answers = out.posterior = self.solution.corrected()
+        out.answers = self.solution.corrected()
         if not out.answers.marginals_trusted:
             warnings.warn(f"corrected: {out.answers.status}.", UserWarning, stacklevel=2)
         return out
@@ -116,12 +112,12 @@ class FittedModel(Stored):
     @property
     def coefficients(self) -> pd.DataFrame:
         """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval."""
-        return tables.coefficients(self)
+        return over_theta.coefficients(self)
 
     @property
     def covariance(self) -> pd.DataFrame:
         """The posterior covariance of the coefficients."""
-        return tables.covariance(self)
+        return over_theta.covariance(self)
 
     @property
     def effects(self) -> Mapping[Any, pd.DataFrame]:
@@ -157,8 +153,7 @@ class FittedModel(Stored):
         return tables.summary(self)
 
     def __repr__(self) -> str:
-        word = "converged" if self.converged else "NOT CONVERGED"
-        word += "" if self.answers is None else ", corrected"
+        word = ("converged" if self.converged else "NOT CONVERGED") + ("" if self.answers is None else ", corrected")
         return f"FittedModel({self.model.formula!r}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
 
     # -- predictions -------------------------------------------------------------------------------
@@ -186,7 +181,7 @@ class FittedModel(Stored):
             E[y] (of "outcome" too, whose interval is that of y itself, not of its mean), eta, or of labels the
             probability of each.
         interval : float, optional
-            The probability of an interval, such as 0.95; a frame with mean, lower and upper then comes back.
+            The probability of an interval, such as 0.95; a frame with mean, sd, lower and upper then comes back.
         new_groups : "population" or "error"
             A group that fit has not seen is one more of the population, with the variance of its groups, or refused.
         without : "groups", or names of terms, such as "(1|school)" or ["s(x)", "year"]
@@ -201,13 +196,31 @@ class FittedModel(Stored):
         pandas Series, or frame with an interval or probabilities, with the index of ``new``
         """
         choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
-        if self.model.cox is not None and new is None:
-            raise refuse_rows("predict")
+        cox.check_rows("predict", self.model, new)
         where = predictions.rows_at(self, new, new_groups, without)
-        return predictions.predict(self, where, self._said(where, exposure, trials), kind, interval)
+        said = over_theta.said(self, where, {"exposure": exposure, "trials": trials}, kind)
+        return predictions.predict(self, where, said, kind, interval)
 
-    def _said(self, where: predictions.Where, exposure: Any, trials: Any) -> predictions.OfY:
-        return predictions.said(self, where, {"exposure": exposure, "trials": trials})
+    def exceedance(
+        self,
+        new: Table,
+        threshold: float,
+        kind: str = "mean",
+        *,
+        new_groups: str = "population",
+        without: str | Sequence[str] = (),
+        exposure: Any = None,
+        trials: Any = None,
+    ) -> pd.Series:
+        """P(E[y] > threshold | data) of each row, by its marginal; of eta ("link") or of y itself ("outcome").
+
+        Parameters are those of ``predict``; None in the place of ``new`` are the rows of the data.
+        """
+        choice("exceedance", "kind", kind, ("mean", "link", "outcome"))
+        cox.check_rows("exceedance", self.model, new)
+        where = predictions.rows_at(self, new, new_groups, without)
+        said = over_theta.said(self, where, {"exposure": exposure, "trials": trials}, kind)
+        return predictions.exceedance(self, where, said, threshold, kind)
 
     def sample(
         self,
@@ -229,67 +242,59 @@ class FittedModel(Stored):
         choice("sample", "kind", kind, ("mean", "link", "outcome"))
         where, rng = predictions.rows_at(self, new, new_groups, without), np.random.default_rng(rng)
         size = count("sample", "size", size, 1)
-        return self._drawn(where, size, rng, kind, {"exposure": exposure, "trials": trials})
+        return over_theta.drawn(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
 
-    def _drawn(
-        self, where: predictions.Where, size: int, rng: np.random.Generator, kind: str, given: Mapping[str, Any]
-    ) -> np.ndarray:
-        return predictions.draws(self, where, size, rng, kind, given)
+    def survival(self, new: Table, times: Any, *, interval: float | None = None, **draws: Any) -> pd.DataFrame:
+        """P(T > t) of new rows at ``times``, of "cox", "weibull" and "exponential": a row each, a column for each time.
 
-    def _parts(self, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
-        """Fits at one theta each, and which of ``size`` draws are theirs."""
-        return [(self, np.arange(size))]
+        With ``interval`` the columns are mean, lower and upper of each time. ``draws``: size=1000 joint draws, rng=0,
+        new_groups="population".
+        """
+        by_family = averages.survival if self.model.cox is None else cox.survival
+        return by_family(self, new, times, interval, **draws)
 
-    def survival(
-        self,
-        new: Table,
-        times: Any,
-        *,
-        interval: float | None = None,
-        size: int = 1000,
-        rng: Any = 0,
-        new_groups: str = "population",
+    def simulate(self, size: int = 1, rng: Any = None, data: Table = None, **options: Any) -> np.ndarray:
+        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data, or of others.
+
+        Labels are those of y. Where a row was left out it is NaN, or None among labels. ``options`` as in ``sample``.
+        """
+        cox.check_rows("simulate", self.model, None)
+        return predictions.as_labels(self, self.sample(data, size, rng, kind="outcome", **options))
+
+    def contrast(
+        self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95, without: Any = ()
     ) -> pd.DataFrame:
-        """P(T > t) of new rows at ``times``, of ``family="cox"``: a row each, a column for each time.
-
-        With ``interval`` the columns are mean, lower and upper of each time, by ``size`` joint draws.
-        """
-        from .cox import survival
-
-        return survival(self, new, times, interval, size, rng, new_groups)
-
-    def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
-        """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data.
-
-        Labels are those of y. Where a row was left out it is NaN, or None among labels.
-        """
-        if self.model.cox is not None:
-            raise refuse_rows("simulate")
-        return predictions.as_labels(self, self.sample(None, size, rng, kind="outcome"))
-
-    def contrast(self, first: Table, second: Table, kind: str = "link", *, interval: float = 0.95) -> pd.DataFrame:
         """``first`` minus ``second``, row by row: mean, sd, interval and the probability to be above 0.
 
         ``kind`` "link" compares eta, "mean" E[y] at exposure 1 and one trial. A frame of one row is compared with every
         row of the other. Columns that neither of them names are the same in both, numbers at their mean and others at
         their most frequent level: of terms that add up they cancel in eta, and beside an interaction, a slope of groups
-        or in E[y] they do not, where naming them says at which values the two are compared.
+        or in E[y] they do not, where naming them says at which values the two are compared. ``without`` names terms
+        that are 0 in both, as in ``predict``: "groups" compares at the centre of the population.
         """
         choice("contrast", "kind", kind, ("link", "mean"))
-        return averages.contrast(self, first, second, kind, interval)
+        return averages.contrast(self, first, second, kind, interval, without)
 
     def average_effect(
-        self, name: str, new: Table = None, *, kind: str = "mean", size: int = 1000, interval: float = 0.95
+        self,
+        name: str,
+        new: Table = None,
+        *,
+        kind: str = "mean",
+        step: float | None = None,
+        size: int | None = None,
+        interval: float = 0.95,
     ) -> pd.DataFrame:
-        """What one more unit of a column does to E[y] (or eta), averaged over rows; of a factor, each level against the
-        first. At exposure 1 and one trial; draws of a fixed seed give the interval.
+        """The slope of E[y] (or eta) along a column, d E[y] / dx, averaged over rows; with ``step``, such as 1, what so
+        much more of the column does; of a factor, each level against the first. At exposure 1 and one trial. Of eta
+        it is exact, of E[y] by ``size`` draws of a fixed seed (default: 2,000 to 20,000, by the number of rows).
 
         The average is over the rows given, by default those of the data, each with its own groups: beside ``(x|g)`` it
         is that of the slopes of these rows' groups, the coefficient and what the group has beyond it, and a group with
         many rows counts for many. A group that fit has not seen has the population's slope, with its variance.
         """
         choice("average_effect", "kind", kind, ("link", "mean"))
-        return averages.average_effect(self, name, new, kind, count("average_effect", "size", size, 2), interval)
+        return averages.average_effect(self, name, new, kind, step, size, interval)
 
     def loo(self, corrected: bool = False) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out.
@@ -340,43 +345,7 @@ class FittedModel(Stored):
         """The deviance information criterion, row by row; ``loo`` is the better one."""
         return criticism.information(self, "dic")
 
-    # -- pictures ----------------------------------------------------------------------------------
-    def plot(self, name: Any = None, ax: Any = None) -> Any:
-        """The coefficients, or the effect of a term: along time or a number with a band, of groups as a forest, of two
-        numbers as a surface. Several panels (slopes, curves of groups) come back as an array of Axes."""
-        from .pictures import plot
-
-        return plot(self, name, ax)
-
-    def plot_check(self, kind: str | None = None, ax: Any = None) -> Any:
-        """A posterior predictive check: the data beside data sets that the fitted model makes.
-
-        ``kind``: "rootogram" of counts, "density" of numbers, "reliability" of two labels and of successes, "bars" of
-        levels, "survival" of durations; default: what suits y. "pit": where y lies in its prediction from the rest.
-        """
-        from .checking import plot_check
-
-        return plot_check(self, kind, ax)
-
-    def plot_joint(self, first: Any, second: Any, ax: Any = None) -> Any:
-        """Two hyperparameters of an integrated fit: the regions that hold 50 and 90 %, and the points that were fitted.
-        Each by its names in ``hyperparameters``: ("(1|g)", "sd"), or "sd of (1|g)".
-        """
-        from .pictures import plot_joint
-
-        return plot_joint(self, first, second, ax)
-
-    def plot_map(self, name: Any, geodata: Any, ax: Any = None, column: str | None = None) -> Any:
-        """An effect of regions on a map: a GeoDataFrame or GeoSeries, or GeoJSON, whose labels are the regions'.
-
-        ``column`` of the effect's frame; default: the ratio (relative risk, odds ratio), or the mean. Regions go by the
-        index or the ids, or by a column or property that is called as the regions are in the model. A product of
-        regions and times has a map for six of the times.
-        """
-        from .pictures import draw_map
-
-        return draw_map(self, name, geodata, ax, column)
-
+    # -- files -------------------------------------------------------------------------------------
     def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:
         """Write one html page: the certificate, the model, tables, pictures and a predictive check.
 

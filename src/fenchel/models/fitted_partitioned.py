@@ -175,6 +175,7 @@ class FittedPartitioned(FittedModel):
     """
 
     model: PartitionedModel
+    mixed = None  # at the learned hyperparameters, the likelihood's own too
 
     def __init__(self, model: PartitionedModel, found: Learned, evidence: StandInEvidence) -> None:
         super().__init__(model, found)

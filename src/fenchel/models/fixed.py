@@ -4,6 +4,8 @@
 
 ``Expression`` is a text with what is needed to evaluate it again on new rows: the levels of factors, the means and
 knots of transformations, the user's own functions. A level that fit has not seen is refused, never the reference.
+What a factor is at the rows is computed by ``files.evaluating``; only a formula that was written in Python may call
+functions beyond it.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal
-from ..files.trusted import BARE
+from ..files.expressions import ALLOWED, BARE, NotAllowed, read, without_backticks
 from ..terms.base import Rows, Term
 from ..terms.tables import DataColumn, DataTable, Kind, shown
 from .frames import is_date
+from .origins import between, left_over, moved, varied
 from .unreadable import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
 
 if TYPE_CHECKING:
@@ -31,11 +34,14 @@ if TYPE_CHECKING:
 
 Refuse = Callable[[str | int, str, str, str], Refusal]  # what it is about, got, expected, advice
 INTERCEPT = "Intercept"  # formulaic's word
-_SAME, _NEARLY = 1e-16, 0.1  # of a column's variance, what others leave of one that they are, or nearly are
+
+
+def written_in_python() -> None:
+    """What a formula written in Python is marked by. A file can name no such function, so no file has the mark."""
 
 
 class Expression:
-    """A text that formulaic evaluates.
+    """A text that formulaic takes apart and codes.
 
     Parameters
     ----------
@@ -46,6 +52,8 @@ class Expression:
         Of the data; they come before variables.
     refuse : callable
         Makes a message that points at a text in the formula.
+    python : bool
+        Whether the text was written in Python, and may call the functions of its scope.
 
     Attributes
     ----------
@@ -53,12 +61,18 @@ class Expression:
         The columns that it reads.
     """
 
-    def __init__(self, text: str, columns: Any, scope: Callable[[str], Any], refuse: Refuse) -> None:
+    mark: Callable[[], None] | None = None  # of a formula written in Python
+
+    def __init__(
+        self, text: str, columns: Any, scope: Callable[[str], Any], refuse: Refuse, python: bool = True
+    ) -> None:
         from formulaic import Formula
         from formulaic.errors import FormulaicError
         from formulaic.transforms import TRANSFORMS
 
         self.text, self.refuse = text, refuse
+        if python:
+            self.mark = written_in_python
         foreign = idiom(text)
         if foreign is not None:
             raise refuse(text, *foreign)
@@ -68,6 +82,8 @@ class Expression:
         except (FormulaicError, AttributeError, SyntaxError) as error:
             said = in_our_words(_plain(error), text)
             raise refuse(text, *said or (f"{text!r} cannot be read: {_plain(error)}", "a formula", "")) from None
+        if not python:
+            self._check_allowed()
         self.names = [name for name in wanted if name in columns]
         self.context: dict[str, Any] = {}
         called = _called(self.formula)
@@ -91,8 +107,13 @@ class Expression:
 
     def evaluate(self, frame: pd.DataFrame) -> np.ndarray:
         """Its columns (N, p) at the rows of a frame; the first call fixes levels, means and knots."""
+        from formulaic import SimpleFormula
         from formulaic.errors import DataMismatchWarning, FormulaicError
 
+        from .materializer import Materializer
+
+        if type(self.formula) is not SimpleFormula:
+            raise self.refuse(self.text, f"{self.text!r} has several sides", "one", "")
         new = self.spec is not None
         if new:
             self._check_kinds(frame)
@@ -104,16 +125,28 @@ class Expression:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", DataMismatchWarning)
                 with np.errstate(all="ignore"):
-                    made = (self.spec if new else self.formula).get_model_matrix(
-                        frame, context={**BARE, **self.context}, na_action="ignore"
-                    )
-            out = np.asarray(made, dtype=np.float64) if hasattr(made, "columns") else None
+                    python = self.mark is written_in_python
+                    made = Materializer(frame, self.context, python).matrix(self.spec if new else self.formula)
+            out = np.asarray(made, dtype=np.float64)
         except (FormulaicError, DataMismatchWarning, TypeError, ValueError, AttributeError, KeyError) as error:
             raise self._explain(error, frame) from None
-        if out is None:
-            raise self.refuse(self.text, f"{self.text!r} has several sides", "one", "")
         self.spec = made.model_spec
         return out.reshape(len(frame), -1)
+
+    def _plain_state(self) -> dict[str, Any]:
+        """What a file keeps: the mark is not in it."""
+        return {name: value for name, value in self.__dict__.items() if name != "mark"}
+
+    def _check_allowed(self) -> None:
+        """Refuse what would run more than arithmetic, before anything runs."""
+        for text in _computed(self.formula):
+            try:
+                read(text)
+            except NotAllowed as error:
+                advice = "A formula in Python, fenchel.fit(...), may call functions of your own."
+                raise self.refuse(
+                    text, f"{text!r} is no formula for a command line: {error}", ALLOWED, advice
+                ) from None
 
     @property
     def columns(self) -> list[str]:
@@ -196,40 +229,43 @@ class Expression:
         return self.refuse(text, f"{text!r} cannot be evaluated: {_plain(error)}", "numbers or levels in every row", "")
 
 
+def _computed(formula: Any) -> list[str]:
+    """The factors of a formula that are computed."""
+    return [str(f) for term in formula for f in term.factors if f.eval_method.value == "python"]
+
+
+def _parsed(text: str) -> tuple[list[ast.AST], dict[str, str]]:
+    """The nodes of an expression, and the names in backticks that stand behind some of its identifiers."""
+    plain, quoted = without_backticks(text)
+    return list(ast.walk(ast.parse(plain.strip(), mode="eval"))), quoted
+
+
 def _names(formula: Any, columns: Any, lookups: bool = True) -> list[str]:
     """Every name that a formula reads, formulaic's own functions aside; or those inside expressions alone."""
     from formulaic.transforms import TRANSFORMS
 
     out: list[str] = []
     for factor in (factor for term in formula for factor in term.factors):
-        text, quoted = str(factor), {}
         if factor.eval_method.value == "lookup":
-            out += [text] if lookups else []
+            out += [str(factor)] if lookups else []
         elif factor.eval_method.value == "python":
-            for k, name in enumerate(re.findall(r"`([^`]+)`", text)):
-                text, quoted[f"__{k}"] = text.replace(f"`{name}`", f"__{k}"), name
-            nodes = list(ast.walk(ast.parse(text, mode="eval")))
+            nodes, quoted = _parsed(str(factor))
             own = {n.arg for n in nodes if isinstance(n, ast.arg)}
             own |= {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-            read = [n.id for n in nodes if isinstance(n, ast.Name) and n.id not in own]
-            theirs = [n for n in read if n in columns or not (n in TRANSFORMS or hasattr(builtins, n))]
-            out += [quoted.get(name, name) for name in theirs]
+            read = [quoted.get(n.id, n.id) for n in nodes if isinstance(n, ast.Name) and n.id not in own]
+            out += [n for n in read if n in columns or not (n in TRANSFORMS or hasattr(builtins, n))]
     return list(dict.fromkeys(out))
 
 
 def _called(formula: Any) -> set[str]:
     """The names that a formula calls as functions."""
-    texts = [str(factor) for term in formula for factor in term.factors if factor.eval_method.value == "python"]
-    trees = [ast.parse(re.sub(r"`[^`]+`", "__0", text), mode="eval") for text in texts]
-    calls = [node.func for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [node.func for text in _computed(formula) for node in _parsed(text)[0] if isinstance(node, ast.Call)]
     return {func.id for func in calls if isinstance(func, ast.Name)}
 
 
 def _with_carets(formula: Any) -> list[str]:
     """The factors of a formula that compute with ^, which R takes for a power."""
-    texts = [str(factor) for term in formula for factor in term.factors if factor.eval_method.value == "python"]
-    trees = [ast.walk(ast.parse(re.sub(r"`[^`]+`", "__0", text), mode="eval")) for text in texts]
-    return [t for t, tree in zip(texts, trees, strict=True) if any(isinstance(n, ast.BitXor) for n in tree)]
+    return [text for text in _computed(formula) if any(isinstance(node, ast.BitXor) for node in _parsed(text)[0])]
 
 
 def _plain(error: Exception) -> str:
@@ -247,25 +283,6 @@ def _without_empty_levels(frame: pd.DataFrame, names: list[str], levels: dict[st
         for n in full
     }
     return frame.assign(**made) if full else frame
-
-
-def _moved(frame: pd.DataFrame, origin: dict[str, float]) -> pd.DataFrame:
-    """The frame with some columns about another origin."""
-    return frame.assign(**{name: frame[name] - mean for name, mean in origin.items()}) if origin else frame
-
-
-def _left_over(X: np.ndarray) -> np.ndarray | None:
-    """B, unit upper triangular, with X B the columns and of those that the ones before nearly are what these leave."""
-    p, size = X.shape[1], np.abs(X).max(axis=0, initial=1e-300)
-    B, unit = np.eye(p), X / size
-    for j in range(1, p):
-        about = unit[:, j] - unit[:, j].mean()
-        by = np.linalg.lstsq(unit[:, :j], unit[:, j], rcond=None)[0]
-        rest = unit[:, j] - unit[:, :j] @ by
-        share = float(rest @ rest) / max(float(about @ about), 1e-300)
-        if _SAME < share < _NEARLY:  # below, it is one of them, which is said elsewhere
-            B[:j, j] = -by * size[j] / size[:j]
-    return B if np.any(np.triu(B, 1)) else None
 
 
 class FixedPart(Term):
@@ -309,20 +326,22 @@ class FixedPart(Term):
         out.expression = copy.copy(self.expression)
         X = out.expression.evaluate(table.source)
         out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
-        out._check_finite(X)
+        out._check_finite(X, table.places)
         out.origin = {}
         if self.measured is not None:
             means = self.measured[0]
         else:
-            means = {name: float(table.source[name].mean()) for name in out.expression.multiplied()}
+            means = {name: float(table.mean(table.column(name).numbers())) for name in out.expression.multiplied()}
         if means:
-            near = out.expression.evaluate(_moved(table.source, means))
-            C = np.linalg.lstsq(near, X, rcond=None)[0]
-            size = np.abs(X).max(axis=0, initial=1e-300)
-            if np.linalg.matrix_rank(near) == X.shape[1] and (np.abs(near @ C - X) <= 1e-9 * size).all():
+            near, size = out.expression.evaluate(moved(table.source, means)), np.abs(X).max(axis=0, initial=1e-300)
+            C = between(near, X)
+            if C is None:  # a level with one row leaves x:f a multiple of f
+                more = varied(table.source, means)
+                C = between(out.expression.evaluate(moved(more, means)), out.expression.evaluate(more))
+            if C is not None and (np.abs(near @ C - X) <= 1e-9 * size).all():
                 out.origin, out.back = means, np.linalg.inv(C)
         X = near if out.origin else X
-        out.left = _left_over(X) if self.measured is None else self.measured[1]
+        out.left = left_over(X, table.weights) if self.measured is None else self.measured[1]
         if out.left is not None:
             out.back = out.left if out.back is None else out.back @ out.left
         return out
@@ -341,20 +360,20 @@ class FixedPart(Term):
 
     def moved(self, frame: pd.DataFrame) -> pd.DataFrame:
         """A frame with the columns that are multiplied about their means."""
-        return _moved(frame, self.origin)
+        return moved(frame, self.origin)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         X = self.expression.evaluate(self.moved(table.source))
         keep = [j for j, name in enumerate(self.expression.columns) if name != INTERCEPT]
-        self._check_finite(X)
+        self._check_finite(X, table.places)
         X = X if self.left is None else X @ self.left
         return Rows(sp.csr_array((len(table), 0)), X[:, keep])
 
-    def _check_finite(self, X: np.ndarray) -> None:
+    def _check_finite(self, X: np.ndarray, places: np.ndarray) -> None:
         for name, column in zip(self.expression.columns, X.T, strict=True):
             bad = ~np.isfinite(column)
             if bad.any():
                 i = int(np.argmax(bad))
                 advice = "Only what is missing in the data is left out."
-                got = f"{name!r} is {column[i]:g} in row {i}"
+                got = f"{name!r} is {column[i]:g} in row {places[i]}"
                 raise self.expression.refuse(name, got, "finite numbers", advice)

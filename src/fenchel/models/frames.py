@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Table = Any  # a data frame of any library, a dict of columns, records
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """The rows that a fit left out.
+
+    Attributes
+    ----------
+    n : int
+        Of ``family="cox"`` people, not pieces of their durations.
+    columns : dict
+        How many rows each column is missing in, of those that the model uses.
+    """
+
+    n: int
+    columns: Mapping[Hashable, int]
 
 
 def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
@@ -93,6 +110,8 @@ def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
     if isinstance(column, pd.DataFrame):
         raise problem(where, f"the data have the column {name!r} twice", "each name once")
     kind = getattr(column.dtype, "kind", "O")
+    if isinstance(column.dtype, np.dtype) and not column.dtype.isnative:  # pandas' hash tables want this machine's
+        column = column.astype(column.dtype.newbyteorder("="))
     if hasattr(column.dtype, "categories"):
         return column
     if str(column.dtype).startswith("string"):  # which formulaic does not take for text

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from .compiler import Scope
 from .frames import Table
 from .refusing import refused
 from .second import read_second
-from .specified import term_named
+from .specified import FLAT, term_named
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +58,20 @@ def zeros_of(scope: Scope, family: object, zero: str | None, **given: Any) -> Mo
     frame = scope.frame.assign(**{own: np.where(y.isna(), np.nan, np.asarray(y, dtype=float) == 0.0)})
     env = {**scope.caller, **scope.env}
     options: dict[str, Any] = {"graphs": scope.graphs, "env": env, "_elsewhere": list(given["priors"])}
+    given["priors"], wider = of_part(given["priors"], "zero")
+    given["fixed_sd"] *= wider
+    options["_depth"] = 1 if scope.python else None
     return Model(f"`{own}` ~ {right}", frame, "bernoulli", **given, **options)
+
+
+def of_part(asked: Mapping[str, Any], part: str) -> tuple[dict[str, Any], float]:
+    """The priors of a part, those of either and those stated of it, and how much wider its coefficients' are."""
+    stated = asked.get(part, {})
+    if not (stated is None or isinstance(stated, Mapping)):
+        got = f"priors[{part!r}] is {stated!r}"
+        raise problem("Model", got, f"{{name: prior}} of the model of {part}s, or None for flat coefficients")
+    both = {key: value for key, value in asked.items() if key not in PARTS}
+    return both | dict(stated or {}), FLAT if stated is None else 1.0
 
 
 def names_in(zeros: Model, asked: Iterable[str]) -> list[str]:
@@ -134,6 +148,13 @@ class FittedHurdle(Stored):
         formulas = f"{self.count.model.formula!r}, {self.zero.model.formula!r}"
         return f"FittedHurdle({formulas}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
 
+    def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:
+        """Write one html page of both parts, each as ``FittedModel.report`` has it."""
+        from .page import report_of_parts
+
+        parts = {"Counts above 0": self.count, "Zeros": self.zero}
+        return report_of_parts(self.model.formula, parts, path, geometry or {})
+
     # -- criteria ----------------------------------------------------------------------------------
     @property
     def observed(self) -> np.ndarray:
@@ -175,13 +196,13 @@ class FittedHurdle(Stored):
     covariance = property(_refused("covariance"))
     contrast = _refused("contrast")
     average_effect = _refused("average_effect")
+    exceedance = _refused("exceedance")
     leave_group_out = _refused("leave_group_out")
     k_fold = _refused("k_fold")
     plot = _refused("plot")
     plot_check = _refused("plot_check")
     plot_joint = _refused("plot_joint")
     plot_map = _refused("plot_map")
-    report = _refused("report")
     to_arviz = _refused("to_arviz")
 
     # -- predictions -------------------------------------------------------------------------------
@@ -195,7 +216,9 @@ class FittedHurdle(Stored):
         without: str | Sequence[str] = (),
         exposure: Any = None,
     ) -> Any:
-        """E[y] ("mean"), the same with the interval of y itself ("outcome"), or P(y = 0) ("zero").
+        """E[y] ("mean"), the same with the sd and the interval of y itself ("outcome"), or P(y = 0) ("zero").
+
+        With an ``interval`` a frame with mean, sd, lower and upper.
 
         ``new``, ``interval``, ``new_groups``, ``without`` and ``exposure`` are those of ``FittedModel.predict``; a term
         of ``without`` is 0 in each part that has it.
@@ -206,11 +229,12 @@ class FittedHurdle(Stored):
         count_less, zero_less = (self._known(part, without) for part in PARTS)
         if kind == "zero":
             return self.zero.predict(new, interval=interval, new_groups=new_groups, without=zero_less)
-        none = self.zero.predict(new, new_groups=new_groups, without=zero_less)
-        above = self.count.predict(new, new_groups=new_groups, without=count_less, exposure=exposure)
-        mean = ((1.0 - none) * above).rename(kind)
+        of_zeros: dict[str, Any] = {"new_groups": new_groups, "without": zero_less, "interval": interval}
+        of_counts: dict[str, Any] = {**of_zeros, "without": count_less, "exposure": exposure}
+        none, above = self.zero.predict(new, **of_zeros), self.count.predict(new, kind, **of_counts)
         if interval is None:
-            return mean
+            return ((1.0 - none) * above).rename(kind)
+        mean, sd = _product(none, above, kind)
         inside = float(probabilities("predict", interval, "interval"))
         ends = np.array([0.5 - inside / 2, 0.5 + inside / 2])
         if kind == "mean":
@@ -218,8 +242,8 @@ class FittedHurdle(Stored):
             limits = np.quantile(draws, ends, axis=0).T
         else:
             where = predictions.rows_at(self.count, new, new_groups, count_less)
-            limits = self._quantiles(where, ends, none.to_numpy(), exposure)
-        return pd.DataFrame({"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]})
+            limits = self._quantiles(where, ends, none["mean"].to_numpy(), exposure)
+        return pd.DataFrame({"mean": mean, "sd": sd, "lower": limits[:, 0], "upper": limits[:, 1]})
 
     def _known(self, part: str, without: str | Sequence[str]) -> list[str]:
         """Of the terms left out, those of one part."""
@@ -265,9 +289,21 @@ class FittedHurdle(Stored):
             return np.asarray((1.0 - none) * above)
         return np.where(np.isnan(none), np.nan, np.where(rng.random(none.shape) < none, 0.0, above))
 
-    def simulate(self, size: int = 1, rng: Any = None) -> np.ndarray:
-        """Data sets as the fitted model would make them (size, N)."""
-        return self.sample(None, size, rng, kind="outcome")
+    def simulate(self, size: int = 1, rng: Any = None, data: Table = None, **options: Any) -> np.ndarray:
+        """Data sets as the fitted model would make them (size, N), at the rows of the fit or of ``data``."""
+        return self.sample(data, size, rng, kind="outcome", **options)
+
+
+def _product(none: pd.DataFrame, above: pd.DataFrame, kind: str) -> tuple[pd.Series, pd.Series]:
+    """Mean and sd of (1 - pi) E[count], or of y ("outcome"), by the moments of the two parts, which are independent.
+
+    E[m^2] = E[(1 - pi)^2] E[mu^2];  E[y^2] = E[1 - pi] E[count^2]
+    """
+    some = 1.0 - none["mean"]
+    square = above["sd"] ** 2 + above["mean"] ** 2
+    second = (some if kind == "outcome" else some**2 + none["sd"] ** 2) * square
+    mean = some * above["mean"]
+    return mean, np.sqrt(np.maximum(second - mean**2, 0.0))
 
 
 class PartEffects(Mapping[Any, Any]):

@@ -6,8 +6,6 @@ p(eta | y) = sum_k w_k p(eta | y, theta_k)
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +14,18 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import callers_line
 from ..hyperparameters.integration import Integrated, integrate
-from ..hyperparameters.integration.predictive import MixedPredictive
+from ..hyperparameters.integration.theta import Values
 from ..hyperparameters.learned import Learned
-from . import predictions, tables
+from . import tables
 from .fitted import FittedModel
-from .skewed import MixedSaid
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .model import Model
+
+
+_THETAS = 8192  # at which hyperparameters are read off
 
 
 def integrated(model: Model, found: Learned, method: str, **options: Any) -> IntegratedModel:
@@ -54,76 +54,56 @@ class IntegratedModel(FittedModel):
 
     def __init__(self, model: Model, found: Learned, posterior: Integrated) -> None:
         super().__init__(model, found)
-        self.integrated = self.posterior = posterior
+        self.integrated = posterior
         self.converged, self.gap = posterior.converged, posterior.gap
         self.log_evidence, self.log_evidence_error = posterior.log_evidence, posterior.log_evidence_error
+        if posterior.doubts:
+            warnings.warn(f"Model: {'; '.join(posterior.doubts)}.", UserWarning, stacklevel=callers_line())
         if found.converged and not posterior.converged:
             warnings.warn(f"Model: {posterior.status}.", ConvergenceWarning, stacklevel=callers_line())
 
-    @cached_property
-    def _views(self) -> list[FittedModel]:
-        """The model as fitted at each point."""
-        out: list[FittedModel] = []
-        mixed = self.integrated
-        for theta, solution, part in zip(mixed.thetas, mixed.solutions, mixed.answers, strict=True):
-            view = FittedModel.__new__(FittedModel)
-            found = replace(self.found, theta=theta, solution=solution, likelihood=solution.likelihood)
-            there = {"theta": theta, "solution": solution, "posterior": part, "found": found}
-            mine = {key: self.__dict__[key] for key in ("model", "likelihood", "shift")}
-            view.__dict__.update(mine | there)
-            out.append(view)
-        return out
+    def corrected(self) -> IntegratedModel:
+        """Itself: every theta has its marginals beyond the Gaussian , or says why they are not trusted."""
+        if self.integrated is not None and self.integrated.evidence != "corrected":
+            warnings.warn(f"corrected: marginals stay Gaussian given theta: {self.integrated.status}.", stacklevel=2)
+        return self
 
     # -- tables ------------------------------------------------------------------------------------
-    @property
-    def covariance(self) -> pd.DataFrame:
-        """The posterior covariance of the coefficients."""
-        import pandas as pd
-
-        w, names = self.integrated.weights, tables.names_of(self.model)
-        means, covariances = (np.stack(each) for each in zip(*map(tables.fixed_moments, self._views), strict=True))
-        off = means - w @ means
-        total = np.einsum("k,kij->ij", w, covariances) + (off * w[:, None]).T @ off
-        return pd.DataFrame(total, index=names, columns=names)
-
     @cached_property
     def hyperparameters(self) -> pd.DataFrame:
         """Standard deviations, correlations, shares and the likelihood's parameters: posterior mean, sd, median and
-        95 % interval; ``value`` is that at the mode.
+        95 % interval; ``value`` is where the density that was integrated is largest, on the scale of ``theta``.
         """
         import pandas as pd
 
-        rows = tables.described_theta(self, self.theta)
+        mixed = self.integrated
+        levels = self._levels()
+        at = None if levels is None else float(mixed.theta.between(mixed.thetas, levels, mixed.theta.peak[None])[0, 0])
+        rows = tables.described_theta(self, mixed.theta.peak, at)
         if not rows:
             return super().hyperparameters
-        found = self.integrated.theta.of(
-            lambda theta: [row[2] for row in tables.described_theta(self, theta)], size=8192
-        )
+        found = self._described(levels)
         lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
         columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}
         index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])
         return pd.DataFrame({**columns, "lower": lower, "upper": upper}, index=index)
 
-    # -- predictions -------------------------------------------------------------------------------
-    def _said(self, where: predictions.Where, exposure: Any, trials: Any) -> MixedSaid:
-        """What the mixture says of y at rows, part by part."""
-        given = {"exposure": exposure, "trials": trials}
-        likelihoods = [predictions.likelihood_at(view, where, given) for view in self._views]
-        etas = [view.posterior.at(**predictions.again(view, where).new) for view in self._views]
-        return MixedSaid(MixedPredictive(self.integrated.weights, likelihoods, etas), self.model.target.values)
+    def _levels(self) -> np.ndarray | None:
+        """What cutpoints at x = 0 are above those as fitted at each point, mean and sd (K, 2); None without them."""
+        if not (self.model.ordered and self.model.sum.fixed_names):
+            return None
+        answers = [view.solution if view.answers is None else view.answers for view in self.views]
+        return np.array([tables.level_of_ordered(self, each) for each in answers])
 
-    def _drawn(
-        self, where: predictions.Where, size: int, rng: np.random.Generator, kind: str, given: Mapping[str, Any]
-    ) -> np.ndarray:
-        """Joint draws, of theta too."""
-        out = np.empty((size, where.there.size))
-        for view, some in self._parts(size, rng):
-            if some.size:
-                out[some] = predictions.draws(view, predictions.again(view, where), some.size, rng, kind, given)
-        return out
+    def _described(self, levels: np.ndarray | None) -> Values:
+        """The posterior of what the table shows; of cutpoints at x = 0 with how well the coefficients are known."""
 
-    def _parts(self, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
-        return list(zip(self._views, self.integrated.shared(size, rng), strict=True))
+        def ask(theta: np.ndarray, level: float | None = None) -> list[float]:
+            return [row[2] for row in tables.described_theta(self, theta, level)]
+
+        if levels is None:
+            return self.integrated.theta.of(ask, size=_THETAS)
+        return self.integrated.theta.beside(ask, self.integrated.thetas, levels, size=_THETAS)
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "NOT CONVERGED"

@@ -5,9 +5,11 @@ eta = intercept + X beta + sum of special terms + offset,    y ~ family(eta)
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import cached_property
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +26,10 @@ from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
 from .families import read_family
 from .fixed import INTERCEPT, FixedPart
-from .frames import Table, missing, read_frame, unknown, used
+from .frames import Dropped, Table, missing, read_frame, unknown, used
 from .grammar import parse
-from .hurdle import TRUNCATED, FittedHurdle, names_in, zeros_of
+from .hurdle import TRUNCATED, FittedHurdle, names_in, of_part, zeros_of
+from .own_priors import OwnPriors
 from .remarks import of_data, warn
 from .response import Response, Target
 from .second import SecondPredictor
@@ -40,22 +43,6 @@ if TYPE_CHECKING:
 
 
 _LOOSEST = 1e-3  # relative gap that a fit may ask for
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """The rows that a fit left out.
-
-    Attributes
-    ----------
-    n : int
-        Of ``family="cox"`` people, not pieces of their durations.
-    columns : dict
-        How many rows each column is missing in, of those that the model uses.
-    """
-
-    n: int
-    columns: Mapping[Hashable, int]
 
 
 class Model:
@@ -88,13 +75,15 @@ class Model:
     levels : dict, optional
         Column or term -> its levels in order, where they are more than the data have.
     priors : dict, optional
-        Coefficient -> ``Normal(mean, sd)`` per unit of its column; term -> ``PC(sd=1, alpha=0.01)`` or {hyperparameter:
-        prior}. None is flat: of a coefficient, a hundred times as wide as its default. What is not named keeps its
-        default; ``model.priors`` prints all. Of a hurdle with ``zero=`` a name may be of either part; a name that both
-        parts have is stated for both.
+        {name: prior} or {name: {parameter: prior}}, by the names that ``model.priors`` prints of all of them: a
+        coefficient -> ``Normal(mean, sd)`` per unit of its column; a term -> ``PC(sd=1, alpha=0.01)``; a parameter of
+        the likelihood ("noise", "size", "shape", "cutpoints", "zero", ...) -> ``Normal`` of its log or logit. None is
+        flat: of a coefficient, a hundred times as wide as its default. What is not named keeps its default. Of a hurdle
+        with ``zero=`` a name may be of either part; a name that both parts have is stated for both, and {"zero": {name:
+        prior}} or {"count": ...} for one.
     fixed_sd : float
-        Prior sd of what one sd of a fixed column does, and of the intercept at the mean of the columns about the
-        overall level of y; for noise about eta in units of the sd of y.
+        Prior sd of what one sd of a fixed column does, those of ``dispersion=`` and ``zero=`` too, and of the intercept
+        at the mean of the columns about the overall level of y; for noise about eta in units of the sd of y.
     bound : str
         "best", or one of the likelihood's bounds.
     dispersion : str, optional
@@ -148,12 +137,13 @@ class Model:
         zero: str | None = None,
         baseline: str = "rw1",
         _elsewhere: Sequence[str] = (),  # what priors may name beside this model's own: another part has it
-        _depth: int | None = 1,  # of the caller whose variables the formula may use; None: nobody's
+        _depth: int | None = 1,  # of the caller whose variables and functions the formula may use; None: nobody's
     ) -> None:
         self.cox: PoissonForm | None = None
         self.classes: Classes | None = None
         asked_formula = formula  # which classes and durations rewrite
         family = read_family(family)
+        scalar("Model", "fixed_sd", fixed_sd, 0.0)
         if family == "multinomial":
             from .multinomial import Classes
 
@@ -169,14 +159,9 @@ class Model:
         if not len(frame):
             raise problem("Model", "the data have no rows", "at least one")
         caller = None if _depth is None else sys._getframe(_depth)
-        scope = Scope(
-            self.parsed,
-            list(frame.columns),
-            graphs or {},
-            env or {},
-            {} if caller is None else {**caller.f_globals, **caller.f_locals},
-            frame,
-        )
+        known = {} if caller is None else {**caller.f_globals, **caller.f_locals}
+        columns = list(frame.columns)
+        scope = Scope(self.parsed, columns, graphs or {}, env or {}, known, frame, python=caller is not None)
         given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
         named, family = family is not None, "gaussian" if family is None else family
         self.zeros = zeros_of(
@@ -191,7 +176,8 @@ class Model:
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
         elsewhere = _elsewhere if self.zeros is None else names_in(self.zeros, priors or {})
-        self._assemble(bound, fixed_sd, spelled_out(priors or {}, self.compiled.stands_for), elsewhere)
+        own, wider = (priors or {}, 1.0) if self.zeros is None else of_part(priors or {}, "count")
+        self._assemble(bound, wider * fixed_sd, spelled_out(own, self.compiled.stands_for), elsewhere)
         warn(of_data(self, named))
 
     # -- reading -----------------------------------------------------------------------------------
@@ -233,11 +219,11 @@ class Model:
     def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> None:
         self.fixed.expression.evaluate(self.frame)
         wanted = INTERCEPT in self.fixed.expression.columns
-        keep = np.zeros(len(self.data_index), dtype=bool)
-        keep[self.kept] = True
+        keep = np.isin(np.arange(len(self.data_index)), self.kept)
         self.target: Target = self.response.read(self.frame, keep, bound, wanted)
         if self.classes is not None:
-            self.target = self.classes.target(self.target, keep)
+            self.target = self.classes.target(self.target, keep, bound)
+        self._state_own(fixed_sd, priors, self.target.y)
         ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
@@ -245,7 +231,8 @@ class Model:
         offset = self.offset_at(self.frame)
         about = float(np.average(offset, weights=seen)) if intercept else 0.0
         self.level = self.target.level - about if intercept else 0.0  # of the intercept's prior
-        table = self.table(self.frame)
+        frame = self.compiled.extended(self.frame)
+        table = DataTable("Model", frame, weights=self.target.weights, places=self.kept)
         self.sum = SumOfTerms(
             [self.fixed, *self.compiled.terms],
             table,
@@ -254,14 +241,29 @@ class Model:
             centred=wanted or ordered,
             fixed_variance=fixed_sd**2,
             weights=seen,
-            priors=effect_priors(self.compiled.terms, priors),
+            priors=effect_priors(self.compiled.terms, priors, self.fixed.expression.columns),
         )
         self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))  # as read
-        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], elsewhere)
+        self.coefficient_priors = self._coefficient_priors(priors, elsewhere)
         if "Intercept" in self.coefficient_priors.stated:
             self.level = self.coefficient_priors.stated["Intercept"].mean
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
+
+    def _state_own(self, fixed_sd: float, priors: Mapping[str, Any], y: np.ndarray) -> None:
+        """Give the likelihood's own parameters their priors."""
+        names = [*self.fixed.expression.columns, *(str(term.name) for term in self.compiled.terms)]
+        self.own_priors = OwnPriors(self.target.likelihood, y, priors, fixed_sd, names)
+        self.target = replace(self.target, likelihood=self.own_priors.likelihood)
+
+    @cached_property
+    def own_priors(self) -> OwnPriors:
+        """Priors of the likelihood's own parameters; of an older file, as the likelihood states them."""
+        return OwnPriors.as_stated(self.target.likelihood, self.target.y)
+
+    def _coefficient_priors(self, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> FixedPriors:
+        names = [*elsewhere, *self.own_priors.names]
+        return FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], names)
 
     @property
     def n_rows(self) -> tuple[int, int]:
@@ -367,8 +369,11 @@ class Model:
         again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
         again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}
         again["engine"] = "direct"
-        if self.sum.settle(found.theta, self.table(self.frame)):  # once
-            return self.fit(**again)
+        settled = self.sum.settled(found.theta, self.table(self.frame), bool(found.likelihood.theta_names))
+        if settled is not None:  # once
+            other = copy.copy(self)
+            other.sum = settled
+            return other.fit(**again)
         if method is None:
             fit = FittedModel(self, found) if self.classes is None else FittedMultinomial(self, found)
         else:

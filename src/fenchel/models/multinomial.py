@@ -3,9 +3,9 @@
     P(y = k) = e^{eta_k} / sum_l e^{eta_l},      eta of the reference class is 0
 
 Every class but the reference has its own copy of the model's terms, independent of the others' a priori and with the
-same hyperparameters: one sd of a group for all classes. The bound is the tightest tilted one, with its duality gap.
-q is a product over the classes, so that an sd is that of a class as if the others were known: somewhat too small, by a
-seventh with three classes of like size.
+same hyperparameters: one sd of a group for all classes. Expectations are exact and q joins the classes, up to 30,000
+rows times classes. Beyond, and with ``bound="tilted"``, q is a product over the classes and an sd is that of a class as
+if the others were known: too small, by a seventh with three classes of like size.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import choice, count, problem
+from ..estimators.marginal_tables import marginal_table
 from ..likelihoods import MultinomialLogit
 from ..marginals import NormalMarginals
 from . import predictions, tables
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 WORDS = ("multinomial", "categorical")
 _MOST = 50  # classes
+_EXACT = 30_000  # rows times classes up to which "best" is exact: some ten seconds
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,12 @@ class Classes:
         other = np.where(there, codes < len(order) - 1, np.nan)
         return cls(name, tuple(order), codes, f"`{own}` ~ {right}", frame.assign(**{own: other}))
 
-    def target(self, target: Target, keep: np.ndarray) -> Target:
+    def target(self, target: Target, keep: np.ndarray, bound: str) -> Target:
         """The softmax in the place of the model of whether a row is the reference."""
-        likelihood = MultinomialLogit(len(self.labels), "last", "tilted")
+        K = len(self.labels)
+        if bound == "best":
+            bound = "exact" if np.count_nonzero(keep) * K <= _EXACT else "tilted"
+        likelihood = MultinomialLogit(K, "last", bound)
         return replace(target, likelihood=likelihood, y=self.codes[keep], level=0.0, values=None, words=None)
 
 
@@ -120,7 +125,8 @@ class FittedMultinomial(FittedModel):
         found = self.posterior.at(design=design)
         mean, variance = np.asarray(found.mean), np.asarray(found.variance)
         names = tables.names_of(self.model)
-        each = [tables.table((None, names), (mean[:, c], variance[:, c]), "odds_ratio", 0.95) for c in self._places]
+        marginals = [NormalMarginals(mean[:, c], variance[:, c]) for c in self._places]
+        each = [marginal_table((None, names), one, "odds_ratio") for one in marginals]
         return pd.concat(dict(zip(self.classes, each, strict=True)), names=["class"])
 
     @property
@@ -182,6 +188,7 @@ class FittedMultinomial(FittedModel):
     _draws = "sample(new, size), joint draws of the probabilities of the classes"
     _tables = "coefficients and effects, tables with a row a class"
     simulate = refused("simulate", _one, _draws)
+    exceedance = refused("exceedance", _one, f"{_draws}: the share of them that is above")
     contrast = refused("contrast", _one, f"coefficients for the log odds against the reference, or {_draws}")
     average_effect = refused("average_effect", _one, f"predict at rows that differ in the column, or {_draws}")
     to_arviz = refused("to_arviz", _one, _draws)

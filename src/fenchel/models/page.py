@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..estimators.marginal_tables import initials
 from ..plots.base import short_name
-from ..report import Block, Bullets, Picture, Section, Table, write_report
+from ..report import Block, Bullets, Chapter, Picture, Section, Table, write_report
 from .checking import WORDS, kinds_of, plot_check
 from .pictures import Part, draw_map, parts_of, plot, plot_coefficients
 from .specified import term_named
-from .tables import certificate, described
+from .tables import certificate, described, held_in_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +29,12 @@ _UNLIKE = 30.0  # times as wide: coefficients of such different units are drawn 
 def report(fit: FittedModel, path: str | Path, geometry: dict[str, Any]) -> Path:
     """Write the page; ``geometry`` are outlines of regions, by column."""
     return write_report(path, fit.model.formula, sections(fit, geometry), contents=True)
+
+
+def report_of_parts(title: str, parts: Mapping[str, FittedModel], path: str | Path, geometry: dict[str, Any]) -> Path:
+    """Write one page of several fits, a chapter each."""
+    chapters = [Chapter(name, sections(fit, geometry)) for name, fit in parts.items()]
+    return write_report(path, title, chapters, contents=True)
 
 
 def sections(fit: FittedModel, geometry: dict[str, Any]) -> list[Section]:
@@ -69,9 +77,9 @@ def _hyperparameters(fit: FittedModel) -> list[Block]:
         span = f"{_fixed(lower, places)} to {_fixed(upper, places)}" if known else "at a bound"
         rows.append([term, name, _fixed(value, places), span])
     header, caption = ["term", "parameter", "value", "95 % interval"], "Intervals by the evidence about its mode"
-    note = "Coefficients, effects and predictions are Gaussian at these values: their intervals take them as known."
+    note = f"Coefficients, effects and predictions are {held_in_words(fit)}."
     if fit.integrated is not None:
-        caption = "Values at the mode, intervals of the posterior"
+        caption = "Values where the posterior is largest, and its intervals"
         note = "Hyperparameters are integrated out of everything else here."
     return [Table(header, rows, caption), note]
 
@@ -89,7 +97,7 @@ def _effect(fit: FittedModel, name: Any, geometry: dict[str, Any]) -> list[Block
     if over in geometry:
         ratio = fit.likelihood.ratio
         maps = np.ravel(np.asarray(draw_map(fit, name, geometry[over]), dtype=object))[0]
-        word = "Posterior means" if ratio is None else f"Posterior means of the {ratio.replace('_', ' ')}"
+        word = "Posterior means" if ratio is None else f"Posterior medians of the {ratio.replace('_', ' ')}"
         out.append(Picture(maps.figure, f"A map of {name}", f"{word}, by region."))
     if kind in ("surface", "grid"):
         return out
@@ -114,10 +122,15 @@ def _rows(fit: FittedModel, part: Part, title: str, most: int) -> Table:
 
 def _check(fit: FittedModel) -> list[Block]:
     kinds = kinds_of(fit)
+    pictures: list[Block] = [
+        Picture(plot_check(fit, kind), f"A predictive check: {kind}", WORDS[kind]) for kind in kinds[:1]
+    ]
+    if not fit.leaves_rows_out:
+        return pictures
     loo, skipped = fit.loo(), len(fit.model.data_index) - int((fit.model.target.seen > 0.0).sum())
     rows = "" if not skipped else " of the observed rows"
     return [
-        *(Picture(plot_check(fit, kind), f"A predictive check: {kind}", WORDS[kind]) for kind in kinds[:1]),
+        *pictures,
         f"Each row predicted from all the others scores {loo.elpd:.1f} in sum (log predictive densities{rows}, larger "
         f"is better; standard error {loo.elpd_se:.1f}): what another model of the same rows is compared by.",
     ]
@@ -127,7 +140,6 @@ def _check(fit: FittedModel) -> list[Block]:
 def estimates(frame: pd.DataFrame, caption: str, ratio: str | None) -> Table:
     """Means, sds and intervals with the digits that the sds leave, and probabilities with three."""
     header = ["", "mean", "sd", "95 % interval"]
-    short = None if ratio is None else "".join(part[0] for part in ratio.split("_"))
     header += [] if ratio is None else [ratio.replace("_", " "), "95 % interval"]
     above = "p_above_0" if ratio is None else "p_above_1"
     header += ["P(> 0)" if ratio is None else "P(> 1)", *(["rows"] if "n" in frame else [])]
@@ -136,10 +148,11 @@ def estimates(frame: pd.DataFrame, caption: str, ratio: str | None) -> Table:
         places = _places(one["sd"])
         cells: list[object] = [short_name(label), _fixed(one["mean"], places), _fixed(one["sd"], places)]
         cells.append(_span(one["lower"], one["upper"], places))
-        if short is not None:
+        if ratio is not None:
+            short = initials(ratio)
             low, high = one[f"{short}_lower"], one[f"{short}_upper"]
             places = _places((high - low) / 4)
-            cells += [_fixed(one[f"{short}_median"], places), _span(low, high, places)]
+            cells += [_fixed(one[ratio], places), _span(low, high, places)]
         cells.append(_probability(one[above]))
         rows.append([*cells, *([f"{one['n']:.0f}"] if "n" in frame else [])])
     return Table(header, rows, f"{caption[0].upper()}{caption[1:]}")

@@ -27,13 +27,14 @@ from ..terms import Grouped, LevelTerm, Smooth, SumOfTerms, Term
 from ..terms.smooths import MeasuredCurve
 from .families import read_family
 from .fixed import INTERCEPT, FixedPart
-from .frames import unknown
+from .frames import Dropped, unknown
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
-from .model import Dropped, Model
+from .model import Model
+from .origins import NEARLY, SAME
 from .reading import Reading, measure, read_kinds
 from .remarks import of_columns, warn
 from .response import Target
-from .specified import FixedPriors, effect_priors
+from .specified import effect_priors
 from .surveyed import Asked, Moments, Survey, survey
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 _OVER_LEVELS = ("rw1", "rw2", "ar1", "seasonal", "iid", "icar", "bym", "bym2", "leroux", "generic")
 _ELSEWHERE = ("rows", "survey", "asked", "kinds", "touched", "measured", "standing")  # not part of a file
-_SAME, _NEARLY = 1e-16, 0.1  # as in ``fixed.py``
 
 
 class PartitionedModel(Model):
@@ -96,7 +96,9 @@ class PartitionedModel(Model):
         parsed = parse(formula)
         _check_terms(parsed)
         self.rows = Partitions.of("Model", table=data)
-        asked = _asked(parsed, data, asked_family, [value for value in given.values() if isinstance(value, str)])
+        columns = [value for value in given.values() if isinstance(value, str)]
+        weighted = given["weights"] if isinstance(given["weights"], str) else None
+        asked = _asked(parsed, data, asked_family, columns, weighted)
         self.survey: Survey = self.rows.reduce(survey, asked)
         self.asked = asked
         if not self.survey.kept:
@@ -153,6 +155,7 @@ class PartitionedModel(Model):
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
         wanted = INTERCEPT in fixed.expression.columns
         self.target = self._target(found, bound, wanted)
+        self._state_own(fixed_sd, priors, self.standing)
         intercept = wanted and not self.ordered
         left = _left_over(found["plain"], wanted)
         unread = self._measured(found, means, left)
@@ -163,11 +166,11 @@ class PartitionedModel(Model):
             intercept=intercept,
             centred=wanted or self.ordered,
             fixed_variance=fixed_sd**2,
-            priors=effect_priors(self.compiled.terms, priors),
+            priors=effect_priors(self.compiled.terms, priors, fixed.expression.columns),
             columns=_columns(found["fixed"], left, fixed, self.sum.fixed_names, wanted or self.ordered),
         )
         self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
-        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], elsewhere)
+        self.coefficient_priors = self._coefficient_priors(priors, elsewhere)
         about = found["offset"] / found["weight"] if intercept else 0.0
         self.level = self.target.level - about if intercept else 0.0
         if "Intercept" in self.coefficient_priors.stated:
@@ -230,7 +233,7 @@ class PartitionedModel(Model):
             elif isinstance(mine, Smooth):
                 mine.measured = _curve(found["curves"][str(term.name)])
             elif isinstance(mine, LevelTerm) and str(term.name) in found["by"]:
-                mine.measured_by = float(np.sqrt(found["by"][str(term.name)] / found["n"])) or 1.0
+                mine.measured_by = float(np.sqrt(found["by"][str(term.name)].mean[0])) or 1.0
             out.append(mine)
         return out
 
@@ -296,7 +299,7 @@ def _words(text: str) -> set[str]:
     return {*re.findall(r"[^\W\d]\w*", text), *re.findall(r"`([^`]+)`", text)}
 
 
-def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str]) -> Asked:
+def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights: str | None) -> Asked:
     columns, meta = list(data.columns), data._meta
     left, right = parsed.formula.split("~", 1)
     every = any(piece.text == "." for piece in parsed.fixed)
@@ -330,7 +333,7 @@ def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str]) -> Aske
     keys = [key for key in dict.fromkeys(keys) if all(name in columns for name in key)]
     lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
     counted, some = (tuple(name for name in curves[cubic] if name in columns) for cubic in (True, False))
-    return Asked(tuple(names), lacking, tuple(keys), counted, some)
+    return Asked(tuple(names), lacking, tuple(keys), counted, some, weights)
 
 
 # -- what they say ------------------------------------------------------------------------------------------
@@ -348,7 +351,7 @@ def _left_over(found: Moments, level: bool) -> np.ndarray | None:
             by[0] = mean[j] - float(by[1:] @ mean[1:j])
         rest = full[j, j] - float(by[first:] @ full[first:j, j])
         share = rest / max(float(inner[j, j]), 1e-300)
-        if _SAME < share < _NEARLY:
+        if SAME < share < NEARLY:
             B[:j, j] = -by * size[j] / size[:j]
     return B if np.any(np.triu(B, 1)) else None
 

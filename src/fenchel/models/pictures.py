@@ -7,6 +7,7 @@ two terms, and very many curves, a grid in colours.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,14 @@ import numpy as np
 
 from .. import plots
 from ..checks import problem
+from ..estimators.marginal_tables import initials
+from ..gmrf.bulk import bulk_of
 from ..outlines import labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
-from ..plots.base import panels, short_name
+from ..plots.base import AxesArray, panels, short_name, signed_ends
 from ..terms import GaussianProcess, Matern, VecchiaProcess
 from ..terms.points import grid_over
+from .averages import typical_rows
 from .frames import is_date
 from .specified import term_named
 from .tables import described_theta
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
 
 _MOST = 40  # levels that are named
 _PANELS, _MAPS = 12, 6  # of one picture
+_PLACES = 100  # along a column of numbers
+_FAR = 0.1  # of a column's range: the surface is left blank farther than this from every row
+_TITLE = 30  # characters of a title, from which options are left out
 
 
 @dataclass(frozen=True)
@@ -54,15 +61,42 @@ def plot_coefficients(fit: FittedModel, ax: Axes | None = None, scaled: bool = F
     return plot_forest(names, mean, lower, upper, ax, label=label)
 
 
+def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axes:
+    """E[y] with its 95 % interval along a column of the fixed part; of Cox the log hazard ratio to a typical row.
+
+    The other columns are at their mean or their most frequent level, and the effects of groups are 0.
+    """
+    import pandas as pd
+
+    factors, column = fit.model.fixed.expression.factors, fit.model.frame[name]
+    number = name not in factors and getattr(column.dtype, "kind", "O") in "iuf"
+    places = np.linspace(column.min(), column.max(), _PLACES) if number else np.zeros(0)
+    levels = factors.get(name, [False, True])
+    rows = typical_rows(fit, pd.DataFrame({name: places if number else levels}))
+    if fit.model.cox is None:
+        found, label = fit.predict(rows, interval=0.95, without="groups"), f"expected {fit.model.response.name}"
+    else:
+        usual = typical_rows(fit, pd.DataFrame(index=[0]))
+        found, label = fit.contrast(rows, usual, without="groups"), "log hazard above a typical row's"
+    if number:
+        return plot_path(places, *_ends(found), ax, label=label, xlabel=name)
+    return plot_forest([short_name(level) for level in levels], *_ends(found), ax, label=label, title=name)
+
+
 # -- terms --------------------------------------------------------------------------------------------------
 def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
-    """Coefficients, or the effect of a term: one Axes, or an array of them where there are several panels."""
+    """Coefficients, the effect of a term, or E[y] along a column of the fixed part.
+
+    One Axes, or an array of them where there are several panels.
+    """
     if name is None:
         return plot_coefficients(fit, ax)
     term = term_named(fit.model.sum.effects, name)
+    if term is None and name in fit.model.fixed.expression.names:
+        return plot_conditional(fit, str(name), ax)
     process = term if isinstance(term, VecchiaProcess | GaussianProcess) and len(term.inputs) == 2 else None
     frame = fit.effects[name] if process is None else process_on_grid(fit, process)
-    title = str(name if term is None else term.name)
+    title = short_call(str(name if term is None else term.name))
     field = term if isinstance(term, Matern) else process
     if field is not None:
         points = [fit.model.frame[column].to_numpy() for column in field.inputs]
@@ -85,17 +119,25 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
             legend.remove()
     if ax is None:
         every[0].figure.suptitle(title, fontsize="medium")
-    out = np.empty(len(every), dtype=object)
-    out[:] = every
-    return out
+    return AxesArray.of(every)
+
+
+def short_call(text: str) -> str:
+    """The text of a term without its options where it is long for a title: matern(x,y) of matern(x,y,prior_sd=...)."""
+    if len(text) <= _TITLE or not text.endswith(")"):
+        return text
+    first = re.search(r",\s*\w+\s*=", text)
+    return text if first is None else f"{text[: first.start()]})"
 
 
 def process_on_grid(fit: FittedModel, term: VecchiaProcess | GaussianProcess) -> pd.DataFrame:
-    """The mean and sd of a process over two columns on a grid of the box that fit has seen."""
+    """The mean and sd of a process over two columns on a grid of the box of the bulk of the points."""
     import pandas as pd
 
     X = np.stack([fit.model.frame[column].to_numpy(dtype=float) for column in term.inputs], axis=1)
-    low, high = X.min(axis=0), X.max(axis=0)
+    shared = len(term.hyperparameters) == 2  # a range, and the sd
+    bulks = [bulk_of(part) for part in ([X] if shared else [X[:, :1], X[:, 1:]])]
+    low, high = np.concatenate([bulk.low for bulk in bulks]), np.concatenate([bulk.high for bulk in bulks])
     points = low + grid_over(np.zeros(2), np.ones(2)) * (high - low)  # columns may be in units of their own
     there = fit.posterior.at(**fit.model.sum.elsewhere(term, fit.theta, points))
     sd = np.sqrt(np.maximum(np.asarray(there.variance), 0.0))
@@ -156,6 +198,7 @@ def _draw(fit: FittedModel, term: Any, part: Part, ax: Any) -> Axes:
         (x, i), (z, j) = (np.unique(index.get_level_values(k).to_numpy(float), return_inverse=True) for k in (0, 1))
         values = np.full((z.size, x.size), np.nan)
         values[j, i] = frame["mean"].to_numpy()
+        values[_far_from_rows(fit, term.inputs, x, z)] = np.nan
         out = plot_contours(x, z, values, ax, star=False, points=False, cmap="viridis", label="effect")
         out.set(xlabel=inputs[0], ylabel=inputs[1])
         out.set_title(part.title, fontsize="medium")
@@ -170,8 +213,21 @@ def _draw(fit: FittedModel, term: Any, part: Part, ax: Any) -> Axes:
     ratio = fit.likelihood.ratio
     if ratio is None or getattr(term, "coefficients", None) is not None:
         return plot_caterpillar(*_ends(frame), ax, label="effect", log=False, title=part.title)
-    mean, lower, upper = (np.exp(end) for end in _ends(frame))
-    return plot_caterpillar(mean, lower, upper, ax, label=ratio.replace("_", " "), title=part.title)
+    short = initials(ratio)
+    middle, low, high = (frame[column].to_numpy() for column in (ratio, f"{short}_lower", f"{short}_upper"))
+    return plot_caterpillar(middle, low, high, ax, label=ratio.replace("_", " "), title=part.title)
+
+
+def _far_from_rows(fit: FittedModel, inputs: Any, x: np.ndarray, z: np.ndarray) -> np.ndarray:
+    """Which points of a grid (z, x) have no row near them, distances in shares of each column's range."""
+    from scipy.spatial import cKDTree
+
+    rows = np.stack([fit.model.frame[name].to_numpy(dtype=float) for name in inputs], axis=1)
+    low, span = rows.min(axis=0), np.ptp(rows, axis=0)
+    span = np.where(span > 0.0, span, 1.0)
+    grid = np.stack(np.meshgrid(x, z), axis=-1)
+    away, _ = cKDTree((rows - low) / span).query((grid - low) / span)
+    return np.asarray(away > _FAR)
 
 
 def _last_column(term: Any) -> Any:
@@ -251,18 +307,17 @@ def draw_map(fit: FittedModel, name: Any, geodata: Any, ax: Any = None, column: 
     over = getattr(getattr(term, "first", term), "column", None)
     geodata = _called(opened(geodata), frame.index.get_level_values(0), over)
     if frame.index.nlevels == 1:
-        return plot_map(geodata, _on(geodata, frame[column]), ax, title=str(name), **style)
+        return plot_map(geodata, _on(geodata, frame[column]), ax, title=short_call(str(name)), **style)
     parts = _split(frame, 1)
     shown = [parts[i] for i in np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _MAPS)).astype(int))]
     values = np.concatenate([one[column].to_numpy() for _, one in shown])
     reach = float(np.exp(np.abs(np.log(values)).max())) if style["ratio"] else 0.0
-    style["limits"] = (1 / reach, reach) if style["ratio"] else (float(values.min()), float(values.max()))
+    own = float(values.min()), float(values.max())
+    style["limits"] = (1 / reach, reach) if style["ratio"] else signed_ends(*own) or own
     every = panels("plot_map", len(shown), (3.0, 3.6), ax)
     for one, (when, part) in zip(every, shown, strict=True):
         plot_map(geodata, _on(geodata, part[column]), one, title=short_name(when), **style)
-    out = np.empty(len(every), dtype=object)
-    out[:] = every
-    return out
+    return AxesArray.of(every)
 
 
 def _called(geodata: Any, regions: Any, key: Any) -> Any:

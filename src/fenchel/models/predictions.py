@@ -7,19 +7,22 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.special import ndtri
 
-from ..checks import choice, problem
+from ..checks import choice, problem, scalar
 from ..likelihoods.base import Likelihood
 from ..likelihoods.prediction import mean_quantiles
-from ..marginals import probabilities
+from ..marginals import NormalMarginals, probabilities
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.ahead import Unseen
 from .cox import TIME, refuse_rows
+from .exceeding import Spread
 from .frames import missing, read_frame, used
 from .skewed import Said
 from .specified import ambiguous, term_named, terms_over
+from .tables import reported_shift
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,6 +109,17 @@ def _where(
     return Where(frame, index, there, replace(new.rows, offset=known), [part for _, part in new.unseen], without)
 
 
+def stated(fit: FittedModel, where: Where, kind: str) -> Where:
+    """The rows, of ``kind`` "link" with eta as it is reported: of durations in y's unit, of levels at x as it came."""
+    if kind != "link":
+        return where
+    row, constant = reported_shift(fit)
+    design, new = where.new.design, where.new
+    if row is not None:
+        design = sp.csr_array(design + np.ones((design.shape[0], 1)) @ row[None, :])
+    return replace(where, new=replace(new, design=design, offset=new.offset + constant))
+
+
 def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
     """The names of the terms that a prediction does without."""
     effects, asked = fit.model.sum.effects, [without] if isinstance(without, str) else list(without)
@@ -159,8 +173,10 @@ def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> Non
 
 # -- moments ------------------------------------------------------------------------------------------------
 def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of eta (M,)."""
+    """Mean and variance of eta (M,); its covariance (M, C, C) where several predictors of a row are correlated."""
     there = fit.posterior.at(**new)
+    if isinstance(there, NormalMarginals) and there.find_covariance is not None:
+        return np.asarray(there.mean), np.asarray(there.spread)
     return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
 
 
@@ -171,6 +187,8 @@ class OfY(Protocol):
     def probabilities(self) -> np.ndarray: ...
     def mean(self, kind: str) -> np.ndarray: ...
     def limits(self, kind: str, ends: np.ndarray) -> np.ndarray: ...
+    def sd(self, kind: str) -> np.ndarray: ...
+    def above(self, kind: str, threshold: float) -> np.ndarray: ...
 
 
 def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: float | None) -> Any:
@@ -187,14 +205,22 @@ def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: floa
             advice = f'kind="mean" is the probability of {labels[1]!s}, with its interval.' if len(labels) == 2 else ""
             raise problem("predict", 'an interval with kind = "probability"', "interval=None", advice)
         return pd.DataFrame(where.full(said.probabilities), index=where.index, columns=pd.Index(labels))
-    shift = fit.shift if kind == "link" else 0.0
-    mean = said.mean(kind) + shift
+    mean = said.mean(kind)
     if interval is None:
         return pd.Series(where.full(mean), index=where.index, name=kind)
     inside = _inside(interval)
-    limits = said.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2])) + shift
-    columns = {"mean": mean, "lower": limits[:, 0], "upper": limits[:, 1]}
+    limits = said.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2]))
+    columns = {"mean": mean, "sd": said.sd(kind), "lower": limits[:, 0], "upper": limits[:, 1]}
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+
+
+def exceedance(fit: FittedModel, where: Where, said: OfY, threshold: float, kind: str) -> pd.Series:
+    """P(what is predicted > threshold) of each row."""
+    import pandas as pd
+
+    limit = scalar("exceedance", "threshold", threshold)
+    out = said.above(kind, limit)
+    return pd.Series(where.full(out), index=where.index, name=f"above {limit:g}")
 
 
 def _inside(interval: object) -> float:
@@ -234,6 +260,14 @@ class NormalSaid:
         if self.values is not None:
             return np.asarray(self.probabilities @ self.values)
         return np.asarray(self.likelihood.predictive_mean(self.h, self.rho))
+
+    def sd(self, kind: str) -> np.ndarray:
+        """Of eta, of E[y | eta] or of y."""
+        return Spread([1.0], [self.likelihood], [NormalMarginals(self.h, self.rho)], self.values).sd(kind)
+
+    def above(self, kind: str, threshold: float) -> np.ndarray:
+        """P(eta > threshold), of E[y | eta] or of y."""
+        return Spread([1.0], [self.likelihood], [NormalMarginals(self.h, self.rho)], self.values).above(kind, threshold)
 
     def limits(self, kind: str, ends: np.ndarray) -> np.ndarray:
         """Quantiles (M, 2) of eta, of E[y | eta] or of y."""
@@ -302,9 +336,9 @@ def draws(
     fit: FittedModel, where: Where, size: int, rng: np.random.Generator, kind: str, given: Mapping[str, Any]
 ) -> np.ndarray:
     """Joint draws (size, M)."""
-    eta = eta_draws(where, latent_draws(fit, size, rng), rng)
+    eta = eta_draws(stated(fit, where, kind), latent_draws(fit, size, rng), rng)
     if kind == "link":
-        return where.full(eta + fit.shift).T
+        return where.full(eta).T
     likelihood = likelihood_at(fit, where, given)
     if kind == "mean":
         return where.full(mean_given(fit, likelihood, eta)).T

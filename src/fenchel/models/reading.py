@@ -174,12 +174,12 @@ def measure(block: Block, reading: Reading) -> Sums | None:
     slopes, by, counts, curves = {}, {}, {}, {}
     for term, mine in zip(reading.sum.terms, rows, strict=True):
         if isinstance(term, Grouped):
-            slopes[str(term.name)] = Moments.of(term._slopes(table)[0])
+            slopes[str(term.name)] = Moments.of(term._slopes(table)[0], here.weights)
         elif isinstance(term, Smooth):
             x = numbers_of(table, term.inputs)
-            curves[str(term.name)] = Moments.of(np.hstack([x, term.penalised(term._units(x))]))
+            curves[str(term.name)] = Moments.of(np.hstack([x, term.penalised(term._units(x))]), here.weights)
         elif getattr(term, "by", None) is not None:
-            by[str(term.name)] = float(np.sum(table.column(term.by).numbers() ** 2))  # type: ignore[attr-defined]
+            by[str(term.name)] = Moments.of(table.column(term.by).numbers()[:, None] ** 2, here.weights)  # type: ignore[attr-defined]
         if term.n_latents and mine.codes is not None:
             counts[str(term.name)] = np.bincount(mine.codes[seen > 0.0], minlength=len(term.levels or ()))
     blocks = [r.design for term, r in zip(reading.sum.terms, rows, strict=True) if term.n_latents]
@@ -192,7 +192,7 @@ def measure(block: Block, reading: Reading) -> Sums | None:
         values=Values.of(
             here.plain, here.rows, np.where(np.isnan(here.y), 0.0, 1.0 if here.weights is None else here.weights)
         ),
-        plain=Moments.of(raw),
+        plain=Moments.of(raw, here.weights),
         fixed=Moments.of(np.hstack([raw, *others]), seen),
         slopes=Sums(slopes),
         by=Sums(by),

@@ -9,6 +9,7 @@ y                        0 throughout, or the same label
 no variance              of a term whose sd ended at its lower bound
 no noise                 of rows that weights repeat: where repeats agree, a field leaves none
 no end                   of a range along a column at its upper bound: the process does not vary along it
+hardly bounded           a parameter of the likelihood whose posterior is nearly as wide as its prior
 separated                a direction in which the likelihood never falls: the prior alone says how far one goes
 """
 
@@ -19,12 +20,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import callers_line, number
 from ..gmrf.columns import Columns
+from ..hyperparameters.priors import described, distribution
 from ..likelihoods.gaussian import Gaussian
 from ..terms import IID, Grouped
 from ..terms.tables import present
+from .own_priors import scale_of
 from .tables import no_sd
 
 if TYPE_CHECKING:
@@ -39,7 +43,10 @@ _A_ROW = 0.5  # levels to a row
 _ROWS = 10  # below so many, a level a row is nothing odd
 _COUNT_MEAN = 3.0  # whole numbers with zeros and a mean below this look like counts
 _LARGEST, _CHECKED, _RUNS = 2_000_000, 10, 1e-6  # cells, coefficients, and how far of 1 one goes at least
+_INFORMED = 1 / 3  # of a prior's sd, from which on a posterior's is largely the prior's
 _WEAK = 2.5  # prior sd of what one sd of a column does, below which the user has decided how large it may be
+
+_NO_VARIANCE = 0.01  # of the scale of y: an sd below it, under a flat prior, is none
 
 
 def warn(sentences: Sequence[str], stacklevel: int = 1) -> None:
@@ -66,8 +73,13 @@ def of_data(model: Model, family_given: bool) -> list[str]:
                 )
     if not family_given:
         out += [text for text in [_likely_family(model)] if text is not None]
-    own = [sentence for term in model.sum.terms for sentence in term.remarks(model.sum.terms)]
-    return [*out, *of_columns(model.sum.columns), *own, *_of_groups(model), *_all_the_same(model)]
+    own = [*of_columns(model.sum.columns), *of_terms(model), *_of_groups(model), *_all_the_same(model)]
+    return [*out, *own]
+
+
+def of_terms(model: Model) -> list[str]:
+    """What terms have to say of the data."""
+    return [sentence for term in model.sum.terms for sentence in term.remarks(model.sum.terms)]
 
 
 def _of_groups(model: Model) -> list[str]:
@@ -185,6 +197,29 @@ def _listed(names: Sequence[str]) -> str:
 
 
 # -- of a fit -----------------------------------------------------------------------------------------------
+def warn_of(fit: FittedModel) -> None:
+    """Warnings of a fit: that it did not converge, that a bound decides, and its remarks but for those of the data."""
+    if not fit.converged:
+        warnings.warn(
+            f"Model did not converge: {fit.found.status}. What it says is of the best point reached, and gap says "
+            "how far that is from its optimum.",
+            ConvergenceWarning,
+            stacklevel=callers_line(),
+        )
+    names = [f"{t.name}: {h.label}" for t in fit.model.sum.effects for h in t.hyperparameters]
+    names += fit.found.likelihood.theta_names
+    said = endless(fit)
+    held = [f"{names[i]!r} at its {fit.found.at_bounds[i]} bound" for i in fit.found.held if i not in said]
+    if held:
+        warnings.warn(
+            f"Model ended with {', '.join(held[:3])}, and the evidence still rises beyond: the bound decides, not "
+            "the data.",
+            ConvergenceWarning,
+            stacklevel=callers_line(),
+        )
+    warn(fit.remarks[len(of_terms(fit.model)) :])  # the model has warned of the others
+
+
 def of_fit(fit: FittedModel) -> list[str]:
     """What the prior decides and the data do not, and what terms have to say of where they were learned."""
     own = [sentence for term, theta in fit.model.sum.thetas(fit.theta) for sentence in term.remarks_at(theta)]
@@ -197,11 +232,42 @@ def of_fit(fit: FittedModel) -> list[str]:
     ]
 
 
+def undetermined(fit: FittedModel) -> list[str]:
+    """Of the likelihood's own parameters of which the prior says more than a tenth of what is known."""
+    model, n = fit.model, fit.theta.size
+    entries, bounds, out = model.own_priors.likelihood.entries(), model.own_priors.bounds, []
+    if not entries:
+        return []
+    sds = np.sqrt(np.diag(fit.known.covariance))[n - len(entries) :]
+    for i, (name, entry, sd, ends) in enumerate(zip(model.own_priors.names, entries, sds, bounds, strict=True)):
+        at, total = distribution(entry.prior, (float(ends[0]), float(ends[1])))
+        middle = (at[1:] + at[:-1]) / 2
+        width = np.sqrt(np.cov(middle, aweights=np.diff(total)))
+        if n - len(entries) + i not in fit.found.at_bounds and sd < _INFORMED * width:
+            continue
+        told = described(entry.prior, scale_of(entry), (float(ends[0]), float(ends[1])))[0]
+        what = name if name == entry.name else f"{name}, {entry.name}"
+        out.append(f"the data hardly bound {what!r}: its interval is largely that of its prior, {told}")
+    return out
+
+
 def _without_variance(fit: FittedModel) -> list[str]:
-    """Of terms whose sd ended at its lower bound, where no variance is found and no interval can be."""
-    names = [(term.name, h) for term in fit.model.sum.effects for h in term.hyperparameters]
+    """Of terms whose sd ended at its lower bound, or under a flat prior near 0: no variance is found there."""
+    effects = fit.model.sum.effects
+    names = [(term.name, h) for term in effects for h in term.hyperparameters]
+    groups = {str(term.name) for term in effects if term.of_groups}  # a smooth without variance is a line
     none = [str(names[i][0]) for i, side in fit.found.at_bounds.items() if i < len(names) and no_sd(names[i][1], side)]
-    return [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
+    said = [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
+    small = _NO_VARIANCE * fit.model.target.scale
+    flat = [
+        str(name)
+        for (name, h), theta in zip(names, fit.theta, strict=False)
+        if h.prior is None
+        and h.size is not None
+        and h.scale.value(float(theta)) < small
+        and str(name) in groups - set(none)
+    ]
+    return said + [f"{name}: the sd is next to 0, no variance is found" for name in dict.fromkeys(flat)]
 
 
 def _without_noise(fit: FittedModel) -> list[str]:

@@ -183,7 +183,7 @@ class Response:
         likelihood = found.likelihood
         made = Target(likelihood, found.y, found.level, found.scale, found.values, words, weights)
         for second in self.seconds:
-            likelihood = second.attached(likelihood, frame, made.seen)
+            likelihood = second.attached(likelihood, frame, made.y, made.seen)
         return replace(made, likelihood=likelihood)
 
     def at(self, likelihood: Likelihood, frame: pd.DataFrame, given: Mapping[str, Any]) -> Likelihood:

@@ -6,7 +6,8 @@
 
 b are hyperparameters of the likelihood, learned by the evidence, with fixed effects alone: log p(y|eta, b) is not
 concave in two sets of latents at once, so no certificate would hold for groups in b. Columns enter about their means
-and in units of their sd; b is reported for the columns as they are.
+and in units of their sd; b is reported for the columns as they are. Priors are those of the coefficients of the mean
+(``own_priors.py``): N(0, fixed_sd^2) of what one sd of a column does.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks import problem
-from ..hyperparameters.priors import Normal
 from ..likelihoods.base import Likelihood
+from ..linalg.moments import column_moments
 from ..transforms import OfRows
 from .compiler import Scope
 from .fixed import INTERCEPT
@@ -27,7 +28,7 @@ from .grammar import Parsed, parse
 if TYPE_CHECKING:
     import pandas as pd
 
-_SD = 2.0  # prior sd of what one sd of a column does
+_FARTHEST = 40.0  # a bound of what one sd of a column does
 _OWN = {  # the attribute that a formula is of, what it is called, and the power of e
     "dispersion": {
         "gaussian": ("variance", "log sd", 2.0),
@@ -87,16 +88,15 @@ class SecondPredictor:
         fixed = " ".join(f"{p.sign} {p.text}" for p in self.parsed.fixed).lstrip("+ ") or "1"
         self.expression = replace(scope, parsed=self.parsed).expression(fixed)
 
-    def attached(self, likelihood: Likelihood, frame: pd.DataFrame, seen: np.ndarray) -> Likelihood:
-        """The likelihood whose parameter has this predictor, flat where it starts."""
+    def attached(self, likelihood: Likelihood, frame: pd.DataFrame, y: np.ndarray, seen: np.ndarray) -> Likelihood:
+        """The likelihood whose parameter has this predictor, the same in every row where it starts."""
         X = self.expression.evaluate(frame)
         names = self.expression.columns
-        w = (seen > 0.0) / max(float((seen > 0.0).sum()), 1.0)
         own = [j for j, name in enumerate(names) if name != INTERCEPT]
         level = INTERCEPT in names
-        centre = w @ X if level else np.zeros(X.shape[1])
-        scale = np.sqrt(w @ (X - centre) ** 2)
-        flat = [names[j] for j in own if not scale[j] > 1e-12 * (1.0 + abs(centre[j]))]
+        mean, sd, _, constant = column_moments(X, seen)
+        centre, scale = (mean, sd) if level else (np.zeros_like(mean), np.hypot(mean, sd))
+        flat = [names[j] for j in own if (constant[j] and level) or scale[j] == 0.0]
         if flat:
             raise problem("Model", f"{flat[0]!r} is constant in {self.word}=", "columns that vary")
         self.own, self.level, self.centre, self.scale = own, level, centre[own], scale[own]
@@ -107,14 +107,18 @@ class SecondPredictor:
         if level:
             back[0, 1:] = -self.centre / self.scale
         columns = tuple([INTERCEPT] * level + [names[j] for j in own])
-        transform = OfRows(D, back, f"{self.word} ({self.of})", columns, self.power, self.word == "zero")
+        transform = OfRows(D, back, f"{self.word} ({self.of})", columns, self.power, self.word == "zero", level)
         start = np.full(len(frame), float(np.asarray(getattr(likelihood, self.attribute))))
-        priors = tuple([None] * level + [Normal(0.0, _SD)] * len(own))
-        parameters = tuple(
-            replace(p, transform=transform, bounds=None, prior=priors) if p.attribute == self.attribute else p
-            for p in likelihood.parameters
-        )
-        return likelihood.changed(parameters=parameters, **{self.attribute: start})
+        parameter = next(p for p in likelihood.parameters if p.attribute == self.attribute)
+        bounds = np.tile([-_FARTHEST, _FARTHEST], (D.shape[1], 1))
+        if level:
+            bounds[0] = parameter.bounds_of(likelihood, y)[0] / self.power
+        about, width = parameter.weak
+        weak = None if about is None else about / self.power, width / self.power
+        moved = replace(parameter, transform=transform, bounds=bounds, word=self.word, weak=weak)
+        parameters = tuple(moved if p is parameter else p for p in likelihood.parameters)
+        known = tuple(p.known(likelihood, y) for p in parameters)
+        return likelihood.changed(parameters=known, **{self.attribute: start})
 
     def _design(self, X: np.ndarray) -> np.ndarray:
         D = (X[:, self.own] - self.centre) / self.scale

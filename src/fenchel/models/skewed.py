@@ -8,6 +8,7 @@ import numpy as np
 
 from ..hyperparameters.integration.predictive import MixedPredictive
 from ..likelihoods.base import Likelihood
+from .exceeding import Spread
 
 if TYPE_CHECKING:
     from .fitted import Corrections
@@ -30,6 +31,8 @@ class Said:
     def __init__(self, answers: Corrections, new: Any, likelihood: Likelihood, values: np.ndarray | None) -> None:
         self.eta, self.likelihood, self.values = answers.at(**new), likelihood, values
         self.y = self.eta.predictive(likelihood)
+        spread = Spread([1.0], [likelihood], [self.eta], values)
+        self.sd, self.above = spread.sd, spread.above
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -60,6 +63,8 @@ class MixedSaid:
 
     def __init__(self, y: MixedPredictive, values: np.ndarray | None) -> None:
         self.y, self.values = y, values
+        spread = Spread(y.weights, y.likelihoods, y.etas, values)
+        self.sd, self.above = spread.sd, spread.above
 
     @property
     def probabilities(self) -> np.ndarray:

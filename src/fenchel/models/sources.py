@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..checks import optional, problem
+from ..files.expressions import LONGEST
 from ..hyperparameters.priors import Normal
 from ..outlines import labels_of, named_by
+from ..terms.levels import listed
 from .specified import PC
 
 if TYPE_CHECKING:
@@ -22,7 +25,10 @@ if TYPE_CHECKING:
 WHERE = "fenchel"
 _SHAPES = (".shp", ".gpkg", ".fgb", ".zip", ".gml", ".kml")  # outlines that geopandas reads
 _LINES = 50  # that say how numbers are written
-_PRIOR = re.compile(r"(.+?)\s*=\s*(normal|pc|flat)\s*(?:\(([^()]*)\))?\s*", re.IGNORECASE | re.DOTALL)
+_PRIOR = re.compile(r"(.+)\s*=\s*(normal|pc|flat)\s*(?:\(([^()]*)\))?\s*", re.IGNORECASE | re.DOTALL)
+_PRIORS = '"NAME=normal(mean, sd)", "NAME=pc(sd, alpha)", "NAME=pc(range=, alpha=)" or "NAME=flat"'
+_OF = re.compile(r"\s+of\s+(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backticks
+_COLUMN = re.compile(r"^`([^`]+)`$")  # a column whose name is no word
 
 
 # -- tables -------------------------------------------------------------------------------------------------
@@ -139,21 +145,114 @@ def pair(option: str, text: str) -> tuple[str, str]:
     """NAME=VALUE."""
     name, equals, value = text.partition("=")
     if not (equals and name.strip() and value.strip()):
-        raise problem(WHERE, f"{option} {text!r}", f"{option} NAME=FILE")
+        raise problem(WHERE, f"{option} {text!r}", f"{option} NAME=VALUE")
     return name.strip(), value.strip()
 
 
-def read_prior(text: str) -> tuple[str, Any]:
-    """NAME=normal(mean, sd) of a coefficient; NAME=pc(sd, alpha) or NAME=flat of a term."""
-    found = _PRIOR.fullmatch(text.strip())
+def read_priors(texts: Iterable[str]) -> dict[str, Any]:
+    """What ``priors=`` of a model takes, from texts NAME=PRIOR; "phi of bym2(r)" is {"bym2(r)": {"phi": ...}}."""
+    out: dict[str, Any] = {}
+    for text in texts:
+        names, prior = read_prior(text)
+        inner = out
+        for name in names[:-1]:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise problem(WHERE, f"--prior {text!r}: {name!r} has a prior already", "one of the two")
+        if names[-1] in inner:
+            raise problem(WHERE, f"--prior {text!r}: {names[-1]!r} has a prior already", "one prior of each")
+        inner[names[-1]] = prior
+    return out
+
+
+def read_prior(text: str) -> tuple[list[str], Any]:
+    """NAME=normal(mean, sd), NAME=pc(...) with the arguments of ``PC``, or NAME=flat; nothing else is read.
+
+    The names stand from the outermost on: "phi of bym2(r)" is ["bym2(r)", "phi"].
+
+    Examples
+    --------
+    >>> from fenchel.models.sources import read_prior
+    >>> read_prior("phi of bym2(r)=pc(phi=0.5, alpha=2/3)")[0]
+    ['bym2(r)', 'phi']
+    """
+    found = _PRIOR.fullmatch(text.strip()) if len(text) <= LONGEST else None
     if found is None:
-        raise problem(WHERE, f"--prior {text!r}", '"NAME=normal(mean, sd)", "NAME=pc(sd, alpha)" or "NAME=flat"')
-    name, word, inside = found[1], found[2].lower(), found[3] or ""
+        raise problem(WHERE, f"--prior {text[:200]!r}", _PRIORS)
+    names = [_COLUMN.sub(r"\1", name.strip()) for name in _OF.split(found[1])][::-1]
+    if not all(names):
+        raise problem(WHERE, f"--prior {text!r} names nothing", _PRIORS)
+    word, inside = found[2].lower(), found[3] or ""
+    known = {"normal": ["mean", "sd"], "pc": ["sd", "alpha", "range", "phi", "rho", "base"], "flat": []}[word]
+    plain = {"normal": 2, "pc": 2, "flat": 0}[word]  # arguments that need no name
+    given: dict[str, float] = {}
+    for place, part in enumerate(inside.split(",") if inside.strip() else []):
+        name, equals, value = part.rpartition("=")
+        name = name.strip() if equals else (known[place] if place < plain else "")
+        if name not in known or name in given:
+            raise problem(WHERE, f"--prior {text!r}: the argument {part.strip()!r}", _PRIORS)
+        given[name] = _number(text, value)
+    lacks = {"normal": len(given) < 2, "pc": not set(given) - {"alpha", "base"}, "flat": False}[word]
+    if lacks:
+        raise problem(WHERE, f"--prior {text!r} has {len(given)} numbers", _PRIORS)
+    made: dict[str, Callable[..., Any]] = {"normal": Normal, "pc": PC, "flat": lambda: None}
+    return names, made[word](**given)
+
+
+def _number(text: str, value: str) -> float:
+    """A finite number, or a ratio of two: 2/3."""
     try:
-        numbers = [float(part.partition("=")[2] or part) for part in inside.split(",") if part.strip()]
-    except ValueError:
-        raise problem(WHERE, f"--prior {text!r}: {inside!r} are no numbers", "such as pc(1, 0.01)") from None
-    least = {"normal": 2, "pc": 1, "flat": 0}[word]
-    if not least <= len(numbers) <= {"pc": 2}.get(word, least):
-        raise problem(WHERE, f"--prior {text!r} has {len(numbers)} numbers", "normal(mean, sd), pc(sd, alpha) or flat")
-    return name, Normal(*numbers) if word == "normal" else PC(*numbers) if word == "pc" else None
+        parts = [float(part) for part in value.split("/")]
+        out = parts[0] if len(parts) == 1 else parts[0] / parts[1]
+        if len(parts) <= 2 and math.isfinite(out):
+            return out
+    except (ValueError, ZeroDivisionError):
+        pass
+    raise problem(WHERE, f"--prior {text!r}: {value.strip()!r} is no number", "such as 0.01 or 2/3")
+
+
+# -- levels -------------------------------------------------------------------------------------------------
+def split_levels(frame: pd.DataFrame, name: str, text: str) -> list[Any]:
+    """Levels between commas, numbers where the column holds numbers."""
+    out = [level.strip() for level in next(csv.reader([text], skipinitialspace=True))]
+    if name in frame.columns and frame[name].dtype.kind in "iuf":
+        try:
+            numbers = [float(level) for level in out]
+        except ValueError:
+            raise problem(WHERE, f"--levels {name}={text}: {name!r} holds numbers", "numbers between commas") from None
+        return [int(number) if number.is_integer() else number for number in numbers]
+    return out
+
+
+def with_levels(frame: pd.DataFrame, levels: Mapping[str, Sequence[Any]], response: str) -> pd.DataFrame:
+    """The table, its columns of words, and y, with their levels in that order; other columns stay as they are."""
+    import pandas as pd
+
+    made = {}
+    for name, each in levels.items():
+        if name not in frame.columns or (name != response and frame[name].dtype.kind in "iuf"):
+            continue
+        column = frame[name].astype(str).where(frame[name].notna()) if frame[name].dtype.kind == "b" else frame[name]
+        other = (column.notna() & ~column.isin(each)).to_numpy()
+        if other.any():
+            got = f"--levels {name}: row {int(other.argmax())} has {column.iloc[int(other.argmax())]!r}"
+            raise problem(WHERE, got, f"one of {', '.join(map(repr, each))}")
+        made[name] = pd.Categorical(column, categories=listed(WHERE, name, each), ordered=True)
+    return frame.assign(**made)
+
+
+def with_reference(frame: pd.DataFrame, name: str, label: str) -> pd.DataFrame:
+    """The table, with one label of a column before its others."""
+    import pandas as pd
+
+    if name not in frame.columns:
+        raise problem(WHERE, f"--reference {name}={label}: there is no column {name!r}", "a column of the table")
+    if frame[name].dtype.kind in "iuf":
+        advice = f"--text {name} makes words of them."
+        raise problem(WHERE, f"--reference {name}={label}: {name!r} holds numbers", "a column of words", advice)
+    column = frame[name].astype(str).where(frame[name].notna())
+    labels = sorted(column.dropna().unique())
+    if label not in labels:
+        raise problem(WHERE, f"--reference {name}={label}", f"one of {', '.join(map(repr, labels))}")
+    order = [label, *(other for other in labels if other != label)]
+    return frame.assign(**{name: pd.Categorical(column, categories=order)})

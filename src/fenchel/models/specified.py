@@ -7,36 +7,32 @@ beta_j ~ N(m_j, s_j^2) per unit of its column:   gamma_j = beta_j scale_j has va
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..checks import Refusal, problem, scalar
-from ..hyperparameters.priors import Normal, PCRange
+from ..checks import Refusal, problem
+from ..hyperparameters.priors import PC, Normal
 from ..terms import SumOfTerms, Term
 
-
-@dataclass(frozen=True)
-class PC:
-    """The penalised-complexity prior of a standard deviation: exponential, with P(sd > ``sd``) = ``alpha``."""
-
-    sd: float = 1.0
-    alpha: float = 0.01
-
-    def __post_init__(self) -> None:
-        scalar("PC", "sd", self.sd, 0.0)
-        scalar("PC", "alpha", self.alpha, 0.0, 1.0)
+__all__ = ["PC", "FixedPriors", "ambiguous", "effect_priors", "spelled_out", "term_named", "terms_over"]
 
 
-def effect_priors(terms: Sequence[Term], asked: Mapping[str, Any]) -> Any:
-    """Those of special terms, as ``SumOfTerms`` takes them; a term goes by its text or by its column."""
+def effect_priors(terms: Sequence[Term], asked: Mapping[str, Any], coefficients: Sequence[str]) -> Any:
+    """Those of special terms, as ``SumOfTerms`` takes them; a term goes by its text, or by its column where that is
+    no coefficient.
+    """
     out = {}
     for key, given in asked.items():
         term = term_named(terms, key)
-        if term is not None:
-            out[term.name] = {k: _pair(v) for k, v in given.items()} if isinstance(given, Mapping) else _pair(given)
+        if term is not None and not is_coefficient(terms, coefficients, key):
+            out[term.name] = given
     return out or "pc"
+
+
+def is_coefficient(terms: Sequence[Term], coefficients: Sequence[str], key: Any) -> bool:
+    """Whether a name is that of a coefficient: x of ``x + s(x)``, whose term is s(x)."""
+    return key in coefficients and all(term.name != key for term in terms)
 
 
 def term_named(terms: Sequence[Term], key: Any) -> Term | None:
@@ -66,11 +62,7 @@ def spelled_out(asked: Mapping[str, Any], stands_for: Callable[[Any], list[Any]]
     return many | {key: given for key, given in asked.items() if len(each[key]) == 1}
 
 
-def _pair(given: Any) -> Any:
-    return (given.sd, given.alpha) if isinstance(given, PC) else given
-
-
-_FLAT = 100.0  # times the default sd: an improper prior has no evidence, and this one moves no digit that is seen
+FLAT = 100.0  # times the default sd: an improper prior has no evidence, and this one moves no digit that is seen
 
 
 class FixedPriors:
@@ -100,9 +92,10 @@ class FixedPriors:
         self.variance = np.full(len(names), float(sum_.fixed_variance))
         self.mean, self.columns, self.own = np.zeros(len(names)), sum_.columns, own
         self.stated: dict[str, Normal] = {}
-        self.flat = {key for key, given in asked.items() if given is None and key in names}
+        self.flat: set[str] = set()
         for key, given in asked.items():
-            if term_named(sum_.effects, key) is not None or (key in elsewhere and key not in names):
+            of_term = term_named(sum_.effects, key) is not None and not is_coefficient(sum_.effects, names, key)
+            if of_term or (key in elsewhere and key not in names):
                 continue
             over = terms_over(sum_.effects, key)
             if key not in names and over:
@@ -112,8 +105,11 @@ class FixedPriors:
                     "Model", f"priors name {key!r}", f"one of {list(dict.fromkeys([*names, *terms, *elsewhere]))}"
                 )
             j = names.index(key)
+            if isinstance(given, Mapping) and set(given) == {self.part(j)}:
+                given = given[self.part(j)]
             if given is None:
-                self.variance[j] *= _FLAT**2
+                self.variance[j] *= FLAT**2
+                self.flat.add(key)
                 continue
             if not isinstance(given, Normal):
                 got = f"the prior of the coefficient {key!r} is {given!r}"
@@ -123,22 +119,11 @@ class FixedPriors:
             self.variance[j], self.mean[j] = (given.sd * scale) ** 2, given.mean if j >= own else 0.0
             self.stated[key] = given
 
+    def part(self, j: int) -> str:
+        """What of a coefficient its prior is of, as tables print it."""
+        return "at the mean of the columns" if j < self.own else "coefficient"
+
     def offset(self, X: np.ndarray) -> np.ndarray:
         """What the prior means of the coefficients add to eta (N,) at rows as they come."""
         given = self.mean[self.own :]
         return (X - self.columns.centre - self.columns.rest) @ given if given.any() else np.zeros(X.shape[0])
-
-
-def in_words(prior: Any) -> str:
-    """A prior as a person would write it."""
-    if prior is None:
-        return "flat"
-    if isinstance(prior, Normal):
-        return f"N({prior.mean:.4g}, {prior.sd:.4g}^2)"
-    u, a = getattr(prior, "u", None), getattr(prior, "probability", None)
-    if isinstance(prior, PCRange):
-        return f"P(range < {prior.r:.4g}) = {prior.probability:g}"
-    if u is not None and a is not None:
-        return f"exponential sd, P(sd > {u:.3g}) = {a:g}"
-    power = getattr(prior, "power", None)
-    return repr(prior) if power is None else f"p(z) ~ (1 - z^2)^{power - 1:g} of the correlation, tanh of half"

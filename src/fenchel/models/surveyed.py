@@ -39,6 +39,7 @@ class Asked:
     keys : columns, or several together, of which every value is to be seen
     counted : columns of numbers of which every value is to be seen, and which have no more than ``MOST_VALUES``
     some : columns of numbers of which ``SOME`` values are to be seen
+    weights : the column that says how often a row was seen, if there is one
     """
 
     names: tuple[Hashable, ...]
@@ -46,6 +47,7 @@ class Asked:
     keys: tuple[tuple[Hashable, ...], ...]
     counted: tuple[Hashable, ...] = ()
     some: tuple[Hashable, ...] = ()
+    weights: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ class Survey:
     lost : how many rows each column is missing in
     sketch : rows that have every value of the keys, and the lowest and highest of every number; categories as values
     categories : of categorical columns, in the order in which partitions have them, with whether they are ordered
-    means : of columns of numbers over the rows that are kept
+    means : of columns of numbers over the rows that are kept, by their weights
+    weight : the sum of the weights
     """
 
     n: int
@@ -67,17 +70,19 @@ class Survey:
     sketch: pd.DataFrame
     categories: dict[Hashable, tuple[list[Any], bool]]
     means: dict[Hashable, float]
+    weight: float
     asked: Asked = field(repr=False)
 
     def __add__(self, other: Survey) -> Survey:
         import pandas as pd
 
         lost = {k: self.lost.get(k, 0) + other.lost.get(k, 0) for k in (*self.lost, *other.lost)}
-        share = other.kept / max(1, self.kept + other.kept)
+        weight = self.weight + other.weight
+        share = other.weight / weight if weight else 0.0
         means = {}
         for k in dict.fromkeys((*self.means, *other.means)):
             a, b = self.means.get(k, 0.0), other.means.get(k, 0.0)
-            means[k] = a + share * (b - a) if self.kept and other.kept else (a if self.kept else b)
+            means[k] = a + share * (b - a) if self.weight and other.weight else (a if self.weight else b)
         categories = dict(self.categories)
         for name, (words, ordered) in other.categories.items():
             mine = categories.get(name, ([], ordered))[0]
@@ -85,7 +90,7 @@ class Survey:
         parts = [part for part in (self.sketch, other.sketch) if len(part)]
         both = pd.concat([part.astype(object) for part in parts], ignore_index=True) if parts else self.sketch
         both = _telling(both, self.asked, [name for name in means if name in both])
-        return Survey(self.n + other.n, self.kept + other.kept, lost, both, categories, means, self.asked)
+        return Survey(self.n + other.n, self.kept + other.kept, lost, both, categories, means, weight, self.asked)
 
 
 def survey(block: Block, asked: Asked) -> Survey:
@@ -99,10 +104,18 @@ def survey(block: Block, asked: Asked) -> Survey:
     kinds = {name: frame[name].dtype for name in asked.names}
     categories = {n: (list(k.categories), bool(k.ordered)) for n, k in kinds.items() if hasattr(k, "categories")}
     numbers = [name for name, kind in kinds.items() if getattr(kind, "kind", "O") in "biuf"]
-    means = {name: float(frame[name].mean()) if len(frame) else 0.0 for name in numbers}
+    w = np.ones(len(frame)) if asked.weights is None else np.asarray(frame[asked.weights], dtype=np.float64)
+    weight = float(w.sum())
+    means = {name: _mean(frame[name].to_numpy(np.float64, na_value=np.nan), w) if weight else 0.0 for name in numbers}
     counts = {name: int(each.sum()) for name, each in bad.items()}
     sketch = _telling(frame, asked, numbers).astype(object)
-    return Survey(len(lost), len(frame), counts, sketch, categories, means, asked)
+    return Survey(len(lost), len(frame), counts, sketch, categories, means, weight, asked)
+
+
+def _mean(x: np.ndarray, weights: np.ndarray) -> float:
+    """The mean of what is there."""
+    there = np.isfinite(x) & (weights > 0.0)
+    return float(np.average(x[there], weights=weights[there])) if there.any() else 0.0
 
 
 def _telling(frame: pd.DataFrame, asked: Asked, numbers: Sequence[Hashable]) -> pd.DataFrame:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import problem
-from ..estimators.effect_tables import effect_frame, table
-from ..estimators.marginal_tables import marginal_table
-from ..hyperparameters.priors import PCPrecision, PCRange, PCVariance
+from ..checks import number, problem
+from ..estimators.effect_tables import effect_frame
+from ..hyperparameters.priors import described as prior_described
 from ..iterative import IterativeFit
+from ..likelihoods.base import Likelihood
+from ..marginals import Answers
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
-from .specified import ambiguous, in_words, term_named, terms_over
+from .specified import ambiguous, term_named, terms_over
 from .uncertainty import spread
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from .model import Model
 
 INTERCEPT = "Intercept"
+_MIDDLE = 1.96  # sds either way: 95 % of a normal
 
 
 # -- coefficients -------------------------------------------------------------------------------------------
@@ -32,20 +35,20 @@ def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the coefficients in the user's units, the intercept (x = 0) first where there is one."""
     model = fit.model
     mean, covariance = model.sum.fixed_effects(fit.solution if fit.answers is None else fit.answers)
-    mean = mean + _known_part(fit)
+    mean = mean + _known_part(fit, fit.shift)
     if model.fixed.back is None:
         return mean, covariance
     A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
     return A @ mean, A @ covariance @ A.T
 
 
-def _known_part(fit: FittedModel) -> np.ndarray:
+def _known_part(fit: FittedModel, shift: float) -> np.ndarray:
     """What the coefficients are above the latents behind them: prior means, and the level of the intercept."""
     model = fit.model
     out = model.coefficient_priors.mean.copy()
     if model.sum.intercept:
         given, columns = model.coefficient_priors.mean[1:], model.sum.columns
-        out[0] += model.level + fit.shift - float((columns.centre + columns.rest) @ given)
+        out[0] += model.level + shift - float((columns.centre + columns.rest) @ given)
     return out
 
 
@@ -53,44 +56,53 @@ def fixed_rows(fit: FittedModel) -> tuple[sp.csr_array, np.ndarray]:
     """The coefficients as rows of a design over the latents (p, L), and what they are above those (p,)."""
     sum_ = fit.model.sum
     A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
-    L = fit.solution.posterior.latent_mean.shape[0]
-    own = A @ sum_.columns.to_user(sum_.intercept)
-    return sp.csr_array(np.hstack([np.zeros((len(own), L - own.shape[1])), own])), A @ _known_part(fit)
+    return sp.csr_array(A @ sum_.fixed_rows()), A @ _known_part(fit, fit.shift)
 
 
-def level_of_ordered(fit: FittedModel, solution: Solution) -> tuple[float, float]:
+def above_latents(fit: FittedModel, thetas: np.ndarray) -> np.ndarray:
+    """What the coefficients are above their latents at thetas (m, p), whose likelihoods say how eta is reported."""
+    sum_ = fit.model.sum
+    A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
+    each = [_known_part(fit, _likelihood_at(fit, theta).reported()[1]) for theta in thetas]
+    return np.asarray(np.stack(each) @ A.T)
+
+
+def level_of_ordered(fit: FittedModel, solution: Solution | Answers) -> tuple[float, float]:
     """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept.
 
     With its posterior sd: the coefficients' own.
     """
-    sum_, priors = fit.model.sum, fit.model.coefficient_priors
-    fitted, covariance = sum_.fixed_effects(solution)
-    by = sum_.columns.centre - fit.model.fixed.to_user(False, fitted.size)[1]
-    return float(by @ (fitted + priors.mean)), float(np.sqrt(by @ covariance @ by))
+    fitted, covariance = fit.model.sum.fixed_effects(solution)
+    by = _columns_at_mean(fit.model)
+    return float(by @ (fitted + fit.model.coefficient_priors.mean)), float(np.sqrt(by @ covariance @ by))
+
+
+def reported(fit: FittedModel) -> tuple[Likelihood, float]:
+    """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
+    fitted, model = fit.found.likelihood, fit.model
+    if not (model.ordered and model.sum.fixed_names):
+        return fitted.reported()
+    shift = level_of_ordered(fit, fit.solution)[0]  # learned where columns are at their means, stated at x = 0
+    return fitted.with_theta(np.r_[fitted.theta[0] + shift, fitted.theta[1:]]), shift
+
+
+def _columns_at_mean(model: Model) -> np.ndarray:
+    """Where the columns of an ordered model are 0 as fitted, in the user's units (p,)."""
+    return np.asarray(model.sum.columns.centre - model.fixed.to_user(False, len(model.sum.fixed_names))[1])
+
+
+def reported_shift(fit: FittedModel) -> tuple[np.ndarray | None, float]:
+    """What eta as reported is above eta as fitted: a row over the latents (L,), None for one of 0, and a constant."""
+    model = fit.model
+    if not (model.ordered and model.sum.fixed_names):
+        return None, fit.found.likelihood.reported()[1]
+    by = _columns_at_mean(model)
+    return np.asarray(by @ model.sum.fixed_rows().toarray()), float(by @ model.coefficient_priors.mean)
 
 
 def names_of(model: Model) -> list[str]:
     """Of the coefficients, the intercept first where there is one."""
     return [*([INTERCEPT] if model.sum.intercept else []), *model.sum.fixed_names]
-
-
-def coefficients(fit: FittedModel) -> pd.DataFrame:
-    """Mean, sd, interval; exp(coefficient) where it has a name."""
-    if fit.posterior is not fit.solution.posterior and names_of(fit.model):
-        design, offset = fixed_rows(fit)
-        found = fit.posterior.at(design=design, offset=offset)
-        return marginal_table((None, names_of(fit.model)), found, fit.likelihood.ratio)
-    mean, covariance = fixed_moments(fit)
-    moments = mean, np.diag(covariance)
-    return table((None, names_of(fit.model)), moments, fit.likelihood.ratio, 0.95)
-
-
-def covariance(fit: FittedModel) -> pd.DataFrame:
-    """Of the coefficients."""
-    import pandas as pd
-
-    names = names_of(fit.model)
-    return pd.DataFrame(fixed_moments(fit)[1], index=names, columns=names)
 
 
 # -- effects ------------------------------------------------------------------------------------------------
@@ -134,21 +146,22 @@ def hyperparameters(fit: FittedModel) -> pd.DataFrame:
     rows, ends = described_theta(fit, fit.theta), np.zeros((0, 2))
     if rows:
         sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
-        ends = spread(fit, lambda theta, shift: [row[2] for row in described_theta(fit, theta, shift)], sd)
+        ends = spread(fit, lambda theta, off: [row[2] for row in described_theta(fit, theta, fit.shift + off)], sd)
     index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
     columns = {"value": [row[2] for row in rows], "lower": ends[:, 0], "upper": ends[:, 1]}
     return pd.DataFrame(columns, index=index)
 
 
-def described_theta(fit: FittedModel, theta: np.ndarray, shift: float = 0.0) -> list[tuple[str, str, float]]:
-    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, and ``shift`` above that."""
+def described_theta(fit: FittedModel, theta: np.ndarray, level: float | None = None) -> list[tuple[str, str, float]]:
+    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, by ``level`` above those as fitted,
+    as ``level_of_ordered`` has it of the fit.
+    """
     rows = [(str(term.name), *row) for term, part in fit.model.sum.thetas(theta) for row in _of_term(term, part)]
-    own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
-    likelihood = fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
-    reported, _ = likelihood.reported()
-    if fit.model.ordered and own.size:
-        reported = reported.with_theta(np.r_[reported.theta[0] + fit.shift + shift, reported.theta[1:]])
-    own_rows = reported.readable()
+    reported, _ = _likelihood_at(fit, theta).reported()
+    if fit.model.ordered and reported.theta.size:
+        first = reported.theta[0] + (fit.shift if level is None else level)
+        reported = reported.with_theta(np.r_[first, reported.theta[1:]])
+    own_rows = _between_levels(fit.model, reported.readable())
     has_sd = {owner for owner, word, _ in own_rows if word == "sd"}
     for owner, word, value in own_rows:
         if word != "variance":
@@ -158,66 +171,68 @@ def described_theta(fit: FittedModel, theta: np.ndarray, shift: float = 0.0) -> 
     return rows
 
 
+def _between_levels(model: Model, rows: list[tuple[str, str, float]]) -> list[tuple[str, str, float]]:
+    """Cutpoints by the levels of y on either side of them: "low|medium"."""
+    labels = model.target.labels
+    if not model.ordered or labels is None:
+        return rows
+    names = [str(label) if model.target.words is not None else number(label + 0.0) for label in labels]
+    between = [f"{below}|{above}" for below, above in pairwise(names)]
+    return [(owner, between[int(k)] if owner == "cutpoints" else k, value) for owner, k, value in rows]
+
+
+def _likelihood_at(fit: FittedModel, theta: np.ndarray) -> Likelihood:
+    """With its own part of theta, the last."""
+    own = theta[sum(len(term.hyperparameters) for term in fit.model.sum.effects) :]
+    return fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
+
+
 def _of_term(term: Term, theta: np.ndarray) -> list[tuple[str, float]]:
     if type(term).readable is not Term.readable:
         return term.readable(theta)
-    return [_as_sd(h, float(t)) for h, t in zip(term.hyperparameters, theta, strict=True)]
-
-
-def _as_sd(h: Hyperparameter, theta: float) -> tuple[str, float]:
-    """A precision or a variance as the typical sd of the effect: what P(sd > u) = a is said of."""
-    unit = None if h.size is None else h.size(1.0, 0.01)
-    if isinstance(unit, PCPrecision):
-        return h.name.replace("precision", "sd"), float(np.exp(-theta / 2)) / unit.u
-    if isinstance(unit, PCVariance):
-        return h.name.replace("variance", "sd"), float(np.exp(theta / 2)) / unit.u
-    return h.name, h.value(theta)
+    return [(h.scale.name, h.scale.value(float(t))) for h, t in zip(term.hyperparameters, theta, strict=True)]
 
 
 def no_sd(h: Hyperparameter, side: str) -> bool:
     """Whether a bound is that of the smallest sd: of a precision the upper one, of a variance the lower."""
-    unit = None if h.size is None else h.size(1.0, 0.01)
-    return side == "upper" if isinstance(unit, PCPrecision) else side == "lower" and isinstance(unit, PCVariance)
+    if h.size is None or abs(h.scale.factor) != 2.0:
+        return False
+    return side == ("upper" if h.scale.factor < 0.0 else "lower")
 
 
 # -- priors -------------------------------------------------------------------------------------------------
 def prior_table(model: Model) -> pd.DataFrame:
-    """Every prior, in words."""
+    """Every prior in words, with the middle 95 % of it; ``priors={name: {parameter: prior}}`` changes a row."""
     import pandas as pd
 
-    rows, stated = [], model.coefficient_priors.stated
+    rows, given = [], model.coefficient_priors
     for j, name in enumerate(names_of(model)):
         own = int(model.sum.intercept)
-        sd = float(np.sqrt(model.coefficient_priors.variance[j]))
-        if name in stated:
-            text = f"N({stated[name].mean:.4g}, {stated[name].sd:.4g}^2)"
+        sd = float(np.sqrt(given.variance[j]))
+        if name in given.stated:
+            mean, sd = given.stated[name].mean, given.stated[name].sd
+            text = f"N({mean:.4g}, {sd:.4g}^2)"
         elif j < own:
-            text = f"N({round(model.level + fit_shift(model), 10):.4g}, {sd:.4g}^2)"
+            mean = round(model.level + fit_shift(model), 10)
+            text = f"N({mean:.4g}, {sd:.4g}^2)"
         else:
-            text = f"N(0, {sd / float(model.sum.columns.scale[j - own]):.4g}^2), {sd:.4g} for one sd of it"
-        text = f"flat: {text}" if name in model.coefficient_priors.flat else text
-        rows.append((name, "at the mean of the columns" if j < own else "coefficient", text))
+            mean, per_sd = 0.0, sd
+            sd = sd / float(model.sum.columns.scale[j - own])
+            text = f"N(0, {sd:.4g}^2), {per_sd:.4g} for one sd of it"
+        text = f"flat: {text}" if name in given.flat else text
+        rows.append((name, given.part(j), text, mean - _MIDDLE * sd, mean + _MIDDLE * sd))
     for term in model.sum.effects:
-        rows += [(str(term.name), _as_sd(h, h.start)[0], _prior_words(h)) for h in term.hyperparameters]
-        rows += [(str(term.name), *pair) for pair in term.stated]
-    for owner, name, prior in model.target.likelihood.reported()[0].own_priors():
-        rows.append((owner, name, in_words(prior)))
-    frame = pd.DataFrame(rows, columns=["name", "parameter", "prior"])
+        for h in term.hyperparameters:
+            rows.append((str(term.name), h.scale.name, *prior_described(h.prior, h.scale, h.bounds)))
+        rows += [(str(term.name), *pair, np.nan, np.nan) for pair in term.stated]
+    rows += model.own_priors.rows()
+    frame = pd.DataFrame(rows, columns=["name", "parameter", "prior", "lower", "upper"])
     return frame.set_index(["name", "parameter"])
 
 
 def fit_shift(model: Model) -> float:
     """What eta as reported is above eta as fitted."""
     return model.target.likelihood.reported()[1]
-
-
-def _prior_words(h: Hyperparameter) -> str:
-    unit = None if h.size is None else h.size(1.0, 0.01)
-    u, a = getattr(h.prior, "u", None), getattr(h.prior, "probability", None)
-    of = getattr(unit, "u", None)
-    if of is not None and u is not None and a is not None:
-        return f"exponential, P(sd > {u / of:.4g}) = {a:g}"
-    return in_words(h.prior) if h.prior is None or isinstance(h.prior, PCRange) else f"{in_words(h.prior)} of {h.label}"
 
 
 # -- the summary --------------------------------------------------------------------------------------------
@@ -232,7 +247,9 @@ def certificate(fit: FittedModel) -> list[str]:
     if np.isinf(sol.gap) and sol.certificate == "stationarity":
         proof = "a stationary point, of a family that is not log-concave: another may be better"
     first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
-    return [first] if fit.converged else [first, fit.found.status]
+    known = [fit.found.doubt] if fit.found.doubt else []
+    doubts = [f"CHECK: {doubt}" for doubt in (known if fit.integrated is None else fit.integrated.doubts)]
+    return [*doubts, first] if fit.converged else [*doubts, first, fit.found.status]
 
 
 def described(model: Model) -> list[str]:
@@ -240,6 +257,9 @@ def described(model: Model) -> list[str]:
     n, seen = model.n_rows
     family = model.target.likelihood.word or repr(model.target.likelihood)
     family = family if model.classes is None else f"multinomial, against {model.classes.labels[0]!r}"
+    labels = model.target.labels
+    if model.target.words is not None and labels is not None and len(labels) == 2 and model.classes is None:
+        family += f", the probability that {model.response.name} is '{labels[1]}' and not '{labels[0]}'"
     lines = [
         f"family: {'cox, as counts of events in intervals' if model.cox else family}",
         *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
@@ -259,12 +279,16 @@ def described(model: Model) -> list[str]:
 
 def summary(fit: FittedModel) -> str:
     """A page: the certificate first."""
+    from .remarks import undetermined
+
     model, (first, *why) = fit.model, certificate(fit)
+    why += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in undetermined(fit)]
     lines = [first, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
+    if fit.remarks:
+        lines += ["", "remarks", *(f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks)]
     shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
     if len(shown):
         lines += ["", "fixed effects, 95 % intervals", _text(shown)]
-    lines += [f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks]
     found = fit.hyperparameters
     if len(found):
         known = "by the evidence about its mode" if fit.integrated is None else "integrated over"
@@ -273,15 +297,28 @@ def summary(fit: FittedModel) -> str:
     lines += ["", "priors", _text(model.priors)]
     if fit.integrated is not None:
         lines += ["", f"Hyperparameters are integrated out: {fit.integrated.status}."]
-    elif fit.answers is not None:
+    elif fit.answers is not None and fit.mixed is None:
         how = f"log evidence {fit.answers.log_evidence:.3f}, error about {fit.answers.log_evidence_se:.1g}"
         lines += ["", f"Effects and predictions are corrected beyond the Gaussian at these hyperparameters ({how})."]
     else:
-        lines += ["", "Effects and predictions are Gaussian at these hyperparameters."]
-        words = " and ".join(second.word for second in model.seconds)
-        cure = 'fit(integrate="auto") has it'
-        lines += [f"How well the {words} formula is known is not in their sds: {cure}."] if words else []
+        lines += ["", f"Effects and predictions are {held_in_words(fit)}."]
     return "\n".join(lines)
+
+
+def held_in_words(fit: FittedModel) -> str:
+    """Which hyperparameters the answers of a fit are at, and which of the likelihood's own they are over."""
+    likelihood = fit.found.likelihood
+    own = " and ".join(dict.fromkeys(entry.word for entry in likelihood.entries()))
+    cure = 'fit(integrate="auto") has it'
+    if fit.mixed is not None:
+        loose = fit.mixed.evidence == "elbo" and not likelihood.objective.log_concave
+        how = "Gaussian" if fit.mixed.evidence == "elbo" else "corrected beyond the Gaussian"
+        where = " at these sds of terms" if fit.theta.size > likelihood.theta.size else ""
+        short = f"; zeros that may be of either kind leave their sds a tenth too small: {cure}" if loose else ""
+        return f"{how}{where}, averaged over {own}: how well that is known is in their sds{short}"
+    if not (likelihood.moves_eta or fit.model.seconds):
+        return "Gaussian at these hyperparameters"
+    return f"Gaussian at these hyperparameters; how well {own} is known is not in their sds: {cure}"
 
 
 def _far_from_zero(term: Term) -> list[str]:
@@ -299,5 +336,6 @@ def _text(frame: pd.DataFrame) -> str:
 
 def _in_words(term: Term) -> str:
     levels = f", {len(term.levels)} levels" if term.levels is not None else ""
+    levels += f", {term.details()}" if term.details() else ""
     first = (type(term).__doc__ or type(term).__name__).strip().split("\n")[0].split(",")[0].split(":")[0].rstrip(".")
     return f"{first[0].lower()}{first[1:]}{levels}" if first[1:2].islower() else f"{first}{levels}"

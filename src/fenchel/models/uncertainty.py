@@ -118,6 +118,7 @@ def spread(
     z = ndtri(qmc.Halton(A.shape[1] + 1, scramble=False).random(_DRAWS + 1)[1:])  # the first point is 0
     own = z[:, :-1]
     draws = fit.theta + np.where(own < 0.0, *(width * own for width in widths)) @ A.T
+    draws = np.clip(draws, *evidence_of(fit).bounds.T)
     shifts = (draws - fit.theta) @ fit.known.moves + shift_sd * z[:, -1]
     with np.errstate(over="ignore"):
         values = np.array([ask(draw, float(shift)) for draw, shift in zip(draws, shifts, strict=True)])

@@ -44,6 +44,8 @@ ELSEWHERE = {  # words of R that formulaic does not know
     "ordered": "C(g, contr.poly) is a factor with an order.",
     "relevel": 'C(g, contr.treatment("a")) takes the level a as the reference.',
     "strata": "C(g) gives each stratum a level of its own, (1|g) one that is learned; baselines are shared.",
+    "frailty": "(1|g) is a normal frailty.",
+    "cluster": "(1|g) has what the rows of a group share.",
     "Surv": 'It is cens(time, event), with family="cox" or "weibull".',
     "Error": "It is (1|g).",
     "TRUE": "It is True.",

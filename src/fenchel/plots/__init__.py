@@ -12,6 +12,7 @@ from .intervals import plot_caterpillar, plot_forest, plot_path
 from .joint import plot_joint
 from .maps import plot_map
 from .surfaces import plot_surface
+from .survival import plot_survival_curves, plot_survival_groups
 from .trace import plot_race, plot_trace
 
 __all__ = [
@@ -35,5 +36,7 @@ __all__ = [
     "plot_rootogram",
     "plot_surface",
     "plot_survival",
+    "plot_survival_curves",
+    "plot_survival_groups",
     "plot_trace",
 ]

@@ -41,11 +41,48 @@ def panels(where: str, n: int, size: tuple[float, float], ax: Any = None, *, col
     return list(every[:n])
 
 
+class AxesArray(np.ndarray):
+    """The Axes of several panels, an array that knows its ``figure`` as one Axes does."""
+
+    @classmethod
+    def of(cls, every: Sequence[Axes]) -> AxesArray:
+        out = np.empty(len(every), dtype=object).view(cls)
+        out[:] = every
+        return out
+
+    @property
+    def figure(self) -> Figure:
+        return self.flat[0].figure
+
+
+def colour_bar(mappable: Any, ax: Axes, label: str, **options: Any) -> Any:
+    """A colour bar as high as the Axes beside it, whatever the aspect of these."""
+    bar = ax.figure.colorbar(mappable, cax=ax.inset_axes((1.03, 0.0, 0.05, 1.0)), **options)
+    bar.set_label(label)
+    return bar
+
+
+def signed_ends(low: float, high: float) -> tuple[float, float] | None:
+    """Ends of a colour scale with 0 in the middle, for values of both signs; None where they have one."""
+    reach = max(-low, high)
+    return (-reach, reach) if low < 0.0 < high else None
+
+
 def quiet(ax: Axes) -> None:
     """A faint grid, no minor ticks, no box."""
     ax.grid(alpha=0.25)
     ax.minorticks_off()
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
+    """Labels, a legend where something is named, and quiet axes."""
+    ax.set_xlabel(xlabel)
+    ax.set_ylabel(ylabel)
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(frameon=False, fontsize=9)
+    quiet(ax)
+    return ax
 
 
 def short_name(name: Any) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..checks import problem
 from ..criteria import pit_counts
-from .base import BLUE, GREY, new_figure, quiet, short_name
+from .base import BLUE, GREY, finished, new_figure, short_name
+from .survival import kaplan_meier
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +25,6 @@ def _both(where: str, y: Any, made: Any) -> tuple[np.ndarray, np.ndarray]:
     if not (np.isfinite(data).all() and np.isfinite(drawn).all()):
         raise problem(where, "a value is not finite", "numbers, rows that were not observed left out")
     return data, drawn
-
-
-def _finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
-    if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize=9)
-    quiet(ax)
-    return ax
 
 
 def plot_rootogram(y: Any, made: Any, ax: Axes | None = None, *, bins: int = 40, xlabel: str = "") -> Axes:
@@ -71,7 +63,7 @@ def plot_rootogram(y: Any, made: Any, ax: Axes | None = None, *, bins: int = 40,
     ax.plot(middle, np.sqrt(counts.mean(axis=0)), ".", color=BLUE, markersize=5)
     ticks = [t for t in ax.get_yticks() if t >= 0.0]
     ax.set_yticks(ticks, labels=[f"{t**2:g}" for t in np.round(ticks, 6)])
-    return _finished(ax, xlabel, "rows (square-root scale)")
+    return finished(ax, xlabel, "rows (square-root scale)")
 
 
 def plot_bars(y: Any, made: Any, values: Any, names: Any, ax: Axes | None = None, *, xlabel: str = "") -> Axes:
@@ -99,7 +91,7 @@ def plot_bars(y: Any, made: Any, values: Any, names: Any, ax: Axes | None = None
     ax.vlines(place, lower, upper, color=BLUE, linewidth=2.5, label=_MADE)
     ax.plot(place, counts.mean(axis=0), "o", color=BLUE, markersize=5)
     ax.set_xticks(place, labels=[short_name(name) for name in names], rotation=0 if len(place) < 9 else 60)
-    return _finished(ax, xlabel, "rows")
+    return finished(ax, xlabel, "rows")
 
 
 def plot_density(y: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "", positive: bool = False) -> Axes:
@@ -126,7 +118,7 @@ def plot_density(y: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "",
     if positive:
         ax.set_xlim(0.0, float(np.exp(np.quantile(data, 0.995) + width)))
     ax.set_ylim(bottom=0.0)
-    return _finished(ax, xlabel, "density")
+    return finished(ax, xlabel, "density")
 
 
 def _smoothed(values: np.ndarray, x: np.ndarray, width: float) -> np.ndarray:
@@ -191,7 +183,7 @@ def plot_reliability(
     reach = 1.0 if max(x.max(), shares.max()) > 0.5 else 1.3 * float(max(x.max(), shares.max(), 0.05))
     ax.set_xlim(-0.02 * reach, 1.02 * reach)
     ax.set_ylim(-0.02 * reach, 1.02 * reach)
-    return _finished(ax, "probability by the model", "share of successes")
+    return finished(ax, "probability by the model", "share of successes")
 
 
 def plot_survival(time: Any, event: Any, made: Any, ax: Axes | None = None, *, xlabel: str = "time") -> Axes:
@@ -207,18 +199,10 @@ def plot_survival(time: Any, event: Any, made: Any, ax: Axes | None = None, *, x
     share = 1.0 - np.array([np.searchsorted(np.sort(row), x, side="right") for row in drawn]) / when.size
     lower, upper = np.quantile(share, [0.025, 0.975], axis=0)
     ax.fill_between(x, lower, upper, color=BLUE, alpha=0.3, linewidth=0, label=_MADE)
-    steps, survived = kaplan_meier(when, happened)
+    steps, survived, _, _ = kaplan_meier(when, happened)
     ax.step(np.r_[0.0, steps], np.r_[1.0, survived], where="post", color="black", linewidth=1.4, label="data")
     ax.set_ylim(0.0, 1.02)
-    return _finished(ax, xlabel, "share that lasts longer")
-
-
-def kaplan_meier(time: np.ndarray, happened: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The times of events and censorings, and the estimated probability to last longer, the product of 1 - d / n."""
-    steps = np.unique(time)
-    at_risk = time.size - np.searchsorted(np.sort(time), steps, side="left")
-    died = np.bincount(np.searchsorted(steps, time[happened]), minlength=steps.size)
-    return steps, np.cumprod(1.0 - died / at_risk)
+    return finished(ax, xlabel, "share that lasts longer")
 
 
 def plot_pit(upto: Any, below: Any = None, ax: Axes | None = None, *, bins: int | None = None) -> Axes:
@@ -264,7 +248,7 @@ def plot_pit(upto: Any, below: Any = None, ax: Axes | None = None, *, bins: int 
     ax.axhline(1.0, color=BLUE, linewidth=1.0)
     ax.set_xlim(0.0, 1.0)
     ax.set_ylim(0.0, max(ax.get_ylim()[1], 1.15 * upper))
-    return _finished(ax, "probability of less than was seen, without it", "rows, in shares of their mean")
+    return finished(ax, "probability of less than was seen, without it", "rows, in shares of their mean")
 
 
 def pit_band(each: np.ndarray) -> tuple[float, float]:
@@ -300,4 +284,4 @@ def plot_calibration(u: Any, ax: Axes | None = None) -> Axes:
         below = np.searchsorted(places, at, side="right") / n
         ax.plot(at, below - at, color=BLUE, alpha=0.5, linewidth=0.9, label="each quantity" if k == 0 else None)
     ax.axhline(0.0, color=GREY, linewidth=0.8)
-    return _finished(ax, "probability below the truth", "share of data sets, less uniform")
+    return finished(ax, "probability below the truth", "share of data sets, less uniform")

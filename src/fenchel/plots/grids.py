@@ -8,7 +8,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import ArrayLike
-from .base import ORANGE, new_figure, short_name
+from .base import ORANGE, colour_bar, new_figure, short_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -182,8 +182,7 @@ def _bands(
     ink = ["white" if np.dot(colours(norm(level))[:3], (0.3, 0.59, 0.11)) < 0.45 else "black" for level in levels[1:-1]]
     lines = ax.contour(x, y, masked, levels=levels[1:-1], colors=ink, linewidths=0.5, linestyles="solid")
     numbers = ax.clabel(lines, fontsize=8, inline_spacing=3, fmt=lambda level: f"{level:g}") if ink else []
-    bar = ax.figure.colorbar(filled, ax=ax, spacing="uniform", ticks=levels)
-    bar.set_label(label)
+    bar = colour_bar(filled, ax, label, spacing="uniform", ticks=levels)
     bar.ax.minorticks_off()
     return list(numbers)
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..checks import problem, vector
 from ..linalg.arrays import ArrayLike, to_numpy
 from ..outlines import districts, labels_of, opened, signed_area
-from .base import new_figure
+from .base import new_figure, signed_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,8 @@ def plot_map(
     label, title : str
         Of the colour bar, and of the map.
     cmap : str, optional
-        Default: viridis, or RdBu_r for ratios. Both can be read by colour-blind readers.
+        Default: viridis, or RdBu_r for ratios and for values of both signs, 0 in the middle. Both can be read by
+        colour-blind readers.
     ratio : bool
         The values are ratios such as relative risks: a log scale with 1 in the middle, where the colours part.
     limits : (low, high), optional
@@ -77,9 +78,11 @@ def plot_map(
     if limits is None:
         reach = max(float(np.exp(np.abs(np.log(finite)).max())), 1.05) if ratio else 0.0
         limits = (1 / reach, reach) if ratio else (float(finite.min()), float(finite.max()))
+        limits = limits if ratio or cmap is not None else signed_ends(*limits) or limits
     pieces = [(polygon, value) for d, value in zip(shapes_of, numbers, strict=True) for polygon in d]
     pieces.sort(key=lambda pair: -abs(signed_area(pair[0][0])))
-    colours = colormaps[cmap or ("RdBu_r" if ratio else "viridis")].with_extremes(bad="#bbbbbb")
+    cmap = cmap or ("RdBu_r" if ratio or limits[0] == -limits[1] else "viridis")
+    colours = colormaps[cmap].with_extremes(bad="#bbbbbb")
     shapes = PathCollection(
         [Path.make_compound_path(*(Path(ring) for ring in _turned(polygon))) for polygon, _ in pieces],
         array=np.ma.masked_invalid([value for _, value in pieces]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import ArrayLike
-from .base import new_figure
+from .base import colour_bar, new_figure, signed_ends
 from .grids import plot_contours
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def plot_surface(
     """Contours of a column of a frame whose index holds the (x, y) of a regular grid, some of them left out.
 
     At scattered (x, y) the values are dots in colours. Without ``ax`` the sd is drawn beside the mean. ``points``
-    (two arrays) are dots; of very many, some.
+    (two arrays) are dots; of very many, some. Values of both signs have colours that part at 0.
     Returns the Axes, of the first picture where there are two.
     """
     if ax is None and column == "mean" and "sd" in frame:
@@ -47,6 +47,8 @@ def plot_surface(
     values = np.full((y.size, x.size), np.nan)
     values[j, i] = frame[column].to_numpy()
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    ends = signed_ends(low, high) if column != "sd" else None
+    low, high = (low, high) if ends is None else ends
     levels = np.linspace(low, high if high > low else low + 1.0, _LEVELS)
     ax = plot_contours(
         x,
@@ -60,12 +62,12 @@ def plot_surface(
         ylabel=names[1],
         title=title,
         label=column,
-        cmap="viridis",
+        cmap="viridis" if ends is None else "RdBu_r",
     )
     if points is not None:
         a, b = (np.asarray(p)[:: max(1, len(np.asarray(p)) // _MOST)] for p in points)
         ax.plot(a, b, ".", color="black", markersize=2, alpha=0.5)
-    ax.set_aspect("equal")
+    ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]), aspect="equal")  # points far from the others stay outside
     return ax
 
 
@@ -73,8 +75,10 @@ def _scattered(
     at: np.ndarray, values: np.ndarray, ax: Axes | None, label: str, names: Sequence[str], title: str
 ) -> Axes:
     ax = new_figure(5.0, 3.9).subplots() if ax is None else ax
-    dots = ax.scatter(at[:, 0], at[:, 1], c=values, s=9, cmap="viridis", linewidths=0)
-    ax.figure.colorbar(dots, ax=ax).set_label(label)
+    ends = signed_ends(float(values.min()), float(values.max()))
+    scale = {"cmap": "viridis"} if ends is None else {"cmap": "RdBu_r", "vmin": ends[0], "vmax": ends[1]}
+    dots = ax.scatter(at[:, 0], at[:, 1], c=values, s=9, linewidths=0, **scale)
+    colour_bar(dots, ax, label)
     ax.set_xlabel(names[0])
     ax.set_ylabel(names[1])
     ax.set_title(title, fontsize="medium")

@@ -27,6 +27,7 @@ class Constraint:
     """C (k, L), and what is added to Q so that it can be factorised: ``shift`` on its diagonal at ``nodes``.
 
     ``basis`` (L, r) is of what further constraints leave free, many and small ones: the factor is of that already.
+    ``given`` are all of them, as rows of length 1.
     """
 
     C: np.ndarray
@@ -34,6 +35,7 @@ class Constraint:
     shift: float
     kappa: float
     basis: Any = None
+    given: Any = None
 
     def analyse(self, A: Any, copies: int = 1) -> Analysis:
         """The analysis of A on what the basis leaves free; ``copies`` of the latents side by side for a softmax."""
@@ -58,16 +60,17 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisat
     if constraints is None:
         return None, solid(Q, analyse(Q))
     scale = float(Q.diagonal().mean())
-    basis, C = split_local(checked_constraints(Q, constraints), Q)
+    given = checked_constraints(Q, constraints)
+    basis, C = split_local(given, Q)
     analysis = analyse_free(Q, basis)
     try:
-        free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale, basis)
+        free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale, basis, given)
         return free, free.hold(solid(Q, analysis))
     except (NotPositiveDefinite, np.linalg.LinAlgError):
         if not len(C):
             raise NotPositiveDefinite("the constraints do not fix its null space") from None
         nodes = _telling(C)
-        held = Constraint(C, nodes, scale, scale, basis)
+        held = Constraint(C, nodes, scale, scale, basis, given)
         base = Q.copy()
         base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
         try:

@@ -14,25 +14,27 @@ meets negative curvature and stops there: what it has found rises all the same. 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..linalg.arrays import Array, namespace
-from ..linalg.cg import conjugate_gradients
+from ..linalg.cg import conjugate_gradients, minimal_residuals
 from .base import Factor
+
+_ROUNDS = 20  # of a system that is not symmetric: its rule of points makes more of them worth little
 
 
 @dataclass(frozen=True, slots=True)
 class CoupledSystem:
-    """Everything weighted; all (N, 1)."""
+    """Everything weighted; all (N, 1), or (N, P) of contrasts."""
 
     r: Array  # beta - alpha+
     d: Array  # lam - lam+
     lam: Array
-    hh: Array
-    hr: Array
-    rr: Array
+    curvature: Callable[[Array, Array], tuple[Array, Array]]  # (f_hh - lam) dh + f_hr drho, f_hr dh + f_rr drho
     accuracy: float = 1e-8
     economical: bool = False
+    symmetric: bool = True  # whether the curvature is; that of a rule of points need not be
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,22 +60,24 @@ def coupled_direction(factor: Factor, system: CoupledSystem) -> Step:
         dh = factor.apply(system.r)
         drho = factor.variance**2 * system.d
         slope = float(xp.sum(system.r * dh + 0.5 * system.d * drho))
-        bent = 2.0 * (system.hr * dh + system.rr * drho)  # where lam+ will be once h has moved
+        bent = 2.0 * system.curvature(dh, drho)[1]  # where lam+ will be once h has moved
         return Step(system.lam * dh - system.r, bent - system.d, dh, drho, slope, 1.0)
-    bend = system.hh - system.lam
+    P = system.r.shape[1]
     with factor.products(system.economical) as (times, times_squared):
 
         def solve(v: Array) -> Array:
-            return xp.concat([times(v[:, :1]), 2.0 * times_squared(v[:, 1:])], axis=1)
+            return xp.concat([times(v[:, :P]), 2.0 * times_squared(v[:, P:])], axis=1)
 
         def remainder(x: Array) -> Array:
-            dh, drho = x[:, :1], x[:, 1:]
-            return xp.concat([bend * dh + system.hr * drho, system.hr * dh + system.rr * drho], axis=1)
+            return xp.concat(system.curvature(x[:, :P], x[:, P:]), axis=1)
 
-        x, Fx, left, unsolved = conjugate_gradients(solve, remainder, right, system.accuracy, max_iter=100)
+        if system.symmetric:
+            x, Fx, left, unsolved = conjugate_gradients(solve, remainder, right, system.accuracy, max_iter=100)
+        else:
+            x, Fx, left, unsolved = minimal_residuals(solve, remainder, right, system.accuracy, max_iter=_ROUNDS)
         if bool(xp.any(right != 0.0)) and not bool(xp.any(x != 0.0)):
             x, Fx, left, unsolved = solve(right), 0.0 * right, 0.0 * right, 1.0
     image = right - Fx - left  # (Vt^-1 dh, (2 Vt o Vt)^-1 drho)
     slope = float(xp.sum(right * x))
-    dh, drho = x[:, :1], x[:, 1:]
-    return Step(system.lam * dh - image[:, :1], -2.0 * image[:, 1:], dh, drho, slope, unsolved)
+    dh, drho = x[:, :P], x[:, P:]
+    return Step(system.lam * dh - image[:, :P], -2.0 * image[:, P:], dh, drho, slope, unsolved)

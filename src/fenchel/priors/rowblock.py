@@ -157,6 +157,11 @@ class RowFactor:
         xp = namespace(cross)
         return xp.sum(dense.multiply_lower(self.L_inverse(), self.root[:, None] * cross.T) ** 2, axis=0)
 
+    def explained_jointly(self, cross: Array) -> Array:
+        """c Lam^1/2 B^-1 Lam^1/2 c' (M, M): the covariance the data take away."""
+        half = dense.multiply_lower(self.L_inverse(), self.root[:, None] * cross.T)
+        return half.T @ half
+
     def middle(self, v: Array) -> Array:
         """Lam^1/2 B^-1 Lam^1/2 v."""
         Linv = self.L_inverse()

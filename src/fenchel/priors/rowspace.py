@@ -180,6 +180,11 @@ class RowsFactor(BlockFactor):
         triples = zip(self.parts, self.predictors.designs, cross, strict=True)
         return [part.explained(W.times(c.T).T) for part, W, c in triples]
 
+    def joint_reduction(self, cross: Array) -> Array:
+        """What the data take off the covariance (M, M) of new rows, given that with the latents (M, L)."""
+        ([part], [W]) = self.parts, self.predictors.designs
+        return part.explained_jointly(W.times(cross.T).T)
+
     def variance_blocks(self, designs: Sequence[Design]) -> list[Array]:
         out = []
         for part, z, W, new in zip(self.parts, self.predictors.latents, self.predictors.designs, designs, strict=True):

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 
 from ..linalg.arrays import ArrayLike
 from ..linalg.bordered import BorderedAnalysis
+from ..linalg.chain import ChainAnalysis
 from ..linalg.factorisation import Analysis, Factorisation, Stored, StoredFactorisation, analyse
-from ..linalg.pairs import RowPairs
+from ..linalg.pairs import FEW_PAIRS, RowPairs, pair_places
 from ..linalg.sparse import SymbolicCholesky
 from .constraints import Constraint
 from .separate import Parts, Separate, labels
@@ -78,13 +79,9 @@ def row_products(W: Any, indptr: np.ndarray, indices: np.ndarray) -> tuple[Any, 
 
     Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
     """
-    from ..linalg._symbolic import pair_places
-
     per_row = np.diff(W.indptr).astype(np.int64)
     ptr = np.concatenate([[0], np.cumsum(per_row**2)])
-    small = max(int(ptr[-1]), indices.size) < 2**31
-    place, data = np.empty(ptr[-1], dtype=np.int32 if small else np.int64), np.empty(ptr[-1])
-    whole = pair_places(W.indptr, W.indices, W.data, indptr, indices, ptr, place, data)
+    place, data, whole = pair_places(W, indptr, indices, ptr)
     if not whole.all():
         keep = np.repeat(whole, per_row**2)
         place, data = place[keep], data[keep]
@@ -141,6 +138,8 @@ class Pattern:
         if "pairs" not in self._maps:
             symbolic: Any = self.symbolic
             own = self.constraint is None and isinstance(symbolic, SymbolicCholesky | BorderedAnalysis)
+            if self.constraint is None and isinstance(symbolic, ChainAnalysis):  # the map of few needs no compiled loop
+                own = int((np.diff(self.W.indptr).astype(np.int64) ** 2).sum()) > FEW_PAIRS
             self._maps["pairs"] = RowPairs(self.W, symbolic) if own else None
         return self._maps["pairs"]
 
@@ -299,7 +298,8 @@ class Pattern:
 def work_of(analysis: Any) -> float:
     """Multiplications of a factorisation; 0 where the backend does not say."""
     symbolic: Any = getattr(analysis, "inner", analysis)
-    return float(symbolic.work) if isinstance(symbolic, SymbolicCholesky | BorderedAnalysis) else 0.0
+    known = isinstance(symbolic, SymbolicCholesky | BorderedAnalysis | ChainAnalysis)
+    return float(symbolic.work) if known else 0.0
 
 
 def _same(A: Any, B: Any) -> bool:

@@ -71,8 +71,15 @@ class WeightFactor:
     @cached_property
     def U(self) -> Array:
         """L^-T, so that A^-1 = U U'."""
+        if isinstance(self.L, np.ndarray):
+            return np.tril(dense.triangular_inverse(self.L.copy())).T
         eye = namespace(self.L).eye(self.L.shape[0], dtype=namespace(self.L).float64, **on_device(self.L))
         return dense.solve_lower(self.L, eye, transposed=True)
+
+    @cached_property
+    def inverse(self) -> Array:
+        """A^-1."""
+        return self.U @ self.U.T
 
     def log_det_rounding(self) -> float:
         """eps |diag(A^-1) o diag(A)|; its root, entry by entry, where A was not formed."""
@@ -94,8 +101,7 @@ class WeightFactor:
 
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v."""
-        inner = self.U @ (self.U.T @ self.X.gram(v) @ self.U) @ self.U.T
-        return self.X.row_products(inner)
+        return self.X.row_products(self.inverse @ self.X.gram(v) @ self.inverse)
 
 
 class WeightPredictors(LatentPredictors):
@@ -245,7 +251,8 @@ class WeightsFactor(BlockFactor):
     def products(self, economical: bool = False) -> Iterator[tuple[Product, Product]]:
         split, join = self.blocks.split, self.blocks.join
         if self.lam.shape[0] > _FEW:
-            yield self.apply, self.hadamard
+            square = self.variance**2
+            yield self.apply, (lambda v: square * v) if economical else self.hadamard
             return
         squared = [Vt * Vt for Vt in self.covariance()]  # Vt itself, written out, would cancel digits that X keeps
         yield self.apply, lambda v: join([VV @ x for VV, x in zip(squared, split(v), strict=True)])

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -153,7 +153,9 @@ class Stopping:
         return Ending(code, point.measure, relative(point), self.tol, reason, advice)
 
     def stagnated(self, point: Judged) -> Ending:
-        """The ending of a run that nothing improves any more."""
+        """The ending of a run that nothing improves any more; the error of a rule may hide what is missing."""
+        if optimal(point, self.tol):
+            return replace(self.ended(point, "converged"), tol=resolution(point) / max(1.0, abs(point.elbo)))
         limit = ", the limit of double precision for this problem; ask for a larger tol"
         return self.ended(point, "stagnated", "stagnated", limit)
 
@@ -161,6 +163,16 @@ class Stopping:
 def reached(point: Judged, tol: float) -> bool:
     """Whether the point is proved to be within tol."""
     return np.isfinite(point.elbo) and 0.0 <= point.shortfall <= tol * max(1.0, abs(point.elbo))
+
+
+def optimal(point: Judged, tol: float) -> bool:
+    """The same, or as near as the rule of its expectations can tell."""
+    return reached(point, tol) or 0.0 <= point.shortfall <= resolution(point)
+
+
+def resolution(point: Judged) -> float:
+    """A shortfall, in nats, that the error of a rule hides; 0 where there is no rule."""
+    return float(getattr(point, "resolution", 0.0))
 
 
 def relative(point: Judged) -> float:

@@ -2,7 +2,8 @@
 
     lam <- (1-t) lam + t lam+,   b <- (1-t)(lam h - beta) + t (lam+ h - alpha+)          the natural gradient
 
-A step is whole unless P falls; where P cannot tell any more, the certificate judges.
+A step is whole unless P falls; where P cannot tell any more, by rounding or by the rule of its expectations, the
+certificate judges.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class CoupledSearch:
     def along(self, problem: Problem, point: PrimalPoint, newton: Step) -> Found | None:
         """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
         t, pulled = 1.0, weights_of(problem.predictors, newton.dbeta)
-        by_gap = not newton.slope > self.rounding * max(1.0, abs(point.elbo))
+        by_gap = not newton.slope > max(self.rounding * max(1.0, abs(point.elbo)), point.blur)
         while t >= self.shortest:
             trial = self.moved(problem, point, newton, t, pulled)
             if by_gap:
@@ -60,7 +61,7 @@ class CoupledSearch:
     def natural(self, problem: Problem, point: PrimalPoint) -> Found | None:
         """The natural gradient in the natural parameters, which keeps every step feasible: it rises for some t > 0."""
         t, loss, h = 1.0, point.loss, point.h
-        alpha, target = loss.alpha[:, None], loss.lam[:, None]
+        alpha, target = loss.slopes
         while t >= self.shortest:
             lam = (1.0 - t) * point.lam + t * target
             b = (1.0 - t) * (point.lam * h - point.alpha) + t * (target * h - alpha)
@@ -70,7 +71,9 @@ class CoupledSearch:
                 t /= 2
                 continue
             trial = with_slopes(problem, b, lam, factor, point.enough)
-            if trial.elbo > point.elbo + self.rounding * abs(point.elbo):
+            if trial.elbo > point.elbo + max(self.rounding * abs(point.elbo), point.blur):
+                return trial, t
+            if point.blur > 0.0 and trial.elbo > point.elbo - point.blur and trial.shortfall < point.shortfall:
                 return trial, t
             del trial, factor
             t /= 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -50,14 +51,13 @@ class CoupledStart:
         """
         if not isinstance(problem.predictors, HasFewWeights):
             return None
-        h = start[:, :1]
-        loss = problem.loss(h, namespace(start).exp(start[:, 1:]))
-        lam = loss.lam[:, None]
+        h = start[:, : start.shape[1] // 2]
+        alpha, lam = problem.loss(h, namespace(start).exp(start[:, h.shape[1] :])).slopes
         try:
             factor = problem.predictors.at(lam)
         except NotPositiveDefinite:
             return None
-        point = with_slopes(problem, lam * h - loss.alpha[:, None], lam, factor, stopping.tol)
+        point = with_slopes(problem, lam * h - alpha, lam, factor, stopping.tol)
         return point if np.isfinite(point.elbo) else None
 
     def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
@@ -65,7 +65,7 @@ class CoupledStart:
         near = problem.relaxed()
         if near is not None:
             found = self.dual.solve(near, None, Stopping(self.loose, min(self.steps, stopping.max_iter)))
-            point = PrimalPoint(problem, found.point.alpha, found.point.lam, stopping.tol, found.point.factor)  # type: ignore[attr-defined]
+            point = self._translated(problem, found.point, stopping)
             if not found.converged:  # a dual that is hard itself need not be the better start
                 with suppress(Refusal):
                     point = max(point, self.prior(problem, stopping), key=lambda p: p.elbo)
@@ -73,12 +73,28 @@ class CoupledStart:
                 return point, found.n_iter
         return self.prior(problem, stopping), 0
 
+    def _translated(self, problem: Problem, found: Any, stopping: Stopping) -> PrimalPoint:
+        """The point with the sites of the dual.
+
+        Over contrasts, its mean with the curvature at its marginals, or a natural gradient step from these: under a
+        wide prior the second is better, as the slopes of a loose fit are no mean there.
+        """
+        bound = problem.bound.over_contrasts
+        if bound is None:
+            return PrimalPoint(problem, found.alpha, found.lam, stopping.tol, found.factor)
+        h, rho = found.h @ bound.contrasts.T, found.rho @ (bound.contrasts**2).T
+        alpha, lam = bound.slopes_of_contrasts(found.alpha, problem.rows), problem.loss(h, rho).slopes[1]
+        point = PrimalPoint(problem, alpha, lam, stopping.tol)
+        s = np.concatenate([h, np.log(rho)], axis=1)
+        other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.tol)
+        return max(point, other, key=lambda p: p.elbo)
+
     def prior(self, problem: Problem, stopping: Stopping) -> PrimalPoint:
         """The prior's mean, with the curvature the likelihood has there."""
         xp, variance = namespace(problem.mt), problem.predictors.variance
         for most in (1.0, 1e-2, 1e-4, 0.0):
             rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
-            lam = problem.loss(problem.mt, rho).lam[:, None]
+            lam = problem.loss(problem.mt, rho).slopes[1]
             point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
             if np.isfinite(point.elbo):
                 return point

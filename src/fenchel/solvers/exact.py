@@ -90,7 +90,8 @@ class CoupledNewton(Solver):
             before, newton = point.shortfall, self.direction.at(point, economical=slow < SLOW_STEPS)
             # nothing left to gain, says Newton twice running, and the certificate hardly falls: rounding fills it
             flat = flat + 1 if slowly and self.is_little(newton, point, stopping.tol) else 0
-            found = self.search.advance(problem, point, newton) if flat < 2 else None
+            hidden = slowly and point.shortfall <= point.resolution  # the rule of the expectations tells no more
+            found = self.search.advance(problem, point, newton) if flat < 2 and not hidden else None
             if found is None:
                 point, more = self.settled(problem, point)
                 n += more

@@ -13,7 +13,7 @@ from ..files import Stored
 from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
-from .base import Outcome, reached, relative
+from .base import Outcome, optimal, relative
 from .ending import Ending
 
 if TYPE_CHECKING:
@@ -31,10 +31,14 @@ class Solution(Stored):
     elbo_upper : float
         No Gaussian q does better than this under the same bound.
     gap : float
-        elbo_upper - elbo: a sum of nonnegative terms, and ``rounding``.
+        elbo_upper - elbo: a sum of nonnegative terms, ``rounding`` and ``quadrature``.
     rounding : float
         How far rounding may have moved the elbo: an estimate, some 1e-12 but where the prior variance is 1e8 times what
         the data leave of it, or more.
+    quadrature : float
+        How far the rule of points behind the expectations may have moved the elbo: the difference to another rule, for
+        a softmax under ``bound="exact"``; elsewhere it is rounding, and 0 here. A fit ends where half of it hides what
+        is missing, if that comes before tol.
     converged : bool
         gap <= tol * max(1, |elbo|); for a likelihood that is not log-concave, that the distance from stationarity is.
     optimal : bool
@@ -52,16 +56,20 @@ class Solution(Stored):
     y : array (N,)
         The targets, NaN where they are unobserved or have weight 0.
     s, alpha, lam : arrays
-        The mirror coordinate (N, P) and the dual variables (N, C) of all observations.
+        The mirror coordinate (N, P) and the dual variables (N, C) of all observations; of the contrasts of every two
+        classes (N, P) for a softmax under ``bound="exact"``.
     """
+
+    quadrature: float = 0.0
 
     def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
         point = outcome.point
         self.rounding = float(getattr(point, "rounding", 0.0))  # the rivals' points know none
-        self.elbo, self.gap = point.elbo, point.gap + self.rounding
+        self.quadrature = float(getattr(point, "quadrature", 0.0))
+        self.elbo, self.gap = point.elbo, point.gap + self.rounding + self.quadrature
         self.elbo_upper = self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
         self.certificate, self.log_evidence = point.certificate, point.log_evidence
-        self.optimal, self._ran = reached(point, tol), outcome.ending
+        self.optimal, self._ran = optimal(point, tol), outcome.ending
         if self.optimal != self._ran.reached:  # the certificate judges, whatever a solver says of itself
             code, reason = ("converged", "") if self.optimal else ("ended", "the solver ended")
             self._ran = Ending(code, point.measure, relative(point), tol, reason)
@@ -77,7 +85,8 @@ class Solution(Stored):
     def judged_by(self, tol: float) -> Solution:
         """The same fit under the tolerance a search was asked for, if it met that while fitting more loosely."""
         allowed = tol * max(1.0, abs(self.elbo))
-        if not (self.optimal and (self.gap - self.rounding <= allowed or self.tol <= tol)):
+        missing = self.gap - self.rounding - self.quadrature
+        if not (self.optimal and (missing <= allowed or self.tol <= tol or self.quadrature > 0.0)):
             return self
         out = copy.copy(self)
         out._judge(tol)
@@ -88,7 +97,13 @@ class Solution(Stored):
         scale = max(1.0, abs(self.elbo))
         blurred = self.optimal and self.rounding > tol * scale
         self.tol, self.converged = tol, self.optimal and not blurred
-        self.ending = Ending.blurred(self.rounding, scale, tol) if blurred else replace(self._ran, tol=tol)
+        if blurred:
+            self.ending = Ending.blurred(self.rounding, scale, tol)
+        elif self.optimal and self.quadrature > tol * scale:
+            note = f"its expectations are known to some {self.quadrature:.0e} nats in all"
+            self.ending = replace(self._ran, tol=max(tol, self._ran.tol)).noting(note)
+        else:
+            self.ending = replace(self._ran, tol=tol)
 
     @property
     def status(self) -> str:

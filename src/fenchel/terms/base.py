@@ -14,18 +14,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
 
 from ..checks import problem
-from ..hyperparameters.priors import Normal, PCPrecision, PCVariance, ScalarPrior
+from ..hyperparameters.priors import PC, Normal, PCDeviation, PCPrecision, PCRange, PCVariance, ScalarPrior, Scale
+from ..hyperparameters.shares import PCCorrelation
 from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .ahead import Unseen, numbered
 from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types
+SizePrior = PCPrecision | PCVariance | PCDeviation  # of an sd, on the scale of theta
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
 _REACH = 12.0  # bounds of a log precision, in e-folds either way
 
@@ -49,6 +52,8 @@ class Hyperparameter:
         Density of theta; None is flat.
     size : callable or None
         (u, a) -> the prior that says P(sd of the effect > u) = a; None where the value is no size.
+    pc : Below or None
+        Of a range, a share or a correlation: (u, a, base) -> the prior that says P(value < u) = a (see ``PC``).
     """
 
     name: str
@@ -56,23 +61,96 @@ class Hyperparameter:
     start: float
     bounds: tuple[float, float] = (-_REACH, _REACH)
     prior: ScalarPrior | None = None
-    size: Callable[[float, float], ScalarPrior] | None = None
+    size: Callable[[float, float], SizePrior] | None = None
+    pc: Below | None = None
 
     @property
     def label(self) -> str:
         """What theta is called."""
         return self.transform.names(self.name, 1)[0]
 
+    @property
+    def scale(self) -> Scale:
+        """How it is shown: a precision or a variance as the typical sd of the effect."""
+        if self.size is None:
+            return Scale(self.name, self.label, self.value)
+        unit = self.size(1.0, 0.01)
+        name = self.name.replace("precision", "sd").replace("variance", "sd")
+        shift = unit.power * float(np.log(unit.u))
+        return Scale(name, f"log {name}", partial(_sd_of, unit.power, shift), shift, unit.power)
+
+    def stated(self, where: str, owner: Hashable, name: str, given: Any) -> ScalarPrior | None:
+        """The prior that a user states of it, by the name in tables of it ("sd") or by its own ("precision").
+
+        A ``Normal`` is of the log or the logit of what was named; (u, a) is P(sd > u) = a, or P(value < u) = a.
+        """
+        word, base = "sd" if self.size is not None else self.name.split(" ")[0], 0
+        if isinstance(given, PC) and given.stated[0] == word:
+            given, base = (given.stated[1], given.alpha), given.base
+        if isinstance(given, Normal):
+            return given if name == self.name and name != self.scale.name else self.scale.normal(given)
+        if given is None or isinstance(given, ScalarPrior):
+            return given
+        if isinstance(given, tuple) and len(given) == 2 and self.size is not None:
+            return self.size(*given)
+        if isinstance(given, tuple) and len(given) == 2 and self.pc is not None:
+            _level(where, f"the prior of {str(owner)!r}, {name},", word, given)
+            return self.pc(*given, base)
+        able = self.size is not None or self.pc is not None
+        sign = ">" if self.size is not None else "<"
+        pc = f"PC({word}=u, alpha=a) or (u, a) for P({word} {sign} u) = a, " if able else ""
+        got = f"the prior of {str(owner)!r}, {name}, is {given!r}"
+        raise problem(where, got, f"{pc}Normal(mean, sd) of {self.scale.label}, or None for a flat one")
+
     def value(self, theta: float) -> float:
         """On the user's scale."""
         return float(self.transform.inverse(np.array([theta])))
 
 
-def _pc_precision(spread: float, u: float, a: float) -> ScalarPrior:
+def _sd_of(power: float, shift: float, theta: float) -> float:
+    return float(np.exp((theta - shift) / power))
+
+
+def _level(where: str, what: str, word: str, given: tuple[Any, Any]) -> None:
+    """Refuses what is no number and a probability."""
+    most = np.inf if word == "range" else 1.0
+    numbers = all(isinstance(x, Real) for x in given)
+    if not (numbers and 0.0 < given[0] < most and 0.0 < given[1] < 1.0):
+        limits = f"0 < {word}" if word == "range" else f"0 < {word} < 1"
+        raise problem(where, f"{what} is {given!r}", f"({word}, a) for P({word} < u) = a, {limits} and 0 < a < 1")
+
+
+def _pc_precision(spread: float, u: float, a: float) -> PCPrecision:
     return PCPrecision(u / np.sqrt(spread), a)
 
 
-def _sized(name: str, centre: float, start: float, scale: float, size: Callable[..., ScalarPrior]) -> Hyperparameter:
+class Below(ABC):
+    """Makes the prior that says P(value < u) = a."""
+
+    @abstractmethod
+    def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
+        """The density of theta; ``base`` is that of ``PC``."""
+
+
+@dataclass(frozen=True)
+class RangeBelow(Below):
+    """Of a range in so many dimensions."""
+
+    dimension: int
+
+    def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
+        return PCRange(u, a, self.dimension)
+
+
+@dataclass(frozen=True)
+class CorrelationBelow(Below):
+    """Of the correlation of neighbours in time."""
+
+    def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
+        return PCCorrelation(u, a, base)
+
+
+def _sized(name: str, centre: float, start: float, scale: float, size: Callable[..., SizePrior]) -> Hyperparameter:
     """e^-12 to e^12 about where the typical variance is scale^2, with the start inside."""
     bounds = min(centre - _REACH, start), max(centre + _REACH, start)
     return Hyperparameter(name, LOG, start, bounds, size(scale, 0.01), size)
@@ -94,14 +172,22 @@ def variance(name: str, scale: float, start: float | None = None) -> Hyperparame
     return _sized(name, 2 * float(np.log(scale)), begin, scale, PCVariance)
 
 
-def share(name: str, start: float = 0.0) -> Hyperparameter:
+def share(name: str, start: float = 0.0, pc: Below | None = None) -> Hyperparameter:
     """A share between 0 and 1, nearly uniform; ``start`` is of its logit."""
-    return Hyperparameter(name, LOGIT, start, prior=Normal(0.0, 1.8))
+    return Hyperparameter(name, LOGIT, start, prior=Normal(0.0, 1.8), pc=pc)
 
 
 def correlation(name: str, start: float = 0.0, prior: ScalarPrior | None = None) -> Hyperparameter:
     """A correlation between -1 and 1; ``start`` is of 2 atanh of it."""
-    return Hyperparameter(name, CORRELATION, start, (-9.0, 9.0), prior)
+    return Hyperparameter(name, CORRELATION, start, (-9.0, 9.0), prior, pc=CorrelationBelow())
+
+
+def effect_range(
+    name: str, start: float, bounds: tuple[float, float], shortest: tuple[float, float], dimension: int
+) -> Hyperparameter:
+    """A range, learned as its log; ``shortest`` is (r, a) of the prior P(range < r) = a in so many dimensions."""
+    pc = RangeBelow(dimension)
+    return Hyperparameter(name, LOG, start, bounds, pc(*shortest), pc=pc)
 
 
 # -- terms -----------------------------------------------------------------------------------------------
@@ -180,10 +266,11 @@ class Term(ABC):
         """Q (n_latents, n_latents) and its derivatives, scipy sparse of one pattern for every theta."""
         raise NotImplementedError(f"{type(self).__name__} has latents and no precision")
 
-    def settled(self, theta: np.ndarray) -> Self | None:
+    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
         """The same term, starting at theta, with choices that it makes there (which points are neighbours).
 
-        None, the default, where it makes none, or they would be much the same.
+        ``noise``: rows have a variance of their own that is learned beside it. None, the default, where it makes none,
+        or they would be much the same.
         """
         return None
 
@@ -223,6 +310,10 @@ class Term(ABC):
     def shown(self) -> tuple[list[Hashable], Rows] | None:
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
         return None
+
+    def details(self) -> str:
+        """What a summary says of it beside its levels: the size of a graph."""
+        return ""
 
     def remarks(self, others: Sequence[Term]) -> list[str]:
         """What a user should hear of it beside the other terms of a model, a sentence each without its stop."""

@@ -156,8 +156,9 @@ class ByValues(Basis):
 class Centred(Basis):
     """What of a basis of one column sums to zero over the rows of a fit, u: the level is no part of it."""
 
-    def __init__(self, basis: Basis, u: np.ndarray) -> None:
-        self.basis, self.map = basis, scipy.linalg.null_space(basis(u).sum(axis=0)[None, :])
+    def __init__(self, basis: Basis, u: np.ndarray, weights: np.ndarray | None = None) -> None:
+        mean = np.average(basis(u), axis=0, weights=weights)
+        self.basis, self.map = basis, scipy.linalg.null_space(mean[None, :])
         self.S = self.map.T @ basis.S @ self.map
 
     def __call__(self, u: np.ndarray) -> np.ndarray:

@@ -137,7 +137,7 @@ class LevelTerm(Term):
         out.place = {level: i for i, level in enumerate(out.levels)}
         out.spread = out.typical_variance(column)
         if self.by is not None:
-            scale = scale / (self.measured_by or _size(table.column(self.by).numbers()))
+            scale = scale / (self.measured_by or _size(table, table.column(self.by).numbers()))
         out.made = out.field(**{**out.starts(1.0 / (START_SD * scale) ** 2), **self.start})
         out.hyperparameters = out.typed(scale, out.made.theta)
         out.constraints, out.n_latents = out.made.constraints, out.made.n_latents
@@ -233,11 +233,15 @@ class LevelTerm(Term):
             return problem(where, f"{got} is NaN or inf", "a level in every row", advice)
         known = f"one of {len(self.levels)} levels {shown(self.levels)}"
         other = mismatch(column.name, value, self.levels)
+        unnamed = self.levels == list(range(len(self.levels)))
+        if other is not None and unnamed and not self.grows and not self.in_time:
+            advice = f"levels={{{column.name!r}: [...]}} names them in the order of the matrix."
+            return problem(where, f"{got} is a name and the nodes have none", known, advice)
         if other is not None:
             return problem(where, f"{got} is {sort_of(value)} and the levels are {other[0]}", known, other[1])
         if self.in_time:
             advice = f"To reach other times give them all to fit: levels={{{self.name!r}: ...}}."
-        elif self.levels == list(range(len(self.levels))):
+        elif unnamed:
             advice = f"Name the nodes in the graph's order, levels={{{self.name!r}: ...}}, or count them from 0."
         else:
             advice = f"A level without data is fine when fit knows it: levels={{{self.name!r}: ...}}."
@@ -256,6 +260,6 @@ class IID(LevelTerm):
         return np.array([[np.exp(-theta[0])]])
 
 
-def _size(weight: np.ndarray) -> float:
+def _size(table: DataTable, x: np.ndarray) -> float:
     """The root mean square of a column, so that a slope's prior means the same in every unit."""
-    return float(np.sqrt(np.mean(weight**2))) or 1.0
+    return float(np.sqrt(table.mean(x**2))) or 1.0

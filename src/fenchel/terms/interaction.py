@@ -5,14 +5,15 @@
     type III   Interaction(ICAR(r), IID(t))         each time its own map
     type IV    Interaction(ICAR(r), RW1(t))         walks of neighbours are alike
 
-(Knorr-Held 2000.) The product is held free of the main effects of an intrinsic factor (``gmrf/kronecker.py``): add them
-to the model as terms of their own. ``Replicated`` are independent copies of a series, one for each level of a group.
+(Knorr-Held 2000.) The product is held free of all that is flat in an intrinsic factor (``gmrf/kronecker.py``): of the
+main effects, which are terms of their own, and with RW2 of the straight lines of each region, which a remark says.
+``Replicated`` are independent copies of a series, one for each level of a group.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -78,6 +79,20 @@ class Interaction(Term):
         rest = (*out.first.hyperparameters[1:], *out.second.hyperparameters[1:])
         out.hyperparameters = (deviation("sd", scale), *rest)
         return out
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        """Of straight lines that a factor is held free of and no other term has, for each level of the other factor."""
+        pairs = (self.first, self.second), (self.second, self.first)
+        return [
+            f"{self.name}: it is held free of straight lines in {walk.column!r}, so that all levels of {by.column!r} "
+            f"have one slope. With c = {walk.column} - its mean, icar({by.column}, by=c) or (0+c|{by.column}) adds a "
+            "slope for each"
+            for walk, by in pairs
+            if walk.fixed_names and not any(_has_slopes(term, by.column) for term in others if term is not self)
+        ]
+
+    def details(self) -> str:
+        return ", ".join(text for text in (self.first.details(), self.second.details()) if text)
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made(theta)
@@ -155,6 +170,12 @@ class Interaction(Term):
         return [(one, other) for one in ours for other in theirs], self._at(a.design[i], b.design[j])
 
 
+def _has_slopes(term: Term, column: Hashable) -> bool:
+    """Whether a term has coefficients of another column for each level of one."""
+    own = isinstance(term, LevelTerm | Replicated) and column in term.group_columns
+    return own and len(term.columns) > len(term.group_columns)
+
+
 def _factor(where: str, name: Hashable, term: LevelTerm) -> Factor:
     """A term as a factor of a product."""
     typed = term.hyperparameters
@@ -204,6 +225,9 @@ class Replicated(Interaction):
     @property
     def group_columns(self) -> tuple[Hashable, ...]:
         return self.first.group_columns
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return []  # every copy has its own slope
 
     def read(self, table: DataTable, scale: float) -> Self:
         out = super().read(table, scale)

@@ -110,7 +110,7 @@ class MultipleMembership(LevelTerm):
         bad = (W < 0.0).any(axis=1) | ~(total > 0.0)
         if bad.any():
             i = int(np.argmax(bad))
-            got = f"the weights of {self.name!r} in row {i} are {W[i].tolist()}"
+            got = f"the weights of {self.name!r} in row {table.places[i]} are {W[i].tolist()}"
             raise problem(table.where, got, "numbers >= 0, one of them above 0")
         return np.asarray(W / total[:, None])
 

@@ -6,9 +6,10 @@ Every term's latents make a block, in order; its fixed columns join those of the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,16 +17,18 @@ import scipy.sparse as sp
 from ..checks import choice, numeric, positive, problem
 from ..gmrf import MarkovField, StackedField
 from ..gmrf.columns import Columns
-from ..hyperparameters.priors import ScalarPrior, independent
+from ..hyperparameters.priors import PC, ScalarPrior, independent
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from .ahead import Unseen
-from .base import Hyperparameter, Rows, Term
+from .base import Rows, Term
 from .fixed import Covariate
 from .tables import DataTable
 
 T = TypeVar("T")
+
+_OWN_ROWS = 0.5  # groups to a row, from which their effects are noise of the rows
 
 
 @dataclass(frozen=True)
@@ -159,14 +162,22 @@ class SumOfTerms:
             names += [f"{term.name}: {h.label}" for h in typed]
         return StackedField(parts, self.X, self.columns, self.intercept, self.fixed_variance, names, self.offset)
 
-    def settle(self, theta: np.ndarray, table: DataTable) -> bool:
-        """Whether a term makes other choices at theta, which it then has: the family is to be made and learned anew."""
-        made = {term.name: new for term, part in self.thetas(theta) if (new := term.settled(part)) is not None}
+    def settled(self, theta: np.ndarray, table: DataTable, noise: bool = True) -> Self | None:
+        """The same with the choices that terms make at theta, whose family is to be learned anew; None without any.
+
+        ``noise``: the likelihood learns a variance of its own for rows; groups of few rows are one as well.
+        """
+        noise = noise or any(len(term.levels or ()) > _OWN_ROWS * len(table) for term in self.effects if term.of_groups)
+        made = {term.name: new for term, part in self.thetas(theta) if (new := term.settled(part, noise)) is not None}
+        if not made:
+            return None
+        out = copy.copy(self)  # fits of this one go on answering
+        out.terms, out.training = list(self.terms), list(self.training)
         for i, term in enumerate(self.terms):
             if term.name in made and term.n_latents:
-                self.terms[i] = made[term.name]
-                self.training[i] = self.terms[i].rows(table)
-        return bool(made)
+                out.terms[i] = made[term.name]
+                out.training[i] = out.terms[i].rows(table)
+        return out
 
     # -- rows --------------------------------------------------------------------------------------
     def _fixed(self, rows: Sequence[Rows], n: int) -> np.ndarray:
@@ -228,6 +239,12 @@ class SumOfTerms:
         """Mean and covariance of (intercept, coefficients) on the scale of the columns as they came."""
         return self.columns.fixed_effects(solution, self.intercept)
 
+    def fixed_rows(self) -> sp.csr_array:
+        """(intercept, coefficients) on that scale as rows of a design over the latents (p, L)."""
+        own = self.columns.to_user(self.intercept)
+        before = sum(term.n_latents for term in self.terms)
+        return sp.csr_array(np.hstack([np.zeros((len(own), before)), own]))
+
 
 def _covariates_first(terms: Sequence[Term], each: Sequence[T]) -> list[T]:
     """What belongs to each term, in the order of the fixed effects: terms without latents first."""
@@ -251,22 +268,21 @@ def _with_priors(where: str, terms: list[Term], asked: Any) -> list[Term]:
 
 
 def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
-    """The prior of each hyperparameter of a term: {name: prior}, one prior for the first, or None for flat ones."""
+    """The prior of each hyperparameter of a term: {name: prior}, one prior, or None for flat ones.
+
+    One prior is of the first hyperparameter; a ``PC`` of the first that is called as it says.
+    """
     typed = term.hyperparameters
     if asked is None:
         return [None] * len(typed)
-    asked = asked if isinstance(asked, Mapping) else {typed[0].name: asked}
-    unknown = set(asked) - {h.name for h in typed}
-    if unknown:
-        known = ", ".join(h.name for h in typed)
-        raise problem(where, f"priors[{term.name!r}] names {sorted(unknown)[0]!r}", known)
-    return [_prior(where, term, h, asked[h.name]) if h.name in asked else h.prior for h in typed]
-
-
-def _prior(where: str, term: Term, h: Hyperparameter, given: Any) -> ScalarPrior | None:
-    if given is None or isinstance(given, ScalarPrior):
-        return given
-    if isinstance(given, tuple) and len(given) == 2 and h.size is not None:
-        return h.size(*given)
-    got = f"the prior of {term.name!r}, {h.name}, is {given!r}"
-    raise problem(where, got, "a prior of fenchel.hyperparameters, None, or (u, a) for P(sd > u) = a")
+    if not isinstance(asked, Mapping):
+        word = asked.stated[0] if isinstance(asked, PC) else None
+        asked = {next((h.scale.name for h in typed if h.scale.name.split(" ")[0] == word), typed[0].name): asked}
+    known = {name: i for i, h in enumerate(typed) for name in (h.name, h.scale.name)}
+    out = [h.prior for h in typed]
+    for name, given in asked.items():
+        if name not in known:
+            expected = ", ".join(h.scale.name for h in typed)
+            raise problem(where, f"priors[{term.name!r}] names {name!r}", expected)
+        out[known[name]] = typed[known[name]].stated(where, term.name, name, given)
+    return out

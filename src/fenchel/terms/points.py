@@ -6,7 +6,6 @@ eta_i = sum over the corners of the triangle that holds point i of (barycentric 
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,22 +16,24 @@ import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
 from ..checks import choice, instance, numeric, problem, scalar
+from ..gmrf.bulk import bulk_of
 from ..gmrf.mesh import Mesh
-from ..gmrf.mesh import mesh as triangulated
+from ..gmrf.mesh_making import LINK, remade
+from ..gmrf.mesh_making import mesh as triangulated
 from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
-from ..hyperparameters.priors import PCRange
-from ..transforms import LOG
 from .ahead import Unseen, UnseenPoints
-from .base import Hyperparameter, Rows, Term
+from .base import Rows, Term, effect_range
+from .coordinates import coordinate_remarks
 from .sizes import PCDeviation, deviation
 from .tables import DataTable
 
 _EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
+_ALONE, _COARSE_ALONE = 5.0, 4.0  # the same without noise beside the field: means are within 0.06 sd, sds within 15 %
 _FINEST = 160  # edges along the extent of one that is made so
 _FAR, _FARTHEST = 0.5, 2.0  # extents: of a range from which a wider collar is made, and of the widest one
+_INDEPENDENT = 4.0  # ranges: a field is independent at two points this far apart, to 1e-4
 _SHORT = 4.0  # edges a range below which a remark says so
 SIDE = 40  # points of the longer side of the grid where a field is shown
-_DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
 
 
 class Matern(Term):
@@ -50,7 +51,7 @@ class Matern(Term):
     edge : float, optional
         Of the mesh that is made.
     prior_range : (r, a), optional
-        P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent, with 0.05.
+        P(range < r) = a; default: an edge of the mesh, or a twentieth of the extent of the bulk, with 0.05.
     prior_sd : (s, a), optional
         P(sd > s) = a (Fuglstad et al. 2019); default: the scale of eta, with 0.01.
     barrier : float
@@ -59,6 +60,8 @@ class Matern(Term):
 
     Beyond a mesh of points alone, the default, a field is predicted as it goes on: towards 0, with the variance that it
     has there. A mesh with a boundary or holes refuses points outside: ``mesh.inside(points)`` says which are not.
+    Points of the fit that are further from the bulk than it is wide are named in a remark. They have a mesh of their
+    own, where the field is independent, unless the range turns out to reach that far.
 
     Examples
     --------
@@ -73,9 +76,9 @@ class Matern(Term):
 
     made: Diffusion
     mesh: Mesh
-    odd: str | None = None  # what is wrong with its coordinates
+    odd: Sequence[str] = ()  # what a user should know of its coordinates
     final: bool = False  # the mesh is as fine as the range asks for
-    low: np.ndarray  # of the coordinates that fit has seen, with ``high``
+    low: np.ndarray  # of the bulk of the coordinates that fit has seen, with ``high``
     high: np.ndarray
 
     def __init__(
@@ -116,39 +119,43 @@ class Matern(Term):
         out, X = copy.copy(self), self._points(table)
         if not np.ptp(X, axis=0).any():
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
-        out.odd = degrees(self.inputs, X)
-        out.low, out.high = X.min(axis=0), X.max(axis=0)
+        bulk = bulk_of(X)
+        out.odd, out.low, out.high = coordinate_remarks(self.inputs, X, bulk, table.places), bulk.low, bulk.high
         out._on(triangulated(X, edge=self.wanted) if self.given is None else self.given)
-        extent, edge = float(np.ptp(X, axis=0).max()), out.mesh.edge
+        extent, edge = bulk.extent, out.mesh.edge
         shortest = (max(edge, extent / 20.0), 0.05) if self.prior_range is None else self.prior_range
         bounds = float(np.log(0.5 * edge)), float(np.log(10.0 * max(extent, edge)))
         start = float(np.clip(np.log(max(extent / 5.0, 3.0 * edge)), *bounds))
         size = deviation("sd", scale)
         if self.prior_sd is not None:
             size = replace(size, prior=PCDeviation(*self.prior_sd))
-        out.hyperparameters = size, Hyperparameter("range", LOG, start, bounds, PCRange(*shortest, 2))
+        out.hyperparameters = size, effect_range("range", start, bounds, shortest, 2)
         return out
 
     def _on(self, mesh: Mesh) -> None:
         self.mesh, self.made, self.n_latents = mesh, diffusion(mesh, self.nu, self.barrier), mesh.n_nodes
 
-    def settled(self, theta: np.ndarray) -> Self | None:
+    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
         """The same on a mesh that suits the range; None where it does, or was given.
 
-        Edges are a twelfth of the range where they were longer than a ninth of it; the collar is as wide as a range of
-        more than half the extent: near an edge of the mesh the field varies more than its sd says.
+        Edges are a twelfth of the range where they were longer than a ninth of it, so that noise is told from what
+        happens between nodes; without noise a fifth where they were longer than a quarter. The collar is as wide as a
+        range of more than half the extent: near an edge of the mesh the field varies more than its sd says.
         """
         extent, reach = float((self.high - self.low).max()), float(np.exp(theta[1]))
         if self.given is not None or self.final:
             return None
-        edge, collar = max(reach / _EDGES, extent / _FINEST), None
+        edges, coarse = (_EDGES, _COARSE) if noise else (_ALONE, _COARSE_ALONE)
+        edge, collar, link = max(reach / edges, extent / _FINEST), None, 0.0
         if reach > _FAR * extent:
             edge, collar = self.mesh.edge, min(reach, _FARTHEST * extent)
-        elif self.wanted is not None or reach > _COARSE * self.mesh.edge or edge > 0.9 * self.mesh.edge:
+            link = max(LINK * collar, _INDEPENDENT * reach)
+            edge = max(edge, reach / edges) if self.mesh.parts else edge
+        elif self.wanted is not None or reach > coarse * self.mesh.edge or edge > 0.9 * self.mesh.edge:
             return None
         out = copy.copy(self)
         out.final = True
-        out._on(triangulated(self.mesh.corners, edge=edge, collar=collar))
+        out._on(remade(self.mesh, edge, collar, link))
         size, old = self.hyperparameters
         bounds = float(np.log(0.5 * out.mesh.edge)), old.bounds[1]
         starts = (float(np.clip(t, *limits)) for t, limits in zip(theta, (size.bounds, bounds), strict=True))
@@ -156,7 +163,7 @@ class Matern(Term):
         return out
 
     def remarks(self, others: Sequence[Term]) -> list[str]:
-        return [] if self.odd is None else [f"{self.name}: {self.odd}"]
+        return [f"{self.name}: {sentence}" for sentence in self.odd]
 
     def remarks_at(self, theta: np.ndarray) -> list[str]:
         reach, edge = float(np.exp(theta[1])), self.mesh.edge
@@ -234,19 +241,3 @@ def pc_pair(where: str, name: str, given: Sequence[float] | None) -> tuple[float
     if pair.shape != (2,) or not (pair[0] > 0.0 and 0.0 < pair[1] < 1.0):
         raise problem(where, f"{name} = {given!r}", "(size, probability), as in (10, 0.05)")
     return float(pair[0]), float(pair[1])
-
-
-def degrees(inputs: Sequence[Hashable], X: np.ndarray) -> str | None:
-    """What is wrong with coordinates that look like degrees, by their names and values; None where they do not."""
-    words = [{part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", str(name))} for name in inputs]
-    order = next((o for o in ([0, 1], [1, 0]) if all(words[k] & _DEGREES[j] for j, k in enumerate(o))), None)
-    if len(words) != 2 or order is None:
-        return None
-    middle = float(X[:, order[1]].mean())
-    share = float(np.cos(np.radians(middle)))
-    if np.abs(X[:, order[0]]).max() > 360.0 or np.abs(X[:, order[1]]).max() > 90.0 or share > 0.95:
-        return None
-    return (
-        f"the coordinates look like degrees. At latitude {middle:.0f} one of longitude is {share:.2f} of one of "
-        "latitude, so that the range has no one unit: project them to kilometres first"
-    )

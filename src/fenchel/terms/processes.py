@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -15,16 +15,15 @@ import scipy.sparse as sp
 
 from ..checks import choice, problem
 from ..gmrf.processes import KERNELS, NUGGET, Process
-from ..hyperparameters.priors import PCRange
-from ..transforms import LOG
 from .ahead import Unseen, UnseenPoints
-from .base import Hyperparameter, Rows, Term
+from .base import Hyperparameter, Rows, Term, effect_range
+from .coordinates import spans_of
 from .sizes import deviation
 from .smooths import numbers_of
 from .tables import DataTable
 
 _MOST = 1000  # different points: a dense block of as many rows and columns is factorised at every theta
-_SHORT, _LONG = 1e-3, 1e2  # bounds of a range, in widths of the data
+_SHORT, _LONG = 1e-3, 1e2  # bounds of a range, in widths of the bulk
 
 
 class GaussianProcess(Term):
@@ -41,10 +40,10 @@ class GaussianProcess(Term):
     name : hashable, optional
 
     The sd is that of the process anywhere, with P(sd > scale of eta) = 0.01; at a distance of the range its correlation
-    is about 0.14, with P(range < a twentieth of the width of the data) = 0.05 (Fuglstad et al. 2019). Each point has an
-    independent effect of a thousandth of the sd beside it, the nugget: noise about eta that is less than that is not
-    told from it. Other points are predicted with the mean and the variance that the process has there given those of
-    the fit, without a nugget, and drawn together.
+    is about 0.14, with P(range < a twentieth of the width of the bulk of the data) = 0.05 (Fuglstad et al. 2019). Each
+    point has an independent effect of a thousandth of the sd beside it, the nugget: noise about eta that is less than
+    that is not told from it. Other points are predicted with the mean and the variance that the process has there given
+    those of the fit, without a nugget, and drawn together.
 
     Examples
     --------
@@ -57,6 +56,7 @@ class GaussianProcess(Term):
 
     process: Process
     place: dict[tuple[float, ...], int]  # of each point
+    odd: Sequence[str] = ()  # what a user should know of its coordinates
 
     def __init__(self, *x: Hashable, kernel: str = "matern32", isotropic: bool = False, name: Hashable = None) -> None:
         if not x:
@@ -87,12 +87,15 @@ class GaussianProcess(Term):
         out.process = Process(points, KERNELS[self.kernel], self.isotropic)
         out.place, out.n_latents = {tuple(point): i for i, point in enumerate(points.tolist())}, n
         out.levels = points[:, 0].tolist() if d == 1 else [tuple(point) for point in points.tolist()]
-        ranges = [("range", float(width.max()))]
-        if not self.isotropic:
-            ranges = [(f"range {name}", float(w)) for name, w in zip(self.inputs, width, strict=True)]
+        spans, out.odd = spans_of(self.inputs, X, self.isotropic, table.places)
+        names = ["range"] if self.isotropic else [f"range {name}" for name in self.inputs]
         dimension = d if self.isotropic else 1
-        out.hyperparameters = deviation("sd", scale), *(_range(name, w, dimension) for name, w in ranges)
+        ranges = (_range(name, span, dimension) for name, span in zip(names, spans.tolist(), strict=True))
+        out.hyperparameters = deviation("sd", scale), *ranges
         return out
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return [f"{self.name}: {sentence}" for sentence in self.odd]
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.process(theta)
@@ -143,4 +146,4 @@ class GaussianProcess(Term):
 def _range(name: str, width: float, dimension: int) -> Hyperparameter:
     """Of data that are so wide."""
     bounds = float(np.log(_SHORT * width)), float(np.log(_LONG * width))
-    return Hyperparameter(name, LOG, float(np.log(width / 5.0)), bounds, PCRange(width / 20.0, 0.05, dimension))
+    return effect_range(name, float(np.log(width / 5.0)), bounds, (width / 20.0, 0.05), dimension)

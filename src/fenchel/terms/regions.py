@@ -71,8 +71,7 @@ def _no_outlines(where: str, name: Hashable, graph: Any) -> None:
     geojson = isinstance(graph, Mapping) and isinstance(graph.get("type"), str) and {*graph} & set(_GEOJSON)
     if geojson or hasattr(graph, "geometry"):
         got = f"the graph of {name!r} holds outlines, not neighbours"
-        frame = "geopandas.GeoDataFrame.from_features(geojson)" if geojson else "frame"
-        advice = f"libpysal.graph.Graph.build_contiguity({frame}.set_index(...)) finds who borders whom."
+        advice = "fenchel.neighbours(outlines) finds who borders whom."
         raise problem(where, got, "{region: [its neighbours]} or an adjacency matrix", advice)
 
 

@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaln
 
-from ..checks import problem
-from ..hyperparameters.priors import ScalarPrior
+from ..hyperparameters.priors import PCDeviation, ScalarPrior, Scale
 from ..transforms import CORRELATION, Transform
 from .base import START_SD, Hyperparameter
 
@@ -44,34 +43,14 @@ class LogInUnits(Transform):
 
 
 @dataclass(frozen=True)
-class PCDeviation(ScalarPrior):
-    """P(sd > u) = probability, sd exponential, for theta = log sd.
-
-    Examples
-    --------
-    >>> from fenchel.terms.sizes import PCDeviation
-    >>> round(PCDeviation(1.0, 0.01)(0.0)[0], 6)
-    -3.077991
-    """
-
-    u: float
-    probability: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not (self.u > 0.0 and 0.0 < self.probability < 1.0):
-            raise problem("PCDeviation", f"u = {self.u}, probability = {self.probability}", "u > 0, 0 < p < 1")
-
-    def __call__(self, theta: float) -> tuple[float, float]:
-        rate = -np.log(self.probability) / self.u
-        pull = rate * np.exp(theta)
-        return float(np.log(rate) + theta - pull), float(1.0 - pull)
-
-
-@dataclass(frozen=True)
 class PartialCorrelation(ScalarPrior):
     """p(z) ~ (1 - z^2)^(power - 1) on (-1, 1), for theta = 2 atanh z; power 1 is uniform in z."""
 
     power: float = 1.0
+
+    def in_words(self, scale: Scale) -> str:
+        b = self.power
+        return f"uniform on (-1, 1){'' if b == 1.0 else f' times (1 - {scale.name}^2)^{b - 1.0:g}'}"
 
     def __call__(self, theta: float) -> tuple[float, float]:
         z = np.tanh(theta / 2)
@@ -80,7 +59,7 @@ class PartialCorrelation(ScalarPrior):
         return float(b * (log_free - np.log(4.0)) - betaln(b, b)), float(-b * z)
 
 
-def _pc(unit: float, u: float, a: float) -> ScalarPrior:
+def _pc(unit: float, u: float, a: float) -> PCDeviation:
     return PCDeviation(u * unit, a)
 
 

@@ -109,7 +109,7 @@ class Grouped(LevelTerm):
         out.covariates = [Covariate(name).read(table, 1.0) for name in self.slopes]
         X, names, indicators = out._slopes(table)
         out.coefficients = [*(["intercept"] if self.intercept else []), *names]
-        moments, low, high = self.measured or (column_moments(X), X.min(axis=0), X.max(axis=0))
+        moments, low, high = self.measured or (column_moments(X, table.weights), X.min(axis=0), X.max(axis=0))
         out.scaling = out._scaling(table.where, moments, names, indicators)
         out.outside = {
             name: (float(first), float(last))

@@ -20,6 +20,7 @@ from ..gmrf.blocks import DiagonalSum
 from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term
 from .bases import BASES, Basis, most
+from .coordinates import spans_of
 from .fixed import Covariate, is_factor
 from .sizes import deviation
 from .tables import DataTable, Kind
@@ -79,6 +80,7 @@ class Curve(Term):
     unit: np.ndarray  # in which they are measured from the lowest
     moments: Moments
     lowered: tuple[str, ...] = ()  # what is said where k was more than the data have
+    odd: Sequence[str] = ()  # which rows are far from the others
     rates: np.ndarray  # (J, r): of each sd
     lines: list[tuple[int, ...]]  # which columns each free function is the product of, the level aside
     project: np.ndarray  # (1 + lines, r): what of the penalised part is level and lines over the rows of the fit
@@ -86,8 +88,8 @@ class Curve(Term):
     measured: MeasuredCurve | None = None
 
     @abstractmethod
-    def prepare(self, where: str, u: np.ndarray) -> None:
-        """Set up the basis from the rows of the fit."""
+    def prepare(self, where: str, u: np.ndarray, weights: np.ndarray | None) -> None:
+        """Set up the basis from the rows of the fit, and how often each was seen."""
 
     @abstractmethod
     def penalised(self, u: np.ndarray) -> np.ndarray:
@@ -112,19 +114,20 @@ class Curve(Term):
     def read(self, table: DataTable, scale: float) -> Self:
         out, X = copy.copy(self), numbers_of(table, self.inputs)
         out.low, out.high = self.range_of(X)
-        out.moments = column_moments(X) if self.measured is None else self.measured.moments
+        out.moments = column_moments(X, table.weights) if self.measured is None else self.measured.moments
         out.unit, out.lowered = self.unit_of(out.high - out.low), ()
         if out.moments.constant.any():
             j = int(np.argmax(out.moments.constant))
             raise problem(table.where, f"{self.inputs[j]!r} is {X[0, j]:.10g} in every row", "a column that varies")
+        out.odd = spans_of(self.inputs, X, False, table.places)[1] if self.measured is None else ()
         out.factor = None
         if self.by is not None and is_factor(table.column(self.by)):
             out.factor = Covariate(self.by).read(table, 1.0)
-        out.prepare(table.where, out._units(X))
+        out.prepare(table.where, out._units(X), table.weights)
         if self.measured is None:
             Z, free = out.penalised(out._units(X)), out._free(X)
-            out.project = np.linalg.lstsq(free, Z, rcond=None)[0]
-            squares = np.mean((Z - free @ out.project) ** 2, axis=0)
+            out.project = np.linalg.lstsq(table.weighted(free), table.weighted(Z), rcond=None)[0]
+            squares = table.mean((Z - free @ out.project) ** 2)
         else:
             out.project, squares = self.measured.project, self.measured.squares
         out.rates = out._normalised(squares)
@@ -152,7 +155,7 @@ class Curve(Term):
         return min(default if asked is None else asked, enough)
 
     def remarks(self, others: Sequence[Term]) -> list[str]:
-        out = list(self.lowered)
+        out = [*self.lowered, *(f"{self.name}: {sentence}" for sentence in self.odd)]
         levels = any(self.by in term.columns for term in others if not isinstance(term, Curve))
         if self.factor is not None and not levels:
             out.append(
@@ -310,7 +313,7 @@ class Smooth(Curve):
     def unit_of(self, span: np.ndarray) -> np.ndarray:
         return np.full_like(span, span.max()) if self.isotropic else span
 
-    def prepare(self, where: str, u: np.ndarray) -> None:
+    def prepare(self, where: str, u: np.ndarray, weights: np.ndarray | None) -> None:
         k = self.basis_size(where, self.name, u, self.bs, self.k, _FUNCTIONS[u.shape[1]])
         self.basis = BASES[self.bs](u, k)
         self.root = self.basis.root()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +13,38 @@ import scipy.sparse as sp
 from .. import gmrf
 from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
+from ..gmrf.graphs import counted, laplacian
+from ..gmrf.space import scaled_icar
+from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
 from ..linalg.dense import NotPositiveDefinite
-from .base import Hyperparameter, precision, share
+from .base import Below, Hyperparameter, precision, share
 from .grouped import LevelTerm
 from .regions import counted_from_one, graph_of
 from .tables import DataColumn
+
+
+@dataclass(frozen=True, eq=False)
+class PhiBelow(Below):
+    """Of the share phi of BYM2 on a graph, by the distance from independent effects."""
+
+    graph: Any
+
+    def __call__(self, u: float, a: float, base: int = 0) -> PCShare:
+        R, held = scaled_icar(self.graph)
+        k = held.shape[0]
+        return PCShare(u, a, Mixture(Spectrum.of(R, k).inverse().with_zeros(k)))
+
+
+@dataclass(frozen=True, eq=False)
+class RhoBelow(Below):
+    """Of rho of Leroux's field on a graph, by the distance from independent effects."""
+
+    graph: Any
+
+    def __call__(self, u: float, a: float, base: int = 0) -> PCShare:
+        L = laplacian(self.graph)
+        parts = sp.csgraph.connected_components(L, directed=False)[0]
+        return PCShare(u, a, Precision(Spectrum.of(L, parts).with_zeros(parts)))
 
 
 class StructuredTerm(LevelTerm):
@@ -60,11 +89,17 @@ class GraphTerm(StructuredTerm):
     def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:
         return graph_of(self.name, self.graph, chosen, column)
 
+    def details(self) -> str:
+        return counted(sp.csr_array(self.matrix))
+
 
 class ICAR(GraphTerm):
-    """An intrinsic conditional autoregression (Besag): neighbours differ by N(0, 1/k)."""
+    """An intrinsic conditional autoregression (Besag): neighbours differ by N(0, 1/k).
 
-    word, builder = "icar", staticmethod(gmrf.icar)
+    Components of the graph have the same typical variance, isolated regions as well.
+    """
+
+    word, builder = "icar", staticmethod(partial(gmrf.icar, balanced=True))
 
 
 class BYM(GraphTerm):
@@ -73,7 +108,8 @@ class BYM(GraphTerm):
     word, options = "bym", ("precision_u", "precision_v")
 
     def field(self, **start: Any) -> MarkovField:
-        return gmrf.bym(self.matrix, **start) if start else gmrf.icar(self.matrix)  # u alone says the spread
+        u_alone = gmrf.icar(self.matrix, balanced=True)  # says the spread
+        return gmrf.bym(self.matrix, balanced=True, **start) if start else u_alone
 
     def starts(self, k: float) -> dict[str, Any]:
         return {"precision_u": k * self.spread, "precision_v": k}
@@ -88,7 +124,7 @@ class BYM2(GraphTerm):
     word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return precision("precision", scale, theta[0]), share("phi", theta[1])
+        return precision("precision", scale, theta[0]), share("phi", theta[1], PhiBelow(self.matrix))
 
 
 class Leroux(GraphTerm):
@@ -97,7 +133,7 @@ class Leroux(GraphTerm):
     word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return precision("precision", scale, theta[0]), share("rho", theta[1])
+        return precision("precision", scale, theta[0]), share("rho", theta[1], RhoBelow(self.matrix))
 
 
 class Generic(StructuredTerm):

@@ -22,10 +22,8 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..gmrf.states import Stationary, hermite
-from ..hyperparameters.priors import PCRange
-from ..transforms import LOG
 from .ahead import Unseen, in_gaps, inner_covariance
-from .base import Hyperparameter, Rows, Term
+from .base import Rows, Term, effect_range
 from .points import Matern
 from .sizes import deviation
 from .tables import DataTable
@@ -78,8 +76,8 @@ class MaternSeries(TimeTerm):
         shortest = max(gap / 20.0, 1e-6 * span, _SHORTEST[p] * least * merged)
         bounds = float(np.log(shortest)), float(np.log(_LONGEST[p] * span))
         start = float(np.clip(np.log(max(span / 5.0, 2.0 * gap)), *bounds))
-        prior = PCRange(max(gap, shortest), 0.05, 1)
-        self.hyperparameters = deviation("sd", scale), Hyperparameter("range", LOG, start, bounds, prior)
+        typical = max(gap, shortest), 0.05
+        self.hyperparameters = deviation("sd", scale), effect_range("range", start, bounds, typical, 1)
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.chain(theta)

@@ -72,14 +72,14 @@ class Tensor(Curve):
         joined = f"{'te' if main else 'ti'}({x[0]}, {x[1]})" + ("" if by is None else f" by {by}")
         super().__init__(x, by, shared, joined if name is None else name)
 
-    def prepare(self, where: str, u: np.ndarray) -> None:
+    def prepare(self, where: str, u: np.ndarray, weights: np.ndarray | None) -> None:
         self.bases, self.vectors, values = [], [], []
         for j, (bs, k) in enumerate(zip(self.bs, self.k, strict=True)):
             along = u[:, j : j + 1]
             size = self.basis_size(where, f"{self.inputs[j]} in {self.name}", along, bs, k, max(_FUNCTIONS, LEAST[bs]))
             basis = BASES[bs](along, size)
             basis = ByValues(basis, size) if bs == "ps" else basis
-            self.bases.append(basis if self.main else Centred(basis, along))
+            self.bases.append(basis if self.main else Centred(basis, along, weights))
             a, V = self.bases[j].eigen()
             values.append(a)
             self.vectors.append(V)

@@ -97,9 +97,20 @@ class DataTable:
     source : frame, array (N, D), structured array, or dict of columns
     fitting : bool
         Refuse columns of one name at once, and not only when one of them is used.
+    weights : array (N,), optional
+        How often each row was seen; default: once. Means, scales and projections over rows follow them.
+    places : array (N,), optional
+        Where each row stands in the user's data, of which some rows were left out; default: 0, 1, ...
     """
 
-    def __init__(self, where: str, source: Any, fitting: bool = False) -> None:
+    def __init__(
+        self,
+        where: str,
+        source: Any,
+        fitting: bool = False,
+        weights: np.ndarray | None = None,
+        places: np.ndarray | None = None,
+    ) -> None:
         source = plain(where, source)
         self.where, self.source, self.framed = where, source, keyed(source) or hasattr(source, "columns")
         own = source if keyed(source) else source.columns if self.framed else range(source.shape[1])
@@ -108,6 +119,8 @@ class DataTable:
         if len(lengths) != 1:
             raise problem(where, f"the columns of X have {sorted(lengths)} rows", "as many in each column")
         self.n_rows = int(lengths.pop())
+        self.weights = weights if weights is not None and weights.any() else None
+        self.places = np.arange(self.n_rows) if places is None else places
         self._columns: dict[Any, DataColumn] = {}
         if fitting and self.framed:
             for name in self.names:
@@ -115,6 +128,14 @@ class DataTable:
 
     def __len__(self) -> int:
         return self.n_rows
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """The mean of values (N, ...) over the rows, by their weights."""
+        return np.asarray(np.average(values, axis=0, weights=self.weights))
+
+    def weighted(self, values: np.ndarray) -> np.ndarray:
+        """Values (N, p) times the root of each row's weight, for least squares over the rows."""
+        return values if self.weights is None else np.sqrt(self.weights)[:, None] * values
 
     def column(self, name: Hashable) -> DataColumn:
         """One column, or the sentence that says which there are."""

@@ -20,11 +20,10 @@ import scipy.sparse as sp
 from ..checks import count, problem
 from ..gmrf.blocks import ScaledByDeviation
 from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
-from ..hyperparameters.priors import Normal, PCRange
+from ..hyperparameters.priors import Normal
 from ..priors.sparse import SparsePrecision
-from ..transforms import LOG
 from .ahead import Unseen, in_gaps, inner_covariance
-from .base import Hyperparameter, Rows, correlation, typical
+from .base import Rows, correlation, effect_range, typical
 from .grouped import LevelTerm
 from .levels import inferred, listed
 from .sizes import PartialCorrelation, deviation
@@ -260,8 +259,7 @@ class OrnsteinUhlenbeck(TimeTerm):
         self.n_latents = len(self.levels)
         start = float(np.log(max(span / 5.0, 2.0 * gap)))
         bounds = float(np.log(gap / 20.0)), float(np.log(20.0 * span))
-        reach = Hyperparameter("range", LOG, start, bounds, PCRange(gap, 0.05, 1))
-        self.hyperparameters = deviation("sd", scale), reach
+        self.hyperparameters = deviation("sd", scale), effect_range("range", start, bounds, (gap, 0.05), 1)
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return Decaying(self.times)(theta)

@@ -20,11 +20,10 @@ from scipy.spatial import cKDTree
 
 from ..checks import choice, count, first, problem
 from ..gmrf.vecchia import KERNELS, Vecchia
-from ..hyperparameters.priors import PCRange
-from ..transforms import LOG
 from .ahead import Unseen, UnseenPoints, numbered
-from .base import Hyperparameter, Rows, Term
-from .points import degrees, pc_pair
+from .base import Rows, Term, effect_range
+from .coordinates import spans_of
+from .points import pc_pair
 from .sizes import PCDeviation, deviation
 from .tables import DataTable
 
@@ -48,7 +47,8 @@ class VecchiaProcess(Term):
     isotropic : bool
         One range for all columns, which then are in one unit, as coordinates are. By default each has its own.
     prior_range : (r, a), or one such pair a column, optional
-        P(range < r) = a of each range; default: a twentieth of the extent of its columns, with 0.05.
+        P(range < r) = a of each range; default: a twentieth of the extent of the bulk of its columns, with
+        0.05.
     prior_sd : (s, a), optional
         P(sd > s) = a; default: the scale of eta, with 0.01.
     knots : int, optional
@@ -78,7 +78,7 @@ class VecchiaProcess(Term):
     process: Vecchia
     extents: np.ndarray
     chosen: np.ndarray  # the ranges in which neighbours were chosen
-    odd: str | None = None  # what is wrong with coordinates of one range
+    odd: Sequence[str] = ()  # what a user should know of its coordinates
     final: bool = False  # they have been chosen twice
     prior_sd: tuple[float, float] | None = None
     prior_range: list[tuple[float, float]] | None = None
@@ -127,8 +127,8 @@ class VecchiaProcess(Term):
 
     def read(self, table: DataTable, scale: float) -> Self:
         out = copy.copy(self)
-        X = np.unique(self.points(table), axis=0)
-        out.odd = None if self.ard else degrees(self.inputs, X)
+        every = self.points(table)
+        X = np.unique(every, axis=0)
         out.extents = np.ptp(X, axis=0)
         if not out.extents.all():
             j = int(np.argmin(out.extents))
@@ -136,12 +136,12 @@ class VecchiaProcess(Term):
                 table.where, f"{self.inputs[j]!r} is {X[0, j]:.10g} in every row", "columns that vary", "Leave it out."
             )
         shared = not self.ard
-        spans = np.array([out.extents.max()]) if shared else out.extents
+        spans, out.odd = spans_of(self.inputs, every, shared, table.places)
         names = ["range"] if shared or len(self.inputs) == 1 else [f"range {column}" for column in self.inputs]
         start = np.log(0.3 * np.sqrt(len(self.inputs)) * spans)
         stated = [(span / 20.0, 0.05) for span in spans.tolist()] if self.prior_range is None else self.prior_range
         each = [
-            Hyperparameter(word, LOG, t, (t - _SHORT, t + _LONG), PCRange(*pair, 1))
+            effect_range(word, t, (t - _SHORT, t + _LONG), pair, 1)
             for word, t, pair in zip(names, start.tolist(), stated, strict=True)
         ]
         size = deviation("sd", scale)
@@ -160,7 +160,7 @@ class VecchiaProcess(Term):
         if self.process.knots < len(X):
             self.stated = (("knots", f"{self.process.knots} of {len(X)} points, which the others condition on"),)
 
-    def settled(self, theta: np.ndarray) -> Self | None:
+    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
         """The same with neighbours chosen in the ranges of theta; None where they would be much the same."""
         moved = np.log(self.process.ranges(theta) / self.chosen)
         if self.final or np.ptp(moved) < _MOVED:  # neighbours depend on the ratios of the ranges alone
@@ -173,7 +173,7 @@ class VecchiaProcess(Term):
         return out
 
     def remarks(self, others: Sequence[Term]) -> list[str]:
-        return [] if self.odd is None else [f"{self.name}: {self.odd}"]
+        return [f"{self.name}: {sentence}" for sentence in self.odd]
 
     def remarks_at(self, theta: np.ndarray) -> list[str]:
         share, knots = self.process.beyond_knots(theta), self.process.knots

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
@@ -29,12 +30,13 @@ class Cavities:
     """Of a posterior. Rows are numbers of active observations, ``place`` maps all observations to them (-1: none)."""
 
     def __init__(self, posterior: Posterior) -> None:
-        self.active, self.correlated = posterior._active, posterior._all.correlated
+        self.active, self.correlated = posterior._active, posterior.joint
         self.n_predictors = posterior._all.n_predictors
         self.place = np.full(posterior._all.n_observations, -1)
         self.place[self.active] = np.arange(self.active.size)
         self.h, rho = (to_numpy(v) for v in posterior._active_marginals)
         self.alpha, self.lam = (to_numpy(v)[self.active] for v in (posterior._alpha, posterior._lam))
+        self.Lam = None if posterior._curvatures is None else to_numpy(posterior._curvatures)[self.active]
         extra = posterior._all.extra_variance
         self.extra = np.zeros_like(rho) if isinstance(extra, float) else to_numpy(posterior._extra)[self.active]
         self.sd = np.sqrt(np.maximum(rho - self.extra, 0.0))
@@ -57,15 +59,21 @@ class Cavities:
             return [half @ half[at].T for half in self.halves]
         return [V[:, at] for V in self.whole]
 
+    def _curvatures(self, at: np.ndarray) -> list[np.ndarray]:
+        """Lam of some rows together, of each block: diagonal but where q joins the predictors of a row."""
+        if self.Lam is not None:
+            return [scipy.linalg.block_diag(*self.Lam[at])]
+        return [np.diag(lam) for lam in ([self.lam[at].ravel()] if self.correlated else self.lam[at].T)]
+
     def without(self, at: np.ndarray, columns: list[np.ndarray] | None = None) -> Cavity:
         """The cavity of some rows together."""
         n, joint = self.n_predictors, self.correlated
         rows = (at[:, None] * n + np.arange(n)).ravel() if joint else at
         blocks = [V[rows] for V in (self.columns(at) if columns is None else columns)]
-        alphas, lams = ([v.ravel()] if joint else list(v.T) for v in (self.alpha[at], self.lam[at]))
+        alphas = [self.alpha[at].ravel()] if joint else list(self.alpha[at].T)
         left, shift = [], []
-        for V, a, lam in zip(blocks, alphas, lams, strict=True):
-            C = np.linalg.solve(np.eye(V.shape[0]) - V * lam, V)  # (1 - V Lam)^-1 V
+        for V, a, Lam in zip(blocks, alphas, self._curvatures(at), strict=True):
+            C = np.linalg.solve(np.eye(V.shape[0]) - V @ Lam, V)  # (1 - V Lam)^-1 V
             left.append((C + C.T) / 2)
             shift.append(left[-1] @ a)
         return Cavity(self.h[at] + (shift[0].reshape(-1, n) if joint else np.stack(shift, axis=1)), left)
@@ -73,10 +81,10 @@ class Cavities:
     def moved(self, at: np.ndarray, columns: list[np.ndarray], cavity: Cavity) -> np.ndarray:
         """How far the means of all active rows would go without some of them, in their sds (N,): sites kept."""
         n, joint = self.n_predictors, self.correlated
-        alphas, lams = ([v.ravel()] if joint else list(v.T) for v in (self.alpha[at], self.lam[at]))
+        alphas = [self.alpha[at].ravel()] if joint else list(self.alpha[at].T)
         out = []
-        for V, C, a, lam in zip(columns, cavity.blocks, alphas, lams, strict=True):
-            out.append(V @ (a + lam * (C @ a)))  # V_oI (1 - Lam V_I)^-1 alpha_I
+        for V, C, a, Lam in zip(columns, cavity.blocks, alphas, self._curvatures(at), strict=True):
+            out.append(V @ (a + Lam @ (C @ a)))  # V_oI (1 - Lam V_I)^-1 alpha_I
         shift = out[0].reshape(-1, n) if joint else np.stack(out, axis=1)
         return np.asarray((np.abs(shift) / np.where(self.sd > 0.0, self.sd, np.inf)).max(axis=1))
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ..checks import choice, count, problem
-from ..corrections.corrected import counted
+from ..corrections.corrected import counted, observations
 from ..criteria import RowScores
 from ..inference import infer
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
@@ -30,6 +30,9 @@ from ..tasks import Jobs, run_tasks, seed_of
 from .cavities import Cavities
 
 RawGroups = ArrayLike | Sequence[Iterable[int]]
+Evidence = Literal["elbo", "corrected"] | None  # by which joint densities are computed; None: they are not
+Density = tuple[float, float]  # a log density by the elbo, and what the corrected evidence adds to it
+_UNKNOWN: Density = (float("nan"), float("nan"))
 _STILL = 0.4  # sds: a group is flagged whose absence moves the mean of a row beyond its neighbours by more
 _LEAST = 1e-3  # sds: rows that move less are no neighbours
 
@@ -46,6 +49,8 @@ class LeaveGroupOut(RowScores):
         What the groups are called.
     joint : array (G,)
         log p(y_I | y outside I); NaN with several predictors an observation, or where it was not asked for.
+    joint_gain : array (G,)
+        What of it is beyond the Gaussian: the corrected evidence less the elbo.
     moved : array (G,)
         How far the mean of a row that was not fitted again would move without the group, in its sds, at most.
     flagged : bool (G,)
@@ -59,9 +64,17 @@ class LeaveGroupOut(RowScores):
     groups: tuple[np.ndarray, ...]
     labels: list[Hashable]
     joint: np.ndarray
+    joint_gain: np.ndarray
     moved: np.ndarray
     flagged: np.ndarray
     refitted: np.ndarray
+
+    def units(self, values: np.ndarray) -> np.ndarray:
+        """Values of rows (N,) summed over the groups, where each row is in one of them."""
+        rows = np.concatenate([np.zeros(0, dtype=int), *self.groups])
+        if np.unique(rows).size < rows.size:  # groups about each row, which overlap
+            return super().units(values)
+        return np.array([values[group].sum() for group in self.groups])
 
 
 def leave_group_out(
@@ -122,17 +135,42 @@ def leave_group_out(
     if refit == "all" and prior is None:
         raise problem("leave_group_out", 'refit="all" without a prior', "prior=, that of the fit")
     read = Groups(solution, groups)
-    out = _Local(solution, count("leave_group_out", "neighbours", neighbours), joint, rng).run(read)
+    evidence: Evidence = "corrected" if joint else None
+    out = groups_about(solution, read, evidence, neighbours, rng)
     again = np.ones(len(read.members), dtype=bool) if refit == "all" else out.flagged
     if refit == "none" or prior is None or not again.any():
         return out
-    whole = float("nan")
-    if joint and np.ndim(out.mean[0]) == 0:
-        whole = float(solution.corrected().log_evidence)
-    shared = _Again(solution, read, prior, weights, whole, seed_of(rng))
-    each = np.flatnonzero(again).tolist()
-    fits = run_tasks(_Again.without, each, shared, where="leave_group_out", n_jobs=n_jobs, progress=progress)
-    return refitted(out, read, each, fits)
+    run: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress}
+    return groups_again(out, solution, read, np.flatnonzero(again), prior, weights, evidence, rng, **run)
+
+
+def groups_about(solution: Solution, read: Groups, evidence: Evidence, neighbours: int, rng: Seed) -> LeaveGroupOut:
+    """All groups by small fits about them; ``evidence``: by which to compute joint densities, None for none."""
+    return _Local(solution, count("leave_group_out", "neighbours", neighbours), evidence, rng).run(read)
+
+
+def groups_again(
+    out: LeaveGroupOut,
+    solution: Solution,
+    read: Groups,
+    numbers: np.ndarray,
+    prior: Prior,
+    weights: ArrayLike | None,
+    evidence: Evidence,
+    rng: Seed,
+    **run: Any,
+) -> LeaveGroupOut:
+    """The same with some groups predicted by fits of all rows but theirs."""
+    evidence = evidence if np.ndim(out.mean[0]) == 0 else None
+    whole = (solution.elbo, _gain(solution)) if evidence == "corrected" else (solution.elbo, 0.0)
+    shared = _Again(solution, read, prior, weights, evidence, whole, seed_of(rng))
+    fits = run_tasks(_Again.without, numbers.tolist(), shared, where="leave_group_out", **run)
+    return refitted(out, read, numbers.tolist(), fits)
+
+
+def _gain(fit: Solution) -> float:
+    """The corrected evidence less the elbo."""
+    return float(fit.corrected().log_evidence - fit.elbo)
 
 
 class Groups:
@@ -177,19 +215,21 @@ class Groups:
 class _Local:
     """Small fits about each group."""
 
-    def __init__(self, solution: Solution, neighbours: int, joint: bool, rng: Seed) -> None:
-        self.solution, self.neighbours, self.joint, self.rng = solution, neighbours, joint, rng
+    def __init__(self, solution: Solution, neighbours: int, evidence: Evidence, rng: Seed) -> None:
+        self.solution, self.neighbours, self.rng = solution, neighbours, rng
         self.cavities, self.times = Cavities(solution.posterior), counted(solution)
+        self.evidence = evidence if self.cavities.n_predictors == 1 else None
         self.start = to_numpy(solution.s)
+        self.loss = observations(solution).bound() if self.evidence == "elbo" else np.zeros(0)
 
     def run(self, read: Groups) -> LeaveGroupOut:
         solution, own = self.solution, self.cavities
         mean, variance = (to_numpy(v).copy() for v in solution.posterior.cavity())
-        together, moved = np.full((2, len(read.members)), np.nan)
+        together, gain, moved = np.full((3, len(read.members)), np.nan)
         for g, (members, targets) in enumerate(zip(read.members, read.targets, strict=True)):
             at = own.place[members]
             at = at[at >= 0]  # a row whose site is flat has nothing to forget
-            centre, spread, together[g], moved[g] = self.one(at)
+            centre, spread, (together[g], gain[g]), moved[g] = self.one(at)
             mine = np.isin(own.active[at], targets)
             mean[own.active[at[mine]]], variance[own.active[at[mine]]] = centre[mine], spread[mine]
         y = np.full(solution.y.shape, np.nan)
@@ -203,13 +243,14 @@ class _Local:
             variance[:, 0] if one else variance,
             tuple(read.members),
             read.labels,
-            together,
+            together + gain,
+            gain,
             moved,
             ~(moved <= _STILL),
             np.zeros(moved.size, dtype=bool),
         )
 
-    def one(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, float, float]:
+    def one(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, Density, float]:
         """Mean and variance of eta at the rows of a group, its log density, and how far the others would move."""
         own = self.cavities
         columns = own.columns(at)
@@ -224,17 +265,28 @@ class _Local:
         try:
             prior = self._prior(block)
             fit = self._fit(prior, block, at.size) if near.size else None
-            whole = self._fit(prior, block, 0) if self.joint and own.n_predictors == 1 and at.size else None
+            whole = self._whole(prior, block) if self.evidence is not None and at.size else _UNKNOWN
         except NotPositiveDefinite:  # a likelihood that is not log-concave may leave no Gaussian without its sites
-            return alone.mean, own.marginal(alone, at), float("nan"), float("inf")
+            return alone.mean, own.marginal(alone, at), _UNKNOWN, float("inf")
         if fit is None:
-            density = float("nan") if whole is None else float(whole.corrected().log_evidence)
-            return alone.mean, own.marginal(alone, at), density, outside
-        h, rho = (_column(fit.posterior.mean)[: at.size], _spread(fit, at.size))
-        density = float("nan")
-        if whole is not None:
-            density = float(whole.corrected().log_evidence - fit.corrected().log_evidence)
-        return h, rho, density, outside
+            return alone.mean, own.marginal(alone, at), whole, outside
+        gain = _gain(fit) if self.evidence == "corrected" else 0.0
+        density = whole[0] - fit.elbo, whole[1] - gain
+        return _column(fit.posterior.mean)[: at.size], _spread(fit, at.size), density, outside
+
+    def _whole(self, prior: DenseCovariance, block: np.ndarray) -> Density:
+        """The evidence of all rows of a block, under the cavity of these: q at the optimum is that of the fit.
+
+        elbo = -1/2 (log|1 + C Lam| - lam'rho + alpha'C alpha) - sum f
+        """
+        if self.evidence == "corrected":
+            fit = self._fit(prior, block, 0)
+            return fit.elbo, _gain(fit)
+        alpha, lam = self.cavities.alpha[block, 0], self.cavities.lam[block, 0]
+        C = to_numpy(prior.covariance)
+        spread = lam @ (self.cavities.sd[block, 0] ** 2)
+        kept = np.linalg.slogdet(np.eye(block.size) + C * lam)[1] - spread + alpha @ C @ alpha
+        return float(-0.5 * kept - self.loss[block].sum()), 0.0
 
     def _prior(self, block: np.ndarray) -> DenseCovariance:
         own = self.cavities
@@ -263,35 +315,39 @@ def _spread(fit: Solution, m: int) -> np.ndarray:
 
 
 class _Again(NamedTuple):
-    """What the fits without a group share; ``whole`` is the evidence of all rows, NaN where no joint density is."""
+    """What the fits without a group share; ``whole`` is the evidence of all rows, elbo and gain."""
 
     solution: Solution
     read: Groups
     prior: Prior
     weights: ArrayLike | None
-    whole: float
+    evidence: Evidence
+    whole: Density
     rng: Seed
 
-    def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:
         """Log densities, means and variances of the targets of a group fitted without its rows, and its joint one."""
         solution, at = self.solution, self.read.targets[g]
         y = solution.y.copy()
         y[self.read.members[g]] = np.nan
         fit = infer(solution.likelihood, self.prior, y, start=solution, tol=solution.tol, weights=self.weights)
-        h, rho = (to_numpy(v)[at] for v in (fit.posterior.mean, fit.posterior.variance))
+        h, rho = (to_numpy(v)[at] for v in (fit.posterior.mean, fit.posterior.spread))
         density = to_numpy(solution.likelihood.take(at).predictive_log_density(solution.y[at], h, rho, self.rng))
-        together = self.whole - float(fit.corrected().log_evidence) if np.isfinite(self.whole) else float("nan")
-        return np.asarray(density), h, rho, together
+        if self.evidence is None:
+            return np.asarray(density), h, rho, _UNKNOWN
+        gain = self.whole[1] - _gain(fit) if self.evidence == "corrected" else 0.0
+        return np.asarray(density), h, rho, (self.whole[0] - fit.elbo, gain)
 
 
 def refitted(out: LeaveGroupOut, read: Groups, again: list[int], fits: Sequence[Any]) -> LeaveGroupOut:
     """The same with some groups fitted without their rows."""
-    fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint)]
-    density, mean, variance, together = fields
-    for g, (one, h, rho, whole) in zip(again, fits, strict=True):
+    fields = [v.copy() for v in (out.log_density, out.mean, out.variance, out.joint, out.joint_gain)]
+    density, mean, variance, together, gains = fields
+    for g, (one, h, rho, (plain, gain)) in zip(again, fits, strict=True):
         at = read.targets[g]
         density[at], mean[at], variance[at] = one, h, rho
-        together[g] = together[g] if np.isnan(whole) else whole
+        if not np.isnan(plain):
+            together[g], gains[g] = plain + (0.0 if np.isnan(gain) else gain), gain
     done = np.zeros(out.moved.size, dtype=bool)
     done[again] = True
     return replace(
@@ -300,6 +356,7 @@ def refitted(out: LeaveGroupOut, read: Groups, again: list[int], fits: Sequence[
         mean=mean,
         variance=variance,
         joint=together,
+        joint_gain=gains,
         flagged=out.flagged & ~done,
         refitted=done,
     )

@@ -4,8 +4,11 @@
     p(y_n | y outside I) = sum_k p(theta_k | y outside I) p(y_n | y outside I, theta_k)
 
 by ``leave_group_out`` at some of the points: log p(y_I | y outside I, theta) and moments of eta are smooth in theta,
-and interpolated to the others. Where the group held theta to places that the points do not reach, or rows beyond
-its neighbours would move, the group is flagged, and integrated again without it.
+and interpolated to the others. What the corrected evidence adds to log p(y_I | ...) is small and smoother still: it is
+computed at the middle and at the ends of these points.
+
+Where rows beyond its neighbours would move, all rows but those of the group are fitted again at the same points. Where
+the group held theta to places that the points do not reach, theta is integrated again without it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.integration.mixture import mixed_moments, without
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..tasks import Jobs, run_tasks
-from .groups import Groups, LeaveGroupOut, RawGroups, leave_group_out, refitted
+from .groups import Density, Evidence, Groups, LeaveGroupOut, RawGroups, groups_about, groups_again, refitted
 
 _KEPT = 0.995  # of the weight, by the points that count
 _NEAR = {2: 1.6}  # points as near to one that is asked are not, by how many hyperparameters: lattices of 2 are fine
@@ -50,7 +53,8 @@ def leave_group_out_over(
     groups, weights, neighbours, rng, n_jobs, progress
         As in ``leave_group_out``.
     refit : "flagged", "all" or "none"
-        Which groups are integrated again without their rows.
+        Which groups are predicted by fits of all other rows. "flagged": by fits at the same theta, and by an
+        integration without the group where that changes theta; "all": by an integration each.
 
     Returns
     -------
@@ -70,23 +74,19 @@ def leave_group_out_over(
     (4,)
     """
     choice("leave_group_out", "refit", refit, ("flagged", "all", "none"))
-    read, places = Groups(found.solutions[0], groups), _Places(found)
-    options: dict[str, Any] = {"weights": weights, "neighbours": neighbours, "refit": "none", "joint": True, "rng": rng}
-    each = [leave_group_out(found.solutions[k], groups, **options) for k in places.asked]
-    out = _mixed(found, places, each, read, rng)
-    again = np.ones(out.flagged.size, dtype=bool) if refit == "all" else out.flagged
+    run: dict[str, Any] = {"n_jobs": n_jobs, "progress": progress}
+    points = _Points(found, Groups(found.solutions[0], groups), weights, rng)
+    each = points.about(neighbours)
+    out, away = points.mixed(each)
+    moving = np.flatnonzero(out.flagged & ~away)
+    if refit == "flagged" and moving.size:
+        out, away = points.mixed(points.again(each, moving, run))
+    again = np.ones(away.size, dtype=bool) if refit == "all" else out.flagged
     if refit == "none" or not again.any():
         return out
-    numbers = np.flatnonzero(again).tolist()
-    fits = run_tasks(
-        _Again.without,
-        numbers,
-        _Again(found, read, weights),
-        where="leave_group_out",
-        n_jobs=n_jobs,
-        progress=progress,
-    )
-    return refitted(out, read, numbers, fits)
+    numbers, shared = np.flatnonzero(again).tolist(), _Again(found, points.read, weights)
+    fits = run_tasks(_Again.without, numbers, shared, where="leave_group_out", **run)
+    return refitted(out, points.read, numbers, fits)
 
 
 class _Places:
@@ -94,6 +94,7 @@ class _Places:
 
     kept : which points of the mixture hold nearly all of the weight (K), the heaviest first;  w : their shares
     asked : those that are asked (m)
+    corrected : which of these have a corrected evidence (m,), the heaviest and the ends of every hyperparameter
     """
 
     def __init__(self, found: Integrated) -> None:
@@ -108,6 +109,9 @@ class _Places:
             if every or not self._mine or np.linalg.norm(self.u[self._mine] - place, axis=1).min() > apart:
                 self._mine.append(k)
         self.asked = self.kept[self._mine]
+        mine = self.u[self._mine]
+        self.corrected = np.zeros(self.asked.size, dtype=bool)
+        self.corrected[[0, *mine.argmin(axis=0), *mine.argmax(axis=0)]] = True
 
     def at_all(self, values: np.ndarray) -> np.ndarray:
         """Functions of theta (m, ...) known where it was asked, at all points (K, ...)."""
@@ -118,39 +122,77 @@ class _Places:
         through = RBFInterpolator(self.u[self._mine], values.reshape(m, -1), kernel="cubic", degree=degree)
         return np.asarray(through(self.u)).reshape(-1, *shape)
 
+    def gains(self, values: np.ndarray) -> np.ndarray:
+        """What the corrected evidence adds (m, G), known at some of the points that were asked, at all of these."""
+        if self.corrected.all():
+            return values
+        mine, known = self.u[self._mine], np.isfinite(values[self.corrected])
+        through = RBFInterpolator(mine[self.corrected], np.where(known, values[self.corrected], 0.0), kernel="linear")
+        return np.where(known.all(axis=0), through(mine), np.nan)
 
-def _mixed(found: Integrated, places: _Places, each: list[LeaveGroupOut], read: Groups, rng: Seed) -> LeaveGroupOut:
-    joint = np.stack([one.joint for one in each])
-    unknown = ~np.isfinite(joint).all(axis=0)  # several predictors an observation, or no Gaussian without a group
-    share, together = without(places.w, places.at_all(np.where(unknown, 0.0, joint)))
-    rows = np.repeat(places.w[:, None], each[0].log_density.size, axis=1)  # (K, N)
-    for g, targets in enumerate(read.targets):
-        rows[:, targets] = share[:, g][:, None]
-    means, variances = (np.stack([to_numpy(getattr(one, name)) for one in each]) for name in ("mean", "variance"))
-    whole = len(each) == len(places.w)
-    means = places.at_all(means)
-    variances = variances if whole else np.exp(places.at_all(np.log(np.maximum(variances, 1e-300))))
-    y = np.where(np.isnan(each[0].log_density), np.nan, found.solutions[0].y)
-    logs = np.stack(
-        [
-            to_numpy(found.likelihoods[k].predictive_log_density(y, h, rho, rng))
-            for k, h, rho in zip(places.kept, means, variances, strict=True)
-        ]
-    )
-    with np.errstate(divide="ignore"):
-        density = logsumexp(np.log(rows) + logs, axis=0)
-    mean, variance = mixed_moments(rows, means, variances)
-    counts = share[[list(places.kept).index(k) for k in places.asked]] > _SHARE
-    still = (np.stack([one.flagged for one in each]) & counts).any(axis=0)
-    return replace(
-        each[0],
-        log_density=density,
-        mean=mean,
-        variance=variance,
-        joint=np.where(unknown, np.nan, together),
-        moved=np.where(counts, np.stack([one.moved for one in each]), 0.0).max(axis=0),
-        flagged=still | unknown | (_outside(places.w, share) > _AWAY),
-    )
+
+class _Points:
+    """Groups left out at the points that are asked, and mixed over theta."""
+
+    def __init__(self, found: Integrated, read: Groups, weights: ArrayLike | None, rng: Seed) -> None:
+        self.found, self.read, self.weights, self.rng = found, read, weights, rng
+        self.places = _Places(found)
+        solutions = [found.solutions[k] for k in self.places.asked]
+        evidence: list[Evidence] = ["corrected" if own else "elbo" for own in self.places.corrected]
+        self.asked = list(zip(solutions, evidence, strict=True))
+
+    def about(self, neighbours: int) -> list[LeaveGroupOut]:
+        """By small fits about each group."""
+        return [groups_about(fit, self.read, evidence, neighbours, self.rng) for fit, evidence in self.asked]
+
+    def again(self, each: list[LeaveGroupOut], numbers: np.ndarray, run: dict[str, Any]) -> list[LeaveGroupOut]:
+        """The same with some groups by fits of all other rows."""
+        family, thetas = self.found.family, self.found.thetas[self.places.asked]
+        out = []
+        for one, theta, (fit, evidence) in zip(each, thetas, self.asked, strict=True):
+            prior = family.at(theta[: family.theta.size])
+            out.append(groups_again(one, fit, self.read, numbers, prior, self.weights, evidence, self.rng, **run))
+        return out
+
+    def mixed(self, each: list[LeaveGroupOut]) -> tuple[LeaveGroupOut, np.ndarray]:
+        """The mixture over theta, and groups (G,) whose absence changes theta too much for it."""
+        found, places = self.found, self.places
+        known = np.stack([one.joint_gain for one in each])
+        gains = places.gains(known)
+        joint = np.stack([one.joint for one in each]) - known + gains
+        unknown = ~np.isfinite(joint).all(axis=0)  # several predictors an observation, or no Gaussian without a group
+        share, together = without(places.w, places.at_all(np.where(unknown, 0.0, joint)))
+        rows = np.repeat(places.w[:, None], each[0].log_density.size, axis=1)  # (K, N)
+        for g, targets in enumerate(self.read.targets):
+            rows[:, targets] = share[:, g][:, None]
+        means, variances = (np.stack([to_numpy(getattr(one, name)) for one in each]) for name in ("mean", "variance"))
+        whole = len(each) == len(places.w)
+        means = places.at_all(means)
+        variances = variances if whole else np.exp(places.at_all(np.log(np.maximum(variances, 1e-300))))
+        y = np.where(np.isnan(each[0].log_density), np.nan, found.solutions[0].y)
+        logs = np.stack(
+            [
+                to_numpy(found.likelihoods[k].predictive_log_density(y, h, rho, self.rng))
+                for k, h, rho in zip(places.kept, means, variances, strict=True)
+            ]
+        )
+        with np.errstate(divide="ignore"):
+            density = logsumexp(np.log(rows) + logs, axis=0)
+        mean, variance = mixed_moments(rows, means, variances)
+        counts = share[[list(places.kept).index(k) for k in places.asked]] > _SHARE
+        still = (np.stack([one.flagged for one in each]) & counts).any(axis=0)
+        away = unknown | (_outside(places.w, share) > _AWAY)
+        out = replace(
+            each[0],
+            log_density=density,
+            mean=mean,
+            variance=variance,
+            joint=np.where(unknown, np.nan, together),
+            joint_gain=np.sum(share * places.at_all(np.where(unknown, np.nan, gains)), axis=0),
+            moved=np.where(counts, np.stack([one.moved for one in each]), 0.0).max(axis=0),
+            flagged=still | away,
+        )
+        return out, away
 
 
 def _outside(w: np.ndarray, share: np.ndarray) -> np.ndarray:
@@ -167,7 +209,7 @@ class _Again(NamedTuple):
     read: Groups
     weights: ArrayLike | None
 
-    def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def without(self, g: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Density]:
         """Log densities, means and variances of the targets of a group, integrated without its rows; its joint one."""
         found, at = self.found, self.read.targets[g]
         first = found.solutions[0]
@@ -178,4 +220,5 @@ class _Again(NamedTuple):
         method = found.method if found.method != "none" else "auto"
         other = integrate(first.likelihood, found.family, y, weights=self.weights, method=method, **options)
         density = other.predictive().log_density(first.y)[at]
-        return density, other.mean[at], other.variance[at], found.log_evidence - other.log_evidence
+        together = float(found.log_evidence - other.log_evidence), float("nan")
+        return density, other.mean[at], other.variance[at], together

@@ -57,6 +57,11 @@ class Coordinates:
         return replace(self, below=each[0], above=each[1])
 
     @property
+    def stretch(self) -> np.ndarray:
+        """c of the longer side of each free entry (d,): 0 for a normal, above 0 for a longer tail."""
+        return np.maximum(self.below, self.above)
+
+    @property
     def dimension(self) -> int:
         return len(self.free)
 

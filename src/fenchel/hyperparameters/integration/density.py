@@ -48,6 +48,19 @@ class LogDensity:
         self.level = float(rest.max())
         self.low, self.high = u.min(axis=0), u.max(axis=0)
         self._u, self._rest = u, rest - self.level
+        self._cells: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the points are near enough for a function between them."""
+        return self._cells is None
+
+    def match(self, u: np.ndarray, shares: np.ndarray) -> None:
+        """Give the places nearest to each of the points u (K, d) its share (K,) of the whole: where points are too far
+        apart for a function between them, draws then say what a sum over the points says.
+        """
+        self._cells = u, shares
+        self.__dict__.pop("_weighted", None)
 
     @cached_property
     def _through(self) -> Any:
@@ -112,6 +125,10 @@ class LogDensity:
         log_w = self.at_u(u) + log_mass
         total = float(logsumexp(log_w))
         w = np.exp(log_w - total)
+        if self._cells is not None:
+            points, shares = self._cells
+            cell = cKDTree(points).query(u)[1]
+            w *= (shares / np.maximum(np.bincount(cell, w, len(shares)), 1e-300))[cell]
         kept = w > 1e-9 / len(w)
         return u[kept], w[kept] / w[kept].sum(), total
 

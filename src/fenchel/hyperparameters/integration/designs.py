@@ -94,6 +94,23 @@ def composite(d: int) -> Design:
     return Design(u, np.log(np.r_[1.0 - share, np.full(len(u) - 1, share / (len(u) - 1))]))
 
 
+def star(d: int) -> Design:
+    """The centre and +-f e_k alone: the second moments of a composite design, by 2 d + 1 points.
+
+    Examples
+    --------
+    >>> from fenchel.hyperparameters.integration.designs import star
+    >>> import numpy as np
+    >>> each = star(3)
+    >>> np.allclose(each.u.T @ (np.exp(each.log_mass)[:, None] * each.u), np.eye(3))
+    True
+    """
+    f = _RADIUS * np.sqrt(d)
+    u = np.concatenate([np.zeros((1, d)), f * np.eye(d), -f * np.eye(d)])
+    share = d / f**2
+    return Design(u, np.log(np.r_[1.0 - share, np.full(2 * d, share / (2 * d))]))
+
+
 def factorial(d: int) -> np.ndarray:
     """A two-level factorial (runs, d) of -1 and 1 with resolution V.
 

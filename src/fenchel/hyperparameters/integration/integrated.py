@@ -19,12 +19,16 @@ from ...priors.base import NewRows
 from ...solvers.solution import Solution
 from ..base import Family
 from ..learned import Learned
+from .between import Between
 from .mixture import Mixture, mixed_moments, without
 from .predictive import MixedPredictive
 from .theta import ThetaPosterior
 
 if TYPE_CHECKING:
     from .points import Point
+
+
+_CELLS = 4_000_000  # places times unknowns that are mixed between points
 
 
 class Integrated(Stored, Mixture):
@@ -57,7 +61,9 @@ class Integrated(Stored, Mixture):
     n_fits : int
         Of the integration; ``mode.n_evaluations`` are those of the search for the mode before it.
     mode : Learned
-    method : "grid", "ccd" or "none"
+    method : "grid", "ccd", "star" or "none"
+    doubts : list of str
+        Why the integration is not to be believed, a sentence each; they come first in ``status``.
     """
 
     def __init__(
@@ -76,6 +82,11 @@ class Integrated(Stored, Mixture):
         self.thetas, self.solutions = np.array([p.theta for p in points]), [p.solution for p in points]
         self.log_evidence, self.log_evidence_error = float(told["log_evidence"]), float(told["error"])
         self.n_fits, self.method, self.notes = int(told["n_fits"]), str(told["method"]), list(told["notes"])
+        self.doubts = list(told["doubts"])
+
+    def _plain_state(self) -> dict[str, Any]:
+        """Without what is made again from the points."""
+        return {key: value for key, value in self.__dict__.items() if key != "_between"}
 
     # -- the certificate ---------------------------------------------------------------------------
     @property
@@ -90,10 +101,17 @@ class Integrated(Stored, Mixture):
     def status(self) -> str:
         bad = sum(not s.optimal for s in self.solutions)
         word = "converged" if self.converged else "NOT CONVERGED"
-        fits = f"{len(self.solutions)} fits weighted by the {self.evidence} evidence, largest gap {self.gap:.1e}"
+        fits = f"{len(self.solutions)} fits weighted by the {self.evidence} evidence, {self._proof}"
         fits += f", {bad} of them above their tolerance" if bad else ""
         fits += "" if self.mode.converged else f"; the mode: {self.mode.status}"
-        return "; ".join([f"{word}: {fits}", *self.notes])
+        return "; ".join([*self.doubts, f"{word}: {fits}", *self.notes])
+
+    @property
+    def _proof(self) -> str:
+        """How near every fit is to the best Gaussian, where that can be said."""
+        if np.isinf(self.gap) and self.solutions[0].certificate == "stationarity":
+            return "each a stationary point (the likelihood is not log-concave, so another may be better)"
+        return f"largest gap {self.gap:.1e}"
 
     # -- parts -------------------------------------------------------------------------------------
     @cached_property
@@ -103,7 +121,7 @@ class Integrated(Stored, Mixture):
 
     def latents(self) -> Mixture:
         """The marginals of z."""
-        return Mixture(self.weights, [part.latents() for part in self.answers])
+        return self.mixture([part.latents() for part in self.answers])
 
     def at(
         self,
@@ -126,7 +144,26 @@ class Integrated(Stored, Mixture):
 
     def at_each(self, rows: Callable[[np.ndarray], NewRows]) -> Mixture:
         """The marginals of eta at new rows that are said of each theta."""
-        return Mixture(self.weights, self._at(rows))
+        return self.mixture(self._at(rows))
+
+    def mixture(self, parts: Sequence[Marginals]) -> Mixture:
+        """The marginals of unknowns whose marginals at each point are given (K), smooth between points of a lattice."""
+        out = Mixture(self.weights, parts)
+        if self._between is None or self._between.weights.size * np.size(parts[0].mean) > _CELLS:
+            return out
+        finer = self._between.parts(parts)
+        if finer is None:
+            return out
+        smooth = Mixture(self._between.weights, finer)
+        smooth.mean, smooth.variance = out.mean, out.variance
+        return smooth
+
+    @cached_property
+    def _between(self) -> Between | None:
+        density = self.theta.log_density
+        if density is None or self.method != "grid" or not density.resolved:
+            return None
+        return Between.of(density, self.thetas)
 
     def _at(self, rows: Callable[[np.ndarray], NewRows]) -> list[Marginals]:
         return [part.at(**rows(theta)) for part, theta in zip(self.answers, self.thetas, strict=True)]
@@ -211,12 +248,12 @@ class Integrated(Stored, Mixture):
     def __repr__(self) -> str:
         word = "" if self.converged else "not converged, "
         found = f"log_evidence={self.log_evidence:.4f}, error about {self.log_evidence_error:.1g}"
-        return f"Integrated({word}{found}, {len(self.solutions)} points, largest gap {self.gap:.1e})"
+        return f"Integrated({word}{found}, {len(self.solutions)} points, {self._proof})"
 
 
 def _answers(point: Point, evidence: str) -> Answers:
     """Whose marginals are mixed."""
-    if evidence == "corrected" and point.trusted and point.corrected is not None:
+    if evidence == "corrected" and point.usable and point.corrected is not None:
         return point.corrected
     return point.solution.posterior
 

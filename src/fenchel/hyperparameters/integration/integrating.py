@@ -7,7 +7,7 @@ w_k prop. to mass_k exp(log p(y, theta_k) + log |d theta / du| - log N(u_k; 0, I
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from ...solvers.base import Solver
 from ...solvers.progress import reporting
 from ...tasks import Jobs, Stopped, check_jobs
 from ..base import Family
+from ..corrected import doubt_of, not_used
 from ..evidence import Evidence
 from ..learned import Learned
 from ..learning import learn
@@ -48,6 +49,8 @@ _LEAST = 1e-6  # the share of a point that is mixed
 _LIGHT = 0.004  # the share of a point below which its correction is that of its neighbours
 _NEARLY, _SMOOTH = 0.5, 1e-6  # nats by which it may differ from that of the nearest; rounding of corrections
 _AUTO = 3  # the most hyperparameters for which a grid is chosen
+_TAILS, _ROWS = 4, 20_000  # the same where one of them has a long tail, of as many rows
+_STRETCHED = 0.5  # of a side of a coordinate, from which its tail is long: exponential in theta is 1 and more
 
 
 def integrate(
@@ -65,6 +68,7 @@ def integrate(
     progress: bool = False,
     checkpoint: str | Path | Finished | None = None,
     solver: str | Solver = "newton",
+    hold: Iterable[int] = (),
 ) -> Integrated:
     """The posterior with the hyperparameters integrated out.
 
@@ -72,14 +76,15 @@ def integrate(
     ----------
     likelihood, family, y, weights
         The model; ``family`` is a prior with hyperparameters and log p(theta) (flat where it states none).
-    method : "auto", "grid" or "ccd"
+    method : "auto", "grid", "ccd" or "star"
         "grid": a lattice of up to four hyperparameters that goes on to where the density has fallen by some e^5 to
         e^7, along tails too: some 7, 20, 30 and 60 points where the posterior is nearly normal. "ccd": a central
-        composite design, 25 points for four hyperparameters and 45 for six, for posteriors without long tails. "auto":
-        a grid for up to three.
+        composite design, 25 points for four hyperparameters and 45 for six, for posteriors without long tails. "star":
+        the mode and two points along each direction, which have means and variances right and no more. "auto": a grid
+        for up to three, and for four where one of them has a long tail and rows are at most 20,000.
     evidence : "corrected" or "elbo"
         What weights a point, and whether its marginals are those beyond the Gaussian. Where the correction is not to
-        be trusted it is the elbo, and ``status`` says so.
+        be used it is the elbo, and ``status`` says so.
     mode : Learned, optional
         What ``learn`` found of the same model; default: it is learned first.
     learn_likelihood : bool
@@ -94,6 +99,8 @@ def integrate(
         without one leaves its ``Finished`` on the exception: ``except KeyboardInterrupt as stop: stop.finished``.
     solver : str or Solver
         Of the fits, as in ``infer``.
+    hold : sequence of int
+        Entries of theta that stay at the mode and are not integrated over.
 
     Returns
     -------
@@ -117,7 +124,7 @@ def integrate(
     >>> found.converged, found.method, found.theta.interval().shape
     (True, 'grid', (1, 2))
     """
-    choice("integrate", "method", method, ("auto", "grid", "ccd"))
+    choice("integrate", "method", method, ("auto", "grid", "ccd", "star"))
     choice("integrate", "evidence", evidence, ("corrected", "elbo"))
     inner = Evidence(likelihood, family, y, weights=weights, tol=tol, own=learn_likelihood, method=solver)
     check_jobs("integrate", n_jobs)
@@ -141,7 +148,7 @@ def integrate(
                 finished.keep_mode(found)
             if found.theta.shape != inner.start.shape:
                 raise problem("integrate", f"mode has {found.theta.size} hyperparameters", f"{inner.start.size}")
-            return _integrated(fitter, family, found, method)
+            return _integrated(fitter, family, found, method, {*hold})
     except (KeyboardInterrupt, Stopped) as stop:
         stop.finished = finished  # type: ignore[union-attr]
         kept = f"{len(finished)} fits are finished: integrate(..., checkpoint=error.finished) goes on from them."
@@ -172,8 +179,9 @@ class _Laid(NamedTuple):
     points: list[Point]
 
 
-def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str) -> Integrated:
-    d = mode.theta.size - len(mode.at_bounds)
+def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold: set[int]) -> Integrated:
+    free = [i for i in range(mode.theta.size) if i not in mode.at_bounds and i not in hold]
+    d = len(free)
     notes = [f"{fitter.evidence.names[i]} is held at its {side} bound" for i, side in mode.at_bounds.items()]
     if d == 0:
         return _alone(fitter, family, mode, notes)
@@ -181,11 +189,14 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str) -> I
         raise problem(
             "integrate", f'method = "grid" and {d} hyperparameters', f"at most {designs.MOST}", 'Use method="ccd".'
         )
-    word = method if method != "auto" else "grid" if d <= _AUTO else "ccd"
-    centre = centred(fitter, mode, fitter.beyond)
-    laid = _lattice(fitter, centre) if word == "grid" else _fitted(fitter, centre, designs.composite(d))
-    beyond, sentence = _believed(laid, centre, fitter.beyond)
-    notes += [sentence] if sentence else []
+    centre = centred(fitter, mode, free, fitter.beyond)
+    tails = [fitter.evidence.names[i] for i, c in zip(free, centre.coordinates.stretch, strict=True) if c > _STRETCHED]
+    word = method if method != "auto" else _chosen(d, bool(tails), len(fitter.evidence.targets.y))
+    if word == "grid":
+        laid = _lattice(fitter, centre)
+    else:
+        laid = _fitted(fitter, centre, designs.composite(d) if word == "ccd" else designs.star(d))
+    beyond, doubt = _believed(laid, centre, fitter.beyond)
     values = _values(laid.points, beyond)
     log_w = laid.design.log_mass + values + _jacobian(centre, laid.design) - designs.log_normal(laid.design.u)
     through = _through(fitter, centre, laid, beyond)
@@ -195,9 +206,14 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str) -> I
     w = np.exp(log_w - rule)
     kept = np.flatnonzero(w > _LEAST)
     notes += _at_bounds(fitter, through)
+    doubts = [doubt] if doubt else []
     if abs(total - rule) > _APART:
         told_apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
-        notes.append(f"{told_apart}: the points do not resolve the posterior of theta; state priors of it")
+        doubts.append(f"{told_apart}: the points do not resolve the posterior of theta; state priors of it")
+        through.match(laid.design.u, w)
+    if tails and word == "ccd":
+        cure = ': method="grid" does' if d <= designs.MOST else ""
+        doubts.append(f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}")
     told = {
         "evidence": "corrected" if beyond else "elbo",
         "log_evidence": total if word == "grid" else rule,
@@ -205,19 +221,27 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str) -> I
         "n_fits": fitter.n_fits,
         "method": word,
         "notes": notes,
+        "doubts": doubts,
     }
-    free = [i for i in range(mode.theta.size) if i not in mode.at_bounds]
-    theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through)
+    peak = centre.peak if beyond else mode.theta
+    theta = ThetaPosterior(fitter.evidence.names, centre.coordinates.centre, free, through, peak)
     return Integrated([laid.points[k] for k in kept], w[kept] / w[kept].sum(), theta, family, mode, told)
+
+
+def _chosen(d: int, tails: bool, rows: int) -> str:
+    """A design for d hyperparameters: a lattice for few, and for one more where tails are to be followed."""
+    return "grid" if d <= _AUTO or (d <= _TAILS and tails and rows <= _ROWS) else "ccd"
 
 
 def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> Integrated:
     """Nothing to integrate over: one point."""
     (point,) = fitter.at([mode.theta])
-    beyond = fitter.beyond and point.trusted
+    beyond = fitter.beyond and point.usable
     value = value_of(point, beyond)
     told: dict[str, Any] = {"evidence": "corrected" if beyond else "elbo", "log_evidence": value, "error": 0.0}
+    doubt = doubt_of(point.corrected) if point.corrected is not None else ""
     told |= {"n_fits": fitter.n_fits, "method": "none", "notes": [*notes, "no hyperparameter to integrate over"]}
+    told["doubts"] = [doubt] if doubt else []
     theta = ThetaPosterior(fitter.evidence.names, mode.theta, [], None)
     return Integrated([point], np.ones(1), theta, family, mode, told)
 
@@ -314,19 +338,19 @@ def _through(fitter: Fitter, centre: Centre, laid: _Laid, beyond: bool) -> LogDe
 
 
 def _believed(laid: _Laid, centre: Centre, asked: bool) -> tuple[bool, str]:
-    """Whether the correction can be trusted at the points that count; if not, a sentence."""
+    """Whether the correction is used at the points that count; where it is not to be trusted there, a sentence."""
     if not asked:
         return False, ""
-    w = _shares(laid, centre, False)
-    doubt = [
-        p
-        for p, share in zip(laid.points, w, strict=True)
-        if share > _COUNTS and p.corrected is not None and not p.trusted
-    ]
-    if not doubt:
-        return True, ""
-    why = doubt[0].corrected.status if doubt[0].corrected is not None else "none"
-    return False, f"weights and marginals are the elbo's: at {len(doubt)} points the correction does not hold ({why})"
+    found: dict[int, Point] = {}
+    for beyond in (True, False):  # those that count by either evidence
+        share = _shares(laid, centre, beyond)
+        found |= {id(p): p for p, w in zip(laid.points, share, strict=True) if w > _COUNTS and p.corrected is not None}
+    corrections = [(p.usable, p.corrected) for p in found.values() if p.corrected is not None]
+    for usable, each in corrections:
+        if not usable:
+            return False, not_used(each.status)
+    worst = max((each for _, each in corrections if not each.trusted), key=lambda c: c.log_evidence_se, default=None)
+    return True, "" if worst is None else doubt_of(worst)
 
 
 def _at_bounds(fitter: Fitter, through: LogDensity) -> list[str]:

@@ -47,14 +47,14 @@ class Point:
     gradient: np.ndarray | None = None
 
     @property
-    def trusted(self) -> bool:
-        """Whether there is a corrected evidence to be believed."""
-        return self.corrected is not None and bool(self.corrected.trusted) and np.isfinite(self.corrected.log_evidence)
+    def usable(self) -> bool:
+        """Whether there is a corrected evidence, and it is nearer than the elbo."""
+        return self.corrected is not None and bool(self.corrected.nearer) and np.isfinite(self.corrected.log_evidence)
 
     @property
     def gain(self) -> float:
-        """The corrected evidence less the elbo; NaN where it is not trusted."""
-        if not self.trusted or self.corrected is None:
+        """The corrected evidence less the elbo; NaN where the elbo is as near."""
+        if not self.usable or self.corrected is None:
             return float("nan")
         return float(self.corrected.log_evidence - self.solution.elbo)
 

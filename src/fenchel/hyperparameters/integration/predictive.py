@@ -12,12 +12,12 @@ from scipy.special import logsumexp
 
 from ...corrections.draws import WeightedMarginals
 from ...corrections.grids import GridAnswers
-from ...corrections.predictive import Predictive
+from ...corrections.predictive import Asked, Predictive
 from ...likelihoods.base import Likelihood
 from ...likelihoods.prediction import levels_at, quantile_of
 from ...linalg.arrays import ArrayLike, to_numpy
 from ...linalg.quadrature import expect
-from ...marginals import Levels, Marginals, probabilities
+from ...marginals import Levels, Marginals, NormalMarginals, probabilities
 from .mixture import Mixture
 
 _EVEN = 200  # quantiles of a part that stand for it
@@ -29,6 +29,13 @@ class NormalPredictive:
     def __init__(self, likelihood: Likelihood, eta: Marginals) -> None:
         self.likelihood = likelihood
         self.h, self.rho = to_numpy(eta.mean), np.maximum(to_numpy(eta.variance), 0.0)
+        if isinstance(eta, NormalMarginals) and likelihood.n_predictors > 1:
+            self.rho = to_numpy(eta.spread)
+
+    def average(self, ask: Asked) -> np.ndarray:
+        """E[ask(eta)] of each row: ask answers (..., n, M), this is (..., N)."""
+        own = self.likelihood
+        return np.asarray(expect(lambda eta, rows: ask(own.take(rows), to_numpy(eta), rows), self.h, self.rho))
 
     @property
     def mean(self) -> np.ndarray:
@@ -48,8 +55,7 @@ class NormalPredictive:
     def cdf(self, x: ArrayLike) -> np.ndarray:
         """P(y <= x) (N,)."""
         at = np.broadcast_to(np.asarray(x, dtype=np.float64), self.h.shape)
-        own = self.likelihood
-        return np.asarray(expect(lambda eta, rows: own.take(rows).cdf(at[rows, None], to_numpy(eta)), self.h, self.rho))
+        return self.average(lambda own, eta, rows: own.cdf(at[rows, None], eta))
 
     def log_density(self, y: ArrayLike) -> np.ndarray:
         """log p(y) (N,), NaN where y is."""
@@ -64,10 +70,19 @@ class MixedPredictive:
     weights : array (K,) of sum 1
     likelihoods, etas : sequences (K)
         Of each part.
+    eta : Mixture, optional
+        Of all of them; default: of ``etas`` as they are.
     """
 
-    def __init__(self, weights: np.ndarray, likelihoods: Sequence[Likelihood], etas: Sequence[Marginals]) -> None:
-        self.weights, self.likelihoods, self.eta = weights, list(likelihoods), Mixture(weights, etas)
+    def __init__(
+        self,
+        weights: np.ndarray,
+        likelihoods: Sequence[Likelihood],
+        etas: Sequence[Marginals],
+        eta: Mixture | None = None,
+    ) -> None:
+        self.weights, self.likelihoods = weights, list(likelihoods)
+        self.etas, self.eta = list(etas), Mixture(weights, etas) if eta is None else eta
         self.parts = [predictive_of(own, eta) for own, eta in zip(self.likelihoods, etas, strict=True)]
 
     def _average(self, ask: Callable[[Predictive | NormalPredictive], np.ndarray]) -> np.ndarray:
@@ -118,7 +133,7 @@ class MixedPredictive:
         even = (np.arange(_EVEN) + 0.5) / _EVEN
         each = [
             self._mean(own, to_numpy(eta.quantile(even)), values)
-            for own, eta in zip(self.likelihoods, self.eta.parts, strict=True)
+            for own, eta in zip(self.likelihoods, self.etas, strict=True)
         ]
         x, w = np.concatenate(each, axis=1), np.repeat(self.weights / _EVEN, _EVEN)
         order = np.argsort(x, axis=1)

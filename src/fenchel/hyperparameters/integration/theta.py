@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import RBFInterpolator
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
@@ -96,12 +97,27 @@ class ThetaPosterior(GridAnswers):
         Of the entries of theta.
     mode : array (n,)
         About which it was integrated.
+    peak : array (n,)
+        Where the density that was integrated is largest.
     free : list of int
         The entries that were integrated over; the others are held at a bound.
     """
 
-    def __init__(self, names: Sequence[str], mode: np.ndarray, free: Sequence[int], density: LogDensity | None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        mode: np.ndarray,
+        free: Sequence[int],
+        density: LogDensity | None,
+        peak: np.ndarray | None = None,
+    ) -> None:
         self.names, self.mode, self.free, self._log_density = list(names), mode, list(free), density
+        self.peak = mode if peak is None else peak
+
+    @property
+    def log_density(self) -> LogDensity | None:
+        """As a function of theta; None where nothing was integrated over."""
+        return self._log_density
 
     @cached_property
     def _draws(self) -> tuple[np.ndarray, np.ndarray]:
@@ -111,6 +127,34 @@ class ThetaPosterior(GridAnswers):
 
     def of(self, ask: Callable[[np.ndarray], Any], size: int = 4096) -> Values:
         """The posterior of what is asked of theta (n,): one number or several, such as an sd, a range, a ratio."""
+        thetas, w = self._thinned(size)
+        values = np.array([np.atleast_1d(np.asarray(ask(theta), dtype=np.float64)) for theta in thetas])
+        return Values(values, w)
+
+    def beside(
+        self, ask: Callable[[np.ndarray, float], Any], points: np.ndarray, moments: np.ndarray, size: int = 4096
+    ) -> Values:
+        """The posterior of what is asked of theta and of one unknown that is normal given theta.
+
+        ``moments`` (K, 2) are its mean and sd at ``points`` (K, n), and a smooth function of theta between them.
+        """
+        thetas, w = self._thinned(size)
+        at = self.between(points, moments, thetas)
+        even = (np.random.default_rng(0).permutation(len(thetas)) + 0.5) / len(thetas)
+        z = ndtri(even)
+        unknown = at[:, 0] + np.maximum(at[:, 1], 0.0) * z
+        values = np.array([ask(theta, float(x)) for theta, x in zip(thetas, unknown, strict=True)], dtype=np.float64)
+        return Values(values, w)
+
+    def between(self, points: np.ndarray, values: np.ndarray, thetas: np.ndarray) -> np.ndarray:
+        """Values (m, k) at thetas (m, n) of smooth functions of theta that have ``values`` (K, k) at ``points``."""
+        if len(points) <= len(self.free) + 1:
+            return np.tile(values[0], (len(thetas), 1))
+        through = RBFInterpolator(self.u(points), values, kernel="linear", degree=1)
+        return np.asarray(through(self.u(thetas)))
+
+    def _thinned(self, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """At most about ``size`` thetas (m, n) and their weights of sum 1."""
         thetas, w = self._draws
         if len(w) > size:  # as many as asked for, evenly by their weights
             order = np.lexsort(thetas.T[::-1])
@@ -118,8 +162,7 @@ class ThetaPosterior(GridAnswers):
             pick = order[np.minimum(np.searchsorted(ends, (np.arange(size) + 0.5) / size), len(w) - 1)]
             kept, counts = np.unique(pick, return_counts=True)
             thetas, w = thetas[kept], counts / size
-        values = np.array([np.atleast_1d(np.asarray(ask(theta), dtype=np.float64)) for theta in thetas])
-        return Values(values, w)
+        return thetas, w
 
     def u(self, theta: np.ndarray) -> np.ndarray:
         """Where thetas (m, n) are in coordinates in which the posterior is nearly standard normal (m, free entries)."""

@@ -1,0 +1,170 @@
+"""Meshes of points and of boundaries: equilateral triangles of one edge length where the points are.
+
+They are coarser in a collar around the points, so that the edge of the mesh is far from the data: lattices of edge h,
+2h and 4h are nested in one another, and their Delaunay triangulation has no angle below 30 degrees. With a boundary a
+mesh ends there instead (a coastline), and holes are cut out: their borders, in steps of h, are edges of it.
+
+Points far from the bulk (``bulk.py``) have a mesh of their own, apart from it, where a field is independent of it.
+
+A mesh is made, and keeps its nodes, in units of the extent about the middle of the points, rounded: the same points in
+other units and from another origin have the same triangles to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import positive, problem, scalar
+from .bulk import Bulk, bulk_of, gaps
+from .mesh import Mesh, SeparateMeshes, point_pairs
+from .meshing import POINTS, RINGS, default_edge, distinct, hull, triangulated
+from .polygons import dissolved, rings_of
+
+_MOST = 3_000_000  # nodes of the finest lattice
+_FURTHEST = 1e6  # extents of the bulk from it: further away coordinates have no digits for a triangle
+_WIDER = 4.0  # extents of the bulk: wider meshes of points far from it are coarser
+FAR_COLLAR = 0.45  # extents of the bulk: around points far from it, which may be one
+LINK = 2.2  # collars: points nearer than this have one mesh
+
+
+def mesh(
+    points: Any = None,
+    *,
+    edge: float | None = None,
+    collar: float | None = None,
+    boundary: Any = None,
+    holes: Any = None,
+    barriers: Any = None,
+) -> Mesh:
+    """A triangulation for points in the plane.
+
+    Parameters
+    ----------
+    points : array (N, 2), optional
+        In units in which both axes are the same: metres, not degrees. They may repeat, or lie on a line.
+    edge : float, optional
+        Length of an edge where the points are; a twelfth of the range of a field is fine enough, a quarter for the
+        field, and too coarse for the noise beside it. Default: the mean distance to the nearest point, at least 1/64
+        and at most 1/32 of the extent of the bulk: points further from it than it is wide have meshes of their own.
+    collar : float, optional
+        Width of what is added around the points, or around ``boundary``. Default: 0.3 of the extent without a boundary,
+        0 with one. Near an edge of the mesh a field varies more, up to twice as much: about a range away it does not.
+    boundary : polygons, optional
+        Where the mesh ends, or with a collar where it is fine: an array of vertices (V, 2), a list of them, GeoJSON, or
+        the geometry of geopandas or shapely. Of adjacent districts the outline counts.
+    holes : polygons, optional
+        Cut out: a lake.
+    barriers : polygons, optional
+        Parts that a field does not pass, though they are in the mesh (Bakka et al. 2019).
+
+    Returns
+    -------
+    Mesh
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import fenchel
+    >>> made = fenchel.mesh(np.random.default_rng(0).random((200, 2)), edge=0.1)
+    >>> bool(made.angles.min() > 29.9)
+    True
+    """
+    X = _points(points)
+    if X is None or boundary is not None:
+        return _one(X, edge, collar, boundary, holes, barriers)
+    bulk = bulk_of(X, 0.0 if collar is None else LINK * collar)
+    if not bulk.piece.any():
+        return _one(X, edge, collar, None, holes, barriers)
+    _refuse_furthest(X, bulk)
+    return _separate([X[bulk.piece == k] for k in range(bulk.piece.max() + 1)], edge, collar, holes, barriers)
+
+
+def remade(old: Mesh, edge: float, collar: float | None, link: float) -> Mesh:
+    """A mesh of the same points, without a boundary, with another edge and collar; parts within ``link`` are one."""
+    hulls = [part.corners for part in old.parts or (old,) if part.corners is not None]
+    low, high = (np.array([end(hull, axis=0) for hull in hulls]) for end in (np.min, np.max))
+    between = np.maximum(np.maximum(low[:, None] - high, low - high[:, None]), 0.0)
+    _, label = sp.csgraph.connected_components(np.sqrt(np.sum(between**2, axis=2)) <= link, directed=False)
+    joined = [np.vstack([hull for hull, own in zip(hulls, label, strict=True) if own == k]) for k in np.unique(label)]
+    return _separate(joined, edge, collar) if len(joined) > 1 else _one(joined[0], edge, collar)
+
+
+def _separate(groups: list[np.ndarray], edge: float | None, collar: float | None, *cut: Any) -> Mesh:
+    """Of points far apart: the bulk, and coarser the wider they are, others."""
+    first = _one(groups[0], edge, collar, None, *cut)
+    extent = float(np.ptp(groups[0], axis=0).max())
+    wide = FAR_COLLAR * extent if collar is None else collar
+    parts = [first]
+    for group in groups[1:]:
+        doubled = np.ceil(np.log2(max(float(np.ptp(group, axis=0).max()) / (_WIDER * extent), 1.0)))
+        parts.append(_one(group, first.edge * 2.0**doubled, wide, None, *cut))
+    return SeparateMeshes(parts)
+
+
+def _refuse_furthest(X: np.ndarray, bulk: Bulk) -> None:
+    """Points whose coordinates have no digits for a mesh about them."""
+    gap = gaps(X, bulk.low, bulk.high) / bulk.extent
+    if gap.max() > _FURTHEST:
+        i = int(np.argmax(gap))
+        at = f"points[{i}] = ({X[i, 0]:.6g}, {X[i, 1]:.6g})"
+        got = f"{at} lies {gap[i]:.1e} times as far away as the other points are wide"
+        raise problem("mesh", got, "coordinates in one unit", "Leave out rows with a missing-value code.")
+
+
+def _one(
+    X: np.ndarray | None,
+    edge: float | None = None,
+    collar: float | None = None,
+    boundary: Any = None,
+    holes: Any = None,
+    barriers: Any = None,
+) -> Mesh:
+    """A mesh of points that lie together, or of a boundary."""
+    rings = {
+        name: [] if given is None else dissolved(rings_of("mesh", name, given))
+        for name, given in (("boundary", boundary), ("holes", holes), ("barriers", barriers))
+    }
+    if X is None and not rings["boundary"]:
+        raise problem("mesh", "there are neither points nor a boundary", "one of them")
+    every = np.vstack([*([] if X is None else [X]), *rings["boundary"]])
+    centre, size = (every.min(axis=0) + every.max(axis=0)) / 2, float(np.ptp(every, axis=0).max())
+    if size == 0.0:
+        if edge is None:
+            advice = "With edge= a mesh is made around it."
+            raise problem("mesh", f"all points are one, {tuple(every[0].tolist())}", "points apart", advice)
+        size = 8.0 * float(edge)
+    rounded = lambda path, steps: np.round((path - centre) / size * steps) / steps
+    X = None if X is None else distinct(rounded(X, POINTS))
+    rings = {name: [rounded(path, RINGS) for path in paths] for name, paths in rings.items()}
+    domain = rings["boundary"] or [hull(X)]
+    h = default_edge(X) if edge is None else scalar("mesh", "edge", edge, 0.0) / size
+    wide = (0.0 if rings["boundary"] else 0.3) if collar is None else scalar("mesh", "collar", collar, -1e-300) / size
+    h, wide = _figures(h), _figures(wide)
+    if (1.0 + 2.0 * wide) ** 2 * 1.2 / h**2 > _MOST:
+        raise problem("mesh", f"edge = {h * size:.4g} makes more than {_MOST} nodes", "a longer edge")
+    local, triangles, barrier = triangulated(domain, rings, h, wide)
+    slack = 0.75 * h * size if rings["boundary"] or rings["holes"] else 0.0
+    out = Mesh(local * size + centre, triangles, barrier, slack)
+    out._placed(local, centre, size)
+    out.edge = h * size
+    out.corners = None if rings["boundary"] else domain[0] * size + centre
+    return out
+
+
+def _points(points: Any) -> np.ndarray | None:
+    if points is None:
+        return None
+    X = point_pairs("mesh", points)
+    if not len(X):
+        raise problem("mesh", f"points has shape {X.shape}", "(points, 2)")
+    if np.abs(X).max() > 0.0:
+        positive("mesh", "the largest coordinate", np.abs(X).max())
+    return X
+
+
+def _figures(x: float) -> float:
+    """To seven significant figures: a length that went through other units is the same again."""
+    return float(f"{x:.7g}")

@@ -1,0 +1,356 @@
+"""Where searches for theta begin: the peaks of a coarse grid over the ratio of signal to noise.
+
+The evidence may have several peaks: a large noise that explains a curve, or a large sd with a small noise. A Gaussian
+working model (``working.py``) is evaluated on a grid: the sd that each summand gives a row over that of the noise, with
+ranges and correlations as they stand, smaller and larger. One summand is moved at a time, from several beginnings. The
+noise is at its best for each ratio, and the likelihood's own parameters where they fit best to what the working model
+expects of eta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ..linalg.arrays import to_numpy
+from ..linalg.dense import NotPositiveDefinite
+from ..priors.capabilities import HasFewWeights
+from ..priors.predictors import LatentPredictors
+from ..solvers.row_sample import is_enough
+from .base import Summand
+from .objective import Reached
+from .working import NODE_WEIGHTS, NODES, WorkingModel, working_rows
+
+if TYPE_CHECKING:
+    from .evidence import Evidence
+
+LEVELS = np.arange(-2.5, 6.0)  # log of the sd that a summand gives a row over that of the noise
+_SHIFTS = (-3.0, -1.5, 1.5)  # log units by which entries that are no sizes are moved together
+_ALONE_BY, _MOST_ALONE = 1.5, 4  # the same where one of at most so many is moved against the others
+_SHIFT_GAIN = 2.0  # nats that such a move must gain
+_TOGETHER = (0, 4, 6)  # places in LEVELS where all summands begin together
+_ALONE = 5  # place where one summand begins, the others at the lowest
+_DOUBT, _ROW_DOUBT = 5.0, 0.05  # nats, and nats a row, by which the working model may be wrong about a peak
+_WITHIN = 4.0  # nats: a peak lower than the best start by less is searched too
+_ROUGHLY = 0.01  # nats that a fit may leave where starts are compared
+_LEVEL_STEPS = 6  # of Newton's method for the level that all rows share
+_LEVEL_STEP = 2.0  # the longest, in units of eta
+_MOST_PEAKS = 3  # that are looked at
+_SAME = 1.0  # log units: nearer starts are the same
+_SEEN = 2  # place in LEVELS from which on the data see a summand
+_SWEEPS = 3  # over the summands, each put at its best given the others
+_MOST_LATENTS = 2_000  # beyond them a prior's factor costs more than a search may pay for its start
+_FEW_LATENTS = 60  # the same where rows are many, which leave one peak almost always
+_MOST_ENTRIES = 20_000  # of the design of the working model
+_FEW_ROWS = 100  # that are always taken
+_WIDE = 32.0  # variance of eta under which rows are read, in units of that of the summands at the start
+_OWN_SEARCH = {"maxiter": 4, "ftol": 1e-2}  # for the likelihood's own parameters
+_MOVED = 0.7  # log units: noise nearer to that of the start leaves them where they are
+_SCALES = (-2.0, 2.0)  # logs of the factors by which eta may be scaled with them
+_OWN_REACH = 4.0  # log units that one of them may go
+
+Place = tuple[tuple[int, int], ...]  # of each summand: its shape, and its level
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """A theta with what the working model says of it, in nats."""
+
+    theta: np.ndarray
+    value: float
+    gain: float  # over the best place with ranges and correlations as they stand
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A summand at one shape: its covariance in units of the noise, and how far theta has moved for it."""
+
+    M: np.ndarray
+    signal: float  # log of the sd that it gives a row where sizes are those of the start, over that of the noise
+    shift: np.ndarray
+
+
+def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Reached]:
+    """Where searches for theta begin, the best first: almost always one.
+
+    Peaks of the working model are evaluated, and so is ``first``, where the model stands: it may be better than what
+    the working model says of rows that are far from Gaussian. Of several peaks, those whose evidence is nearly as high
+    are searched too, and those where ranges and correlations gain much by being elsewhere: another hill, whose top may
+    be higher than its side tells.
+    """
+    if evidence.is_large:
+        first = _by_moments(evidence, first)
+    points = starting_points(evidence, _DOUBT + _ROW_DOUBT * len(evidence.targets.y))
+    if all(_apart(point.theta, first) < _SAME for point in points):
+        return [first]
+    each = [(point, _reached(evidence, point.theta, None)) for point in points]
+    peaks = [(point, found) for point, found in each if found is not None]
+    best = max((found for _, found in peaks), key=_value, default=None)
+    here = _reached(evidence, first, best)
+    if here is not None and (best is None or best.value < here.value):
+        best = here
+    if best is None:
+        return [first]
+    others = [
+        found
+        for point, found in peaks
+        if point.gain > _DOUBT or (len(peaks) > 1 and found.value > best.value - _WITHIN)
+    ]
+    return [best, *(found for found in others if _apart(found.theta, best.theta) >= _SAME)]
+
+
+def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
+    """``first``, or where the family starts by moments of the rows; rows that know every weight find theta at once."""
+    likelihood, n = evidence.likelihood, len(evidence.targets.y)
+    if likelihood.n_predictors > 1 or first.size > evidence.n_family:
+        return first
+    predictors = evidence.family.at(first).bind(n, 1, False)
+    if isinstance(predictors, HasFewWeights) and is_enough(n, predictors.n_weights):
+        return first
+    rows, mean = evidence.targets.rows_of(likelihood), to_numpy(predictors.mt)
+    weight, level = to_numpy(rows["weight"]), 0.0
+    for _ in range(_LEVEL_STEPS):
+        slope, bend = (weight * to_numpy(x)[:, 0] for x in likelihood.derivatives(mean + level, rows)[1:])
+        if not bend.sum() > 0.0:
+            return first
+        level -= float(np.clip(slope.sum() / bend.sum(), -_LEVEL_STEP, _LEVEL_STEP))
+    theta = evidence.family.start_by_moments(-slope, bend)
+    return first if theta is None or not np.isfinite(theta).all() else theta
+
+
+def _value(found: Reached) -> float:
+    return found.value
+
+
+def _apart(theta: np.ndarray, other: np.ndarray) -> float:
+    return float(np.abs(theta - other).max(initial=0.0))
+
+
+def _reached(evidence: Evidence, theta: np.ndarray, near: Reached | None) -> Reached | None:
+    """What the evidence is at theta, roughly where a fit ``near`` it is known; None where it cannot be told."""
+    evidence.begin(None if near is None else near.solution)
+    evidence.blur, evidence.limit = _ROUGHLY, None
+    try:
+        value, gradient = evidence(theta)
+    except ValueError:  # beyond double precision
+        return None
+    if not (np.isfinite(value) and np.isfinite(gradient).all()):
+        return None
+    return Reached(value, theta, gradient, evidence.solution, evidence.prior)
+
+
+def starting_points(evidence: Evidence, within: float) -> list[StartingPoint]:
+    """The peaks of the grid of an evidence, the best first, none lower than that by more than ``within`` nats.
+
+    None where the family does not know its summands, a row has several predictors, or there are very many latents.
+    """
+    if evidence.likelihood.n_predictors > 1 or not evidence.n_family:
+        return []
+    predictors = evidence.family.at(evidence.start[: evidence.n_family]).bind(len(evidence.targets.y), 1, False)
+    most = _FEW_LATENTS if evidence.is_large else _MOST_LATENTS
+    if not isinstance(predictors, LatentPredictors) or predictors.latents[0].n > most:
+        return []
+    summands = evidence.family.summands()
+    if not summands:
+        return []
+    with np.errstate(all="ignore"):
+        try:
+            return StartingGrid(evidence, predictors, summands).peaks(within)
+        except (NotPositiveDefinite, np.linalg.LinAlgError, ValueError):  # beyond double precision: no grid
+            return []
+
+
+class StartingGrid:
+    """The working model of an evidence on its grid."""
+
+    def __init__(self, evidence: Evidence, predictors: LatentPredictors, summands: Sequence[Summand]) -> None:
+        self.evidence, self.summands = evidence, summands
+        self.first = evidence.start[: evidence.n_family]
+        self.keep = _kept(*predictors.designs[0].shape)
+        everyone = self.keep.size == predictors.n_observations
+        self.likelihood = evidence.likelihood if everyone else evidence.likelihood.take(self.keep)
+        self.rows = {key: x[self.keep] for key, x in evidence.targets.rows_of(evidence.likelihood).items()}
+        here = self._seen(predictors)
+        mean = to_numpy(here.mt)[:, 0]
+        self.working = working_rows(self.likelihood, self.rows, mean, _WIDE * self._typical_variance(here))
+        noisy = evidence.start.size > evidence.n_family
+        self.model = WorkingModel(self.working, here, [part.latents for part in self.summands], noisy)
+        self.shapes = [self._shapes(j, here) for j in range(len(self.summands))]
+        self.known: dict[Place, tuple[float, np.ndarray, float]] = {}  # value, theta of the family, log phi
+
+    def _seen(self, predictors: LatentPredictors) -> LatentPredictors:
+        if self.keep.size == predictors.n_observations:
+            return predictors
+        out = predictors.restrict(self.keep)
+        assert isinstance(out, LatentPredictors)
+        return out
+
+    def _at(self, theta: np.ndarray) -> LatentPredictors:
+        """The prior at theta, seen by the rows of the working model."""
+        predictors = self.evidence.family.at(theta).bind(len(self.evidence.targets.y), 1, False)
+        assert isinstance(predictors, LatentPredictors)
+        return self._seen(predictors)
+
+    def _typical_variance(self, predictors: LatentPredictors) -> float:
+        """Of eta, fixed effects aside, over the rows that a summand reaches."""
+        W = to_numpy(predictors.designs[0].toarray())
+        G = to_numpy(predictors.latents[0].covariance_times(W.T))
+        each = [np.einsum("nl,ln->n", W[:, part.latents], G[part.latents]) for part in self.summands]
+        total = np.sum(each, axis=0)
+        if not (total > 0.0).any():
+            raise ValueError("no summand reaches a row")
+        return float(np.median(total[total > 0.0]))
+
+    def _shapes(self, j: int, here: LatentPredictors) -> list[Shape]:
+        """Summand j as it stands, and with the entries of theta that are no size moved."""
+        entries, low, high = list(self.summands[j].shapes), *self.evidence.family.bounds.T
+        out = [self._shape(j, here, np.zeros(self.first.size))]
+        for by in _moves(len(entries)):
+            shift = np.zeros(self.first.size)
+            shift[entries] = np.clip(self.first[entries] + by, low[entries], high[entries]) - self.first[entries]
+            out.append(self._shape(j, self._at(self.first + shift), shift))
+        return out
+
+    def _shape(self, j: int, predictors: LatentPredictors, shift: np.ndarray) -> Shape:
+        M = self.model.covariance(predictors, j)
+        return Shape(M, self.model.signal(M), shift)
+
+    # -- the grid ------------------------------------------------------------------------------------
+    def evaluate(self, places: list[Place]) -> None:
+        """Put what the working model says of places into ``known``."""
+        new = [place for place in places if place not in self.known]
+        if not new:
+            return
+        shapes = [[self.shapes[j][shape] for j, (shape, _) in enumerate(place)] for place in new]
+        levels = np.array([[LEVELS[level] for _, level in place] for place in new])
+        ratios = levels - np.array([[shape.signal for shape in each] for each in shapes])
+        found = self.model.evaluate([[shape.M for shape in each] for each in shapes], ratios)
+        for place, each, ratio, (value, log_phi) in zip(new, shapes, ratios, found, strict=True):
+            theta = self._theta(each, ratio + 0.5 * log_phi)
+            moved = sum(shape > 0 for shape, _ in place)
+            value += self.evidence.family.log_prior(theta)[0] - _SHIFT_GAIN * moved
+            self.known[place] = value, theta, log_phi
+
+    def _theta(self, shapes: list[Shape], log_sd: np.ndarray) -> np.ndarray:
+        """theta of the family where each summand has its shape and an sd in units of that at the start."""
+        theta = self.first.copy()
+        for part, shape, t in zip(self.summands, shapes, log_sd, strict=True):
+            theta += shape.shift + t * part.size
+        return np.clip(theta, *self.evidence.family.bounds.T)
+
+    def value(self, place: Place) -> float:
+        """Of a place that has been evaluated."""
+        return self.known[place][0]
+
+    def _options(self, place: Place, j: int) -> list[Place]:
+        """The places that differ in summand j alone."""
+        each = [(shape, level) for shape in range(len(self.shapes[j])) for level in range(LEVELS.size)]
+        return [(*place[:j], option, *place[j + 1 :]) for option in each]
+
+    def climb(self, place: Place) -> Place:
+        """Each summand at its best given the others, in turn."""
+        for _ in range(_SWEEPS):
+            before = place
+            for j in range(len(self.summands)):
+                options = self._options(place, j)
+                self.evaluate(options)
+                place = max(options, key=self.value)
+            if place == before:
+                break
+        return place
+
+    def peaks(self, within: float) -> list[StartingPoint]:
+        """Places that are best along every summand, or along the levels of one from the best place of all."""
+        J = len(self.summands)
+        begin = [((0, level),) * J for level in _TOGETHER]
+        if J > 1:
+            begin += [tuple((0, _ALONE if i == j else 0) for i in range(J)) for j in range(J)]
+        tops = {self.climb(place) for place in begin}
+        best = max(tops, key=self.value)
+        for j in range(J):
+            tops |= self._along(best, j)
+        if self.keep.size < len(self.evidence.targets.y):  # what a sample does not see may be there
+            tops = {top for top in tops if all(level >= _SEEN for _, level in top)}
+        lowest = self.value(best) - within
+        ranked = sorted((top for top in tops if self.value(top) >= lowest), key=self.value, reverse=True)
+        return [self._point(top, exactly=len(ranked) > 1) for top in ranked[:_MOST_PEAKS]]
+
+    def _along(self, place: Place, j: int) -> set[Place]:
+        """Peaks along the levels of one summand, each level at its best shape."""
+        options = self._options(place, j)
+        self.evaluate(options)
+        rows = np.array([self.value(option) for option in options]).reshape(-1, LEVELS.size)
+        profile, shape = rows.max(axis=0), rows.argmax(axis=0)
+        padded = np.concatenate([[-np.inf], profile, [-np.inf]])
+        inner = np.flatnonzero((profile > padded[:-2]) & (profile >= padded[2:]))
+        return {(*place[:j], (int(shape[k]), int(k)), *place[j + 1 :]) for k in inner}
+
+    # -- theta ---------------------------------------------------------------------------------------
+    def _point(self, place: Place, exactly: bool) -> StartingPoint:
+        """The place as a theta, with the likelihood's own parameters; ``exactly`` where it will be compared.
+
+        A summand without an effect begins where its slope is still steep: below, a search would end on the way to 0.
+        """
+        within_sight = tuple((shape, max(level, _SEEN)) for shape, level in place)
+        self.evaluate([within_sight])
+        _, theta, log_phi = self.known[within_sight]
+        own = self.evidence.start[self.evidence.n_family :]
+        if own.size and (exactly or abs(log_phi) > _MOVED):
+            log_scale, own = self._own(theta, log_phi, own)
+            theta = theta + log_scale * np.sum([part.size for part in self.summands], axis=0)
+            theta = np.clip(theta, *self.evidence.family.bounds.T)
+        unmoved = max(value for at, (value, _, _) in self.known.items() if not any(shape for shape, _ in at))
+        value = self.value(place)
+        return StartingPoint(np.concatenate([theta, own]), value, value - unmoved)
+
+    def _own(self, theta: np.ndarray, log_phi: float, own: np.ndarray) -> tuple[float, np.ndarray]:
+        """The likelihood's own parameters at their best under what the working model expects of eta, and its scale.
+
+        Where eta is in units of the noise (the log hazard of a Weibull time), less noise is a larger eta. Scaling eta
+        about its prior mean together with its prior leaves the divergence between the two as it is, so that the best
+        scale is that of the rows alone.
+        """
+        predictors, lam = self._at(theta), self.working.lam[:, None] * np.exp(-log_phi)
+        factor, mean = predictors.at(lam), to_numpy(predictors.mt)
+        shift = to_numpy(factor.apply(lam * (self.working.y[:, None] - mean)))
+        variance = to_numpy(factor.variance)
+        away = shift + np.sqrt(variance) * NODES
+        y, weight = self.evidence.targets.y[self.keep], to_numpy(self.rows["weight"])
+        near = np.stack([own - _OWN_REACH, own + _OWN_REACH], axis=1)
+        bounds = np.clip(near, *self.evidence.bounds[self.evidence.n_family :].T[:, :, None])
+
+        def loss(x: np.ndarray) -> tuple[float, np.ndarray]:
+            """-E[log p(y|eta)] - log p(own), of a row on average, and its slopes."""
+            likelihood, scaled = self.likelihood.with_theta(x[1:]), np.exp(x[0]) * away
+            rows = {**likelihood.prepare(y), "weight": weight}
+            psi, slope, _ = (to_numpy(each) for each in likelihood.derivatives(mean + scaled, rows))
+            along = weight @ ((slope * scaled) @ NODE_WEIGHTS)
+            rho = np.exp(2.0 * x[0]) * variance
+            log_prior, pull = self.likelihood.log_prior(x[1:])
+            rise = likelihood.theta_gradient(mean + np.exp(x[0]) * shift, rho, rows) + pull
+            value = float(weight @ (psi @ NODE_WEIGHTS)) - log_prior
+            return value / total, np.concatenate([[along], -rise]) / total
+
+        x, total = np.concatenate([[0.0], own]), max(1.0, float(weight.sum()))
+        found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
+        return float(found[0]), found[1:]
+
+
+def _moves(n_entries: int) -> list[np.ndarray]:
+    """How far entries are moved: all of them together, and one against the others (a range of each column)."""
+    if not n_entries:
+        return []
+    alone = 1.0 - 2.0 * np.eye(n_entries) if 1 < n_entries <= _MOST_ALONE else np.empty((0, n_entries))
+    return [np.full(n_entries, by) for by in _SHIFTS] + list(_ALONE_BY * alone)
+
+
+def _kept(n_rows: int, n_latents: int) -> np.ndarray:
+    """The rows of the working model: all, or as many as keep its design small, drawn with a fixed seed."""
+    most = max(_FEW_ROWS, _MOST_ENTRIES // max(1, n_latents))
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))

@@ -1,0 +1,158 @@
+"""Pictures of fits of durations: the model beside Kaplan and Meier's estimate, and survival of new rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import numeric, problem
+from ..plots import plot_survival_curves, plot_survival_groups
+from ..plots.base import PALETTE, short_name
+from ..plots.survival import Survived
+from .frames import Table, column_of, read_frame, unknown
+from .grammar import Name, parse
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from .fitted import FittedModel
+
+RISK = "risk"
+_PEOPLE = 500  # whose survival is averaged in all: beyond, every k-th in the order of risk
+_DRAWS = 200  # of the posterior, for a mean
+_TIMES = 101  # along a picture
+_RISKS = {1: ("everybody",), 2: ("lower risk", "higher risk"), 3: ("lower risk", "middle risk", "higher risk")}
+
+
+@dataclass(frozen=True)
+class People:
+    """The rows of a fit of durations.
+
+    Attributes
+    ----------
+    frame : pandas frame (N, ...)
+    time, event, risk : arrays (N,)
+        ``risk`` is the posterior mean of the log hazard, up to a constant.
+    weights : array (N,) or None
+    """
+
+    frame: pd.DataFrame
+    time: np.ndarray
+    event: np.ndarray
+    risk: np.ndarray
+    weights: np.ndarray | None
+
+
+def people_of(fit: FittedModel) -> People:
+    """The rows of a fit whose covariates are there; of a Cox fit those before they were cut."""
+    model = fit.model
+    if model.cox is None:
+        seen = model.target.seen > 0.0
+        weights = None if model.target.weights is None else model.target.weights[seen]
+        risk = fit.predict(kind="link").to_numpy()[model.kept][seen]
+        event = happened(model.target.likelihood, seen)
+        return People(model.frame[seen], model.target.y[seen], event, risk, weights)
+    form, parsed = model.cox, parse(model.formula)
+    rows, piece = np.unique(form.rows[model.kept], return_index=True)
+    frame = form.people.iloc[rows]
+    ended = parsed.about["event"]
+    assert isinstance(ended, Name)
+    time, event = (numeric("plot_check", name, column_of("Model", frame, name)) for name in (_time(fit), ended.name))
+    weights = None if model.target.weights is None else model.target.weights[piece]
+    first = form.expanded(frame, np.arange(rows.size), np.zeros(rows.size, dtype=int))
+    risk = fit.predict(first, kind="link", exposure=1.0).to_numpy()
+    return People(frame, time, event, risk, weights)
+
+
+def happened(likelihood: Any, seen: np.ndarray) -> np.ndarray:
+    """1 where the event happened, of the rows that are seen."""
+    given = getattr(likelihood, "event", None)
+    return np.ones(int(seen.sum())) if given is None else np.broadcast_to(np.asarray(given), seen.shape)[seen]
+
+
+def _time(fit: FittedModel) -> str:
+    return parse(fit.model.formula).response.text.strip("`")
+
+
+def _end(fit: FittedModel) -> float:
+    """Up to when a picture goes: the last event of a Cox fit, beyond which nothing is known, else the last time."""
+    return float(np.nanmax(fit.model.target.y) if fit.model.cox is None else fit.model.cox.edges[-1])
+
+
+def _in_steps(fit: FittedModel) -> bool:
+    """Whether survival falls at the times of events alone."""
+    return fit.model.cox is not None and fit.model.cox.each
+
+
+def _times(fit: FittedModel) -> np.ndarray:
+    if fit.model.cox is not None and fit.model.cox.each:
+        return fit.model.cox.edges
+    return np.linspace(0.0, _end(fit), _TIMES)
+
+
+# -- the model beside the data ------------------------------------------------------------------------------
+def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axes:
+    """Kaplan and Meier's curve of groups of rows beside the model's, averaged over the rows of each."""
+    people = people_of(fit)
+    names, which = _by_risk(people.risk) if by is None else _by_column(people.frame, by, people.risk)
+    at, out = _times(fit), {}
+    for k, name in enumerate(names):
+        own = np.flatnonzero(which == k)
+        some = own[np.argsort(people.risk[own], kind="stable")]
+        most = max(1, _PEOPLE // len(names))
+        some = some[np.unique(np.linspace(0, some.size - 1, min(most, some.size)).round().astype(int))]
+        said = fit.survival(people.frame.iloc[some], at, size=_DRAWS).to_numpy()
+        weights = None if people.weights is None else people.weights[own]
+        share = np.average(said, axis=0, weights=None if people.weights is None else people.weights[some])
+        out[f"{name} ({own.size})"] = Survived(people.time[own], people.event[own], at, share, weights)
+    return plot_survival_groups(out, ax, steps=_in_steps(fit), xlabel=_time(fit))
+
+
+def _by_risk(risk: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """Thirds of the rows by their risk; fewer where risks are equal."""
+    ends = np.unique(np.quantile(risk, [1 / 3, 2 / 3]))
+    _, which = np.unique(np.searchsorted(ends, risk - 1e-9 * np.ptp(risk)), return_inverse=True)
+    return _RISKS[int(which.max()) + 1], which
+
+
+def _by_column(frame: pd.DataFrame, by: Any, risk: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """The levels of a column, or thirds of its numbers where they are more than can be told apart."""
+    if by not in frame.columns:
+        if by == RISK:
+            return _by_risk(risk)
+        got, expected, advice = unknown(frame, by)
+        raise problem("plot_check", f"by: {got}", f'{expected}, or "{RISK}"', advice)
+    column = frame[by]
+    levels = sorted(column.dropna().unique().tolist(), key=None if column.dtype.kind in "biuf" else str)
+    if len(levels) <= len(PALETTE):
+        which = np.array([levels.index(v) if v in levels else -1 for v in column.tolist()])
+        return tuple(f"{by} = {short_name(level)}" for level in levels), which
+    values = numeric("plot_check", str(by), column, missing=True, advice=f"It has {len(levels)} levels.")
+    low, high = np.nanquantile(values, [1 / 3, 2 / 3])
+    which = np.where(np.isnan(values), -1, (values > low).astype(int) + (values > high))
+    return (f"{by} <= {low:.4g}", f"{low:.4g} < {by} <= {high:.4g}", f"{by} > {high:.4g}"), which
+
+
+# -- survival of new rows -----------------------------------------------------------------------------------
+def plot_survival(
+    fit: FittedModel, new: Table, times: Any = None, interval: float | None = 0.95, ax: Axes | None = None, **draws: Any
+) -> Axes:
+    """P(T > t) of new rows, a curve each."""
+    frame = read_frame("plot_survival", new, "new")
+    at = _times(fit) if times is None else np.atleast_1d(numeric("plot_survival", "times", times))
+    said = fit.survival(frame, at, interval=interval, **draws)
+    parts = [said] if interval is None else [said[part] for part in ("mean", "lower", "upper")]
+    curves = {name: np.stack([part.to_numpy()[i] for part in parts]) for i, name in enumerate(_names(frame))}
+    return plot_survival_curves(at, curves, ax, steps=_in_steps(fit), xlabel=_time(fit))
+
+
+def _names(frame: pd.DataFrame) -> list[str]:
+    """What rows are called: their label where it is a word, else the columns in which they differ."""
+    if frame.index.dtype.kind not in "iuf" and frame.index.is_unique:
+        return [short_name(label) for label in frame.index]
+    differ = [name for name in frame.columns if frame[name].nunique(dropna=False) > 1]
+    told = [", ".join(f"{name} = {short_name(row[name])}" for name in differ) for _, row in frame.iterrows()]
+    return told if len(set(told)) == len(told) else [f"row {i}: {text}" for i, text in enumerate(told)]

@@ -1,0 +1,120 @@
+"""Priors of a likelihood's own parameters, by the words that tables print.
+
+    "noise"                     sd or scale of noise about eta, about where learning starts, which goes with the sd of y
+    "size", "shape", "power", "precision", "dispersion", "df", "probability"
+    "cutpoints"                 {"first": ..., "step 1": ...}
+    "dispersion", "zero"        {column: ...}, of the formulas of these names
+
+Every default is a weak, proper normal density of what is learned: a log, a logit, a coefficient. ``fixed_sd`` reaches
+those of formulas and of the first cutpoint as it reaches the coefficients of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..checks import problem
+from ..hyperparameters.priors import PC, Density, Normal, PCDeviation, PCVariance, ScalarPrior, Scale, described
+from ..likelihoods.base import Likelihood
+from ..likelihoods.parameters import Entry
+
+_USUAL = 10.0  # fixed_sd, of which the declared widths are
+
+
+class OwnPriors:
+    """The priors of a likelihood's own parameters, those that were stated and the default ones.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+    y : array (N,)
+        By which its parameters have bounds.
+    asked : mapping
+        What a user states, of coefficients and terms too.
+    fixed_sd : float
+    columns : names of columns and terms, which come before a word that is the same
+
+    Attributes
+    ----------
+    likelihood : Likelihood, with the priors
+    bounds : array (n, 2), of its theta
+    names : list of str
+        What ``asked`` may name, one for each entry of the likelihood's theta.
+    stated : set of str
+        What it does name.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        y: np.ndarray,
+        asked: Mapping[str, Any],
+        fixed_sd: float,
+        columns: Collection[Any],
+    ) -> None:
+        entries = likelihood.entries()
+        self.names = [f"{likelihood.name} {e.word}" if e.word in columns else e.word for e in entries]
+        self.stated = {key for key in asked if key in self.names}
+        priors: list[Density | None] = [e.prior or _weak(e, fixed_sd) for e in entries]
+        for key in self.stated:
+            mine = [(i, e) for i, e in enumerate(entries) if self.names[i] == key]
+            for i, given in _each(key, asked[key], mine):
+                priors[i] = _stated(key, entries[i], given)
+        self.likelihood = likelihood.with_priors(priors) if entries else likelihood
+        self.bounds = likelihood.theta_bounds(y) if entries else np.zeros((0, 2))
+
+    @classmethod
+    def as_stated(cls, likelihood: Likelihood, y: np.ndarray) -> OwnPriors:
+        """Those that a likelihood has already, flat where it states none."""
+        out = cls(likelihood, y, {}, _USUAL, ())
+        out.likelihood = likelihood
+        return out
+
+    def rows(self) -> list[tuple[str, str, str, float, float]]:
+        """Name, parameter, prior in words and the middle 95 % of it, for each entry."""
+        out = []
+        for name, entry, (low, high) in zip(self.names, self.likelihood.entries(), self.bounds, strict=True):
+            out.append((name, entry.name, *described(entry.prior, scale_of(entry), (float(low), float(high)))))
+        return out
+
+
+def _each(key: str, given: Any, entries: Sequence[tuple[int, Entry]]) -> list[tuple[int, Any]]:
+    """What is given for each entry of a name."""
+    names = [e.name for _, e in entries]
+    if given is None:
+        return [(i, None) for i, _ in entries]
+    if not isinstance(given, Mapping):
+        if len(entries) > 1:
+            expected = f"{{name: prior}} with names of {', '.join(map(repr, names))}, or None for flat ones"
+            raise problem("Model", f"priors[{key!r}] is {given!r}", expected)
+        return [(entries[0][0], given)]
+    unknown = next((name for name in given if name not in names), None)
+    if unknown is not None:
+        raise problem("Model", f"priors[{key!r}] names {unknown!r}", ", ".join(map(repr, names)))
+    return [(i, given[e.name]) for i, e in entries if e.name in given]
+
+
+def _stated(key: str, entry: Entry, given: Any) -> Density | None:
+    """The density of theta that a user states; a normal is of what the table says it is of."""
+    if isinstance(given, Normal):
+        return scale_of(entry).normal(given)
+    if entry.size and isinstance(given, PC) and given.sd is not None:
+        return (PCVariance if entry.factor == 2.0 else PCDeviation)(given.sd, given.alpha)
+    if given is None or isinstance(given, ScalarPrior):
+        return given
+    pc = f"PC(sd=u, alpha=a) for P({entry.name} > u) = a, " if entry.size else ""
+    got = f"the prior of {key!r}{'' if entry.name == key else f', {entry.name}'} is {given!r}"
+    raise problem("Model", got, f"{pc}Normal(mean, sd) of {entry.label}, or None for a flat one")
+
+
+def _weak(entry: Entry, fixed_sd: float) -> Normal:
+    mean, sd = entry.weak
+    return Normal(mean, sd * fixed_sd / _USUAL if entry.wide else sd)
+
+
+def scale_of(entry: Entry) -> Scale:
+    """How an entry is shown."""
+    return Scale(entry.name, entry.label, entry.value, 0.0, entry.factor)

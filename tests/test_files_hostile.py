@@ -1,0 +1,414 @@
+"""Files that somebody wrote to harm: what is in them is data at worst, when they are loaded and when they are used."""
+
+import importlib
+import io
+import json
+import os
+import pickle
+import pkgutil
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from formulaic import Formula
+
+import fenchel
+from fenchel.checks import Refusal
+from fenchel.files import attributes, trusted
+from fenchel.files.evaluating import Evaluation
+from fenchel.files.expressions import NotAllowed, read, without_backticks
+from fenchel.models.compiler import Scope
+from fenchel.models.grammar import parse
+
+PLACE = Path(__file__).parent.parent / "benchmarks"
+sys.path.insert(0, str(PLACE))
+
+import files_fuzz  # noqa: E402
+from fuzzing import canary  # noqa: E402
+from fuzzing.archives import hostile_texts  # noqa: E402
+from fuzzing.attacks import ATTACKS  # noqa: E402
+
+sys.path.remove(str(PLACE))
+
+MUTATIONS = 60
+
+
+@pytest.fixture(scope="module")
+def frame():
+    chance = np.random.default_rng(0)
+    out = pd.DataFrame(
+        {"x": chance.uniform(1, 3, 30), "z": chance.normal(size=30), "a": chance.choice(list("pqr"), 30)}
+    )
+    return out.assign(**{"odd name": chance.normal(size=30), "k": np.arange(30) % 4})
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory):
+    return files_fuzz.Arena(tmp_path_factory.mktemp("arena"), ("base", "classifier"), thoroughly=False)
+
+
+def evaluated(text, frame, **variables):
+    return Evaluation(frame, variables, {}).of(read(text))
+
+
+# -- the evaluator -------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x + 2*z - x/z // 0.5 % 3",
+        "-x**2 + (+z) + abs(z)",
+        "(x > 2) & (z < 0) | ~(x != z)",
+        "(x >= 2) * z + (k == 3) + (k <= 1)",
+        "np.where(x > 2, np.log(x), np.exp(-z)) + np.pi",
+        "np.clip(z, -1, a_max=1) + np.round(x, 2) + np.arctan2(x, z)",
+        "np.sqrt(x) * 1e-3 + 10**20 / 3",
+        "1 < 2 < 3 and not 3 > 4",
+        "2 if 3 > 4 else (5 or 6)",
+        "round(2.345, 2) + int(3.9) + float(True) + len(x) + min(3, 4) + max([1, 2])",
+        "min(x) + max(z)",
+        "9**9 % 7",
+        "{'a': x, 'b': z}",
+        "c * x + d",
+    ],
+)
+def test_values_are_those_of_python(frame, text):
+    given = {"c": 3.0, "d": np.arange(30.0)}
+    ours, python = evaluated(text, frame, **given), eval(text, {"np": np, **given, **{n: frame[n] for n in frame}})
+    if isinstance(ours, dict):
+        assert all(np.array_equal(ours[key], python[key]) for key in python)
+    else:
+        assert np.array_equal(ours, python)
+        assert type(ours) is type(python)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "np.log(x) + scale(z) + center(`odd name`) + C(a)",
+        "poly(x, 2) + bs(z, df=4, degree=2) + cr(x, df=4) + cc(z, df=3)",
+        "C(a, contr.sum):z + C(k, contr.treatment(2)) + C(k, contr.helmert) + C(a, Treatment('q'))",
+        "I(x**2) + standardize(z) + hashed(a, levels=3) + C(a, levels=['r', 'q', 'p'])",
+        "log(x) + exp(z) + log10(x) + C(a, contr.custom({'one': [1, 0, -1]})) + scale(center(x), ddof=0)",
+        "I(`odd name` * x) + I(x > 2) + np.where(z > 0, z, -1.0)",
+    ],
+)
+def test_columns_are_those_of_formulaic(frame, text):
+    """formulaic evaluates by Python: at the rows of the fit and at others, also with the state that it left."""
+    theirs = Formula(text).get_model_matrix(frame, na_action="ignore")
+    scope = Scope(parse(f"y ~ {text}"), list(frame.columns), {}, {}, {}, frame, python=False)
+    ours = scope.expression(text)
+    assert np.array_equal(ours.evaluate(frame), np.asarray(theirs, dtype=float))
+    assert ours.columns == list(theirs.columns)
+    assert {str(f): {str(v) for v in vs} for f, vs in ours.spec.factor_variables.items()} == {
+        str(f): {str(v) for v in vs} for f, vs in theirs.model_spec.factor_variables.items()
+    }
+    new = frame.iloc[5:25].reset_index(drop=True)
+    again = theirs.model_spec.get_model_matrix(new, na_action="ignore")
+    assert np.array_equal(ours.evaluate(new), np.asarray(again, dtype=float))
+    ours.spec = theirs.model_spec  # the state of formulaic's own evaluation is ours too
+    assert np.array_equal(ours.evaluate(new), np.asarray(again, dtype=float))
+
+
+@pytest.mark.parametrize("text", hostile_texts("/nowhere/canary"))
+def test_what_is_no_arithmetic_is_refused_at_once(frame, text):
+    begun = time.perf_counter()
+    with pytest.raises((NotAllowed, NameError, OverflowError)):
+        evaluated(text, frame, y=1.0)
+    assert time.perf_counter() - begun < 2.0
+
+
+def test_more_that_is_refused(frame):
+    wide = np.zeros((30, 1))
+    for text in (
+        *(
+            "x << 3",
+            "x @ z",
+            "x ^ z",
+            "x[0]",
+            "x.sum()",
+            "f(x)",
+            "np.sum(x)",
+            "np.frompyfunc(x, 1, 1)",
+            "a * 3",
+            "a - a",
+        ),
+        *(f"({'-' * 2000}x)(1)", f"({'-' * 2000}x).a"),
+        *("'a' % 3", "'a' + 'b'", "x + w", "np.log(x, out=x)", "np.log(x, z)", "C(*a)", "C(**a)", "b'1'", "1j", "..."),
+        *("np.add(x, z, z)", "C(a, f)", "lag(x, **{'k': 1})", "np.log(10**30)", "x * 10**30", "(2**500) ** 2", "{**a}"),
+        *("C(a, contr.__class__)", "contr.treatment.__init__", "np.random.rand", "np.pi.real", "poly(x, degree=9999)"),
+        *(
+            "bs(x, knots=long)",
+            "x + None",
+            "x + [1]",
+            "(-8)**0.5",
+            "round(x, 10**9)",
+            "hashed(a, 3, None, hash_func=abs)",
+        ),
+    ):
+        with pytest.raises((NotAllowed, NameError)):
+            evaluated(text, frame, w=wide, long=np.arange(9000.0), f=len)
+
+
+def test_columns_without_end_are_refused_at_once(frame):
+    """Splines take a time of degree times columns, polynomials of several columns their product in memory."""
+    begun = time.perf_counter()
+    for text in (
+        *("bs(x, degree=4000)", "bs(x, df=4000, degree=60)", "bs(x, df=many)", "bs(x, degree=many)", "cr(x, df=1e9)"),
+        *("poly(poly(x, 60), 3)", "poly(poly(x, 60), 60, raw=True)", "bs(x, knots=long)", "C(a, levels=long)"),
+        *("hashed(a, levels=many)", "poly(x, float(many))", "bs(x, df=np.inf)"),
+    ):
+        with pytest.raises(NotAllowed):
+            evaluated(text, frame, many=np.int64(10**9), long=list(range(9000)))
+    assert evaluated("poly(x, 5)", frame).shape == (30, 5)
+    assert time.perf_counter() - begun < 1.0
+
+
+def test_names_in_backticks():
+    assert without_backticks("f(`odd name`, \"`\", '`x`') + odd_name") == (
+        "f( odd_name_ , \"`\", '`x`') + odd_name",
+        {"odd_name_": "odd name"},
+    )
+    assert sorted(read("`1a` + `class` + `a-b` + `a_b`").names()) == ["1a", "a-b", "a_b", "class"]
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attacks(arena, name):
+    ending, faults = arena.judge(ATTACKS[name].kind, *arena.attacked(name))
+    assert not faults, ending
+
+
+def test_mutations_with_right_checksums(arena):
+    words, wrong = set(), []
+    for i in range(MUTATIONS):
+        kind, names, content, arrays = arena.mutation(3, i)
+        ending, faults = arena.judge(kind, content, arrays)
+        words.add(ending.word)
+        wrong += [(i, names, faults)] if faults else []
+    assert not wrong
+    assert {"refused", "same"} <= words <= {"refused", "same", "other", "raised", "memory"}
+
+
+@pytest.mark.parametrize(
+    ("word", "act"),
+    [
+        ("os.system", lambda path: os.system("true")),
+        ("write", lambda path: open(path, "w").close()),
+        ("read", lambda path: open("/etc/hostname").close()),
+        ("pickle.find_class", lambda path: pickle.loads(b"cos\ngetcwd\n.")),
+        ("exec", lambda path: eval("len('abc')")),
+        ("import", lambda path: sys.modules.setdefault("nobodys", sys)),
+        ("subprocess.Popen", lambda path: subprocess.run(["true"], check=True)),
+    ],
+)
+def test_the_watcher_sees_what_runs(tmp_path, word, act):
+    path = tmp_path / "case"
+    path.write_bytes(b"")
+    ending = canary.run_case(path, lambda made: b"", b"", lambda p: act(tmp_path / "other"), "/nowhere")
+    assert any(event.startswith(word) for event in ending.events)
+
+
+def test_a_changed_byte_is_refused(arena, tmp_path):
+    """A byte in sixty places of the members: the checksum of the archive says so, or nothing reads it."""
+    content, arrays = arena.parts["base"]
+    path = tmp_path / "case"
+    files_fuzz.archives.write(path, content, arrays)
+    whole, heard = path.read_bytes(), 0
+    with zipfile.ZipFile(path) as archive:
+        info = archive.infolist()
+        ends = info[0].header_offset + 60, info[-1].header_offset + 60
+        inside = np.linspace(*ends, 60).astype(int).tolist()
+    expected = arena.expected["base"]
+    for at in inside:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        try:
+            assert arena.used(fenchel.load(path)) == expected
+        except Refusal:
+            heard += 1
+    assert heard > 0.9 * len(inside)
+
+
+def test_another_digest_is_refused_before_the_file_is_read(arena, tmp_path):
+    content, arrays = arena.parts["base"]
+    path = tmp_path / "case"
+    files_fuzz.archives.write(path, content, arrays)
+    digest = fenchel.files.digest(path)
+    assert arena.used(fenchel.load(path, sha256=digest.upper())) == arena.expected["base"]
+    path.write_bytes(b"not a file of ours")
+    with pytest.raises(
+        Refusal, match=rf"has the sha256 {fenchel.files.digest(path)}; expected {digest}: it is another"
+    ):
+        fenchel.load(path, sha256=digest)
+    for odd in ("", "abc", 3, digest[:-1], digest[:-1] + "g"):
+        with pytest.raises(Refusal, match="expected 64 hexadecimal digits"):
+            fenchel.load(path, sha256=odd)
+
+
+def test_skops_hands_over_json_alone():
+    """A state without the mark was taken as it came: skops would fill any attribute of a trusted class."""
+    sio = pytest.importorskip("skops.io")
+    model = fenchel.ProbabilisticPCA(1)
+    plain = sio.dumps(model)
+    with zipfile.ZipFile(io.BytesIO(plain)) as archive:
+        schema = json.loads(archive.read("schema.json"))
+        kept = {name: archive.read(name) for name in archive.namelist() if name != "schema.json"}
+    ufunc = {"__class__": "absolute", "__module__": "numpy", "__loader__": "FunctionNode", "__id__": 7}
+    key = {"__class__": "str", "__module__": "builtins", "__loader__": "TypeNode", "__id__": 8}
+    keys = {"__class__": "list", "__module__": "builtins", "__loader__": "ListNode", "content": [key], "__id__": 9}
+    schema["content"] = {
+        **{"__class__": "dict", "__module__": "builtins", "__loader__": "DictNode", "__id__": 10},
+        **{"content": {"transform": ufunc}, "key_types": keys},
+    }
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("schema.json", json.dumps(schema))
+        for name, data in kept.items():
+            archive.writestr(name, data)
+    with pytest.raises(Refusal, match="what it has of ProbabilisticPCA is damaged"):
+        sio.loads(out.getvalue(), trusted=fenchel.files.TRUSTED)
+    assert repr(pickle.loads(pickle.dumps(model))) == repr(model)
+
+
+# -- what a file may name ------------------------------------------------------------------------------------
+def nameable():
+    """Every class of the library that a file may name."""
+    for module in pkgutil.walk_packages(fenchel.__path__, "fenchel."):
+        if not module.name.startswith("fenchel.paper"):
+            for thing in vars(importlib.import_module(module.name)).values():
+                if isinstance(thing, type) and thing.__module__ == module.name and trusted.key_of(thing):
+                    yield thing
+
+
+RUNS = {  # names in the code of a class by which it could run a program, open a path or start processes
+    *(
+        "open",
+        "exec",
+        "eval",
+        "compile",
+        "__import__",
+        "import_module",
+        "pickle",
+        "os",
+        "subprocess",
+        "shutil",
+        "socket",
+    ),
+    *(
+        "tempfile",
+        "pathlib",
+        "joblib",
+        "Parallel",
+        "Client",
+        "popen",
+        "write_text",
+        "write_bytes",
+        "read_text",
+        "dumps",
+    ),
+    *("to_csv", "to_pickle", "to_parquet", "tofile", "fromfile", "memmap", "savefig", "loads", "unlink", "urlopen"),
+    *("get_model_matrix", "required_variables", "n_jobs", "Checkpoint", "Finished", "ctypes", "_getframe"),
+}
+LOOKED_AT = {  # where such a name is harmless, and why
+    "Stored.__getstate__": "json",
+    "Stored.__setstate__": "json",
+    "ProbabilisticPCA._surveyed": "the path is an argument of fit",
+    "Model.__init__": "the scope of a formula that is written in Python",
+}
+
+
+def test_no_class_of_a_file_opens_or_runs_anything():
+    found = {
+        f"{base.__name__}.{name}": sorted(set(code.co_names) & RUNS)
+        for cls in nameable()
+        for base in cls.__mro__
+        if base.__module__.startswith("fenchel")
+        for name, thing in vars(base).items()
+        for code in attributes._codes(thing)
+        if set(code.co_names) & RUNS
+    }
+    assert set(found) <= set(LOOKED_AT), found
+
+
+def test_attributes_of_a_file_are_no_methods():
+    for cls in nameable():
+        for name in attributes.declared(cls):
+            assert not name.startswith("__")
+            assert not callable(getattr(cls, name, None)) or name in attributes.recomputed(cls)
+            assert not isinstance(getattr(cls, name, None), property)
+
+
+def test_what_a_class_assigns_is_read_from_its_code():
+    class Plain:
+        held: int
+        never: "ClassVar[int]" = 3  # noqa: F821
+
+        def __init__(self):
+            self.a, (self.b, [self.c]) = 1, (2, [3])
+            for self.d in range(2):
+                pass
+
+        @property
+        def e(self):
+            self.f = 1
+            return [setattr(self, "g", 1) for self.h in range(2)]
+
+        def i(self):
+            self.i = 1
+
+    assert attributes.declared(Plain) == {"held", "a", "b", "c", "d", "f", "h"}
+
+
+def test_an_attribute_of_ones_own_cannot_be_saved(tmp_path):
+    model = fenchel.ProbabilisticPCA(1)
+    model.note = "mine"
+    with pytest.raises(Refusal, match="has an attribute 'note' that ProbabilisticPCA does not declare"):
+        model.save(tmp_path / "a")
+
+
+# -- the command line, and Python ----------------------------------------------------------------------------
+def test_a_formula_on_the_command_line_runs_nothing(frame, tmp_path):
+    from click.testing import CliRunner
+
+    from fenchel.cli import main
+
+    mark, table = tmp_path / "canary", tmp_path / "d.csv"
+    frame.assign(y=frame.x).to_csv(table, index=False)
+    run = f"__import__('os').system('touch {mark}')"
+    for formula, options in (
+        (f"y ~ x + I(0*x + {run})", []),
+        (f"np.log({run}) ~ x", []),
+        (f"y ~ x + offset({run})", []),
+        (f"y ~ (1 + I({run})|a)", []),
+        (f"y ~ s(x, k={run})", []),
+        (f"y ~ (1|gr(a, cov={run}))", []),
+        ("y ~ x", ["--prior", f"x=normal({run}, 1)"]),
+        ("y ~ x", ["--exposure", run]),
+        ("y ~ x", ["--weights", run]),
+        ("y ~ x", ["--family", run]),
+        ("y ~ I(9**9**9 * x)", []),
+        ("y ~ x.sum()", []),
+        ("y ~ open('x')", []),
+    ):
+        ran = CliRunner().invoke(
+            main, ["fit", formula, str(table), "--out", str(tmp_path / "out"), "--quiet", *options]
+        )
+        assert ran.exit_code == 1, formula
+        assert ran.output.startswith("Error: "), ran.output
+        assert not mark.exists(), formula
+    ran = CliRunner().invoke(main, ["fit", f"y ~ x + I({run})", str(table), "--out", str(tmp_path / "out")])
+    assert "expected arithmetic, comparisons, np.log and its like, and formulaic's own transforms" in ran.output
+
+
+def test_a_formula_in_python_calls_functions_of_its_scope(frame):
+    def half(v):
+        return v / 2
+
+    data = frame.assign(y=frame.x + frame.z)
+    own, plain = fenchel.fit("y ~ half(x) + z.clip(-1, 1)", data), fenchel.fit("y ~ I(x/2) + np.clip(z, -1, 1)", data)
+    assert np.array_equal(own.predict(data), plain.predict(data))
+    assert list(own.coefficients.index) == ["Intercept", "half(x)", "z.clip(-1, 1)"]
