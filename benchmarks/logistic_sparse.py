@@ -1,8 +1,9 @@
 """Logistic regression of a one-hot table, its variance learned, against ``sklearn.linear_model.LogisticRegression``.
 
-    python benchmarks/logistic_sparse.py [--rows 277000] [--dense] [--repeats 3]
+    python benchmarks/logistic_sparse.py [--rows 277000] [--columns 163] [--dense] [--repeats 3]
 
 Thirteen factors of 2 to 26 levels and ten columns of which most entries are zero: 163 columns, a tenth of the entries.
+With ``--columns``, as many columns and ten entries a row among them.
 scikit-learn's newton-cholesky finds the mode for one given C; ours learns the variance by the evidence and gives the
 whole posterior. Both run in turns; seconds are of the processor, so that a busy machine does not show, and the ratio is
 of the medians. Memory is the peak above what existed when ``fit`` was called, in units of X.
@@ -40,6 +41,16 @@ def table(rows: int, seed: int = 0) -> tuple[sp.csr_array, np.ndarray]:
     return X, (eta - eta.mean() - 1.0 + rng.logistic(size=rows) > 0).astype(int)
 
 
+def wide(rows: int, columns: int, seed: int = 0) -> tuple[sp.csr_array, np.ndarray]:
+    """Ten ones a row among many columns."""
+    rng = np.random.default_rng(seed)
+    place = rng.integers(0, columns, (rows, 10))
+    X = sp.csr_array((np.ones(10 * rows), (np.repeat(np.arange(rows), 10), place.ravel())), shape=(rows, columns))
+    X.sum_duplicates()
+    eta = X @ (0.3 * rng.normal(size=columns)) - 1.0
+    return X, (eta + rng.logistic(size=rows) > 0).astype(int)
+
+
 def seconds(work: Callable[[], object]) -> float:
     began = time.process_time()
     work()
@@ -49,10 +60,11 @@ def seconds(work: Callable[[], object]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=277_000)
+    parser.add_argument("--columns", type=int, help="ten ones a row among so many columns")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--dense", action="store_true", help="the same table as a dense array")
     args = parser.parse_args()
-    X, y = table(args.rows)
+    X, y = table(args.rows) if args.columns is None else wide(args.rows, args.columns)
     size = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
     if args.dense:
         X = X.toarray()

@@ -15,8 +15,8 @@ likelihood. glmer's quadrature (nAGQ=25, one group alone) has no such error, but
 puts sds lower by about 1 / sqrt(2 groups) of their se for each coefficient that is constant within groups. Every method
 of R is shown; * marks the one that is nearest in kind. Where one group has one effect each, "quadrature" is what R has
 not: the likelihood by quadrature and the coefficients integrated out, written here in numpy. Beyond the twelve: the
-effect of a row by itself, on which Laplace's error is seen, and few binary rows a group with a large sd, where the
-expansion behind evidence="corrected" says that it does not hold and the sd stays the elbo's.
+effect of a row by itself, on which Laplace's error is seen, and few binary rows a group with a large sd and a covariate
+that changes within groups, which evidence="corrected" integrates group by group.
 """
 
 from __future__ import annotations

@@ -84,6 +84,7 @@ def case(
         warnings.simplefilter("ignore", UserWarning)  # of edges and knots that are too few, on purpose
         model = fenchel.Model(formula(method, edge, neighbours, knots), data[~out], family=family)
         fit = model.fit()
+        model = fit.model  # with the mesh or the neighbours of its ranges
     seconds, cpu = time.perf_counter() - began, time.process_time() - used
     term, y = model.sum.effects[0], data["y"].to_numpy(dtype=float)
     new = model.sum.new_rows(fit.theta, model.table(data[out].reset_index(drop=True)))

@@ -118,6 +118,7 @@ class Case:
         priors = None
         if flat:
             priors = {str(part.text): None for part in parse(self.formula).terms}
+            priors |= {"noise": None} if self.family == "gaussian" else {}
         start = time.perf_counter()
         model = fenchel.Model(self.formula, rows, self.ours, fixed_sd=WIDE if flat else 10.0, priors=priors)
         fitted = model.fit()

@@ -46,6 +46,8 @@ def observed(like: dict[str, Any], n: int, y: float) -> bool:
         return observed(like["parts"][like["which"][n]], k, y)
     if np.isnan(y) or (like["name"] in ("Exponential", "Weibull") and y == 0.0):
         return False
+    if like["name"].startswith("Interval") and y == 0.0 and np.isinf(like["upper"][n]):
+        return False
     return not any(like.get(key) is not None and like[key][n] == 0 for key in ("exposure", "trials"))
 
 
