@@ -179,8 +179,10 @@ class Example:
 
     @property
     def model(self):
-        """With flat priors of sds and correlations, and wide ones of the coefficients."""
-        return fenchel.Model(self.formula, self.data, self.family, fixed_sd=1e3, priors=dict.fromkeys(self.groups))
+        """With flat priors of sds, correlations, noise and size, and wide ones of the coefficients."""
+        own = {"gaussian": ["noise"], "negative-binomial": ["size"]}.get(self.family, [])
+        flat = dict.fromkeys([*self.groups, *own])
+        return fenchel.Model(self.formula, self.data, self.family, fixed_sd=1e3, priors=flat)
 
     @property
     def groups(self):

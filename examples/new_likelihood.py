@@ -42,7 +42,7 @@ class WaitingTime(ExponentialLikelihood):
     def variance_at(self, eta):
         return np.exp(2 * eta)
 
-    def cdf(self, x, eta):
+    def cdf_inside(self, x, eta):
         return -np.expm1(-x * np.exp(-eta))
 
     def draw(self, eta, rng):
