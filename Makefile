@@ -1,7 +1,8 @@
 # These commands do everything on a fresh machine with Python 3.11+ and make:
 #   make demo   build the environment, fit real data, print a summary, write report/report.html
 #   make reproduce   rerun the paper's experiments, write reproduction/report.html
-#   make test   build the environment, run the linters, the type checker and the tests
+#   make test   build the environment, run the linters, the type checker and the usual tests (five minutes)
+#   make test-fast   the tests that take next to nothing; make test-all   every test
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,7 +10,7 @@ STAMP := $(VENV)/.installed
 # one BLAS thread a test process: the tests run side by side
 ONE := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo reproduce test lint bench clean
+.PHONY: demo reproduce test test-fast test-all durations lint bench clean
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"fenchel needs Python 3.11 or newer; this is {v[0]}.{v[1]}. Try: make PYTHON=python3.12")'
@@ -29,7 +30,17 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
+	$(ONE) $(BIN)/python -m fenchel.compile
+	$(ONE) $(BIN)/python -m pytest -n 2 --tier usual
+
+test-fast: $(STAMP)
+	$(ONE) $(BIN)/python -m pytest -n 2 --tier fast
+
+test-all: lint
 	$(ONE) $(BIN)/python -m pytest -n 2
+
+durations: $(STAMP)
+	$(ONE) CI=true $(BIN)/python -m pytest -n 2 --record-durations
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/iterations.py

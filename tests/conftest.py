@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from tiers import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401
 
 import fenchel.likelihoods
 import fenchel.priors

@@ -101,10 +101,11 @@ def study(settings: Settings) -> Study:
     tell = lambda *_: settings.tick(f"split {next(ended)} of {len(seeds)}")
     draws = in_parallel(draw_at, asked, settings.jobs, tell)
     full = min(settings.cap, 0.5) if quick else settings.cap
+    short = full if quick else full / 5
     tracks = [
         ("written", PAPER, "the paper's setting", full),
-        ("written", best, "our maximum", full / 5),
-        ("exposure", mapped.at, "our maximum, with expected deaths", full / 5),
+        ("written", best, "our maximum", short),
+        ("exposure", mapped.at, "our maximum, with expected deaths", short),
     ]
     tracks = tracks[:1] + tracks[2:] if quick else tracks
     h, rho = mapped.solution.posterior.mean, mapped.solution.posterior.variance
