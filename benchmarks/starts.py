@@ -9,6 +9,7 @@ that of one search from where the model stands.
     python benchmarks/starts.py --jobs 16             # the same on sixteen
     python benchmarks/starts.py --models 40           # 40 of them, spread over all kinds
     python benchmarks/starts.py --only 17 -v          # one model, where each start ends
+    python benchmarks/starts.py --keep outcomes.jsonl # a run that was interrupted goes on from what the file has
 
 It ends with 1 where more than 1 % are short by more than 0.1 nat, where the time is more than 1.3 times that of one
 search, or where a model fails. Times are of the processor, so that other work on the machine does not count.
@@ -17,12 +18,14 @@ search, or where a model fails. Times are of the processor, so that other work o
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -194,6 +197,18 @@ def run(chosen: list[int], jobs: int) -> Iterator[Outcome]:
         yield from pool.imap_unordered(examine, chosen)
 
 
+def kept(path: Path | None) -> dict[int, Outcome]:
+    """Outcomes of an earlier run."""
+    lines = path.read_text().splitlines() if path is not None and path.exists() else []
+    return {out.i: out for out in (Outcome(**json.loads(line)) for line in lines)}
+
+
+def keep(path: Path, out: Outcome) -> None:
+    """Append an outcome, without where its starts ended."""
+    with path.open("a") as file:
+        file.write(json.dumps({**asdict(out), "ends": []}, default=float) + "\n")
+
+
 def report(outcomes: list[Outcome], seconds: float) -> bool:
     """Print what came of them all; whether it is within the limits."""
     done = [out for out in outcomes if not out.failed]
@@ -220,13 +235,18 @@ def main() -> int:
     parser.add_argument("--models", type=int, default=MODELS, help="how many of them")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--only", type=int, help="one model")
+    parser.add_argument("--keep", type=Path, help="a file of outcomes, read first and added to")
     parser.add_argument("-v", "--verbose", action="store_true", help="where each start ends")
     given = parser.parse_args()
     count = min(max(1, given.models), MODELS)
     chosen = [k * MODELS // count for k in range(count)] if given.only is None else [given.only]
-    began, outcomes = time.perf_counter(), []
-    for out in run(chosen, given.jobs if len(chosen) > 1 else 1):
+    done = kept(given.keep)
+    outcomes = [done[i] for i in chosen if i in done]
+    began = time.perf_counter()
+    for out in run([i for i in chosen if i not in done], given.jobs if len(chosen) > 1 else 1):
         outcomes.append(out)
+        if given.keep is not None:
+            keep(given.keep, out)
         word = "FAILED" if out.failed else "SHORT" if out.short > SHORT else ""
         figures = f"short {out.short:7.2f} (one start {out.single_short:7.2f})"
         clock = f"{out.seconds:6.2f} s (one start {out.single_seconds:6.2f} s)"
