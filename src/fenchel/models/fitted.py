@@ -198,8 +198,8 @@ class FittedModel(Pictures, Stored):
         choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
         cox.check_rows("predict", self.model, new)
         where = predictions.rows_at(self, new, new_groups, without)
-        said = over_theta.said(self, where, {"exposure": exposure, "trials": trials}, kind)
-        return predictions.predict(self, where, said, kind, interval)
+        y = over_theta.predictive(self, where, {"exposure": exposure, "trials": trials}, kind)
+        return predictions.predict(self, where, y, kind, interval)
 
     def exceedance(
         self,
@@ -219,8 +219,8 @@ class FittedModel(Pictures, Stored):
         choice("exceedance", "kind", kind, ("mean", "link", "outcome"))
         cox.check_rows("exceedance", self.model, new)
         where = predictions.rows_at(self, new, new_groups, without)
-        said = over_theta.said(self, where, {"exposure": exposure, "trials": trials}, kind)
-        return predictions.exceedance(self, where, said, threshold, kind)
+        y = over_theta.predictive(self, where, {"exposure": exposure, "trials": trials}, kind)
+        return predictions.exceedance(self, where, y, threshold, kind)
 
     def sample(
         self,

@@ -17,11 +17,10 @@ import numpy as np
 
 from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.integration import Integrated, integrate
-from ..hyperparameters.integration.predictive import MixedPredictive
 from ..marginals import Marginals, NormalMarginals
+from ..predictive import Predictive
 from ..priors.base import NewRows
 from . import predictions, tables
-from .skewed import MixedSaid
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,15 +107,15 @@ def covariance(fit: FittedModel) -> pd.DataFrame:
     return pd.DataFrame(total, index=names, columns=names)
 
 
-def said(fit: FittedModel, where: predictions.Where, given: Mapping[str, Any], kind: str) -> predictions.OfY:
-    """What the posterior says of y at rows; of ``kind`` "link", of eta as reported."""
+def predictive(fit: FittedModel, where: predictions.Where, given: Mapping[str, Any], kind: str) -> Predictive:
+    """y at rows under the posterior; of ``kind`` "link", eta as reported."""
     if fit.mixed is None:
-        return predictions.said(fit, predictions.stated(fit, where, kind), given)
+        return predictions.predictive(fit, predictions.stated(fit, where, kind), given)
     places = [predictions.stated(view, predictions.again(view, where), kind) for view in fit.views]
     likelihoods = [predictions.likelihood_at(view, where, given) for view in fit.views]
     etas = [view.posterior.at(**place.new) for view, place in zip(fit.views, places, strict=True)]
-    y = MixedPredictive(fit.mixed.weights, likelihoods, etas, fit.mixed.mixture(etas))
-    return MixedSaid(y, fit.model.target.values)
+    together = fit.mixed.mixture(etas)
+    return Predictive.mixture(fit.mixed.weights, likelihoods, etas, together, fit.model.target.values)
 
 
 def parts_of(fit: FittedModel, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
