@@ -140,6 +140,8 @@ class Predictive:
         The numbers that the levels of y stand for: ``mean``, ``sd`` and quantiles are of these.
     labels : array (K,), optional
         What ``quantile`` and ``draws`` call the levels; default: ``values``.
+    parts : sequence of Part, optional
+        Of a mixture, which ``Predictive.mixture`` makes; its likelihoods differ in their own parameters alone.
 
     Examples
     --------
@@ -158,8 +160,12 @@ class Predictive:
         eta: Marginals,
         values: np.ndarray | None = None,
         labels: np.ndarray | None = None,
+        *,
+        parts: Sequence[Part] | None = None,
     ) -> None:
-        self._set([Part(1.0, likelihood, eta)], eta, values, labels)
+        self.likelihood, self.eta, self.values = likelihood, eta, values
+        self.labels = values if labels is None else labels
+        self.parts = [Part(1.0, likelihood, eta)] if parts is None else list(parts)
 
     @classmethod
     def mixture(
@@ -172,18 +178,8 @@ class Predictive:
         labels: np.ndarray | None = None,
     ) -> Predictive:
         """y under a mixture of parts with weights (K,); ``eta`` are the marginals of all parts together."""
-        out = cls.__new__(cls)
-        out._set([Part(*each) for each in zip(weights, likelihoods, etas, strict=True)], eta, values, labels)
-        return out
-
-    def _set(self, parts: list[Part], eta: Marginals, values: np.ndarray | None, labels: np.ndarray | None) -> None:
-        self.parts, self.eta, self.values = parts, eta, values
-        self.labels = values if labels is None else labels
-
-    @property
-    def likelihood(self) -> Likelihood:
-        """That of the first part; those of a mixture differ in their own parameters alone."""
-        return self.parts[0].likelihood
+        parts = [Part(*each) for each in zip(weights, likelihoods, etas, strict=True)]
+        return cls(likelihoods[0], eta, values, labels, parts=parts)
 
     def _average(self, ask: Callable[[Part], np.ndarray]) -> np.ndarray:
         if len(self.parts) == 1:
