@@ -20,7 +20,8 @@ from sklearn.utils.estimator_checks import check_estimator
 import fenchel
 from fenchel.estimators import BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor, linear
 from fenchel.likelihoods import WORDS
-from fenchel.likelihoods.prediction import mean_quantiles
+from fenchel.marginals import NormalMarginals
+from fenchel.predictive import Predictive
 from fenchel.priors import DenseCovariance
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*nothing is learned")  # parameters are kept on purpose
@@ -380,7 +381,7 @@ def test_zero_inflated_quantiles_and_draws():
 def test_bands_of_a_mean_that_falls():
     """The mean of a duration falls in its log hazard: the band is turned round."""
     likelihood, h, rho = fenchel.Weibull(2.0), np.array([0.1, 1.0]), np.array([0.5, 2.0])
-    band = mean_quantiles(likelihood, h, rho, np.array([0.1, 0.9]))
+    band = Predictive(likelihood, NormalMarginals(h, rho)).mean_quantile([0.1, 0.9])
     for i in range(2):
         low = brentq(lambda m, i=i: _share(likelihood, m, h[i], rho[i]) - 0.1, 1e-6, 1e3)
         assert band[i, 0] == pytest.approx(low, rel=1e-6)

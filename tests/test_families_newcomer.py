@@ -159,7 +159,6 @@ def test_rows_of_a_hurdle_add_over_its_parts():
     assert np.flatnonzero(np.isnan(density)).tolist() == [*sorted(gaps), 30]
     np.testing.assert_allclose(density, whole.loo().log_density, atol=0.03)
     assert split.waic().elpd == pytest.approx(split.loo().elpd, abs=0.2)
-    assert split.dic().penalty.shape == density.shape
     other = fenchel.fit("y ~ x", data.assign(y=data.y + 1), family="poisson")
     with pytest.raises(Refusal, match="not of the same rows"):
         fenchel.compare({"split": split, "other": other})

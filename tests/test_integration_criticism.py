@@ -137,14 +137,10 @@ def drawn(fit):
 
 
 def test_information_criteria_are_over_the_likelihoods_own_parameters(fit, drawn):
-    eta, logs = drawn
-    y, variance = fit.model.target.y, logs.var(axis=0)
-    found, other = fit.waic(), fit.dic()
+    _, logs = drawn
+    variance, found = logs.var(axis=0), fit.waic()
     assert found.n_parameters == pytest.approx(variance.sum(), rel=0.03)
     assert found.log_density == pytest.approx(logsumexp(logs, axis=0) - np.log(len(logs)) - variance, abs=0.02)
-    size, h = float(np.asarray(fit.found.likelihood.size)), eta.mean(axis=0)
-    at_mean = nbinom.logpmf(y, size, size / (size + np.exp(h)))
-    assert other.log_density == pytest.approx(2.0 * logs.mean(axis=0) - at_mean, abs=0.03)
     assert found.elpd == pytest.approx(fit.loo().elpd, abs=0.5)
 
 

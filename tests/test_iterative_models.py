@@ -77,7 +77,7 @@ def test_the_summary_prints_intervals(both):
     assert "gap=[" in repr(found)
 
 
-@pytest.mark.parametrize("name", ["corrected", "loo", "waic", "dic", "leave_group_out", "k_fold", "to_arviz"])
+@pytest.mark.parametrize("name", ["corrected", "loo", "waic", "leave_group_out", "k_fold", "to_arviz"])
 def test_what_has_no_answer_says_so(both, name):
     with pytest.raises(Refusal, match=f"{name}: .*; expected "):
         getattr(both[1], name)()

@@ -253,9 +253,9 @@ def test_sds_and_exceedances_are_those_of_draws_of_each_marginal(how, family):
     new = pd.DataFrame({"x": [-1.0, 0.0, 2.0], "g": [0, 3, 1]})
     link, mean = (fit.predict(new, kind=kind, interval=0.9) for kind in ("link", "mean"))
     assert list(mean.columns) == ["mean", "sd", "lower", "upper"]
-    said = over_theta.said(fit, fenchel.models.predictions.rows_at(fit, new), {}, "link")
+    y = over_theta.predictive(fit, fenchel.models.predictions.rows_at(fit, new), {}, "link")
     even = (np.arange(400) + 0.5) / 400
-    drawn = said.limits("link", even)
+    drawn = y.limits("link", even)
     np.testing.assert_allclose(link["sd"], drawn.std(axis=1), rtol=0.01)
     to_mean = {"poisson": np.exp, "bernoulli": lambda e: 1 / (1 + np.exp(-e)), "gaussian": lambda e: e}[family]
     np.testing.assert_allclose(mean["sd"], to_mean(drawn).std(axis=1), rtol=0.02)

@@ -9,7 +9,7 @@ posterior through these two (criteria, tables, plots) reads any of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from .checks import numeric, problem
 from .linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
 
 Levels = float | Sequence[float] | np.ndarray
+Nodes = tuple[slice, np.ndarray, np.ndarray]  # some rows, their values (n, M), and weights (n, M) or (1, M) of sum 1
 
 
 @runtime_checkable
@@ -38,6 +39,13 @@ class Marginals(Protocol):
     def interval(self, level: float = 0.95) -> Array: ...
     def cdf(self, x: ArrayLike) -> Array: ...  # x: a number, one for each unknown, or (1, G) or (N, G) for G of each
     def density(self, x: ArrayLike) -> Array: ...
+
+
+@runtime_checkable
+class NodalMarginals(Marginals, Protocol):
+    """Marginals that are weighted points: densities on a grid, draws."""
+
+    def nodes(self) -> Iterator[Nodes]: ...
 
 
 @runtime_checkable
@@ -69,6 +77,11 @@ class NormalAnswers:
     def sd(self) -> Array:
         """Standard deviations."""
         return namespace(self.variance).sqrt(self.variance)
+
+    @property
+    def spread(self) -> Array:
+        """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
+        return self.variance
 
     @property
     def skewness(self) -> Array:
@@ -129,6 +142,13 @@ class NormalMarginals(NormalAnswers):
     def spread(self) -> Array:
         """The variance, or the covariance (M, C, C) of the C unknowns of a row where these are correlated."""
         return self.variance if self.find_covariance is None else self.find_covariance()
+
+    @classmethod
+    def of(cls, mean: Array, spread: Array) -> NormalMarginals:
+        """By the variance, or the covariance (M, C, C) of the C unknowns of a row."""
+        if spread.ndim < 3:
+            return cls(mean, spread)
+        return cls(mean, namespace(spread).einsum("nkk->nk", spread), lambda: spread)
 
 
 def at_each(x: ArrayLike, like: Array, ask: Callable[[np.ndarray], Array]) -> Array:

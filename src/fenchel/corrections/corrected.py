@@ -11,6 +11,7 @@ from ..criteria import leave_one_out as gaussian
 from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, to_numpy
+from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
 from ..priors.weightspace import WeightsFactor
@@ -22,7 +23,6 @@ from .grouping import clusters_of, labels_of
 from .loo import CorrectedLeaveOneOut, leave_one_out
 from .low_rank import LowRank, low_rank
 from .merging import Groups, groups_of
-from .predictive import Predictive
 from .sites import Fit, Observed, Sites, sites_of
 from .triples import ROUGH, WORK, triples_of
 
@@ -263,7 +263,7 @@ class Corrected(Stored, GridAnswers):
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
-        return Predictive(self._fit.likelihood if likelihood is None else likelihood, self)
+        return super().predictive(self._fit.likelihood if likelihood is None else likelihood)
 
     def predict(self, **where: Any) -> tuple[Array, Array]:
         """Mean and variance of eta at new rows, given as in ``at``."""

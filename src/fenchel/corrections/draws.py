@@ -24,8 +24,8 @@ from scipy.special import ndtr, ndtri
 
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike
-from ..marginals import Levels, at_each, probabilities
-from .predictive import Nodes, Predictive
+from ..marginals import Levels, Nodes, at_each, probabilities
+from ..predictive import Predictive, one_predictor
 from .states import MIXTURE, Space, States, Unknowns
 
 COPIES = 16  # random shifts of one set of points
@@ -176,9 +176,11 @@ class WeightedMarginals:
 
     def predictive(self, likelihood: Likelihood) -> Predictive:
         """y at these rows under ``likelihood``, whose exposures or trials are theirs."""
+        one_predictor(likelihood)
         return Predictive(likelihood, self)
 
-    def _nodes(self) -> Iterator[Nodes]:
+    def nodes(self) -> Iterator[Nodes]:
+        """The draws of each unknown with their weights, some unknowns at a time."""
         for rows, some, t in self._blocks():
             yield rows, some.mean[:, None] + t, self.weights.ravel()[None, :]
 

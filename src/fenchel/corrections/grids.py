@@ -16,8 +16,8 @@ from scipy.interpolate import CubicSpline
 
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike, asarray
-from ..marginals import Levels, at_each, probabilities
-from .predictive import Nodes, Predictive
+from ..marginals import Levels, Nodes, at_each, probabilities
+from ..predictive import Predictive, one_predictor
 
 _FINER = 5
 _AT_ONCE = 1 << 20  # numbers held at a time
@@ -137,9 +137,11 @@ class GridAnswers:
 
     def predictive(self, likelihood: Likelihood) -> Predictive:
         """y at these rows under ``likelihood``, whose exposures or trials are theirs."""
+        one_predictor(likelihood)
         return Predictive(likelihood, self)
 
-    def _nodes(self) -> Iterator[Nodes]:
+    def nodes(self) -> Iterator[Nodes]:
+        """The grid of each unknown with its probabilities, some unknowns at a time."""
         grid = self._grid
         step = max(1, _AT_ONCE // grid.x.size)
         for i in range(0, grid.centre.size, step):

@@ -26,11 +26,11 @@ from ..checks import count, problem
 from ..files import Stored
 from ..likelihoods.base import Likelihood, slice_rows
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
+from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
 from .draws import COPIES, Draws, WeightedMarginals
 from .pareto import TRUSTED, smoothed
-from .predictive import Predictive
 from .sites import Fit
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
@@ -113,7 +113,7 @@ class ImportanceSample(Stored, WeightedMarginals):
 
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
-        return Predictive(self._likelihood if likelihood is None else likelihood, self)
+        return super().predictive(self._likelihood if likelihood is None else likelihood)
 
     def latents(self) -> WeightedMarginals:
         """The marginals of z."""

@@ -1,6 +1,6 @@
 """Criteria of a fit: how well it predicts what it has not seen. Those that refit are in ``fenchel.validation``."""
 
-from .information import InformationCriterion, dic, waic
+from .information import InformationCriterion, waic
 from .loo import LeaveOneOut, leave_one_out
 from .pit import Pit, cavity_pit, pit_counts
 from .rows import RowScores
@@ -12,7 +12,6 @@ __all__ = [
     "Pit",
     "RowScores",
     "cavity_pit",
-    "dic",
     "leave_one_out",
     "pit_counts",
     "stacking_weights",

@@ -1,15 +1,13 @@
-"""Information criteria of a fit: how well it predicts, from the rows that it has seen, less what it owes to them.
+"""WAIC of a fit: how well it predicts, from the rows that it has seen, less what it owes to them.
 
-    WAIC   log E[p(y_n | eta_n)] - p_n,     p_n = Var[log p(y_n | eta_n)]
-    DIC    log p(y_n | E eta_n) - p_n,      p_n = 2 (log p(y_n | E eta_n) - E[log p(y_n | eta_n)])
+    log E[p(y_n | eta_n)] - p_n,     p_n = Var[log p(y_n | eta_n)]
 
 Expectations are over the marginals of eta under the posterior, Gaussian or not, by sums over an even grid. Of a mixture
 over theta they are over the likelihood's own parameters too, part by part,
 
-    E[p] = sum_k w_k E_k[p],     Var[log p] = sum_k w_k (Var_k[log p] + (E_k[log p] - E[log p])^2),
+    E[p] = sum_k w_k E_k[p],     Var[log p] = sum_k w_k (Var_k[log p] + (E_k[log p] - E[log p])^2).
 
-and DIC's log p(y_n | E eta_n) has these parameters at their mode. Both are approximations of what leave-one-out
-computes; they are here because papers report them.
+It approximates what leave-one-out computes; it is here because papers report it.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _LARGE = 0.4  # a variance of log p above which WAIC is known to be off (Vehtari
 
 @dataclass(frozen=True, repr=False)
 class InformationCriterion(RowScores):
-    """WAIC or DIC.
+    """WAIC.
 
     log_density : what each row adds to elpd (N,), NaN where y is unobserved
     penalty : what was taken off it (N,)
@@ -52,7 +50,7 @@ class InformationCriterion(RowScores):
 
     @property
     def value(self) -> float:
-        """-2 elpd, as WAIC and DIC are printed elsewhere: less is better."""
+        """-2 elpd, as WAIC is printed elsewhere: less is better."""
         return -2.0 * self.elpd
 
 
@@ -63,38 +61,24 @@ def waic(
     likelihood: Likelihood, marginals: Marginals, y: np.ndarray, parts: Sequence[Part] = ()
 ) -> InformationCriterion:
     """Of y (N,), NaN where it does not count, under the marginals of eta; or under the parts of a mixture."""
-    log_mean, _, variance = _mixed("waic", parts or [(1.0, likelihood, marginals)], y)
+    log_mean, variance = _mixed(parts or [(1.0, likelihood, marginals)], y)
     return InformationCriterion(log_mean - variance, variance, variance > _LARGE)
 
 
-def dic(
-    likelihood: Likelihood, marginals: Marginals, y: np.ndarray, parts: Sequence[Part] = ()
-) -> InformationCriterion:
-    """Of y (N,), NaN where it does not count, under the marginals of eta; or under the parts of a mixture.
-
-    Of a mixture ``likelihood`` has its parameters at the mode and ``marginals`` are those of the whole.
-    """
-    _, mean, _ = _mixed("dic", parts or [(1.0, likelihood, marginals)], y)
-    with np.errstate(all="ignore"):
-        at_mean = np.asarray(likelihood.log_density(to_numpy(marginals.mean)[:, None], likelihood.prepare(y)))[:, 0]
-    penalty = 2.0 * (at_mean - mean)
-    return InformationCriterion(at_mean - penalty, penalty, penalty < 0.0)
-
-
-def _mixed(where: str, parts: Sequence[Part], y: np.ndarray) -> np.ndarray:
-    """log E[p], E[log p] and Var[log p] (3, N) of a mixture, NaN where y is."""
+def _mixed(parts: Sequence[Part], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """log E[p] and Var[log p] (N,) of a mixture, NaN where y is."""
     w = np.array([weight for weight, _, _ in parts])[:, None]
-    each = np.stack([_moments(where, likelihood, marginals, y) for _, likelihood, marginals in parts])
+    each = np.stack([_moments(likelihood, marginals, y) for _, likelihood, marginals in parts])
     mean = (w * each[:, 1]).sum(axis=0)
     variance = (w * (each[:, 2] + (each[:, 1] - mean) ** 2)).sum(axis=0)
-    return np.stack([logsumexp(each[:, 0], axis=0, b=w), mean, variance])
+    return np.asarray(logsumexp(each[:, 0], axis=0, b=w)), variance
 
 
-def _moments(where: str, likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.ndarray:
+def _moments(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.ndarray:
     """log E[p], E[log p] and Var[log p] (3, N), NaN where y is."""
     mean, sd = to_numpy(marginals.mean), to_numpy(marginals.sd)
     if mean.ndim > 1:
-        raise problem(where, f"{likelihood.name} has several predictors an observation", "loo() instead")
+        raise problem("waic", f"{likelihood.name} has several predictors an observation", "loo() instead")
     steps = np.linspace(-_REACH, _REACH, _POINTS)
     rows = likelihood.prepare(y)
     eta = mean[:, None] + sd[:, None] * steps

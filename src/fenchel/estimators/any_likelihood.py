@@ -47,14 +47,12 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data) of labels: (M, K), columns as ``classes_``."""
-        new = self._predictive(X)
-        return self._target.probabilities(new)
+        return self._predictive(X).probabilities
 
     @by_partition
     def predict_rate(self, X: Any, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Posterior quantiles (M, Q) of E[y | eta] itself, at exposure 1 and one trial: without the noise of y."""
-        new = self._predictive(X)
-        return self._target.rates(new, levels_of(type(self).__name__, quantiles))
+        return self._predictive(X).mean_quantile(levels_of(type(self).__name__, quantiles))
 
     @by_partition
     def predict_quantiles(
@@ -71,8 +69,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
     @by_partition
     def predict_survival(self, X: Any, times: Any) -> np.ndarray:
         """P(T > t | X, data) of durations: (M,) for one time, (M, T) for several."""
-        likelihood, h, rho = self._predictive(X)
-        return np.asarray(likelihood.predictive_survival(times, h, rho))
+        return self._predictive(X).survival(times)
 
     def sample_y(
         self,

@@ -25,11 +25,13 @@ from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
+from ..marginals import NormalMarginals
+from ..predictive import Predictive
 from ..solvers.solution import Solution
-from .integrated import integrated, mixed, with_prior
+from .integrated import integrated, mixed, reported_moments, with_prior
 from .latent import Latent, fitted_at
 from .lazily import by_partition, score_partitions
-from .target import Predictive, Target
+from .target import Target
 
 
 class LatentGaussianEstimator(Stored, BaseEstimator):
@@ -208,8 +210,8 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
         """Mean and variance of the latent eta at X: (M,), or (M, K) for several classes."""
         new = self._predictive(X)
         if self.integrated_ is None or self._fitted.ordered:
-            return new.h + self._shift, new.variance
-        return new.likelihood.reported_moments([each.reported()[1] for each in self.integrated_.likelihoods])
+            return np.asarray(new.eta.mean) + self._shift, np.asarray(new.eta.variance)
+        return reported_moments(new, [each.reported()[1] for each in self.integrated_.likelihoods])
 
     def _predictive(self, X: Any, mean_only: bool = False, **rows: Any) -> Predictive:
         """y at new rows, which may have exposure, trials or event; with ``mean_only`` eta is taken as its mean."""
@@ -218,19 +220,17 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
         if self.integrated_ is not None:
             return mixed(self.integrated_, self._target, self._latent, table, self._found(table, rows))
         moments = self._latent.moments(self.solution_.posterior, self.theta_, table, mean_only)
-        return self._target.at(self._fitted, *moments, self._found(table, rows))
+        return self._target.at(self._fitted, NormalMarginals.of(*moments), self._found(table, rows))
 
     def _found(self, table: Any, rows: dict[str, Any]) -> dict[str, Any]:
         """Exposure, trials and event of new rows, where they are not given."""
         return rows
 
     def _quantiles(self, X: Any, quantiles: ArrayLike, **rows: Any) -> np.ndarray:
-        new = self._predictive(X, **rows)
-        return self._target.quantiles(new, levels_of(type(self).__name__, quantiles))
+        return self._predictive(X, **rows).quantile(levels_of(type(self).__name__, quantiles))
 
     def _draws(self, X: Any, n_samples: int, random_state: Any, **rows: Any) -> np.ndarray:
-        new = self._predictive(X, **rows)
-        return self._target.draws(new, int(n_samples), generator(random_state))
+        return self._predictive(X, **rows).draws(int(n_samples), generator(random_state))
 
     def _points(self) -> list[tuple[float, Solution, np.ndarray]]:
         """The weight, the fit and theta of each point of the posterior of theta: one, where theta is learned."""
@@ -250,7 +250,7 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
             if size:
                 eta = self._latent.draws(solution.posterior, theta, table, int(size), rng)
                 likelihood = self._fitted if self.integrated_ is None else solution.likelihood
-                own = self._target.at(likelihood, eta[:, 0], np.zeros(len(eta)), given).likelihood
+                own = self._target.likelihood_at(likelihood, len(eta), given)
                 drawn.append(np.asarray(own.draw(eta, rng), dtype=np.float64))
         return self._target.decoded(rng.permutation(np.hstack(drawn), axis=1))
 

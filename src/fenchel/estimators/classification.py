@@ -16,10 +16,11 @@ from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
-from .base import LatentGaussianEstimator, validate_data, weights_of
+from ..predictive import Predictive
+from .base import LatentGaussianEstimator, levels_of, validate_data, weights_of
 from .brought import Brought, in_partitions
 from .lazily import by_partition
-from .target import Predictive, Target
+from .target import Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
 _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
@@ -67,8 +68,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     @by_partition
     def predict_proba(self, X: Any) -> np.ndarray:
         """P(y = k | X, data), the posterior's uncertainty integrated out: (M, K), columns as ``classes_``."""
-        new = self._predictive(X)
-        return self._target.probabilities(new)
+        return probabilities_of(self._predictive(X))
 
     @by_partition
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -82,7 +82,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         check_is_fitted(self)
         # the mean of a logistic is above 1/2 where the mean of its argument is above 0; of a mixture it need not be
         if self.classes_.size == 2 and self.integrated_ is None:
-            return self.classes_[(self._predictive(X, mean_only=True).h > 0.0).astype(int)]
+            return self.classes_[(np.asarray(self._predictive(X, mean_only=True).eta.mean) > 0.0).astype(int)]
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
     @by_partition
@@ -100,7 +100,8 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
 
         They say how sure a probability is: 0.5 +- 0.01 is a coin, 0.5 +- 0.4 is ignorance.
         """
-        return self._quantiles(X, quantiles)
+        levels = levels_of(type(self).__name__, quantiles)
+        return probability_quantiles(self._predictive(X), levels)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Labels drawn from the posterior predictive distribution of each row: (M, n_samples)."""
@@ -124,47 +125,42 @@ class Classes(Target):
         assert self.words is not None
         return self.words
 
-    def probabilities(self, new: Predictive) -> np.ndarray:
-        p = super().probabilities(new)
-        return p / p.sum(axis=1, keepdims=True)
-
-    def quantiles(self, new: Predictive, levels: np.ndarray) -> np.ndarray:
-        """Quantiles of the probabilities themselves: (M, Q) for the second of two classes, (M, K, Q)."""
-        from scipy.special import expit, ndtri
-
-        h, rho = new.h, new.rho
-        if self.labels.size == 2 and hasattr(new.likelihood, "rates"):  # of a mixture over theta
-            return np.asarray(new.likelihood.rates(levels))
-        if self.labels.size == 2:
-            return np.asarray(expit(h[:, None] + np.sqrt(rho)[:, None] * ndtri(levels)[None, :]))
-        draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))
-        step, out = max(1, _CHUNK // draws.size), []
-        if rho.ndim == 2:
-            rho = rho[:, :, None] * np.eye(h.shape[1])
-        for i in range(0, h.shape[0], step):
-            root = np.stack([semidefinite_root(V) for V in rho[i : i + step]])
-            eta = h[i : i + step, None, :] + draws[None] @ root.transpose(0, 2, 1)
-            e = np.exp(eta - eta.max(axis=2, keepdims=True))
-            out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
-        return np.concatenate(out)
-
-    def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
-        p = self.probabilities(new)
-        u = rng.random((p.shape[0], size))
-        return self.labels[(u[:, :, None] > np.cumsum(p, axis=1)[:, None, :-1]).sum(axis=2)]
-
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         place = {label: k for k, label in enumerate(self.labels.tolist())}
         given = np.asarray(unmasked(self.where, "y", y), dtype=object if isinstance(y, list) else None)
-        if given.shape != new.h.shape[:1]:
-            raise problem(self.where, f"y has shape {given.shape}", f"({new.h.shape[0]},): one label a row")
+        n = new.probabilities.shape[0]
+        if given.shape != (n,):
+            raise problem(self.where, f"y has shape {given.shape}", f"({n},): one label a row")
         unknown = [label for label in given.tolist() if label not in place]
         if unknown:
             got = f"label {unknown[0]!r} was not seen in fit"
             raise problem(self.where, got, f"one of {self.labels.tolist()}")
         index = np.array([place[label] for label in given.tolist()], dtype=int)
         with np.errstate(divide="ignore"):
-            return np.log(self.probabilities(new)[np.arange(index.size), index])
+            return np.log(probabilities_of(new)[np.arange(index.size), index])
+
+
+def probabilities_of(new: Predictive) -> np.ndarray:
+    """P(y = k) (M, K), of sum 1 to the last digit."""
+    return new.probabilities / new.probabilities.sum(axis=1, keepdims=True)
+
+
+def probability_quantiles(new: Predictive, levels: np.ndarray) -> np.ndarray:
+    """Quantiles of the probabilities themselves: (M, Q) for the second of two classes, (M, K, Q) for more."""
+    part = new.parts[0]
+    if part.likelihood.n_predictors == 1:
+        return new.mean_quantile(levels)
+    h, rho = part.h, part.rho
+    draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))
+    step, out = max(1, _CHUNK // draws.size), []
+    if rho.ndim == 2:
+        rho = rho[:, :, None] * np.eye(h.shape[1])
+    for i in range(0, h.shape[0], step):
+        root = np.stack([semidefinite_root(V) for V in rho[i : i + step]])
+        eta = h[i : i + step, None, :] + draws[None] @ root.transpose(0, 2, 1)
+        e = np.exp(eta - eta.max(axis=2, keepdims=True))
+        out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
+    return np.concatenate(out)
 
 
 def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool) -> Classes:

@@ -55,8 +55,7 @@ class Counts(Regression):
     @by_partition
     def predict(self, X: Any, exposure: ArrayLike | None = None) -> np.ndarray:
         """The expected count (M,), the posterior's uncertainty integrated out."""
-        new = self._predictive(X, exposure=exposure)
-        return np.asarray(self._target.mean(new))
+        return self._predictive(X, exposure=exposure).mean
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -28,6 +28,7 @@ from ..linalg.dense import semidefinite_root
 from ..linalg.moments import Moments as ColumnMoments
 from ..linalg.moments import column_moments
 from ..linalg.standardized import Standardized
+from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..solvers.row_sample import SHARE, is_enough, sample
@@ -38,7 +39,7 @@ from .counts import Counts
 from .latent import Latent, Moments, fitted_at
 from .partitioned import fit_partitioned
 from .standardize import centres_and_units
-from .target import Predictive, Target
+from .target import Target
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
 _EXACT = 300  # coefficients of all classes up to which "best" is exact
@@ -199,8 +200,8 @@ class LinearModel(LatentGaussianEstimator):
         self.intercept_std_: Any = np.zeros(mean_.shape[1])
         if self.fit_intercept:  # eta at x = 0
             zero = latent.moments(self.solution_.posterior, self.theta_, np.zeros((1, D)))
-            new = Predictive(target.likelihood, *zero)
-            h, rho = (np.reshape(x, (1, -1))[0] for x in (new.h, new.variance))
+            eta = NormalMarginals.of(*zero)
+            h, rho = (np.reshape(x, (1, -1))[0] for x in (eta.mean, eta.variance))
             self.intercept_, self.intercept_std_ = h + self._shift, np.sqrt(rho)
         if not is_classifier(self):
             self.coef_, self.coef_std_ = self.coef_[0], self.coef_std_[0]

@@ -298,8 +298,7 @@ class GMRFRegressor(EffectTables, Regression):
         and a group of an "iid" effect that fit has not seen: from the population, with mean 0 and the effect's
         variance. Of a frame only the columns that the model uses are needed, in any order.
         """
-        new = self._predictive(X, exposure=exposure, trials=trials)
-        return np.asarray(self._target.mean(new))
+        return self._predictive(X, exposure=exposure, trials=trials).mean
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -122,17 +122,16 @@ class _Generic(Regression):
         wide = return_std or return_cov
         new = self._predictive(X, not wide and self.likelihood_.noise, exposure=exposure, trials=trials)
         if not return_cov:
-            return self._target.mean(new, return_std)
+            return (new.mean, np.sqrt(new.variance)) if return_std else new.mean
         name = type(self).__name__
         if return_std:
             raise problem(name, "return_std and return_cov", "one of them")
         if not self.likelihood_.noise:
             got = f"return_cov and likelihood={self.likelihood!r}"
             raise problem(name, got, "noise about eta, such as likelihood='gaussian'", "sample_y draws rows jointly.")
-        mean, sd = self._target.mean(new, True)
         covariance = self._joint_covariance(X)
-        np.fill_diagonal(covariance, sd**2)
-        return mean, covariance
+        np.fill_diagonal(covariance, new.variance)
+        return new.mean, covariance
 
 
 def warn_unstated(where: str, word: str, likelihood: Likelihood) -> None:

@@ -1,6 +1,4 @@
-"""What y is: a likelihood with its data, and the way back from its predictive distribution to values of y.
-
-    E[y], Var[y], P(y <= x), log p(y)      under y ~ p(y | eta), eta ~ N(h, rho): the posterior's uncertainty is in all
+"""What y is: a likelihood with its data, and the predictive distribution of y at new rows.
 
 Half of an estimator; ``latent.py`` is the other. Whoever reads y (``observations.py``, ``classification.py``,
 ``counts.py``) makes a ``Target``.
@@ -10,31 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..checks import vector
 from ..likelihoods.base import Likelihood
-from ..likelihoods.prediction import mean_quantiles
 from ..linalg.arrays import ArrayLike
+from ..marginals import Marginals
+from ..predictive import Predictive
 from .labels import encoded, levels_of_words
-
-
-class Predictive(NamedTuple):
-    """y at new rows: the likelihood there, and the moments of eta, (M,) or (M, C).
-
-    ``rho`` are covariances (M, C, C) where the predictors of a row are correlated.
-    """
-
-    likelihood: Any
-    h: np.ndarray
-    rho: np.ndarray
-
-    @property
-    def variance(self) -> np.ndarray:
-        """Of eta, (M,) or (M, C)."""
-        return np.einsum("nkk->nk", self.rho) if self.rho.ndim == 3 else self.rho
 
 
 @dataclass(frozen=True)
@@ -72,50 +55,24 @@ class Target:
         """The labels in order, as users know them."""
         return self.values if self.words is None else self.words
 
-    def at(self, likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, rows: Mapping[str, Any]) -> Predictive:
-        """y at new rows by the learned likelihood: what is not given is exposure 1, one trial, an event that happened.
-
-        h and rho are the mean and variance of eta there.
-        """
-        n = h.shape[0]
+    def likelihood_at(self, likelihood: Likelihood, n: int, rows: Mapping[str, Any]) -> Likelihood:
+        """The learned likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
         given = {key: vector(self.where, key, value, n) for key, value in rows.items() if value is not None}
         default = {key: 1.0 if key == "trials" else None for key in likelihood.row_parameters}
         own = likelihood.with_rows(**{**default, **given}) if default or given else likelihood
-        return Predictive(own.lenient(), h, rho)
+        return own.lenient()
 
-    def probabilities(self, new: Predictive) -> np.ndarray:
-        """P(y = k) of labels (M, K)."""
-        return np.asarray(new.likelihood.predictive_probabilities(new.h, new.rho))
-
-    def mean(self, new: Predictive, with_std: bool = False) -> Any:
-        """The mean of y (M,), its standard deviation if asked for; of labels their values, of words their places."""
-        if self.values is not None:
-            p = self.probabilities(new)
-            mean = p @ self.values
-            return (mean, np.sqrt(np.maximum(p @ self.values**2 - mean**2, 0.0))) if with_std else mean
-        mean = np.asarray(new.likelihood.predictive_mean(new.h, new.rho))
-        return (mean, np.sqrt(np.asarray(new.likelihood.predictive_variance(new.h, new.rho)))) if with_std else mean
-
-    def rates(self, new: Predictive, levels: np.ndarray) -> np.ndarray:
-        """Quantiles (M, Q) of E[y | eta] itself."""
-        if hasattr(new.likelihood, "rates"):  # of a mixture over theta
-            return np.asarray(new.likelihood.rates(levels, self.values))
-        return mean_quantiles(new.likelihood, new.h, new.rho, levels, self.values)
-
-    def quantiles(self, new: Predictive, levels: np.ndarray) -> np.ndarray:
-        """Quantiles (M, Q) of y."""
-        return self.decoded(np.asarray(new.likelihood.predictive_quantile(levels, new.h, new.rho)))
-
-    def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of y (M, size), each row on its own."""
-        return self.decoded(new.likelihood.predictive_draws(new.h, new.rho, size, rng))
+    def at(self, likelihood: Likelihood, eta: Marginals, rows: Mapping[str, Any]) -> Predictive:
+        """y at new rows with these marginals of eta, by the learned likelihood."""
+        own = self.likelihood_at(likelihood, np.shape(eta.mean)[0], rows)
+        return Predictive(own, eta, self.values, self.classes)
 
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         """log p(y) of given y (M,), NaN where it is."""
         y = y if self.words is None else levels_of_words(self.where, self.words, y)
-        y = vector(self.where, "y", y, new.h.shape[0], missing=True)
+        y = vector(self.where, "y", y, np.shape(new.eta.mean)[0], missing=True)
         y = y if self.values is None else encoded(self.where, self.values, y)
-        return np.asarray(new.likelihood.predictive_log_density(y, new.h, new.rho))
+        return new.log_density(y)
 
     def decoded(self, levels: np.ndarray) -> np.ndarray:
         """Levels 0, ..., K-1 of y as users know them; other y as they are."""

@@ -205,7 +205,8 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     @property
     def volatility_(self) -> VolatilityPath:
         """The smoothed volatility: from all returns."""
-        _, h, rho = self._predictive(None)
+        eta = self._predictive(None).eta
+        h, rho = np.asarray(eta.mean), np.asarray(eta.variance)
         return VolatilityPath(*_volatility(h, rho))
 
     def filtered(self, window: int | None = 50) -> FilteredPath:
@@ -267,7 +268,8 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
     # -- prediction --------------------------------------------------------------------------------
     def predict(self, X: Any = None) -> np.ndarray:
         """The expected volatility exp(eta/2) at times X (M,); None: those of the fit. Beyond the data, a forecast."""
-        return _volatility(*self._predictive(X)[1:])[0]
+        eta = self._predictive(X).eta
+        return _volatility(np.asarray(eta.mean), np.asarray(eta.variance))[0]
 
     def predict_quantiles(self, X: Any = None, quantiles: ArrayLike = (0.025, 0.5, 0.975)) -> np.ndarray:
         """Quantiles of the return at times X: (M, Q)."""

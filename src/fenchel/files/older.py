@@ -26,7 +26,6 @@ MOVED = {  # where it stood, and stands
 GONE = {  # attributes of older files that nothing reads any more
     "fenchel.priors.sparsity:Pattern": ("T",),
     "fenchel.models.fitted:FittedModel": ("posterior",),
-    "fenchel.models.integrated:IntegratedModel": ("posterior", "_views"),
     "fenchel.models.engines:IterativeModel": ("posterior",),
     "fenchel.models.fitted_partitioned:FittedPartitioned": ("posterior",),
     "fenchel.models.multinomial:FittedMultinomial": ("posterior",),

@@ -29,7 +29,6 @@ TRUSTED: tuple[str, ...] = (
     "fenchel.models.fitted.FittedModel",
     "fenchel.models.fitted_partitioned.FittedPartitioned",
     "fenchel.models.hurdle.FittedHurdle",
-    "fenchel.models.integrated.IntegratedModel",
     "fenchel.models.multinomial.FittedMultinomial",
     "fenchel.solvers.solution.Solution",
     "fenchel.distributed.solution.PartitionedSolution",

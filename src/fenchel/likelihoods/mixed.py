@@ -9,7 +9,7 @@ predictors than the largest are padded with dead ones: tau = alpha = lam = 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -240,11 +240,16 @@ class Mixed(Likelihood):
                 "Ask that part itself for its rows.",
             )
         out = np.full(self.which.shape, np.nan)
-        for i, part in enumerate(self.parts):
-            mine = np.flatnonzero(self.which == i)
-            if mine.size:
-                out[mine] = to_numpy(value(part, mine))
+        for part, rows in self._parts_here():
+            out[rows] = to_numpy(value(part, rows))
         return asarray(out, h)
+
+    def _parts_here(self) -> Iterator[tuple[Likelihood, np.ndarray]]:
+        """The parts that have rows, with these."""
+        for i, part in enumerate(self.parts):
+            rows = np.flatnonzero(self.which == i)
+            if rows.size:
+                yield part, rows
 
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = to_numpy(column(h)), to_numpy(column(rho))
@@ -265,23 +270,22 @@ class Mixed(Likelihood):
 
     def cdf(self, x: ArrayLike, eta: np.ndarray) -> np.ndarray:
         out, x = np.empty(eta.shape), np.broadcast_to(x, eta.shape)
-        for i, part in enumerate(self.parts):
-            out[self.which == i] = part.cdf(x[self.which == i], eta[self.which == i])
+        for part, rows in self._parts_here():
+            out[rows] = part.cdf(x[rows], eta[rows])
         return out
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         out = np.empty(eta.shape)
-        for i, part in enumerate(self.parts):
-            out[self.which == i] = part.draw(eta[self.which == i], rng)
+        for part, rows in self._parts_here():
+            out[rows] = part.draw(eta[rows], rng)
         return out
 
     def predictive_quantile(self, q: ArrayLike, h: Array, rho: Array) -> Array:
         h, rho = to_numpy(column(h)), to_numpy(column(rho))
         levels = np.atleast_1d(np.asarray(q, dtype=np.float64))
         out = np.full((self.which.size, levels.size), np.nan)
-        for i, part in enumerate(self.parts):
-            mine = self.which == i
-            out[mine] = part.predictive_quantile(levels, h[mine, 0], rho[mine, 0])
+        for part, rows in self._parts_here():
+            out[rows] = part.predictive_quantile(levels, h[rows, 0], rho[rows, 0])
         return out
 
     @classmethod

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import ndtri
 
 from ..checks import problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
@@ -185,22 +184,6 @@ class Predicted(Parametrised):
                 "as many targets as predictors",
             )
         return {key: asarray(value, like) for key, value in rows.items()}
-
-
-def mean_quantiles(
-    likelihood: Predicted, h: np.ndarray, rho: np.ndarray, levels: np.ndarray, values: np.ndarray | None = None
-) -> np.ndarray:
-    """Quantiles (N, Q) of E[y | eta] itself: a rate, a probability, a noise-free value; it is monotone in eta.
-
-    ``values`` (K,) are what the levels 0, ..., K-1 of y stand for.
-    """
-
-    def mean(eta: np.ndarray) -> np.ndarray:
-        return likelihood.mean_at(eta) if values is None else likelihood.probabilities_at(eta) @ values
-
-    falls = mean(h + 1.0).sum() < mean(h - 1.0).sum()
-    each = -ndtri(levels) if falls else ndtri(levels)
-    return np.stack([mean(h + np.sqrt(rho) * z) for z in each], axis=1)
 
 
 def _at_points(likelihood: Predicted, eta: ArrayLike, ask: Callable[[Any, np.ndarray], Any]) -> np.ndarray:

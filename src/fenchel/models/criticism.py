@@ -10,7 +10,7 @@ import numpy as np
 from ..checks import problem
 from ..corrections import Corrected
 from ..corrections.loo import pit_of
-from ..criteria import InformationCriterion, LeaveOneOut, Pit, dic, waic
+from ..criteria import InformationCriterion, LeaveOneOut, Pit, waic
 from ..linalg.arrays import Seed, to_numpy
 from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out, leave_group_out_over
 
@@ -53,12 +53,12 @@ def pit(fit: FittedModel) -> Pit:
     return pit_of(found, fit.found.likelihood, fit.solution.y)
 
 
-def information(fit: FittedModel, which: str) -> InformationCriterion:
-    """WAIC or DIC, over the hyperparameters too where they are integrated out."""
-    ask, mixed = {"waic": waic, "dic": dic}[which], fit.integrated
+def information(fit: FittedModel) -> InformationCriterion:
+    """WAIC, over the hyperparameters too where they are integrated out."""
+    mixed = fit.integrated
     gaussian = fit.solution.posterior if fit.answers is None else fit.answers
     parts = () if mixed is None else tuple(zip(mixed.weights, mixed.likelihoods, mixed.answers, strict=True))
-    found = ask(fit.found.likelihood, gaussian if mixed is None else mixed, fit.solution.y, parts)
+    found = waic(fit.found.likelihood, gaussian if mixed is None else mixed, fit.solution.y, parts)
     return over_rows(fit, found, "log_density", "penalty", "flagged")
 
 

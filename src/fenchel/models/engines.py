@@ -128,7 +128,9 @@ def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, 
         tol=_TOL if tol is None else tol,
         progress=progress,
     )
-    return IterativeModel(model, found)
+    fit = IterativeModel(model, found)
+    remarks.warn_of(fit)
+    return fit
 
 
 _WHY = "the iterative engine has no factor to answer it"
@@ -198,7 +200,6 @@ class IterativeModel(FittedModel):
     corrected = refused("corrected", _WHY, 'engine="direct"')
     loo = refused("loo", _WHY, 'engine="direct", or rows held out and predicted')
     waic = refused("waic", _WHY, 'engine="direct"')
-    dic = refused("dic", _WHY, 'engine="direct"')
     leave_group_out = refused("leave_group_out", _WHY, 'engine="direct", or groups held out and predicted')
     k_fold = refused("k_fold", _WHY, 'engine="direct", or folds held out and predicted')
     to_arviz = refused("to_arviz", _WHY, "sample, which draws eta and y")

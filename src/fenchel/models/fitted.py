@@ -53,27 +53,45 @@ class FittedModel(Pictures, Stored):
     elbo, gap : float
         A lower bound on log p(y), and how far it can be from the best Gaussian's.
     answers : what ``Solution.corrected`` returns, by which tables and predictions then are; None: by the Gaussian
+    integrated : Integrated or None
+        The posterior over the hyperparameters too, of ``fit(integrate=...)``: the points, their weights and fits, and
+        ``theta``, the posterior of the hyperparameters. Tables and predictions are mixtures over it, ``gap`` is the
+        largest of all fits, and ``log_evidence`` (with ``log_evidence_error``) estimates log p(y); ``elbo`` is the
+        bound at the mode.
 
-    Everything is at the learned hyperparameters, whose own uncertainty is in ``hyperparameters`` alone; but cutpoints,
-    a share of extra zeros and a Weibull's shape are averaged over (``mixed``).
+    Without ``integrated`` everything is at the learned hyperparameters, whose own uncertainty is in ``hyperparameters``
+    alone; but cutpoints, a share of extra zeros and a Weibull's shape are averaged over (``mixed``).
     """
 
-    integrated: Integrated | None = None  # the posterior over the hyperparameters too, of an ``IntegratedModel``
+    integrated: Integrated | None = None
     answers: Corrections | None = None
     leaves_rows_out: bool = True  # whether ``loo`` answers
     stand_in: Any = None  # an evidence in the place of the rows', where these are out of memory
 
-    def __init__(self, model: Model, found: Learned) -> None:
-        self.model, self.found = model, found
-        self.solution, self.theta = found.solution, found.theta
-        self.converged, self.elbo, self.gap = found.converged, found.solution.elbo, found.solution.gap
+    def __init__(
+        self,
+        model: Model,
+        found: Learned,
+        integrated: Integrated | None = None,
+        answers: Corrections | None = None,
+        *,
+        at_theta: bool = False,
+    ) -> None:
+        self.model, self.found, self.at_theta = model, found, at_theta
+        self.solution, self.theta, self.elbo = found.solution, found.theta, found.solution.elbo
+        self.integrated, self.answers = integrated, answers
+        self.converged = found.converged if integrated is None else integrated.converged
+        self.gap = found.solution.gap if integrated is None else integrated.gap
+        if integrated is not None:
+            self.log_evidence, self.log_evidence_error = integrated.log_evidence, integrated.log_evidence_error
         self.likelihood, self.shift = tables.reported(self)
-        remarks.warn_of(self)
 
     @cached_property
     def mixed(self) -> Integrated | None:
         """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
-        return over_theta.over_own(self) if self.integrated is None else self.integrated
+        if self.integrated is not None or self.at_theta:
+            return self.integrated
+        return over_theta.over_own(self)
 
     @cached_property
     def views(self) -> list[FittedModel]:
@@ -101,7 +119,12 @@ class FittedModel(Pictures, Stored):
 
         Intervals are then skewed where the posterior is, which shows with few labels or small counts. Hyperparameters
         and the certificate stay; joint draws are the Gaussian's, each unknown moved to its corrected marginal.
+        An integrated fit is itself: every theta has its marginals beyond the Gaussian, or says why not.
         """
+        if self.integrated is not None:
+            if self.integrated.evidence != "corrected":
+                warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=2)
+            return self
         out = copy.copy(self)
         out.answers = self.solution.corrected()
         if not out.answers.marginals_trusted:
@@ -140,8 +163,12 @@ class FittedModel(Pictures, Stored):
         """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
 
         Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
+        Of an integrated fit ``value`` is where the density that was integrated is largest, on the scale of ``theta``,
+        beside the posterior mean, sd and median.
         """
-        return tables.hyperparameters(self)
+        if self.integrated is None:
+            return tables.hyperparameters(self)
+        return over_theta.hyperparameters(self, self.integrated)
 
     @property
     def priors(self) -> pd.DataFrame:
@@ -153,7 +180,8 @@ class FittedModel(Pictures, Stored):
         return tables.summary(self)
 
     def __repr__(self) -> str:
-        word = ("converged" if self.converged else "NOT CONVERGED") + ("" if self.answers is None else ", corrected")
+        word = "converged" if self.converged else "NOT CONVERGED"
+        word += ", corrected" if self.answers is not None else "" if self.integrated is None else ", integrated"
         return f"FittedModel({self.model.formula!r}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
 
     # -- predictions -------------------------------------------------------------------------------
@@ -198,8 +226,8 @@ class FittedModel(Pictures, Stored):
         choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
         cox.check_rows("predict", self.model, new)
         where = predictions.rows_at(self, new, new_groups, without)
-        said = over_theta.said(self, where, {"exposure": exposure, "trials": trials}, kind)
-        return predictions.predict(self, where, said, kind, interval)
+        y = over_theta.predictive(self, where, {"exposure": exposure, "trials": trials}, kind)
+        return predictions.predict(self, where, y, kind, interval)
 
     def exceedance(
         self,
@@ -219,8 +247,8 @@ class FittedModel(Pictures, Stored):
         choice("exceedance", "kind", kind, ("mean", "link", "outcome"))
         cox.check_rows("exceedance", self.model, new)
         where = predictions.rows_at(self, new, new_groups, without)
-        said = over_theta.said(self, where, {"exposure": exposure, "trials": trials}, kind)
-        return predictions.exceedance(self, where, said, threshold, kind)
+        y = over_theta.predictive(self, where, {"exposure": exposure, "trials": trials}, kind)
+        return predictions.exceedance(self, where, y, threshold, kind)
 
     def sample(
         self,
@@ -339,11 +367,7 @@ class FittedModel(Pictures, Stored):
 
     def waic(self) -> InformationCriterion:
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""
-        return criticism.information(self, "waic")
-
-    def dic(self) -> InformationCriterion:
-        """The deviance information criterion, row by row; ``loo`` is the better one."""
-        return criticism.information(self, "dic")
+        return criticism.information(self)
 
     # -- files -------------------------------------------------------------------------------------
     def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:

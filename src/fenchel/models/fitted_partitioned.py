@@ -27,6 +27,7 @@ from ..solvers.solution import Solution
 from . import tables
 from .fitted import FittedModel
 from .latent_passes import LatentProblem, LatentQ, SparsePrior, StandIn
+from .remarks import warn_of
 
 if TYPE_CHECKING:
     from .partitioned import PartitionedModel
@@ -56,9 +57,10 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
         stopping = Stopping(tol, _MOST, report)
         outcome = solve(task, walk, stopping, keep=None if file is None else file.keep, same=same)
-    return FittedPartitioned(
-        model, _learned(model, family, learning, outcome, tol), StandInEvidence(task, outcome, family.constraints)
-    )
+    found = _learned(model, family, learning, outcome, tol)
+    fit = FittedPartitioned(model, found, StandInEvidence(task, outcome, family.constraints))
+    warn_of(fit)
+    return fit
 
 
 class _File:
@@ -218,7 +220,7 @@ class FittedPartitioned(FittedModel):
         """Needs the rows of the fit, which are out of memory."""
         raise _elsewhere("this answer", "predict(table, ...) of rows that were held out")
 
-    corrected = loo = leave_group_out = k_fold = waic = dic = simulate = _refused
+    corrected = loo = leave_group_out = k_fold = waic = simulate = _refused
     plot_check = report = to_arviz = contrast = _refused
 
 

@@ -180,18 +180,11 @@ class FittedHurdle(Stored):
         y = self.observed
         return np.where(np.isnan(y), np.nan, of_zero + np.where(y > 0.0, of_count, 0.0))
 
-    def _information(self, which: str) -> InformationCriterion:
-        parts = [getattr(getattr(self, part), which)() for part in PARTS]
-        density, penalty = (self._added([getattr(p, name) for p in parts]) for name in ("log_density", "penalty"))
-        return InformationCriterion(density, penalty, parts[0].flagged | parts[1].flagged)
-
     def waic(self) -> InformationCriterion:
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""
-        return self._information("waic")
-
-    def dic(self) -> InformationCriterion:
-        """The deviance information criterion, row by row; ``loo`` is the better one."""
-        return self._information("dic")
+        parts = [getattr(self, part).waic() for part in PARTS]
+        density, penalty = (self._added([getattr(p, name) for p in parts]) for name in ("log_density", "penalty"))
+        return InformationCriterion(density, penalty, parts[0].flagged | parts[1].flagged)
 
     covariance = property(_refused("covariance"))
     contrast = _refused("contrast")

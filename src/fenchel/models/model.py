@@ -30,7 +30,7 @@ from .frames import Dropped, Table, missing, read_frame, unknown, used
 from .grammar import parse
 from .hurdle import TRUNCATED, FittedHurdle, names_in, of_part, zeros_of
 from .own_priors import OwnPriors
-from .remarks import of_data, warn
+from .remarks import of_data, warn, warn_of
 from .response import Response, Target
 from .second import SecondPredictor
 from .specified import FixedPriors, effect_priors, spelled_out
@@ -337,6 +337,7 @@ class Model:
         from .engines import begun, fit_iteratively, uses_iterative
         from .fitted import FittedModel
         from .multinomial import FittedMultinomial
+        from .over_theta import integrated
 
         choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
         method = "auto" if integrate is True else integrate or None
@@ -377,9 +378,8 @@ class Model:
         if method is None:
             fit = FittedModel(self, found) if self.classes is None else FittedMultinomial(self, found)
         else:
-            from .integrated import integrated
-
             fit = integrated(self, found, str(method), n_jobs=n_jobs, checkpoint=checkpoint, progress=progress)
+        warn_of(fit)
         if self.zeros is None:
             return fit
         return FittedHurdle(fit, self.zeros.fit(**again))  # type: ignore[return-value]  # answers what a model does, less

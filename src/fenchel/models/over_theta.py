@@ -17,22 +17,33 @@ import numpy as np
 
 from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.integration import Integrated, integrate
-from ..hyperparameters.integration.predictive import MixedPredictive
+from ..hyperparameters.learned import Learned
 from ..marginals import Marginals, NormalMarginals
+from ..predictive import Predictive
 from ..priors.base import NewRows
 from . import predictions, tables
-from .skewed import MixedSaid
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
+    from .model import Model
 
+_THETAS = 8192  # draws of theta by which a table of hyperparameters is read off
 _GRID = 2  # of the likelihood's own parameters that are averaged over on a lattice, which follows tails
 _COMPOSITE = 5  # the most on a composite design
 _MOST = 12  # the most that are averaged over
 _TOL = 1e-6  # relative gap of a fit that is one of many
 _CORRECTED = 2000  # rows: up to so many, a bound that is loose in eta (of extra zeros) is corrected at every point
+
+
+def integrated(model: Model, found: Learned, method: str, **options: Any) -> FittedModel:
+    """The model with its hyperparameters integrated out, about what was learned."""
+    from .fitted import FittedModel
+
+    target, family = model.target, model.sum.family()
+    own: dict[str, Any] = {"weights": target.weights, "mode": found, "method": method}
+    return FittedModel(model, found, integrate(target.likelihood, family, target.y, **own, **options))
 
 
 def over_own(fit: FittedModel) -> Integrated | None:
@@ -66,13 +77,41 @@ def views_of(fit: FittedModel) -> list[FittedModel]:
     assert mixed is not None
     out: list[FittedModel] = []
     for theta, solution, part in zip(mixed.thetas, mixed.solutions, mixed.answers, strict=True):
-        view = FittedModel.__new__(FittedModel)
         found = replace(fit.found, theta=theta, solution=solution, likelihood=solution.likelihood)
-        answers = None if part is solution.posterior else part
-        view.__dict__.update(model=fit.model, theta=theta, solution=solution, found=found, answers=answers, mixed=None)
-        view.likelihood, view.shift = tables.reported(view)
-        out.append(view)
+        answers: Any = None if part is solution.posterior else part
+        out.append(FittedModel(fit.model, found, answers=answers, at_theta=True))
     return out
+
+
+def hyperparameters(fit: FittedModel, mixed: Integrated) -> pd.DataFrame:
+    """The posterior of what the table of an integrated fit shows: mean, sd, median, interval, and its mode."""
+    import pandas as pd
+
+    levels = _level_at_points(fit)
+    at = None if levels is None else float(mixed.theta.between(mixed.thetas, levels, mixed.theta.peak[None])[0, 0])
+    rows = tables.described_theta(fit, mixed.theta.peak, at)
+    if not rows:
+        return tables.hyperparameters(fit)
+
+    def ask(theta: np.ndarray, level: float | None = None) -> list[float]:
+        return [row[2] for row in tables.described_theta(fit, theta, level)]
+
+    if levels is None:
+        found = mixed.theta.of(ask, size=_THETAS)
+    else:  # cutpoints at x = 0 have the uncertainty of the coefficients
+        found = mixed.theta.beside(ask, mixed.thetas, levels, size=_THETAS)
+    lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
+    columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}
+    index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])
+    return pd.DataFrame({**columns, "lower": lower, "upper": upper}, index=index)
+
+
+def _level_at_points(fit: FittedModel) -> np.ndarray | None:
+    """What cutpoints at x = 0 are above those as fitted at each point, mean and sd (K, 2); None without them."""
+    if not (fit.model.ordered and fit.model.sum.fixed_names):
+        return None
+    answers = [view.solution if view.answers is None else view.answers for view in fit.views]
+    return np.array([tables.level_of_ordered(fit, each) for each in answers])
 
 
 def marginals(fit: FittedModel, rows: Callable[[FittedModel], NewRows]) -> Marginals:
@@ -108,15 +147,15 @@ def covariance(fit: FittedModel) -> pd.DataFrame:
     return pd.DataFrame(total, index=names, columns=names)
 
 
-def said(fit: FittedModel, where: predictions.Where, given: Mapping[str, Any], kind: str) -> predictions.OfY:
-    """What the posterior says of y at rows; of ``kind`` "link", of eta as reported."""
+def predictive(fit: FittedModel, where: predictions.Where, given: Mapping[str, Any], kind: str) -> Predictive:
+    """y at rows under the posterior; of ``kind`` "link", eta as reported."""
     if fit.mixed is None:
-        return predictions.said(fit, predictions.stated(fit, where, kind), given)
+        return predictions.predictive(fit, predictions.stated(fit, where, kind), given)
     places = [predictions.stated(view, predictions.again(view, where), kind) for view in fit.views]
     likelihoods = [predictions.likelihood_at(view, where, given) for view in fit.views]
     etas = [view.posterior.at(**place.new) for view, place in zip(fit.views, places, strict=True)]
-    y = MixedPredictive(fit.mixed.weights, likelihoods, etas, fit.mixed.mixture(etas))
-    return MixedSaid(y, fit.model.target.values)
+    together = fit.mixed.mixture(etas)
+    return Predictive.mixture(fit.mixed.weights, likelihoods, etas, together, fit.model.target.values)
 
 
 def parts_of(fit: FittedModel, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:

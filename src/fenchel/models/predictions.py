@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtri
 
 from ..checks import choice, problem, scalar
 from ..likelihoods.base import Likelihood
-from ..likelihoods.prediction import mean_quantiles
 from ..marginals import NormalMarginals, probabilities
+from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.ahead import Unseen
 from .cox import TIME, refuse_rows
-from .exceeding import Spread
 from .frames import missing, read_frame, used
-from .skewed import Said
 from .specified import ambiguous, term_named, terms_over
 from .tables import reported_shift
 
@@ -180,18 +177,7 @@ def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
 
 
-class OfY(Protocol):
-    """What a posterior says of y at some rows."""
-
-    @property
-    def probabilities(self) -> np.ndarray: ...
-    def mean(self, kind: str) -> np.ndarray: ...
-    def limits(self, kind: str, ends: np.ndarray) -> np.ndarray: ...
-    def sd(self, kind: str) -> np.ndarray: ...
-    def above(self, kind: str, threshold: float) -> np.ndarray: ...
-
-
-def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: float | None) -> Any:
+def predict(fit: FittedModel, where: Where, y: Predictive, kind: str, interval: float | None) -> Any:
     """One kind of prediction, as pandas' own."""
     import pandas as pd
 
@@ -204,22 +190,22 @@ def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: floa
         if interval is not None:
             advice = f'kind="mean" is the probability of {labels[1]!s}, with its interval.' if len(labels) == 2 else ""
             raise problem("predict", 'an interval with kind = "probability"', "interval=None", advice)
-        return pd.DataFrame(where.full(said.probabilities), index=where.index, columns=pd.Index(labels))
-    mean = said.mean(kind)
+        return pd.DataFrame(where.full(y.probabilities), index=where.index, columns=pd.Index(labels))
+    mean = y.location(kind)
     if interval is None:
         return pd.Series(where.full(mean), index=where.index, name=kind)
     inside = _inside(interval)
-    limits = said.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2]))
-    columns = {"mean": mean, "sd": said.sd(kind), "lower": limits[:, 0], "upper": limits[:, 1]}
+    limits = y.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2]))
+    columns = {"mean": mean, "sd": y.sd(kind), "lower": limits[:, 0], "upper": limits[:, 1]}
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
 
 
-def exceedance(fit: FittedModel, where: Where, said: OfY, threshold: float, kind: str) -> pd.Series:
+def exceedance(fit: FittedModel, where: Where, y: Predictive, threshold: float, kind: str) -> pd.Series:
     """P(what is predicted > threshold) of each row."""
     import pandas as pd
 
     limit = scalar("exceedance", "threshold", threshold)
-    out = said.above(kind, limit)
+    out = y.exceedance(kind, limit)
     return pd.Series(where.full(out), index=where.index, name=f"above {limit:g}")
 
 
@@ -232,51 +218,9 @@ def _inside(interval: object) -> float:
     return float(probabilities("predict", interval, "interval"))  # type: ignore[arg-type]
 
 
-def said(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> OfY:
-    """What the posterior says of y at the rows."""
-    likelihood, values = likelihood_at(fit, where, given), fit.model.target.values
-    if fit.answers is not None:
-        return Said(fit.answers, where.new, likelihood, values)
-    return NormalSaid(*moments(fit, where.new), likelihood, values)
-
-
-@dataclass(frozen=True)
-class NormalSaid:
-    """What eta ~ N(h, rho) says of y at some rows; ``skewed.Said`` is the same of other marginals."""
-
-    h: np.ndarray
-    rho: np.ndarray
-    likelihood: Likelihood
-    values: np.ndarray | None
-
-    @property
-    def probabilities(self) -> np.ndarray:
-        return np.asarray(self.likelihood.predictive_probabilities(self.h, self.rho))
-
-    def mean(self, kind: str) -> np.ndarray:
-        """E[eta] ("link") or E[y]."""
-        if kind == "link":
-            return self.h
-        if self.values is not None:
-            return np.asarray(self.probabilities @ self.values)
-        return np.asarray(self.likelihood.predictive_mean(self.h, self.rho))
-
-    def sd(self, kind: str) -> np.ndarray:
-        """Of eta, of E[y | eta] or of y."""
-        return Spread([1.0], [self.likelihood], [NormalMarginals(self.h, self.rho)], self.values).sd(kind)
-
-    def above(self, kind: str, threshold: float) -> np.ndarray:
-        """P(eta > threshold), of E[y | eta] or of y."""
-        return Spread([1.0], [self.likelihood], [NormalMarginals(self.h, self.rho)], self.values).above(kind, threshold)
-
-    def limits(self, kind: str, ends: np.ndarray) -> np.ndarray:
-        """Quantiles (M, 2) of eta, of E[y | eta] or of y."""
-        if kind == "link":
-            return np.asarray(self.h[:, None] + np.sqrt(self.rho)[:, None] * ndtri(ends))
-        if kind == "mean":
-            return np.sort(mean_quantiles(self.likelihood, self.h, self.rho, ends, self.values), axis=1)
-        out = np.asarray(self.likelihood.predictive_quantile(ends, self.h, self.rho))
-        return out if self.values is None else self.values[out.astype(int)]
+def predictive(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Predictive:
+    """y at the rows under the posterior of one theta."""
+    return Predictive(likelihood_at(fit, where, given), fit.posterior.at(**where.new), fit.model.target.values)
 
 
 def labels_of(fit: FittedModel) -> np.ndarray | None:

@@ -199,7 +199,7 @@ def _listed(names: Sequence[str]) -> str:
 # -- of a fit -----------------------------------------------------------------------------------------------
 def warn_of(fit: FittedModel) -> None:
     """Warnings of a fit: that it did not converge, that a bound decides, and its remarks but for those of the data."""
-    if not fit.converged:
+    if not fit.found.converged:
         warnings.warn(
             f"Model did not converge: {fit.found.status}. What it says is of the best point reached, and gap says "
             "how far that is from its optimum.",
@@ -218,6 +218,11 @@ def warn_of(fit: FittedModel) -> None:
             stacklevel=callers_line(),
         )
     warn(fit.remarks[len(of_terms(fit.model)) :])  # the model has warned of the others
+    over = fit.integrated
+    if over is not None and over.doubts:
+        warnings.warn(f"Model: {'; '.join(over.doubts)}.", UserWarning, stacklevel=callers_line())
+    if over is not None and fit.found.converged and not over.converged:
+        warnings.warn(f"Model: {over.status}.", ConvergenceWarning, stacklevel=callers_line())
 
 
 def of_fit(fit: FittedModel) -> list[str]:

@@ -205,8 +205,7 @@ class Response:
                     rows[key] = _column("predict", key, value, frame)
             elif value is not None and (asked is not None or np.ndim(value) == 0):
                 rows[key] = numeric("predict", key, value)
-        none = np.zeros(len(frame))
-        made: Likelihood = self.found.at(likelihood, none, none, rows).likelihood
+        made: Likelihood = self.found.likelihood_at(likelihood, len(frame), rows)
         for second in self.seconds:
             made = second.at(made, frame)
         return made

@@ -15,13 +15,13 @@ from ...files import Stored
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, Seed, to_numpy
 from ...marginals import Answers, Marginals
+from ...predictive import Predictive
 from ...priors.base import NewRows
 from ...solvers.solution import Solution
 from ..base import Family
 from ..learned import Learned
 from .between import Between
 from .mixture import Mixture, mixed_moments, without
-from .predictive import MixedPredictive
 from .theta import ThetaPosterior
 
 if TYPE_CHECKING:
@@ -180,10 +180,11 @@ class Integrated(Stored, Mixture):
         self,
         likelihoods: Callable[[Likelihood], Likelihood] | None = None,
         rows: Callable[[np.ndarray], NewRows] | None = None,
-    ) -> MixedPredictive:
+    ) -> Predictive:
         """y at the observations, or at new ``rows`` of each theta under what ``likelihoods`` makes of each one's."""
         each = self.likelihoods if likelihoods is None else [likelihoods(own) for own in self.likelihoods]
-        return MixedPredictive(self.weights, each, self.answers if rows is None else self._at(rows))
+        etas = self.answers if rows is None else self._at(rows)
+        return Predictive.mixture(self.weights, each, etas, Mixture(self.weights, etas))
 
     def moments(self, ask: Callable[[Solution], tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
         """Mean (p,) and covariance (p, p) of what each fit has the Gaussian moments of."""

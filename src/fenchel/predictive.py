@@ -1,0 +1,371 @@
+"""The distribution of y at N rows, where eta has a posterior: moments, probabilities, quantiles, densities, draws.
+
+    E[y] = sum_k w_k E_k[E(y | eta)],   P(y <= x) = sum_k w_k E_k[F(x | eta)],   p(y) = sum_k w_k E_k[p(y | eta)]
+
+Part k is a likelihood with marginals of eta. There is one part where the hyperparameters are fixed, and one for each of
+their values where they are integrated out. E_k is an average over the marginals: by the closed forms of the likelihood
+where they are normal, else by a sum over their nodes.
+
+    m(eta) = E[y | eta],    P(m > c) = P(eta > m^-1(c)),    m being monotone in eta
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from .checks import problem
+from .likelihoods.base import Likelihood, slice_rows
+from .likelihoods.prediction import levels_at, quantile_of
+from .linalg.arrays import ArrayLike, to_numpy
+from .linalg.quadrature import expect
+from .marginals import Levels, Marginals, NodalMarginals, NormalAnswers, probabilities
+
+KINDS = ("link", "mean", "outcome")  # eta, E[y | eta], y itself
+_QUANTILES_A_PART = 200  # equally likely values of eta that stand for a part of a mixture
+_REACH = 12.0  # sds of eta on either side of its mean, beyond which no probability is left
+_HALVINGS = 60  # of that stretch: to the last digits of a threshold of eta
+
+Asked = Callable[[Likelihood, np.ndarray, slice], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One likelihood with marginals of eta, and its weight in the mixture."""
+
+    weight: float
+    likelihood: Likelihood
+    eta: Marginals
+
+    @cached_property
+    def normal(self) -> bool:
+        """Whether closed forms of the likelihood over N(h, rho) serve."""
+        return self.likelihood.n_predictors > 1 or not isinstance(self.eta, NodalMarginals)
+
+    @cached_property
+    def h(self) -> np.ndarray:
+        """E[eta], (N,) or (N, C)."""
+        return to_numpy(self.eta.mean)
+
+    @cached_property
+    def rho(self) -> np.ndarray:
+        """Var[eta]; its covariances (N, C, C) where the predictors of a row are correlated."""
+        if self.likelihood.n_predictors > 1:
+            return to_numpy(self.eta.spread if isinstance(self.eta, NormalAnswers) else self.eta.variance)
+        return np.maximum(to_numpy(self.eta.variance), 0.0)
+
+    def average(self, ask: Asked) -> np.ndarray:
+        """E[ask(eta)] of each row: ask answers (..., n, M), this is (..., N)."""
+        if not isinstance(self.eta, NodalMarginals):
+            own = self.likelihood
+            return np.asarray(expect(lambda eta, rows: ask(own.take(rows), to_numpy(eta), rows), self.h, self.rho))
+        parts = []
+        for rows, eta, weight in self.eta.nodes():
+            with np.errstate(all="ignore"):
+                value = np.asarray(ask(self.likelihood.take(rows), eta, rows))
+            parts.append(np.sum(np.where(weight > 0.0, value * weight, 0.0), axis=-1))
+        return np.concatenate(parts, axis=-1)
+
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """E[y] (N,); of levels, their mean place."""
+        if self.normal:
+            return np.asarray(self.likelihood.predictive_mean(self.h, self.rho))
+        return self.average(lambda own, eta, rows: own.mean_at(eta))
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Var[y] (N,)."""
+        if self.normal:
+            return np.asarray(self.likelihood.predictive_variance(self.h, self.rho))
+        level = _finite(self.likelihood.mean_at(self.h[:, None]))  # moments about it keep their digits
+
+        def moments(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
+            above = own.mean_at(eta) - level[rows]
+            return np.stack([own.variance_at(eta), above, above * above])
+
+        inside, above, square = self.average(moments)
+        return inside + np.maximum(square - above**2, 0.0)
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """P(y = k) of labels and levels (N, K)."""
+        if self.normal:
+            return np.asarray(self.likelihood.predictive_probabilities(self.h, self.rho))
+        of_levels = self.average(lambda own, eta, rows: np.moveaxis(own.probabilities_at(eta), -1, 0))
+        return np.moveaxis(of_levels, 0, -1)
+
+    def cdf(self, x: ArrayLike) -> np.ndarray:
+        """P(y <= x) (N,)."""
+        at = np.broadcast_to(np.asarray(x, dtype=np.float64), self.h.shape)
+        return self.average(lambda own, eta, rows: own.cdf(at[rows, None], eta))
+
+    def log_density(self, y: ArrayLike) -> np.ndarray:
+        """log p(y) (N,), NaN where y is."""
+        if self.normal:
+            return np.asarray(self.likelihood.predictive_log_density(y, self.h, self.rho))
+        data = self.likelihood.prepare(np.asarray(y, dtype=np.float64))
+
+        def log_p(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
+            return np.asarray(own.log_density(eta, slice_rows(data, rows)))
+
+        assert isinstance(self.eta, NodalMarginals)
+        nodes = self.eta.nodes()
+        largest = [log_p(self.likelihood.take(rows), eta, rows).max(axis=1) for rows, eta, _ in nodes]
+        top = np.concatenate(largest)
+        mass = self.average(lambda own, eta, rows: np.exp(log_p(own, eta, rows) - top[rows, None]))
+        return np.where(data["weight"] > 0.0, top + np.log(mass), np.nan)
+
+    def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of y (N, size), each row on its own."""
+        eta = to_numpy(self.eta.quantile(rng.random(size)))
+        return self.likelihood.draw(rng.permuted(eta, axis=1), rng)
+
+
+class Predictive:
+    """y at N rows, eta integrated out of its marginals.
+
+    Parameters
+    ----------
+    likelihood : Likelihood
+        With the exposures or trials of the rows.
+    eta : Marginals
+        Of the rows' predictors.
+    values : array (K,), optional
+        The numbers that the levels of y stand for: ``mean``, ``sd`` and quantiles are of these.
+    labels : array (K,), optional
+        What ``quantile`` and ``draws`` call the levels; default: ``values``.
+    parts : sequence of Part, optional
+        Of a mixture, which ``Predictive.mixture`` makes; its likelihoods differ in their own parameters alone.
+
+    Examples
+    --------
+    >>> import numpy as np, fenchel
+    >>> from fenchel.likelihoods import Poisson
+    >>> from fenchel.priors import DenseCovariance
+    >>> sol = fenchel.infer(Poisson(), DenseCovariance(np.eye(2)), np.array([0.0, 3.0]))
+    >>> found = sol.corrected().predictive()
+    >>> found.mean.round(3), found.quantile(0.9)
+    (array([0.678, 2.313]), array([2., 5.]))
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        eta: Marginals,
+        values: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+        *,
+        parts: Sequence[Part] | None = None,
+    ) -> None:
+        self.likelihood, self.eta, self.values = likelihood, eta, values
+        self.labels = values if labels is None else labels
+        self.parts = [Part(1.0, likelihood, eta)] if parts is None else list(parts)
+
+    @classmethod
+    def mixture(
+        cls,
+        weights: np.ndarray,
+        likelihoods: Sequence[Likelihood],
+        etas: Sequence[Marginals],
+        eta: Marginals,
+        values: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+    ) -> Predictive:
+        """y under a mixture of parts with weights (K,); ``eta`` are the marginals of all parts together."""
+        parts = [Part(*each) for each in zip(weights, likelihoods, etas, strict=True)]
+        return cls(likelihoods[0], eta, values, labels, parts=parts)
+
+    def _average(self, ask: Callable[[Part], np.ndarray]) -> np.ndarray:
+        if len(self.parts) == 1:
+            return np.asarray(ask(self.parts[0]))
+        return np.asarray(sum(part.weight * ask(part) for part in self.parts))
+
+    # -- y -----------------------------------------------------------------------------------------
+    @cached_property
+    def mean(self) -> np.ndarray:
+        """E[y] (N,); of levels without ``values``, their mean place."""
+        if self.values is not None:
+            return np.asarray(self.probabilities @ self.values)
+        return self._average(lambda part: part.mean)
+
+    @cached_property
+    def variance(self) -> np.ndarray:
+        """Var[y] (N,)."""
+        mean = self.mean
+        if self.values is not None:
+            return np.maximum(self.probabilities @ self.values**2 - mean**2, 0.0)
+        if len(self.parts) == 1:
+            return self.parts[0].variance
+        return self._average(lambda part: part.variance + (part.mean - mean) ** 2)
+
+    @cached_property
+    def probabilities(self) -> np.ndarray:
+        """P(y = k) of labels and levels (N, K)."""
+        return self._average(lambda part: part.probabilities)
+
+    def cdf(self, x: ArrayLike) -> np.ndarray:
+        """P(y <= x) (N,), x a number or one for each row."""
+        return self._average(lambda part: part.cdf(x))
+
+    def log_density(self, y: ArrayLike) -> np.ndarray:
+        """log p(y) (N,), NaN where y is; levels are 0, ..., K-1."""
+        each = np.stack([part.log_density(y) for part in self.parts])
+        weights = np.array([part.weight for part in self.parts])
+        return each[0] if len(each) == 1 else np.asarray(logsumexp(each, axis=0, b=weights[:, None]))
+
+    def quantile(self, q: Levels) -> np.ndarray:
+        """Quantiles of y: (N,) for one q, (N, Q) for Q of them; whole numbers of counts, levels as ``labels``."""
+        levels, first = probabilities("predictive.quantile", q), self.parts[0]
+        if self.likelihood.support == "levels":
+            out = levels_at(np.cumsum(self.probabilities, axis=1), np.atleast_1d(levels))
+        elif len(self.parts) == 1 and first.normal:
+            out = to_numpy(self.likelihood.predictive_quantile(np.atleast_1d(levels), first.h, first.rho))
+        else:
+            h, rho = to_numpy(self.eta.mean), to_numpy(self.eta.variance)
+            each = [quantile_of(self.likelihood, h, rho, level, self.cdf) for level in np.atleast_1d(levels)]
+            out = np.stack(each, axis=1)
+        return self._named(out[:, 0] if levels.ndim == 0 else out)
+
+    def draws(self, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of y (N, size), each row on its own."""
+        first = self.parts[0]
+        if self.likelihood.support == "levels":
+            places = levels_at(np.cumsum(self.probabilities, axis=1), rng.random((first.h.shape[0], size)))
+            return self._named(places)
+        if len(self.parts) == 1 and first.normal:
+            return self._named(self.likelihood.predictive_draws(first.h, first.rho, size, rng))
+        of_part = rng.choice(len(self.parts), size=size, p=[part.weight for part in self.parts])
+        out = np.empty((first.h.shape[0], size))
+        for k in np.unique(of_part):
+            of_this = of_part == k
+            out[:, of_this] = self.parts[k].draws(int(of_this.sum()), rng)
+        return self._named(out)
+
+    def survival(self, times: ArrayLike) -> np.ndarray:
+        """P(y > t) of durations: (N,) for one time, (N, T) for several."""
+
+        def of_part(part: Part) -> np.ndarray:
+            own: Any = part.likelihood
+            return np.asarray(own.predictive_survival(times, part.h, part.rho))
+
+        return self._average(of_part)
+
+    def _named(self, places: np.ndarray) -> np.ndarray:
+        """Levels 0, ..., K-1 by their labels; other y as they are."""
+        return places if self.labels is None else self.labels[places.astype(int)]
+
+    # -- eta, E[y | eta] or y, by the word ``kind`` -----------------------------------------------------
+    def location(self, kind: str) -> np.ndarray:
+        """E[eta] (kind "link") or E[y] (N,)."""
+        return to_numpy(self.eta.mean) if kind == "link" else self.mean
+
+    def limits(self, kind: str, q: Levels) -> np.ndarray:
+        """Quantiles (N, Q) of eta, of E[y | eta] or of y."""
+        if kind == "link":
+            return to_numpy(self.eta.quantile(q))
+        return self.mean_quantile(q) if kind == "mean" else self.quantile(q)
+
+    def mean_quantile(self, q: Levels) -> np.ndarray:
+        """Quantiles of E[y | eta] itself, a rate, a probability or a value without noise: (N,) or (N, Q).
+
+        Of one part it is monotone in eta; a mixture is sorted, many equally likely values of each part.
+        """
+        levels = np.atleast_1d(probabilities("predictive.mean_quantile", q))
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            ends = self._mean_at(part, np.stack([part.h - 1.0, part.h + 1.0], axis=1))
+            falls = ends[:, 1].sum() < ends[:, 0].sum()
+            eta = to_numpy(part.eta.quantile(1.0 - levels if falls else levels))
+            out = self._mean_at(part, eta)
+        else:
+            even = (np.arange(_QUANTILES_A_PART) + 0.5) / _QUANTILES_A_PART
+            each = [self._mean_at(part, to_numpy(part.eta.quantile(even))) for part in self.parts]
+            weight = np.repeat([part.weight / even.size for part in self.parts], even.size)
+            out = _weighted_quantiles(np.concatenate(each, axis=1), weight, levels)
+        return out[:, 0] if np.ndim(q) == 0 else out
+
+    def sd(self, kind: str) -> np.ndarray:
+        """The standard deviation of eta, of E[y | eta] or of y (N,)."""
+        first = self.parts[0]
+        level = first.h if kind == "link" else self._mean_at(first, first.h[:, None])[:, 0]
+        level = _finite(level)  # near all of them: moments about it keep their digits beside a large mean
+        mean, square = self._average(lambda part: np.stack(self._moments(kind, part, level)))
+        return np.sqrt(np.maximum(square - mean**2, 0.0))
+
+    def exceedance(self, kind: str, threshold: float) -> np.ndarray:
+        """P(eta > threshold), of E[y | eta] or of y (N,)."""
+        return self._average(lambda part: self._above(kind, part, threshold))
+
+    def _mean_at(self, part: Part, eta: np.ndarray) -> np.ndarray:
+        """E[y | eta], like eta."""
+        if self.values is None:
+            return np.asarray(part.likelihood.mean_at(eta))
+        return np.asarray(part.likelihood.probabilities_at(eta) @ self.values)
+
+    def _moments(self, kind: str, part: Part, level: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The first two moments (N,) about ``level``."""
+        if kind == "link":
+            above = part.h - level
+            return above, part.rho + above**2
+        if kind == "mean":
+
+            def moments(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
+                above = self._mean_at(Part(1.0, own, part.eta), eta) - level[rows, None]
+                return np.stack([above, above * above])
+
+            first, second = part.average(moments)
+            return first, second
+        if self.values is not None:
+            above = self.values - level[:, None]
+            return np.sum(part.probabilities * above, axis=1), np.sum(part.probabilities * above**2, axis=1)
+        above = part.mean - level
+        return above, part.variance + above**2
+
+    def _above(self, kind: str, part: Part, threshold: float) -> np.ndarray:
+        if kind == "link":
+            return 1.0 - to_numpy(part.eta.cdf(threshold))
+        if kind == "mean":
+            return self._mean_above(part, threshold)
+        if self.values is not None:
+            return np.asarray(part.probabilities @ (self.values > threshold))
+        return 1.0 - part.cdf(threshold)
+
+    def _mean_above(self, part: Part, threshold: float) -> np.ndarray:
+        """P(E[y | eta] > threshold) (N,), by halving for the eta at which it is reached."""
+        reach = _REACH * to_numpy(part.eta.sd)
+        low, high = part.h - reach, part.h + reach
+        at_low, at_high = self._mean_at(part, low), self._mean_at(part, high)
+        rises = at_high >= at_low
+        for _ in range(_HALVINGS):
+            half = 0.5 * (low + high)
+            beyond = (self._mean_at(part, half) > threshold) == rises
+            low, high = np.where(beyond, low, half), np.where(beyond, half, high)
+        below = to_numpy(part.eta.cdf(0.5 * (low + high)))
+        out = np.where(rises, 1.0 - below, below)
+        out = np.where(np.minimum(at_low, at_high) > threshold, 1.0, out)
+        return np.where(np.maximum(at_low, at_high) <= threshold, 0.0, out)
+
+
+def one_predictor(likelihood: Likelihood) -> None:
+    """Refuse a likelihood of several predictors where the marginals of each alone are known."""
+    if likelihood.n_predictors > 1:
+        got = f"{likelihood.name} has {likelihood.n_predictors} predictors an observation"
+        raise problem("predictive", got, "one", "Average over joint draws: sample(size).")
+
+
+def _finite(level: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(level), level, 0.0)
+
+
+def _weighted_quantiles(x: np.ndarray, weight: np.ndarray, levels: np.ndarray) -> np.ndarray:
+    """Quantiles (N, Q) of the values x (N, S) of weights (S,)."""
+    order = np.argsort(x, axis=1)
+    x, share = np.take_along_axis(x, order, axis=1), weight[order]
+    below = np.cumsum(share, axis=1) - 0.5 * share
+    return np.array([np.interp(levels, b, v) for b, v in zip(below, x, strict=True)])
