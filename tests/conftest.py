@@ -41,9 +41,7 @@ def examples_of(cls, n=12, seeds=range(40)):
     seen = {}
     for seed in seeds:
         likelihood, y = cls.example(np.random.default_rng(seed), n)
-        seen.setdefault(
-            repr(type(likelihood)) + likelihood.bound + str(getattr(likelihood, "reference", "")), (likelihood, y)
-        )
+        seen.setdefault(likelihood.name + likelihood.bound + str(getattr(likelihood, "reference", "")), (likelihood, y))
     return list(seen.values())
 
 

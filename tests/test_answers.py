@@ -41,7 +41,7 @@ from fenchel.likelihoods import (
     StochasticVolatility,
     StudentT,
     Weibull,
-    ZeroInflatedPoisson,
+    ZeroInflated,
 )
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 
@@ -155,7 +155,7 @@ ANSWERS = {
     "binomial exact dense": lambda: fit(Binomial(TRIALS, "exact"), dense(), np.minimum(COUNTS, TRIALS)),
     "probit dense": lambda: fit(BernoulliProbit(), dense(design=None), LABELS),
     "negative binomial": lambda: fit(NegativeBinomial(3.0, bound="exact"), dense(), COUNTS),
-    "zero-inflated": lambda: fit(ZeroInflatedPoisson(0.2), dense(), COUNTS),
+    "zero-inflated": lambda: fit(ZeroInflated(Poisson(), 0.2), dense(), COUNTS),
     "ordinal tilted": lambda: fit(Ordinal(CUTS, "tilted"), dense(), LEVELS),
     "ordinal probit": lambda: fit(OrdinalProbit(CUTS), features(), LEVELS),
     "softmax tilted": lambda: fit(MultinomialLogit(3, bound="tilted"), DenseCovariance(MULTI), LEVELS),

@@ -145,7 +145,7 @@ def test_thresholds_that_move_together_take_fewer_evaluations(monkeypatch):
 
 def test_several_stationary_points_are_left_to_short_steps():
     rng = np.random.default_rng(3)
-    likelihood = fenchel.likelihoods.ZeroInflatedPoisson()
+    likelihood = fenchel.ZeroInflated(fenchel.Poisson())
     y = rng.poisson(2.0, 1200) * (rng.random(1200) > 0.3)
     objective = evidence.Evidence(likelihood, gmrf.stack([(gmrf.iid(30), rng.integers(0, 30, 1200))]), y)
     _, gradient = objective(objective.start)

@@ -31,13 +31,13 @@ NOISE = ["gaussian", "laplace", "logistic", "student-t"]
 W = np.array([0.8, -0.5])
 DRAWN = {
     "beta-binomial": fenchel.BetaBinomial(8, 6.0),
-    "hurdle-negative-binomial": fenchel.HurdleNegativeBinomial(2.0, 0.3),
-    "hurdle-poisson": fenchel.HurdlePoisson(0.3),
+    "hurdle-negative-binomial": fenchel.Hurdle(fenchel.NegativeBinomial(2.0), 0.3),
+    "hurdle-poisson": fenchel.Hurdle(fenchel.Poisson(), 0.3),
     "negative-binomial-1": fenchel.NegativeBinomial1(0.8),
-    "truncated-negative-binomial": fenchel.TruncatedNegativeBinomial(2.0),
-    "truncated-poisson": fenchel.TruncatedPoisson(),
+    "truncated-negative-binomial": fenchel.Truncated(fenchel.NegativeBinomial(2.0)),
+    "truncated-poisson": fenchel.Truncated(fenchel.Poisson()),
     "tweedie": fenchel.Tweedie(0.8, 1.5),
-    "zero-inflated-negative-binomial": fenchel.likelihoods.ZeroInflatedNegativeBinomial(2.0, 0.3),
+    "zero-inflated-negative-binomial": fenchel.ZeroInflated(fenchel.NegativeBinomial(2.0), 0.3),
 }
 
 
@@ -369,7 +369,7 @@ def test_draws_follow_the_distribution(name):
 
 
 def test_zero_inflated_quantiles_and_draws():
-    likelihood = fenchel.ZeroInflatedPoisson(0.4, 5.0)
+    likelihood = fenchel.ZeroInflated(fenchel.Poisson(5.0), 0.4)
     h, rho = np.zeros(1), np.full(1, 1e-14)
     found = likelihood.predictive_quantile(np.array([0.3, 0.405, 0.7, 0.99]), h, rho)[0]
     cdf = 0.4 + 0.6 * st.poisson(5.0).cdf(np.arange(60))

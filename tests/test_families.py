@@ -10,12 +10,12 @@ from scipy.special import expit
 import fenchel
 from fenchel.likelihoods import (
     BetaBinomial,
-    HurdleNegativeBinomial,
-    HurdlePoisson,
+    Hurdle,
+    NegativeBinomial,
     NegativeBinomial1,
-    TruncatedNegativeBinomial,
-    TruncatedPoisson,
-    ZeroInflatedNegativeBinomial,
+    Poisson,
+    Truncated,
+    ZeroInflated,
 )
 from fenchel.likelihoods.gamma_ratios import rising
 from fenchel.priors import DenseCovariance
@@ -36,16 +36,19 @@ CASES = [  # the likelihood, y, and log p(y | ETA) by scipy
     (NegativeBinomial1(0.7, 1.3), 0.0, lambda y: nbinom(MU, MU / 0.7).logpmf(y)),
     (NegativeBinomial1(0.7, 1.3), 9.0, lambda y: nbinom(MU, MU / 0.7).logpmf(y)),
     (NegativeBinomial1(1e-4, 1.3), 3.0, lambda y: nbinom(MU, MU / 1e-4).logpmf(y)),
-    (TruncatedPoisson(1.3), 1.0, lambda y: truncated(stats.poisson(MU), y)),
-    (TruncatedPoisson(1.3), 6.0, lambda y: truncated(stats.poisson(MU), y)),
-    (TruncatedNegativeBinomial(0.4, 1.3), 5.0, lambda y: truncated(nbinom(MU, 0.4), y)),
-    (TruncatedNegativeBinomial(3.0, 1.3), 1.0, lambda y: truncated(nbinom(MU, 3.0), y)),
-    (HurdlePoisson(0.3, 1.3), 0.0, lambda y: np.log(0.3) + 0.0 * MU),
-    (HurdlePoisson(0.3, 1.3), 2.0, lambda y: np.log(0.7) + truncated(stats.poisson(MU), y)),
-    (HurdleNegativeBinomial(0.8, 0.3, 1.3), 0.0, lambda y: np.log(0.3) + 0.0 * MU),
-    (HurdleNegativeBinomial(0.8, 0.3, 1.3), 4.0, lambda y: np.log(0.7) + truncated(nbinom(MU, 0.8), y)),
-    (ZeroInflatedNegativeBinomial(0.8, 0.3, 1.3), 0.0, lambda y: np.log(0.3 + 0.7 * nbinom(MU, 0.8).pmf(0))),
-    (ZeroInflatedNegativeBinomial(0.8, 0.3, 1.3), 4.0, lambda y: np.log(0.7) + nbinom(MU, 0.8).logpmf(y)),
+    (Truncated(Poisson(1.3)), 1.0, lambda y: truncated(stats.poisson(MU), y)),
+    (Truncated(Poisson(1.3)), 6.0, lambda y: truncated(stats.poisson(MU), y)),
+    (Truncated(NegativeBinomial(0.4, 1.3)), 5.0, lambda y: truncated(nbinom(MU, 0.4), y)),
+    (Truncated(NegativeBinomial(3.0, 1.3)), 1.0, lambda y: truncated(nbinom(MU, 3.0), y)),
+    (Hurdle(Poisson(1.3), 0.3), 0.0, lambda y: np.log(0.3) + 0.0 * MU),
+    (Hurdle(Poisson(1.3), 0.3), 2.0, lambda y: np.log(0.7) + truncated(stats.poisson(MU), y)),
+    (Hurdle(NegativeBinomial(0.8, 1.3), 0.3), 0.0, lambda y: np.log(0.3) + 0.0 * MU),
+    (Hurdle(NegativeBinomial(0.8, 1.3), 0.3), 4.0, lambda y: np.log(0.7) + truncated(nbinom(MU, 0.8), y)),
+    (ZeroInflated(NegativeBinomial(0.8, 1.3), 0.3), 0.0, lambda y: np.log(0.3 + 0.7 * nbinom(MU, 0.8).pmf(0))),
+    (ZeroInflated(NegativeBinomial(0.8, 1.3), 0.3), 4.0, lambda y: np.log(0.7) + nbinom(MU, 0.8).logpmf(y)),
+    (Truncated(NegativeBinomial1(0.7, 1.3)), 4.0, lambda y: truncated(nbinom(MU, MU / 0.7), y)),
+    (Hurdle(NegativeBinomial1(0.7, 1.3), 0.3), 4.0, lambda y: np.log(0.7) + truncated(nbinom(MU, MU / 0.7), y)),
+    (ZeroInflated(NegativeBinomial1(0.7, 1.3), 0.3), 0.0, lambda y: np.log(0.3 + 0.7 * nbinom(MU, MU / 0.7).pmf(0))),
     (BetaBinomial(12, 3.0), 4.0, lambda y: stats.betabinom(12, 3 * expit(ETA), 3 * expit(-ETA)).logpmf(y)),
     (BetaBinomial(12, 3.0), 12.0, lambda y: stats.betabinom(12, 3 * expit(ETA), 3 * expit(-ETA)).logpmf(y)),
 ]
@@ -58,7 +61,13 @@ def test_the_density_is_scipys(likelihood, y, witness):
     np.testing.assert_allclose(ours, witness(y), rtol=1e-9, atol=2e-9)
 
 
-@pytest.mark.parametrize("likelihood", [NegativeBinomial1(0.2), TruncatedNegativeBinomial(0.3), BetaBinomial(20, 2.0)])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        *(NegativeBinomial1(0.2), Truncated(NegativeBinomial(0.3)), BetaBinomial(20, 2.0)),
+        *(Truncated(NegativeBinomial1(a)) for a in (0.02, 0.7, 5.0, 300.0)),
+    ],
+)
 def test_psi_is_convex_between_its_inflections_and_concave_beyond(likelihood):
     y = np.arange(1.0, 21.0)
     rows, eta = likelihood.prepare(y), np.linspace(-25.0, 25.0, 4001)[None, :] * np.ones((20, 1))
@@ -74,12 +83,15 @@ def test_psi_is_convex_between_its_inflections_and_concave_beyond(likelihood):
     ("likelihood", "y"),
     [
         (NegativeBinomial1(0.7, 1.3), [0.0, 3.0, 1.0, 20.0, 5.0]),
-        (TruncatedNegativeBinomial(0.4), [1.0, 3.0, 1.0, 20.0, 5.0]),
-        (TruncatedNegativeBinomial(4.0), [1.0, 3.0, 1.0, 20.0, 5.0]),
-        (HurdlePoisson(0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
-        (HurdleNegativeBinomial(0.7, 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
+        (Truncated(NegativeBinomial(0.4)), [1.0, 3.0, 1.0, 20.0, 5.0]),
+        (Truncated(NegativeBinomial(4.0)), [1.0, 3.0, 1.0, 20.0, 5.0]),
+        (Hurdle(Poisson(), 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
+        (Hurdle(NegativeBinomial(0.7), 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
         (BetaBinomial(20, 1.5), [0.0, 3.0, 1.0, 20.0, 5.0]),
-        (ZeroInflatedNegativeBinomial(0.7, 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
+        (ZeroInflated(NegativeBinomial(0.7), 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
+        (Truncated(NegativeBinomial1(0.7)), [1.0, 3.0, 1.0, 20.0, 5.0]),
+        (Hurdle(NegativeBinomial1(0.7), 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
+        (ZeroInflated(NegativeBinomial1(0.7), 0.3), [0.0, 3.0, 1.0, 20.0, 0.0]),
     ],
 )
 def test_gradient_in_their_own_parameters(likelihood, y):
@@ -118,7 +130,7 @@ def test_a_negative_binomial_without_dispersion_is_a_poisson():
     assert sols[0].converged
 
 
-@pytest.mark.parametrize("make", [lambda: HurdlePoisson(0.4), lambda: HurdleNegativeBinomial(2.0, 0.4)])
+@pytest.mark.parametrize("make", [lambda: Hurdle(Poisson(), 0.4), lambda: Hurdle(NegativeBinomial(2.0), 0.4)])
 def test_a_hurdle_is_its_zeros_and_its_counts(make):
     """The evidence factorises: rows above 0 alone under the truncated family, and a coin for each row."""
     rng = np.random.default_rng(3)
@@ -127,7 +139,7 @@ def test_a_hurdle_is_its_zeros_and_its_counts(make):
     y = hurdle.draw(rng.normal(size=(10, 1)), rng)[:, 0]
     y[:2] = 0.0, 3.0
     whole = fenchel.infer(hurdle, DenseCovariance(S), y, tol=1e-10)
-    part = TruncatedPoisson() if isinstance(hurdle, HurdlePoisson) else TruncatedNegativeBinomial(2.0)
+    part = Truncated(type(hurdle.base.base)(*([2.0] if hurdle.base.parameters else [])))
     above = fenchel.infer(part, DenseCovariance(S), np.where(y > 0, y, np.nan), tol=1e-10)
     coins = (y == 0).sum() * np.log(0.4) + (y > 0).sum() * np.log(0.6)
     assert whole.elbo == pytest.approx(above.elbo + coins, abs=1e-8)
@@ -143,13 +155,13 @@ def grouped(seed=0, n=400, groups=20, sd=0.5):
 
 RECOVERED = [
     ("negative-binomial-1", NegativeBinomial1(1.5), ("NegativeBinomial1", "dispersion"), {}),
-    ("truncated-poisson", TruncatedPoisson(), None, {}),
-    ("truncated-negative-binomial", TruncatedNegativeBinomial(1.5), ("TruncatedNegativeBinomial", "size"), {}),
-    ("hurdle-poisson", HurdlePoisson(0.3), ("HurdlePoisson", "probability"), {}),
-    ("hurdle-negative-binomial", HurdleNegativeBinomial(2.0, 0.3), ("HurdleNegativeBinomial", "size"), {}),
+    ("truncated-poisson", Truncated(Poisson()), None, {}),
+    ("truncated-negative-binomial", Truncated(NegativeBinomial(1.5)), ("TruncatedNegativeBinomial", "size"), {}),
+    ("hurdle-poisson", Hurdle(Poisson(), 0.3), ("HurdlePoisson", "probability"), {}),
+    ("hurdle-negative-binomial", Hurdle(NegativeBinomial(2.0), 0.3), ("HurdleNegativeBinomial", "size"), {}),
     (
         "zero-inflated-negative-binomial",
-        ZeroInflatedNegativeBinomial(2.0, 0.3),
+        ZeroInflated(NegativeBinomial(2.0), 0.3),
         ("ZeroInflatedNegativeBinomial", "probability"),
         {},
     ),
@@ -182,7 +194,7 @@ def test_a_model_recovers_what_made_the_data(word, truth, own, given):
 def test_zeros_of_a_hurdle_with_a_formula_are_a_second_model():
     data, eta, rng = grouped(seed=1)
     pi = expit(-0.5 + 0.8 * data.z.to_numpy())
-    data["y"] = np.where(rng.random(len(data)) < pi, 0.0, TruncatedPoisson().draw(eta[:, None], rng)[:, 0])
+    data["y"] = np.where(rng.random(len(data)) < pi, 0.0, Truncated(Poisson()).draw(eta[:, None], rng)[:, 0])
     fit = fenchel.fit("y ~ x + (1|g)", data, "hurdle-poisson", zero="~ z + (1|g)")
     assert fit.converged
     assert "two fits" in fit.summary()

@@ -8,7 +8,7 @@ from scipy import integrate, optimize, stats
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.likelihoods import IntervalExponential, IntervalWeibull, Tweedie, Weibull
+from fenchel.likelihoods import Exponential, Interval, Tweedie, Weibull
 from fenchel.plots.survival import kaplan_meier
 from fenchel.priors import DenseCovariance
 
@@ -19,7 +19,7 @@ UPPER = np.array([1.3, np.inf, 0.9, 2.5, 2.0001])
 # -- intervals -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("k", "unit"), [(1.0, 1.0), (1.7, 1.0), (0.6, 3.0)])
 def test_an_interval_is_a_difference_of_survivals(k, unit):
-    likelihood, eta = IntervalWeibull(k, UPPER, unit), np.array([-1.5, 0.2, 0.8])
+    likelihood, eta = Interval(Weibull(k).changed(unit=unit), UPPER), np.array([-1.5, 0.2, 0.8])
     ours = likelihood.log_density(np.tile(eta, (5, 1)), likelihood.prepare(LOWER))
     for i, e in enumerate(eta):
         T = stats.weibull_min(k, scale=unit * np.exp(-e / k))
@@ -29,7 +29,7 @@ def test_an_interval_is_a_difference_of_survivals(k, unit):
 
 
 def test_the_shape_of_intervals_has_its_slope():
-    likelihood = IntervalWeibull(1.3, UPPER, 2.0)
+    likelihood = Interval(Weibull(1.3).changed(unit=2.0), UPPER)
     rng = np.random.default_rng(0)
     h, rho = rng.normal(size=(5, 1)), rng.gamma(2.0, 0.5, (5, 1))
 
@@ -50,7 +50,7 @@ def test_without_intervals_they_are_censored_on_the_right():
     S = 0.5 * np.exp(-np.abs(np.subtract.outer(np.arange(8), np.arange(8))))
     t, event = rng.exponential(size=8), np.array([1.0, 0, 1, 1, 0, 1, 1, 0])
     upper = np.where(event == 1.0, t, np.inf)
-    one = fenchel.infer(IntervalWeibull(1.4, upper), DenseCovariance(S), t, tol=1e-10)
+    one = fenchel.infer(Interval(Weibull(1.4), upper), DenseCovariance(S), t, tol=1e-10)
     other = fenchel.infer(Weibull(1.4, event), DenseCovariance(S), t, tol=1e-10)
     assert one.elbo == pytest.approx(other.elbo, abs=1e-8)
     assert one.certificate == "strong-concavity"
@@ -77,7 +77,7 @@ def test_a_model_of_intervals_finds_what_seen_times_say():
     said = fit.predict(data.head(50), interval=0.9, kind="outcome")
     assert 0.75 < ((t[:50] > said["lower"]) & (t[:50] < said["upper"])).mean() <= 1.0
     constant = fenchel.fit("interval(lower, upper) ~ x", data, "exponential")
-    assert isinstance(constant.likelihood, IntervalExponential)
+    assert isinstance(constant.likelihood.base, Exponential)
     assert constant.converged
 
 
@@ -91,7 +91,7 @@ def test_a_model_of_intervals_finds_what_seen_times_say():
 )
 def test_a_wrong_interval_gets_a_sentence(lower, upper, sentence):
     with pytest.raises(fenchel.checks.Refusal, match=sentence):
-        IntervalWeibull(1.0, upper).prepare(lower)
+        Interval(Weibull(1.0), upper).prepare(lower)
     data = pd.DataFrame({"a": lower, "b": upper})
     with pytest.raises(fenchel.checks.Refusal, match='upper meets likelihood="poisson"; expected upper with "exp'):
         fenchel.Model("interval(a, b) ~ 1", data.assign(a=[1.0, 2.0]), "poisson")

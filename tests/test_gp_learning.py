@@ -46,7 +46,7 @@ from fenchel.likelihoods import (
     Poisson,
     StudentT,
     Weibull,
-    ZeroInflatedPoisson,
+    ZeroInflated,
 )
 from fenchel.priors import DenseCovariance
 from fenchel.scaled_rbf import ScaledRBF
@@ -120,7 +120,7 @@ def test_one_outlier_does_not_lift_the_floor():
         (Gamma(2.0), [5.0, 5.0, np.nan]),
         (Weibull(2.0), [1e-3, 4.0, 4.0]),
         (NegativeBinomial(2.0), [0.0, 3.0, 1e9]),
-        (ZeroInflatedPoisson(0.3), [0.0, 0.0, 2.0]),
+        (ZeroInflated(Poisson(), 0.3), [0.0, 0.0, 2.0]),
         (Beta(3.0), [0.2, 0.5, 0.9]),
         (Ordinal([-1.0, 0.0, 2.0]), [0.0, 1.0, 3.0]),
         (StudentT(4.0, 1.0), [0.0, 0.0, 0.0]),

@@ -16,9 +16,8 @@ from fenchel.likelihoods import (
     NegativeBinomial,
     OrdinalProbit,
     Poisson,
-    TruncatedNegativeBinomial,
-    ZeroInflatedNegativeBinomial,
-    ZeroInflatedPoisson,
+    Truncated,
+    ZeroInflated,
 )
 from fenchel.likelihoods.base import slice_rows
 from fenchel.likelihoods.beta import gamma_functions, inflections
@@ -35,7 +34,7 @@ CASES = [
     (NegativeBinomial(2.5, 1.7, "tilted"), [0.0, 3.0, 1.0, 20.0, 5.0]),
     (NegativeBinomial(0.4, bound="exact"), [0.0, 3.0, 1.0, 20.0, 5.0]),
     (NegativeBinomial(60.0, bound="exact"), [0.0, 3.0, 1.0, 20.0, 5.0]),
-    (ZeroInflatedPoisson(0.3, 1.4), [0.0, 2.0, 0.0, 7.0, 1.0]),
+    (ZeroInflated(Poisson(1.4), 0.3), [0.0, 2.0, 0.0, 7.0, 1.0]),
     (Beta(12.0), [0.1, 0.5, 0.93, 0.4, 0.02]),
     (Beta(0.7), [0.1, 0.5, 0.999, 0.4, 1e-5]),
 ]
@@ -331,7 +330,7 @@ def test_counts_of_a_thousand_million_keep_the_digits_of_their_density():
         Y, R, mu = mpmath.mpf(y), mpmath.mpf(size), mpmath.exp(17)
         whole = mpmath.loggamma(Y + R) - mpmath.loggamma(R) - mpmath.loggamma(Y + 1)
         want = whole + R * mpmath.log(R / (R + mu)) + Y * mpmath.log(mu / (R + mu))
-    rows = [TruncatedNegativeBinomial(size), ZeroInflatedNegativeBinomial(size, 1e-12)]
+    rows = [Truncated(NegativeBinomial(size)), ZeroInflated(NegativeBinomial(size), 1e-12)]
     for likelihood in rows:
         got = likelihood.log_density(np.array([[17.0]]), likelihood.prepare([y]))[0, 0]
         assert got == pytest.approx(float(want), abs=1e-8)
@@ -371,7 +370,7 @@ def test_an_exposure_is_an_offset_and_zero_is_unobserved():
     rng = np.random.default_rng(0)
     exposure, y = np.array([0.5, 0.0, 3.0, 1.0]), np.array([1.0, 0.0, 9.0, np.nan])
     K = np.cov(rng.normal(size=(4, 9)))
-    for make in (lambda e: NegativeBinomial(1.3, e, "exact"), lambda e: ZeroInflatedPoisson(0.2, e)):
+    for make in (lambda e: NegativeBinomial(1.3, e, "exact"), lambda e: ZeroInflated(Poisson(e), 0.2)):
         a = fenchel.infer(make(exposure), DenseCovariance(K), y, tol=1e-10)
         moved = np.where(np.isnan(y) | (exposure == 0), np.nan, y)
         shift = np.log(np.where(exposure > 0, exposure, 1.0))
@@ -400,7 +399,7 @@ def test_the_size_can_be_learned():
 # -- zero-inflated ---------------------------------------------------------------------------------
 @given(st.floats(-6.0, 6.0), st.floats(-3.0, 1.0), st.floats(1e-9, 1.0 - 1e-9))
 def test_bound_of_a_zero_holds_and_adds_no_variance(h, log_rho, pi):
-    likelihood, rho = ZeroInflatedPoisson(pi), 10.0**log_rho
+    likelihood, rho = ZeroInflated(Poisson(), pi), 10.0**log_rho
     loss = likelihood.objective.loss(np.array([[h]]), np.array([[rho]]), likelihood.prepare([0.0]))
     expected = normal_mean(lambda e: -np.logaddexp(np.log(pi), np.log1p(-pi) - np.exp(e)), h, rho, (-2.0, 0.0, 2.0))
     assert loss.value[0] >= expected - 1e-9
@@ -413,13 +412,13 @@ def test_bound_of_a_zero_holds_and_adds_no_variance(h, log_rho, pi):
 def test_zero_inflation_vanishes_into_a_poisson_and_says_what_it_proves():
     rng = np.random.default_rng(0)
     y, K = rng.poisson(2.0, 12).astype(float), np.cov(rng.normal(size=(12, 30)))
-    a = fenchel.infer(ZeroInflatedPoisson(1e-12), DenseCovariance(K), y, tol=1e-10)
+    a = fenchel.infer(ZeroInflated(Poisson(), 1e-12), DenseCovariance(K), y, tol=1e-10)
     b = fenchel.infer(Poisson(), DenseCovariance(K), y, tol=1e-10)
     assert a.elbo == pytest.approx(b.elbo, abs=1e-7)
     assert a.gap == np.inf
     assert "another stationary point may be better" in a.status
     # wild marginals never overflow into a NaN
-    wild = ZeroInflatedPoisson(0.4)
+    wild = ZeroInflated(Poisson(), 0.4)
     loss = wild.objective.loss(np.array([[800.0], [-800.0]]), np.array([[1e4], [1e4]]), wild.prepare([0.0, 0.0]))
     assert np.isfinite([loss.value, loss.alpha, loss.lam, loss.hh]).all()
 
@@ -510,7 +509,7 @@ def test_starts_of_a_beta_agree_within_their_certificates():
 
 # -- together --------------------------------------------------------------------------------------
 def test_they_mix():
-    parts = [BernoulliProbit(), NegativeBinomial(2.0, bound="exact"), Beta(5.0), ZeroInflatedPoisson(0.2)]
+    parts = [BernoulliProbit(), NegativeBinomial(2.0, bound="exact"), Beta(5.0), ZeroInflated(Poisson(), 0.2)]
     y = np.array([1.0, 4.0, 0.3, 0.0, 0.0, 2.0])
     mixed = Mixed(parts, which=[0, 1, 2, 3, 0, 3])
     rows, h, rho = mixed.prepare(y), np.linspace(-1, 1, 6)[:, None], np.full((6, 1), 0.7)
@@ -537,8 +536,8 @@ def test_they_mix():
         (lambda: NegativeBinomial().prepare([0.5]), r"NegativeBinomial: y\[0\] = 0.5 is not a count"),
         (lambda: NegativeBinomial(exposure=[0.0]).prepare([2.0]), r"exposure\[0\] = 0 while y\[0\] = 2 is a count"),
         (lambda: NegativeBinomial(exposure=-1.0).prepare([2.0]), r"exposure\[0\] = -1 is not usable"),
-        (lambda: ZeroInflatedPoisson(1.0), r"probability = 1 is not usable; expected one number in \(0, 1\). Without"),
-        (lambda: ZeroInflatedPoisson(0.1).prepare([-1.0]), r"ZeroInflatedPoisson: y\[0\] = -1 is not a count"),
+        (lambda: ZeroInflated(Poisson(), 1.0), r"probability = 1 is not usable; expected one number in \(0, 1\)"),
+        (lambda: ZeroInflated(Poisson(), 0.1).prepare([-1.0]), r"ZeroInflatedPoisson: y\[0\] = -1 is not a count"),
         (lambda: Beta().prepare([0.5, 1.0]), r"Beta: y\[1\] = 1 lies on the edge.* Move them inside"),
         (lambda: Beta().prepare([0.5, 7.0]), r"Beta: y\[1\] = 7 is not a proportion"),
         (lambda: Beta(-2.0), r"Beta: precision = -2 is not a positive number"),

@@ -115,7 +115,7 @@ def test_sds_of_counts_are_over_the_extra_zeros():
 
 def test_sds_are_over_the_extra_zeros_of_some_rows_alone():
     which = np.arange(N) % 4 // 3  # every fourth row has no extra zeros
-    parts = [fenchel.ZeroInflatedPoisson(), fenchel.Poisson()]
+    parts = [fenchel.ZeroInflated(fenchel.Poisson()), fenchel.Poisson()]
     fit = fenchel.fit("y ~ x", ZEROS, fenchel.likelihoods.Mixed(parts, which))
     at = grid(np.linspace(-0.9, 1.5, 29), np.linspace(-0.4, 1.4, 25), np.linspace(-7.0, 3.0, 33))
     level, gamma, share = at[:, 0], at[:, 1], expit(at[:, 2])[:, None]

@@ -10,7 +10,7 @@ import fenchel
 from fenchel.checks import Refusal
 from fenchel.criteria import LeaveOneOut, cavity_pit, pit_counts
 from fenchel.hyperparameters.integration import integrate
-from fenchel.likelihoods import BernoulliLogit, Gaussian, IntervalWeibull, Poisson, Tweedie, Weibull
+from fenchel.likelihoods import BernoulliLogit, Gaussian, Interval, Poisson, Tweedie, Weibull
 from fenchel.plots import plot_joint, plot_pit
 from fenchel.plots.checks import pit_band
 from fenchel.plots.joint import region_levels, smoothed
@@ -75,7 +75,7 @@ def test_ends_of_rows_by_quadrature():
     assert upto[[1, 3]].tolist() == [1.0, 1.0]
     assert below[0] == upto[0] == pytest.approx(mean_of(lasts(0.5), 0), abs=1e-8)
     assert below[1] == pytest.approx(mean_of(lasts(1.0), 1), abs=1e-8)
-    below, upto = cavity_pit(IntervalWeibull(1.3, upper=[0.5, 3.0, np.inf, 0.9]), given, y)
+    below, upto = cavity_pit(Interval(Weibull(1.3), upper=[0.5, 3.0, np.inf, 0.9]), given, y)
     assert below[0] == upto[0]
     assert upto[1] == pytest.approx(mean_of(lasts(3.0), 1), abs=1e-8)
     assert upto[2] == 1.0

@@ -13,8 +13,8 @@ from ..linalg.arrays import ArrayLike
 from ..terms.tables import present
 
 
-def known(likelihood: Any) -> type[Likelihood] | Likelihood | None:
-    """What knows of the likelihood an estimator was given: the class of a word, or the likelihood; None of neither."""
+def known(likelihood: Any) -> Likelihood | None:
+    """What knows of the likelihood an estimator was given: that of its word, or itself; None of neither."""
     if isinstance(likelihood, str):
         return WORDS.get(likelihood)
     return likelihood if isinstance(likelihood, Likelihood) else None

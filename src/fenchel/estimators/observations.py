@@ -24,7 +24,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
 from ..checks import callers_line, choice, first_value, numeric, problem, vector
-from ..likelihoods import WORDS, Poisson
+from ..likelihoods import WORDS, Interval, Poisson
 from ..likelihoods.base import Likelihood
 from .labels import encoded
 from .target import Target
@@ -59,12 +59,13 @@ def read_observations(
     classes = None
     if isinstance(likelihood, str):
         choice(where, "likelihood", likelihood, tuple(WORDS), "Or give a Likelihood, such as fenchel.Poisson().")
-        cls = WORDS[likelihood]
-        cls = cls.intervals or cls if "upper" in given else cls
-        _check_words(where, cls, bound, given)
-        if cls.support == "levels":
-            classes, y = _encoded(where, cls, y)
-        made: Likelihood = cls.starting(y, w, bound, **given)
+        own = WORDS[likelihood]
+        if "upper" in given and own.durations:
+            own = Interval(own)  # type: ignore[arg-type]
+        _check_words(where, own, likelihood, bound, given)
+        if own.support == "levels":
+            classes, y = _encoded(where, own, y)
+        made = own.starting(y, w, bound, **given)
     elif isinstance(likelihood, Likelihood):
         choice(where, "bound", bound, ("best",), "A Likelihood brings its own: give the bound to it.")
         if likelihood.n_predictors > 1:
@@ -135,16 +136,15 @@ def announce_missing(where: str, likelihood: Likelihood, given: Mapping[str, Any
             )
 
 
-def _check_words(where: str, cls: type[Likelihood], bound: str, given: Mapping[str, Any]) -> None:
-    """Refuse rows' parameters and bounds that the likelihood does not know."""
+def _check_words(where: str, own: Likelihood, word: str, bound: str, given: Mapping[str, Any]) -> None:
+    """Refuse rows' parameters and bounds that the likelihood of a word does not know."""
     for key in given:
-        if key not in cls.row_parameters:
-            owners = [f'"{word}"' for word, other in WORDS.items() if key in other.row_parameters]
-            owners = owners or [f'"{word}"' for word, other in WORDS.items() if key == "upper" and other.intervals]
-            raise problem(where, f'{key} meets likelihood="{cls.word}"', f"{key} with {' or '.join(owners)} alone")
-    if "trials" in cls.row_parameters and "trials" not in given:
+        if key not in own.row_parameters:
+            owners = [f'"{w}"' for w, o in WORDS.items() if key in o.row_parameters or (key == "upper" and o.durations)]
+            raise problem(where, f'{key} meets likelihood="{word}"', f"{key} with {' or '.join(owners)} alone")
+    if "trials" in own.row_parameters and "trials" not in given:
         raise problem(where, "trials is missing", "the trials of each row", "Call fit(X, y, trials=n).")
-    choice(where, "bound", bound, ("best", *(word for word in cls.bounds if word != "none")))
+    choice(where, "bound", bound, ("best", *(word for word in own.bounds if word != "none")))
 
 
 def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> None:
@@ -163,9 +163,9 @@ def _check_events(where: str, likelihood: Any, w: np.ndarray, learned: bool) -> 
     )
 
 
-def _encoded(where: str, cls: type[Likelihood], y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     classes = np.unique(y[~np.isnan(y)])
-    two, name = not cls.ordered, cls.word
+    two, name = not own.ordered, own.word
     if two and np.isin(classes, (0.0, 1.0)).all():  # one of the two may be missing
         classes = np.array([0.0, 1.0])
     if classes.size < 2 or (two and classes.size > 2):

@@ -20,8 +20,11 @@ from .reading import Reading, Wanted
 
 Kind = type[Likelihood] | Likelihood
 _COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
-_ALL: dict[str, type[Likelihood]] = {**likelihoods.WORDS, "multinomial": MultinomialLogit}
-WORDS: dict[str, type[Likelihood]] = {  # what a column may be called; a binomial's trials are not in its column
+_ALL: dict[str, Kind] = {
+    **{word: own if own.called else type(own) for word, own in likelihoods.WORDS.items()},
+    "multinomial": MultinomialLogit,
+}
+WORDS: dict[str, Kind] = {  # what a column may be called; a binomial's trials are not in its column
     word: _ALL[word] for word in (*_COMMON, *_ALL) if word != "binomial"
 }
 
@@ -98,7 +101,8 @@ def _n_levels(kind: Kind) -> int | None:
 
 def word_of(kind: Kind) -> str:
     cls = kind if isinstance(kind, type) else type(kind)
-    return next((word for word, known in WORDS.items() if known is cls), cls.__name__)
+    own = None if isinstance(kind, type) else kind.word
+    return own or next((word for word, known in WORDS.items() if known is cls), cls.__name__)
 
 
 def is_softmax(own: Likelihood) -> bool:
@@ -108,18 +112,19 @@ def is_softmax(own: Likelihood) -> bool:
 
 def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str, weights: Any = None) -> Likelihood:
     """The likelihood where learning from the cells that are seen, or from values with weights, begins."""
-    if not isinstance(kind, type):
-        return kind
     if kind is MultinomialLogit:
         return MultinomialLogit(n_levels)
-    bound = bound if bound in kind.bounds else "best"
-    return kind.starting(seen, weights, bound=bound) if kind.parameters else _plain(kind, bound)
+    pattern = next((own for own in likelihoods.WORDS.values() if kind is own or kind is type(own)), None)
+    if pattern is None:
+        return kind  # type: ignore[return-value]  # a likelihood as it is
+    bound = bound if bound in pattern.bounds else "best"
+    return pattern.starting(seen, weights, bound=bound) if pattern.parameters else _plain(pattern, bound)
 
 
 @cache
-def _plain(kind: type[Likelihood], bound: str) -> Likelihood:
+def _plain(pattern: Likelihood, bound: str) -> Likelihood:
     """Columns without parameters of their own share one."""
-    return kind.starting(np.zeros(0), bound=bound)
+    return pattern.starting(np.zeros(0), bound=bound)
 
 
 def _levels(cells: Cells, where: str) -> tuple[Any, ...]:

@@ -9,7 +9,8 @@ from .binomial import Binomial
 from .bounds import Bound, ConvexBound, DirectBound
 from .gamma import Gamma
 from .gaussian import Gaussian
-from .hurdle import HurdleNegativeBinomial, HurdlePoisson
+from .hurdle import Hurdle
+from .interval import Interval
 from .laplace_noise import LaplaceNoise
 from .logistic_noise import LogisticNoise
 from .mixed import Mixed
@@ -27,11 +28,9 @@ from .stochastic_volatility import StochasticVolatility
 from .student_t import StudentT
 from .super_gaussian import NoiseLikelihood
 from .survival import Exponential, Weibull
-from .survival_intervals import IntervalExponential, IntervalWeibull
-from .truncated import TruncatedNegativeBinomial, TruncatedPoisson
+from .truncated import Truncated
 from .tweedie import Tweedie
-from .zero_inflated import ZeroInflatedPoisson
-from .zero_inflated_negative_binomial import ZeroInflatedNegativeBinomial
+from .zero_inflated import ZeroInflated
 
 __all__ = [
     "BernoulliLogit",
@@ -47,10 +46,8 @@ __all__ = [
     "ExponentialLikelihood",
     "Gamma",
     "Gaussian",
-    "HurdleNegativeBinomial",
-    "HurdlePoisson",
-    "IntervalExponential",
-    "IntervalWeibull",
+    "Hurdle",
+    "Interval",
     "LaplaceNoise",
     "Likelihood",
     "LogisticNoise",
@@ -67,31 +64,36 @@ __all__ = [
     "Site",
     "StochasticVolatility",
     "StudentT",
-    "TruncatedNegativeBinomial",
-    "TruncatedPoisson",
+    "Truncated",
     "Tweedie",
     "Weibull",
-    "ZeroInflatedNegativeBinomial",
-    "ZeroInflatedPoisson",
+    "ZeroInflated",
     "named",
 ]
 
 _SUPPORTS = ("real", "count", "positive", "unit", "levels")
-_LISTED = [cls for cls in map(globals().get, __all__) if isinstance(cls, type) and issubclass(cls, Likelihood)]
-WORDS: dict[str, type[Likelihood]] = {  # by what their y is, the simplest first
-    cls.word: cls
-    for cls in sorted(_LISTED, key=lambda cls: (_SUPPORTS.index(cls.support), len(cls.parameters)))
-    if cls.word is not None
+_PATTERNS: tuple[Likelihood, ...] = (  # one of each that has a word
+    *(BernoulliLogit(), BernoulliProbit(), Binomial(1), BetaBinomial(1), Beta(), Ordinal([0.0]), OrdinalProbit([0.0])),
+    *(Gaussian(), LaplaceNoise(), LogisticNoise(), StudentT(), Gamma(), Tweedie(), Exponential(), Weibull()),
+    *(counts() for counts in (Poisson, NegativeBinomial, NegativeBinomial1)),
+    *(
+        made(counts())
+        for counts in (Poisson, NegativeBinomial, NegativeBinomial1)
+        for made in (Truncated, Hurdle, ZeroInflated)
+    ),
+)
+WORDS: dict[str, Likelihood] = {  # by what their y is, the simplest first
+    str(own.word): own for own in sorted(_PATTERNS, key=lambda own: (_SUPPORTS.index(own.support), len(own.parameters)))
 }
 
 
-def named(word: str) -> type[Likelihood]:
+def named(word: str) -> Likelihood:
     """The likelihood that goes by a word, such as "poisson".
 
     Examples
     --------
     >>> from fenchel.likelihoods import named
-    >>> named("negative-binomial").__name__
+    >>> named("negative-binomial").name
     'NegativeBinomial'
     """
     choice("named", "word", word, tuple(WORDS))

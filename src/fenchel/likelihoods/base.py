@@ -47,7 +47,6 @@ class Likelihood(Predicted, ABC):
     durations : whether y are durations, of which ``predictive_survival`` knows
     least : the smallest count
     atom : whether y > 0 has a probability of being 0
-    intervals : the likelihood of the same durations where they are known up to an interval, or None
     """
 
     word: str | None = None
@@ -59,7 +58,6 @@ class Likelihood(Predicted, ABC):
     durations: bool = False
     least: int = 0
     atom: bool = False
-    intervals: type[Likelihood] | None = None
 
     bound: str = "exact"
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}
@@ -105,15 +103,14 @@ class Likelihood(Predicted, ABC):
         return self
 
     # -- where a fit starts ------------------------------------------------------------------------
-    @classmethod
-    def starting(cls, y: np.ndarray, weights: Any = None, bound: str = "best", **rows: Any) -> Self:
-        """The likelihood where learning from y (N,), NaN where unobserved, starts; ``bound`` "best" is the tightest."""
+    def starting(self, y: np.ndarray, weights: Any = None, bound: str = "best", **rows: Any) -> Self:
+        """One of its kind where learning from y (N,), NaN where unobserved, starts; bound "best" is the tightest."""
         seen, w = observed(y, weights)
-        given = {p.attribute: p.start(cls, seen, w) for p in cls.parameters if p.start is not None}
-        if len(cls.bounds) > 1:
-            tightest = "exact" if "exact" in cls.bounds else list(cls.bounds)[-1]
+        given = {p.attribute: p.start(self, seen, w) for p in self.parameters if p.start is not None}
+        if len(self.bounds) > 1:
+            tightest = "exact" if "exact" in self.bounds else list(self.bounds)[-1]
             given["bound"] = tightest if bound == "best" else bound
-        return cls(**given, **rows)
+        return type(self)(**given, **rows)
 
     @classmethod
     def scale_of(cls, y: np.ndarray, weights: ArrayLike | None = None) -> float:

@@ -108,6 +108,10 @@ class Bound(ABC):
         )
         return np.asarray(-to_numpy(namespace(h).sum(rows["weight"] * each, axis=-1)))
 
+    def theta_rows(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
+        """df/dtheta of each row (N,), a parameter at a time, of a bound that is part of another."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement theta_rows().")
+
 
 class DirectBound(Bound):
     """A bound without a dual: a subclass gives ``loss``."""

@@ -19,10 +19,10 @@ def by_steps(cut: np.ndarray, cutpoints: np.ndarray) -> np.ndarray:
     return STEPS.pull(cutpoints, cut[1:-1])  # a cutpoint moves with every step before it
 
 
-def _frequencies(cls: type[Cumulative], y: np.ndarray, w: np.ndarray) -> np.ndarray:
+def _frequencies(own: Cumulative, y: np.ndarray, w: np.ndarray) -> np.ndarray:
     """The link of the cumulative frequencies; no level is without weight."""
     share = np.bincount(y.astype(int), weights=w) + 0.5
-    return cls.link(np.cumsum(share)[:-1] / share.sum())
+    return own.link(np.cumsum(share)[:-1] / share.sum())
 
 
 def _reach(own: Cumulative, y: np.ndarray) -> np.ndarray:

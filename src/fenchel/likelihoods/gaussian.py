@@ -74,7 +74,7 @@ class Gaussian(Likelihood):
             "noise variance",
             "variance",
             bounds=lambda own, y: log_noise_variance(y, float(own.variance)),
-            start=lambda cls, y, w: (cls.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
+            start=lambda own, y, w: (own.scale_of(y, w) / np.sqrt(2.0)) ** 2,  # half of the variance of y
             word="noise",
             shown="sd",
             power=2.0,

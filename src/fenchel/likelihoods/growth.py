@@ -1,4 +1,5 @@
-"""Expectations of a loss that grows like e^eta: that part in closed form, the rest by quadrature.
+"""Losses that grow like mu = c e^eta, log(1 - e^-mu), and their expectations: c e^eta in closed form, the rest by
+quadrature.
 
     psi = c e^eta + rest(eta),      E[c e^eta] = c e^{h + rho/2}
 
@@ -13,10 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..linalg.arrays import Array, namespace
+from ..linalg.functions import expm1_minus
 from ..linalg.grouped import Integrand
 from .base import Rows, slice_rows
 from .sites import Loss
 
+STRIP = 1.4  # log(1 - e^-mu) is analytic within pi/2 of the real line of log mu
+_SURE = 700.0  # a mean from which a zero is impossible in doubles
 Parts = Callable[[Array, Rows], tuple[Array, Array, Array]]  # (eta, rows) -> value and its first two slopes
 
 
@@ -50,3 +54,20 @@ def grown_loss(
     lam = mean + out[2, :]
     lam = xp.where(lam > 0.0, lam, xp.zeros_like(lam)) if convex else lam
     return Loss(mean + out[0, :], mean + out[1, :], lam, lam, (mean + out[3, :]) / 2, (mean + out[4, :]) / 4)
+
+
+def log_above_zero(eta: Array, exposure: Array) -> tuple[Array, Array, Array]:
+    """log(1 - e^-mu), mu = exposure e^eta, and its first two derivatives in eta (N, M)."""
+    xp = namespace(eta)
+    log_mu = eta + xp.log(exposure)[:, None]
+    small = log_mu < -30.0  # where it is log mu - mu/2
+    mu = xp.exp(xp.minimum(xp.where(small, -30.0 + 0.0 * eta, log_mu), float(np.log(_SURE)) + 0.0 * eta))
+    rest = xp.expm1(mu)
+    k = mu / rest
+    bend = k * (expm1_minus(mu) / rest - mu)
+    tiny = xp.exp(xp.where(small, log_mu, -30.0 + 0.0 * eta)) / 2
+    return (
+        xp.where(small, log_mu - tiny, xp.log(-xp.expm1(-mu))),
+        xp.where(small, 1.0 - tiny, k),
+        xp.where(small, -tiny, bend),
+    )

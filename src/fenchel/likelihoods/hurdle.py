@@ -1,4 +1,4 @@
-"""Hurdle counts: 0 with probability pi, else a count above 0 (``truncated.py``) of a mean mu = E e^eta.
+"""Hurdle counts: 0 with probability pi, else a count above 0 (``truncated.py``) of a base's density p0.
 
     p(0|eta) = pi,      p(y|eta) = (1 - pi) p0(y|eta) / (1 - p0(0|eta))   for y > 0
 
@@ -9,208 +9,137 @@ truncated count is. With the logit of pi as theta, dpsi/dtheta = pi - 1[y = 0].
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, ClassVar
 
 import numpy as np
 
-from ..checks import number, numeric, problem
 from ..linalg.arrays import Array, ArrayLike, namespace
 from ..transforms import LOGIT
 from .base import Likelihood, Rows
-from .bounds import Bounds, ExactExpectation
+from .bounds import Bounds, DirectBound
+from .modified import PROBABILITY_BOUNDS, OwnProbability
 from .parameters import Parameter, shown
+from .poisson import ExposedMean, Poisson
 from .sites import Loss
 from .summaries import per_row
-from .tangents import Tangent
-from .truncated import CountsAboveZero, TruncatedNegativeBinomial, TruncatedPoisson
+from .truncated import Truncated
 
 
-def probability_of(where: str, value: ArrayLike, without: str) -> Any:
-    """One number or one a row, each in (0, 1)."""
-    pi = numeric(where, "probability", value)
-    if pi.ndim > 1 or not ((pi > 0.0) & (pi < 1.0)).all():
-        got = f"probability = {number(float(pi))}" if pi.ndim == 0 else "probability"
-        raise problem(where, f"{got} is not usable", "numbers in (0, 1)", f"Without zeros of their own use {without}.")
-    return float(pi) if pi.ndim == 0 else pi
-
-
-def _share(cls: type[Likelihood], y: np.ndarray, w: np.ndarray) -> float:
+def _share(own: Likelihood, y: np.ndarray, w: np.ndarray) -> float:
     """Of zeros, half a row added to either side."""
     return float((w @ (y == 0.0) + 0.5) / (w.sum() + 1.0))
 
 
-PROBABILITY = Parameter(  # pi and 1 - pi down to 1e-8
-    "probability of 0",
-    "probability",
-    LOGIT,
-    bounds=lambda own, y: (-np.log(1e8), np.log(1e8)),
-    start=_share,
-    weak=(-1.0, 3.0),
-)
+class HurdleBound(DirectBound):
+    """That of the truncated base, zeros set aside."""
 
-
-class HurdleExact(ExactExpectation):
-    """E[psi], zeros set aside."""
+    @property
+    def log_concave(self) -> bool:
+        return bool(self.likelihood.base.objective.log_concave)
 
     def is_flat(self, rows: Rows) -> Array:
         return rows["zero"] > 0.0
+
+    def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        loss: Loss = self.likelihood.beside_zeros(self.likelihood.base.objective.loss(h, rho, rows), rows)
+        return loss
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        return np.asarray(self.likelihood.gathered(rows["weight"] * (rows["probability"] - rows["zero"])))
+        some, base = 1.0 - rows["zero"], self.likelihood.base
+        of_base = [some * x for x in base.objective.theta_rows(h, rho, rows)] if base.parameters else []
+        slopes = (*of_base, rows["probability"] - rows["zero"])
+        return np.asarray(self.likelihood.gathered(*(rows["weight"] * x for x in slopes)))
 
 
-class HurdleTangent(Tangent):
-    """E[psi~], zeros set aside."""
-
-    def is_flat(self, rows: Rows) -> Array:
-        return rows["zero"] > 0.0
-
-    def theta_rows(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
-        (size,) = super().theta_rows(h, rho, rows)
-        return size * (1.0 - rows["zero"]), rows["weight"] * (rows["probability"] - rows["zero"])
-
-
-class Hurdle(CountsAboveZero):
-    """What both hurdle families share, before the count above 0 that follows them among their bases."""
-
-    least = 0
-    probability: Any
-    exposure: Any
-
-    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        zero, pi = y == 0.0, per_row(self.probability, y.shape[0]) + 0.0
-        nothing = zero & (per_row(self.exposure, y.shape[0]) == 0.0)  # exposure 0 is unobserved
-        rows = super().check(np.where(nothing, np.nan, np.where(zero, 1.0, y)))
-        return {**rows, "zero": zero.astype(np.float64), "probability": pi}
-
-    def constant(self, rows: Rows) -> Array:
-        xp, pi, zero = namespace(rows["zero"]), rows["probability"], rows["zero"] > 0.0
-        return xp.where(zero, -xp.log(pi), super().constant(rows) - xp.log1p(-pi))
-
-    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        xp, zero = namespace(eta), (rows["zero"] > 0.0)[:, None]
-        psi, first, second = super().derivatives(eta, rows)
-        none, lift = xp.zeros_like(eta), self._lift(rows)[:, None]
-        return (
-            xp.where(zero, -xp.log(rows["probability"])[:, None] + none, psi + lift),
-            xp.where(zero, none, first),
-            xp.where(zero, none, second),
-        )
-
-    def _lift(self, rows: Rows) -> Array:
-        """What psi of a count has beyond the truncated density's, where that does not read ``constant``."""
-        return 0.0 * rows["zero"]
-
-    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        xp, zero, loss = namespace(h), rows["zero"] > 0.0, super().exact_loss(h, rho, rows)
-        none = xp.zeros_like(rows["zero"])
-        each = {field.name: xp.where(zero, none, getattr(loss, field.name)) for field in fields(Loss)}
-        return Loss(**{**each, "value": xp.where(zero, -xp.log(rows["probability"]), loss.value)})
-
-    # -- prediction --------------------------------------------------------------------------------
-    def _pi(self, eta: np.ndarray) -> np.ndarray:
-        pi = per_row(self.probability, eta.shape[0])
-        return pi if eta.ndim == 1 else pi[:, None]
-
-    def mean_at(self, eta: np.ndarray) -> np.ndarray:
-        eta = np.asarray(eta, dtype=np.float64)
-        return (1.0 - self._pi(eta)) * super().mean_at(eta)
-
-    def variance_at(self, eta: np.ndarray) -> np.ndarray:
-        eta = np.asarray(eta, dtype=np.float64)
-        pi, mean = self._pi(eta), super().mean_at(eta)
-        return (1.0 - pi) * (super().variance_at(eta) + pi * mean**2)
-
-    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
-        pi = self._pi(eta)
-        return pi + (1.0 - pi) * super().cdf_inside(x, eta)
-
-    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.where(rng.random(eta.shape) < self._pi(eta), 0.0, super().draw(eta, rng))
-
-    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
-        return super()._level(np.maximum(y, 1.0), np.where(y > 0.0, w, 0.0)) if (w * y).any() else 0.0
-
-
-class HurdlePoisson(Hurdle, TruncatedPoisson):
-    """Counts that are 0 with a probability of their own, and a truncated Poisson of rate ``exposure * exp(eta)`` else.
+class Hurdle(OwnProbability):
+    """Counts that are 0 with a probability of their own, and a truncated count else.
 
     Parameters
     ----------
+    base : Poisson, NegativeBinomial or NegativeBinomial1
+        Of the counts before they are truncated, its exposure and its overdispersion included.
     probability : float or array (N,)
         Of a zero, in (0, 1). Learnable where it is one number.
-    exposure : float or array (N,), optional
-        What the rate is relative to. 0 means unobserved.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.likelihoods import HurdlePoisson
-    >>> HurdlePoisson(0.5).mean_at(np.array([0.0])).round(4)
+    >>> from fenchel.likelihoods import Hurdle, Poisson
+    >>> Hurdle(Poisson(), 0.5).mean_at(np.array([0.0])).round(4)
     array([0.791])
     """
 
-    word = "hurdle-poisson"
-    bounds: ClassVar[Bounds] = {"exact": HurdleExact}
-    parameters = (PROBABILITY,)
+    prefix = "hurdle"
+    own = (Parameter("probability of 0", "probability", LOGIT, PROBABILITY_BOUNDS, start=_share, weak=(-1.0, 3.0)),)
 
-    def __init__(self, probability: ArrayLike = 0.5, exposure: ArrayLike | None = None) -> None:
-        super().__init__(exposure)
-        self.probability = probability_of(self.name, probability, "TruncatedPoisson")
+    def __init__(self, base: ExposedMean, probability: ArrayLike = 0.5) -> None:
+        super().__init__(base)
+        self.base = Truncated(base).changed(called=self.called)
+        self.bound, self.log_concave = self.base.bound, self.base.log_concave
+        self._choose_probability(probability)
 
-    def theta_slopes(self, eta: Array, rows: Rows) -> Array:
-        return (rows["probability"] - rows["zero"])[None, :, None] + 0.0 * eta[None, ...]
+    @property
+    def bounds(self) -> Bounds:  # type: ignore[override]
+        return {self.base.bound: HurdleBound}
 
-    @classmethod
-    def example(cls, rng: np.random.Generator, n: int) -> tuple[HurdlePoisson, np.ndarray]:
-        own = cls(0.3, rng.gamma(2.0, 1.0, n) + 0.1)
-        return own, own.draw(rng.normal(size=(n, 1)), rng)[:, 0]
+    def neighbour(self) -> Poisson:
+        near: Poisson = self.base.neighbour()
+        return near
 
-    def __repr__(self) -> str:
-        return f"{self.name}({shown(self.probability)}{'' if self.exposure is None else ', exposure=...'})"
+    def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
+        zero = y == 0.0
+        nothing = zero & (per_row(self.base.exposure, y.shape[0]) == 0.0)  # exposure 0 is unobserved
+        rows = super().check(np.where(nothing, np.nan, np.where(zero, 1.0, y)))
+        return {**rows, "zero": zero.astype(np.float64)}
 
+    def constant(self, rows: Rows) -> Array:
+        xp, pi, zero = namespace(rows["zero"]), rows["probability"], rows["zero"] > 0.0
+        return xp.where(zero, -xp.log(pi), self.base.constant(rows) - xp.log1p(-pi))
 
-class HurdleNegativeBinomial(Hurdle, TruncatedNegativeBinomial):
-    """Counts that are 0 with a probability of their own, and a truncated negative binomial else.
+    def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        xp, zero, pi = namespace(eta), (rows["zero"] > 0.0)[:, None], rows["probability"][:, None]
+        psi, first, second = self.base.derivatives(eta, rows)
+        none = xp.zeros_like(eta)
+        value = xp.where(zero, -xp.log(pi) + none, psi - xp.log1p(-pi))
+        return value, xp.where(zero, none, first), xp.where(zero, none, second)
 
-    Parameters
-    ----------
-    size : float or array (N,)
-        r of the negative binomial, as in ``TruncatedNegativeBinomial``. Learnable where it is one number.
-    probability : float or array (N,)
-        Of a zero, in (0, 1). Learnable where it is one number.
-    exposure : float or array (N,), optional
-        What the mean is relative to. 0 means unobserved.
+    def beside_zeros(self, loss: Loss, rows: Rows) -> Loss:
+        """That of truncated counts, with zeros beside them."""
+        xp, zero, pi = namespace(rows["zero"]), rows["zero"] > 0.0, rows["probability"]
+        none = xp.zeros_like(rows["zero"])
+        each = {field.name: xp.where(zero, none, getattr(loss, field.name)) for field in fields(Loss)}
+        return Loss(**{**each, "value": xp.where(zero, -xp.log(pi), loss.value - xp.log1p(-pi))})
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fenchel.likelihoods import HurdleNegativeBinomial
-    >>> HurdleNegativeBinomial(1.0, 0.5).mean_at(np.array([0.0]))
-    array([1.])
-    """
-
-    word = "hurdle-negative-binomial"
-    bounds: ClassVar[Bounds] = {"tangent": HurdleTangent}
-    parameters = (*TruncatedNegativeBinomial.parameters, PROBABILITY)
-
-    def __init__(self, size: ArrayLike = 1.0, probability: ArrayLike = 0.5, exposure: ArrayLike | None = None) -> None:
-        super().__init__(size, exposure)
-        self.probability = probability_of(self.name, probability, "TruncatedNegativeBinomial")
-
-    def _lift(self, rows: Rows) -> Array:
-        return -namespace(rows["zero"]).log1p(-rows["probability"])
+    def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        return self.beside_zeros(self.base.exact_loss(h, rho, rows), rows)
 
     def theta_slopes(self, eta: Array, rows: Rows) -> Array:
         xp, zero = namespace(eta), rows["zero"][:, None]
-        size = (1.0 - zero) * super().theta_slopes(eta, rows)[0, ...]
-        return xp.stack([size, rows["probability"][:, None] - zero + 0.0 * eta])
+        of_base = [(1.0 - zero) * self.base.theta_slopes(eta, rows)[0, ...]] if self.base.parameters else []
+        return xp.stack([*of_base, rows["probability"][:, None] - zero + 0.0 * eta])
 
-    @classmethod
-    def example(cls, rng: np.random.Generator, n: int) -> tuple[HurdleNegativeBinomial, np.ndarray]:
-        own = cls(float(rng.gamma(2.0, 0.6) + 0.2), 0.3, rng.gamma(2.0, 1.0, n) + 0.1)
-        return own, own.draw(rng.normal(size=(n, 1)), rng)[:, 0]
+    def landmarks(self, rows: Rows) -> list[Array]:
+        marks: list[Array] = self.base.landmarks(rows)
+        return marks
+
+    # -- prediction --------------------------------------------------------------------------------
+    def mean_at(self, eta: np.ndarray) -> np.ndarray:
+        eta = np.asarray(eta, dtype=np.float64)
+        return np.asarray((1.0 - self._pi(eta)) * self.base.mean_at(eta))
+
+    def variance_at(self, eta: np.ndarray) -> np.ndarray:
+        eta = np.asarray(eta, dtype=np.float64)
+        pi, mean = self._pi(eta), self.base.mean_at(eta)
+        return np.asarray((1.0 - pi) * (self.base.variance_at(eta) + pi * mean**2))
+
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        pi = self._pi(eta)
+        return np.asarray(pi + (1.0 - pi) * self.base.cdf_inside(x, eta))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return np.where(rng.random(eta.shape) < self._pi(eta), 0.0, self.base.draw(eta, rng))
+
+    def _level(self, y: np.ndarray, w: np.ndarray) -> float:
+        return float(self.base._level(np.maximum(y, 1.0), np.where(y > 0.0, w, 0.0))) if (w * y).any() else 0.0
 
     def __repr__(self) -> str:
-        given = "" if self.exposure is None else ", exposure=..."
-        return f"{self.name}({shown(self.size)}, {shown(self.probability)}{given})"
+        return f"Hurdle({self.base.base!r}, {shown(self.probability)})"

@@ -15,7 +15,6 @@ reached without cancellation.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,11 +22,13 @@ from scipy.special import betainc
 
 from ..checks import numeric, positive, problem
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
+from ..linalg.functions import sigmoid, softplus
+from ..linalg.logistic import FIRST, MINUS, PLUS, REST, SECOND, TAU, THIRD, logistic_moments
 from .base import Rows, flat
 from .bernoulli import LogitLikelihood
 from .bounds import Bound, Bounds, ExactExpectation
 from .by_density import MOST
-from .gamma_ratios import digamma_rest, stirling_rest
+from .gamma_ratios import digamma_rest, log_choose, stirling_rest
 from .parameters import Parameter, shown
 from .poisson import ExposedMean, exposed_counts
 from .sites import Loss
@@ -55,7 +56,40 @@ def log_rising_slope(r: ArrayLike, y: np.ndarray) -> np.ndarray:
     return np.where(near, to_numpy(close), away)
 
 
-class NegativeBinomial(ExposedMean, LogitLikelihood):
+class GammaPoisson(ExposedMean):
+    """Poisson counts of a gamma rate: of mean mu and size r at eta, with variance mu + mu^2 / r."""
+
+    def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """mu and r at eta (N, M)."""
+        raise NotImplementedError
+
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        mu, r = self.means_and_sizes(eta)
+        return np.asarray(betainc(r, x + 1.0, r / (r + mu)))
+
+    def above(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        mu, r = self.means_and_sizes(eta)
+        return np.asarray(betainc(x + 1.0, r, mu / (r + mu)))
+
+    def zero_at(self, eta: np.ndarray) -> np.ndarray:
+        mu, r = self.means_and_sizes(eta)
+        return np.asarray(r * np.log1p(mu / r))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        mu, r = self.means_and_sizes(eta)
+        return rng.poisson(np.minimum(mu * rng.gamma(r, 1.0 / r, eta.shape), MOST)) + 0.0
+
+    def draw_above_zero(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The first arrival in [0, 1], given that there is one, and the arrivals after it."""
+        mu, r = self.means_and_sizes(eta)
+        x = np.maximum(mu, 1e-300) / r
+        seen = -np.expm1(-r * np.log1p(x))
+        first = np.clip(np.expm1(-np.log1p(-rng.random(eta.shape) * seen) / r) / x, 0.0, 1.0)
+        rate = rng.gamma(r + 1.0, size=eta.shape) / (1.0 / x + first)
+        return 1.0 + rng.poisson(np.minimum(rate * (1.0 - first), MOST))
+
+
+class NegativeBinomial(GammaPoisson, LogitLikelihood):
     """Overdispersed counts with mean ``exposure * exp(eta)`` and variance ``mean + mean**2 / size``.
 
     Parameters
@@ -83,6 +117,7 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         "exact": ExactExpectation,
     }
     word = "negative-binomial"
+    bends_above_zero = "right"
     # up to where the largest count has a millionth more variance than a Poisson's
     parameters = (
         Parameter(
@@ -104,15 +139,17 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         self.exposure = exposure
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        rows, r = exposed_counts(self.name, y, self.exposure), per_row(self.size, y.shape[0])
-        count, n = rows["y"], rows["y"] + r
-        choices = log_rising(r, count) - special("gammaln", count + 1.0)  # of Gamma(y+r)/(Gamma(r) y!), less y log r
+        rows, r = exposed_counts(self.name, y, self.exposure), per_row(self.size, y.shape[0]) + 0.0
+        count, n = rows["count"], rows["count"] + r
+        limit = log_rising(r, count) - special("gammaln", count + 1.0)  # the log choices less y log r
         return {
+            **rows,
             "y": count / n,
             "trials": n,
-            "size": r + 0.0,
+            "size": r,
             "centre": np.log(r) - np.log(rows["exposure"]),
-            "constant": -(choices + count * np.log(rows["exposure"])) / n,
+            "constant": -(limit + count * np.log(rows["exposure"])) / n,
+            "choices": log_choose(r, count),
             "slope": log_rising_slope(r, count),
             "weight": rows["weight"] * n,
         }
@@ -131,17 +168,33 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
         return [rows["centre"] + 0.0, self.start(rows, 0.5)[:, 0]]
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        psi, first, second = super().derivatives(eta - rows["centre"][:, None], rows)
-        return psi - self._lift(rows)[:, None], first, second
+        n = rows["trials"][:, None]
+        psi, first, second = self.row_derivatives(eta, rows)
+        return psi / n, first / n, second / n
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        loss = super().exact_loss(h - rows["centre"][:, None], rho, rows)
-        return replace(loss, value=loss.value - self._lift(rows))
+        loss = self.row_loss(h, rho, rows)
+        return Loss(*(getattr(loss, field) / rows["trials"] for field in Loss.__slots__))
 
-    @staticmethod
-    def _lift(rows: Rows) -> Array:
-        """p c: -p (h - c) is above -p h by this much."""
-        return rows["y"] * rows["centre"]
+    # -- a row as a whole: psi = y softplus(-t) + r softplus(t) - log choices, t = eta - c ----------
+    def row_constant(self, rows: Rows) -> Array:
+        return -rows["choices"]
+
+    def row_derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        y, r, t = rows["count"][:, None], rows["size"][:, None], eta - rows["centre"][:, None]
+        up, down = sigmoid(t), sigmoid(-t)
+        value = y * softplus(-t) + r * softplus(t) - rows["choices"][:, None]
+        return value, r * up - y * down, (y + r) * up * down
+
+    def row_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        m, y, r = logistic_moments(h[:, 0] - rows["centre"], rho[:, 0]), rows["count"], rows["size"]
+        n, lam = y + r, (y + r) * m[FIRST, :]
+        value = y * m[MINUS, :] + r * m[PLUS, :] - rows["choices"]
+        return Loss(value, r * m[TAU, :] - y * m[REST, :], lam, lam, n * m[SECOND, :] / 2, n * m[THIRD, :] / 4)
+
+    def row_theta(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
+        m, y, r = logistic_moments(h[:, 0] - rows["centre"], rho[:, 0]), rows["count"], rows["size"]
+        return (r * (m[PLUS, :] - m[TAU, :]) + y * m[REST, :] - rows["slope"],)
 
     # -- its own parameter -------------------------------------------------------------------------
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
@@ -162,13 +215,41 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
             size = asarray(per_row(self.size, rho.shape[0]) + 0.0, rho)
             return mean + mean**2 * (xp.exp(rho) / size + xp.expm1(rho))
 
-    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
-        r = per_row(self.size, eta.shape[0])[:, None]
-        return np.asarray(betainc(r, x + 1.0, r / (r + self._rate_at(eta))))
+    def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._rate_at(eta), per_row(self.size, eta.shape[0])[:, None]
 
-    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        rate, r = self._rate_at(eta), per_row(self.size, eta.shape[0])[:, None]
-        return rng.poisson(np.minimum(rate * rng.gamma(r, 1.0 / r, eta.shape), MOST)) + 0.0
+    # -- above 0: psi + log(1 - e^-w), w = r u, u = softplus(t) -------------------------------------
+    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        xp, r, y = namespace(eta), rows["size"][:, None], rows["count"][:, None]
+        t, w, seen = self._seen(eta, rows)
+        s, rest, tiny = sigmoid(t), sigmoid(-t), t < -30.0
+        # log(1 - e^-w) is log r + t - w/2 where e^t is tiny
+        log_seen = xp.where(tiny, xp.log(r) + t - w / 2, xp.log(seen))
+        psi = y * softplus(-t) + w + log_seen - rows["choices"][:, None]
+        pull = xp.where(tiny, 1.0 + (r - 1.0) / 2 * s, r * s / seen)
+        bend = pull * (rest - xp.where(tiny, 1.0 - (r + 1.0) / 2 * s, r * s * xp.exp(-w) / seen))
+        return psi, pull - y * rest, y * s * rest + bend
+
+    @staticmethod
+    def _seen(eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """t, w and 1 - e^-w at eta."""
+        xp, t = namespace(eta), eta - rows["centre"][:, None]
+        w = xp.maximum(rows["size"][:, None] * softplus(t), 1e-300 + 0.0 * t)
+        return t, w, -xp.expm1(-w)
+
+    def theta_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        """dpsi/dlog r = w / (1 - e^-w) - r (digamma(y + r) - digamma(r)) - psi'."""
+        xp, r = namespace(eta), rows["size"][:, None]
+        t, w, seen = self._seen(eta, rows)
+        _, first, second = self.rest_above_zero(eta, rows)
+        tiny = w < 1e-8
+        g = xp.where(tiny, 1.0 + w / 2, w / seen)
+        slope = xp.where(tiny, 0.5 + 0.0 * w, (1.0 - w * xp.exp(-w) / seen) / seen)
+        return g - rows["slope"][:, None] - first, r * sigmoid(t) * slope - second
+
+    def inflections_above_zero(self, rows: Rows) -> np.ndarray:
+        (sizes, counts), back = np.unique(np.stack([rows["size"], rows["count"]]), axis=1, return_inverse=True)
+        return np.asarray(_inflections(sizes, counts)[back.ravel()] + rows["centre"])
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial, np.ndarray]:
@@ -180,3 +261,25 @@ class NegativeBinomial(ExposedMean, LogitLikelihood):
     def __repr__(self) -> str:
         given = "" if self.exposure is None else "exposure=..., "
         return f"NegativeBinomial({shown(self.size)}, {given}bound={self.bound!r})"
+
+
+def _inflections(r: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """t = log mu/r where psi'' of a count above 0 is 0, by bisection in u = log(1 + e^t); inf where it is positive.
+
+    psi' = r s/(1 - e^{-ru}) - y (1 - s), s = mu/(r + mu), increases in eta for r >= 1. For r < 1 its slope, as a
+    multiple of s e^-u, is y + r/(1 - w) - r^2 w (e^u - 1)/(1 - w)^2 with w = e^{-ru}, which falls in u: one inflection.
+    """
+
+    def falls(u: np.ndarray) -> np.ndarray:
+        w = np.exp(-r * u)
+        seen = -np.expm1(-r * u)
+        return y + r / seen < r * r * w * np.expm1(u) / seen**2
+
+    low, high = np.full(r.shape, 1e-3), np.full(r.shape, 600.0)
+    some = (r < 1.0) & falls(high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        down = falls(middle)
+        low, high = np.where(down, low, middle), np.where(down, middle, high)
+    with np.errstate(over="ignore"):
+        return np.where(some, low + np.log(-np.expm1(-low)), np.inf)

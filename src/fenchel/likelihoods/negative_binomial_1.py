@@ -12,17 +12,17 @@ the slope in eta, dpsi/dlog a = (r + y) a/(1+a) - y - psi'.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betainc
 
 from ..checks import numeric, positive
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special
+from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
 from ..linalg.grouped import expect_near
 from .base import Rows, flat
-from .by_density import LARGEST, MOST
+from .by_density import LARGEST
 from .gamma_ratios import rising
-from .growth import grown_loss
+from .growth import grown_loss, log_above_zero
+from .negative_binomial import GammaPoisson
 from .parameters import Parameter, shown
-from .poisson import ExposedMean, Poisson, exposed_counts
+from .poisson import Poisson, exposed_counts
 from .sites import Loss
 from .summaries import mean, per_row
 from .tangents import TangentLikelihood
@@ -30,13 +30,13 @@ from .tangents import TangentLikelihood
 _LOWEST, _HIGHEST = -60.0, 60.0  # of log r, where the inflection is sought
 
 
-def _start(cls: type[NegativeBinomial1], y: np.ndarray, w: np.ndarray) -> float:
+def _start(own: NegativeBinomial1, y: np.ndarray, w: np.ndarray) -> float:
     """Half of what the variance of y is above its mean, relative to it: the rest is left to eta."""
     centre = max(mean(y, w), 1e-8)
     return float(np.clip((np.average((y - centre) ** 2, weights=w) / centre - 1.0) / 2, 0.1, 1e3))
 
 
-class NegativeBinomial1(ExposedMean, TangentLikelihood):
+class NegativeBinomial1(GammaPoisson, TangentLikelihood):
     """Overdispersed counts with mean ``exposure * exp(eta)`` and variance ``mean * (1 + dispersion)``.
 
     Parameters
@@ -55,6 +55,7 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
     """
 
     word = "negative-binomial-1"
+    bends_above_zero, narrow_above_zero = "left", 0.25
     parameters = (Parameter("dispersion", "dispersion", bounds=(1e-6, 1e6), start=_start, weak=(0.0, 3.0)),)
 
     def __init__(self, dispersion: ArrayLike = 1.0, exposure: ArrayLike | None = None) -> None:
@@ -68,19 +69,18 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
         rows = exposed_counts(self.name, y, self.exposure)
         a = per_row(self.dispersion, y.shape[0]) + 0.0
         base = np.log(rows["exposure"]) - np.log(a)  # log r = eta + base
-        (counts, bend), back = np.unique(np.stack([rows["y"], np.log1p(a)]), axis=1, return_inverse=True)
-        left = _inflections(counts, bend)[back.ravel()] - base
+        left = self._bends(rows["y"], a, False) - base
         return {**rows, "dispersion": a, "base": base, "left": left, "right": np.full(y.shape, np.inf)}
 
     def constant(self, rows: Rows) -> Array:
         xp, y, a = namespace(rows["y"]), rows["y"], rows["dispersion"]
         return special("gammaln", y + 1.0) - y * (xp.log(a) - xp.log1p(a))
 
-    def _growth(self, rows: Rows) -> Array:
+    def growth(self, rows: Rows) -> Array:
         xp = namespace(rows["base"])
         return xp.exp(rows["base"]) * xp.log1p(rows["dispersion"])
 
-    def _theta_growth(self, rows: Rows) -> Array:
+    def theta_growth(self, rows: Rows) -> Array:
         xp, a = namespace(rows["base"]), rows["dispersion"]
         return xp.exp(rows["base"]) * (a / (1.0 + a) - xp.log1p(a))
 
@@ -91,14 +91,14 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
         with np.errstate(over="ignore"):  # a trial may be far out
-            rate = self._growth(rows)[:, None] * namespace(eta).exp(eta)
+            rate = self.growth(rows)[:, None] * namespace(eta).exp(eta)
         value, first, second = self._rest(eta, rows)
         return rate + value, rate + first, rate + second
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         marks = self.landmarks(rows)
         return grown_loss(
-            self._growth(rows),
+            self.growth(rows),
             self._rest,
             lambda g: expect_near(g, h[:, 0], rho[:, 0], marks),
             h,
@@ -125,18 +125,30 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
         with np.errstate(over="ignore"):
             return (1.0 + a) * mean + mean**2 * namespace(rho).expm1(rho)
 
-    def _sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """r and a, like eta."""
-        a = per_row(self.dispersion, eta.shape[0])[:, None]
-        return self._rate_at(eta) / a + 1e-300, a
+    def means_and_sizes(self, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        mu = np.maximum(self._rate_at(eta), 1e-300)
+        return mu, mu / per_row(self.dispersion, eta.shape[0])[:, None]
 
-    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
-        r, a = self._sizes(eta)
-        return np.asarray(betainc(r, x + 1.0, 1.0 / (1.0 + a)))
+    # -- above 0: psi + log(1 - e^-q), q = r log(1 + a) ---------------------------------------------
+    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        less = log_above_zero(eta, self.growth(rows))
+        return tuple(x + y for x, y in zip(self._rest(eta, rows), less, strict=True))  # type: ignore[return-value]
 
-    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        r, a = self._sizes(eta)
-        return rng.poisson(np.minimum(a * rng.gamma(r), MOST)) + 0.0
+    def theta_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        a = rows["dispersion"]
+        moved = (a / (1.0 + a) / namespace(a).log1p(a) - 1.0)[:, None]  # dlog q/dlog a
+        slope, its = self._theta_slope(eta, rows)
+        _, first, second = log_above_zero(eta, self.growth(rows))
+        return slope + moved * first, its + moved * second
+
+    def inflections_above_zero(self, rows: Rows) -> np.ndarray:
+        return self._bends(rows["count"], rows["dispersion"], True) - rows["base"]
+
+    @staticmethod
+    def _bends(y: Array, a: Array, above: bool) -> np.ndarray:
+        """log r at the inflection of each row."""
+        (counts, bend), back = np.unique(np.stack([to_numpy(y), np.log1p(to_numpy(a))]), axis=1, return_inverse=True)
+        return np.asarray(_inflections(counts, bend, above)[back.ravel()])
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[NegativeBinomial1, np.ndarray]:
@@ -145,15 +157,19 @@ class NegativeBinomial1(ExposedMean, TangentLikelihood):
         return cls(a, exposure), rng.negative_binomial(r, 1.0 / (1.0 + a)).astype(float)
 
     def __repr__(self) -> str:
-        return f"{self.name}({shown(self.dispersion)}{'' if self.exposure is None else ', exposure=...'})"
+        return f"NegativeBinomial1({shown(self.dispersion)}{'' if self.exposure is None else ', exposure=...'})"
 
 
-def _inflections(y: np.ndarray, log1p_a: np.ndarray) -> np.ndarray:
-    """log r where psi'' = 0, by bisection; -inf where it is positive throughout."""
+def _inflections(y: np.ndarray, log1p_a: np.ndarray, above: bool) -> np.ndarray:
+    """log r where psi'' = 0, by bisection; -inf where it is positive throughout. ``above``: of a count above 0.
+
+    With q = r log(1 + a) the latter has the second slope of log(1 - e^-q) too; over q it rises from -1/2 to 0.
+    """
 
     def rises(log_r: np.ndarray) -> np.ndarray:
         """Whether psi''/r > 0; d2L/d(log r)^2 is r times the sum."""
-        return np.exp(np.minimum(log_r, LARGEST)) * log1p_a > rising(log_r, y)[2]
+        less = log_above_zero(log_r[:, None], log1p_a)[2][:, 0] if above else 0.0
+        return np.exp(np.minimum(log_r, LARGEST)) * log1p_a + less > rising(log_r, y)[2]
 
     low, high = np.full(y.shape, _LOWEST), np.full(y.shape, _HIGHEST)
     some = ~rises(low)

@@ -37,8 +37,8 @@ class Parameter:
         function of the likelihood and y (N,), NaN where unobserved, that gives them; None is within e^10 of where it
         stands
     prior : a density of theta, as in ``fenchel.hyperparameters.priors``, or one for each entry; None is flat
-    start : a function of the class, y and the weights (0 where unobserved) that gives where learning starts, in the
-        user's units; None is the constructor's default
+    start : a function of a likelihood of the kind, y and the weights (0 where unobserved) that gives where learning
+        starts, in the user's units; None is the constructor's default
     word : what ``priors=`` of a model calls it; None is the attribute
     shown, power : what users read, and theta = power log of it, where that is not the attribute itself: an sd
     weak : (median, sd) of the normal density that each entry of theta has by default in a model of a formula; None for
@@ -149,11 +149,12 @@ class Parametrised:
     """What follows from ``parameters``."""
 
     parameters: tuple[Parameter, ...] = ()
+    called: str | None = None  # by what is made of it
     priors: tuple[Density | None, ...] | None = None  # of each entry of theta; None: those of the parameters
 
     @property
     def name(self) -> str:
-        return type(self).__name__
+        return self.called or type(self).__name__
 
     @property
     def learned(self) -> tuple[Parameter, ...]:

@@ -10,14 +10,16 @@ import math
 from typing import Any, Self
 
 import numpy as np
-from scipy.special import pdtr
+from scipy.special import pdtr, pdtrc
 
 from ..checks import counts, first, first_value, number, problem, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special
 from ..linalg.functions import stirling
 from .base import Likelihood, Rows, flat
 from .by_density import LARGEST, MOST
+from .growth import log_above_zero
 from .scalar import ExponentialLikelihood
+from .sites import Loss
 from .summaries import per_row
 
 
@@ -41,15 +43,25 @@ def exposed_counts(where: str, y: np.ndarray, exposure: ArrayLike, integer: bool
             "Give the exposure, or leave the row out (for infer: y = NaN there).",
         )
     observed = (exposure > 0.0) & ~np.isnan(y)
+    count = np.where(observed, y, 0.0)
     return {
-        "y": np.where(observed, y, 0.0),
+        "y": count,
+        "count": count,
+        "floor": stirling(count),
         "exposure": np.where(observed, exposure, 1.0),
         "weight": observed.astype(np.float64),
     }
 
 
 class ExposedMean(Likelihood):
-    """Counts of mean exposure * e^eta: what the Poisson and its relatives share."""
+    """Counts of mean exposure * e^eta: what the Poisson and its relatives share.
+
+    ``rows["count"]`` is y. Modifiers (``modified.py``) ask more of them: a row as a whole, whatever its weight counts,
+    and what is known of a zero, p0 = p(0|eta), at rows or at eta (N, M).
+    """
+
+    bends_above_zero: str | None = None  # "left", "right": where -log p(y|y > 0) has an inflection, if it has one
+    narrow_above_zero: float = 1.0  # a variance up to which its expectation needs no panels about where it bends
 
     exposure: Any
     support: str = "count"
@@ -75,16 +87,60 @@ class ExposedMean(Likelihood):
         """exposure * e^eta at eta (N, M), within doubles."""
         return np.minimum(per_row(self.exposure, eta.shape[0])[:, None] * np.exp(np.minimum(eta, LARGEST)), MOST)
 
-    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
-        return np.asarray(pdtr(x, self._rate_at(eta)))
-
-    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return rng.poisson(self._rate_at(eta)) + 0.0
-
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
         exposure = np.maximum(per_row(self.exposure, x.shape[0]), 1e-300)
         width = np.minimum(1.0, np.maximum(np.minimum(x, self.size), 1.0) ** -0.5)
         return np.log(np.maximum(x, 0.5) / exposure), width
+
+    # -- a row as a whole --------------------------------------------------------------------------
+    def row_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
+        """f with its slopes and curvature."""
+        return self.objective.loss(h, rho, rows)
+
+    def row_theta(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
+        """df/dtheta (N,), a parameter at a time."""
+        return self.objective.theta_rows(h, rho, rows)
+
+    def row_derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """psi, psi', psi'' at eta (N, M)."""
+        return self.derivatives(eta, rows)
+
+    def row_constant(self, rows: Rows) -> Array:
+        """What psi has beyond what depends on eta (N,)."""
+        return self.constant(rows)
+
+    # -- counts above 0 ----------------------------------------------------------------------------
+    def growth(self, rows: Rows) -> Array | None:
+        """c where psi grows like c e^eta (N,); None where it grows like eta."""
+        return None
+
+    def theta_growth(self, rows: Rows) -> Array | None:
+        """The same of dpsi/dtheta."""
+        return None
+
+    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        """-log p(y|y > 0, eta) less c e^eta, with its first two slopes, at eta (N, M)."""
+        raise NotImplementedError(f"{self.name} does not implement rest_above_zero(); Truncated needs it.")
+
+    def theta_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
+        """The slope of -log p(y|y > 0, eta) in theta, and its own slope in eta."""
+        raise NotImplementedError(f"{self.name} does not implement theta_above_zero(); Truncated needs it.")
+
+    def inflections_above_zero(self, rows: Rows) -> np.ndarray:
+        """Where -log p(y|y > 0, eta) bends over (N,), infinite where it does not."""
+        raise NotImplementedError(f"{self.name} does not implement inflections_above_zero(); Truncated needs it.")
+
+    def zero_at(self, eta: np.ndarray) -> np.ndarray:
+        """-log p0."""
+        raise NotImplementedError(f"{self.name} does not implement zero_at(); Truncated needs it.")
+
+    def above(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        """P(y > x|eta)."""
+        return 1.0 - self.cdf_inside(x, eta)
+
+    def draw_above_zero(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """One y > 0 for each eta."""
+        raise NotImplementedError(f"{self.name} does not implement draw_above_zero(); Truncated needs it.")
 
 
 class Poisson(ExposedMean, ExponentialLikelihood):
@@ -118,26 +174,56 @@ class Poisson(ExposedMean, ExponentialLikelihood):
         return self.changed(integer=False)
 
     def linear(self, rows: Rows) -> Array:
-        return -rows["y"]
+        return -rows["count"]
 
     def rate(self, rows: Rows) -> Array:
         return rows["exposure"]
 
     def constant(self, rows: Rows) -> Array:
-        xp = namespace(rows["y"])
-        return special("gammaln", rows["y"] + 1.0) - rows["y"] * xp.log(rows["exposure"])
+        y = rows["count"]
+        return special("gammaln", y + 1.0) - y * namespace(y).log(rows["exposure"])
 
     def floor(self, rows: Rows) -> Array:
-        return stirling(rows["y"])
+        return rows["floor"]
 
     def landmarks(self, rows: Rows) -> list[Array]:
         # from below, a count of 0 would overshoot through exp; from above Newton contracts
-        return [namespace(rows["y"]).log((rows["y"] + 0.5) / rows["exposure"])]
+        return [namespace(rows["count"]).log((rows["count"] + 0.5) / rows["exposure"])]
 
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         mean, rho = self.predictive_mean(h, rho), flat(rho)
         with np.errstate(over="ignore"):
             return mean + mean**2 * namespace(rho).expm1(rho)
+
+    def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(pdtr(x, self._rate_at(eta)))
+
+    def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.poisson(self._rate_at(eta)) + 0.0
+
+    # -- above 0: psi = mu - y eta + log(1 - e^-mu) + const is log-concave, an exponential family in eta
+    def row_theta(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
+        return ()
+
+    def growth(self, rows: Rows) -> Array:
+        return rows["exposure"]
+
+    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
+        value, first, second = log_above_zero(eta, rows["exposure"])
+        y = rows["count"][:, None]
+        return value - y * eta + self.constant(rows)[:, None], first - y, second
+
+    def zero_at(self, eta: np.ndarray) -> np.ndarray:
+        return self._rate_at(eta)
+
+    def above(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
+        return np.asarray(pdtrc(x, np.maximum(self._rate_at(eta), 1e-300)))
+
+    def draw_above_zero(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """The first arrival in [0, 1], given that there is one, and the arrivals after it."""
+        mu = np.maximum(self._rate_at(eta), 1e-300)
+        first = -np.log1p(rng.random(eta.shape) * np.expm1(-mu))
+        return 1.0 + rng.poisson(np.maximum(mu - first, 0.0))
 
     @classmethod
     def example(cls, rng: np.random.Generator, n: int) -> tuple[Poisson, np.ndarray]:

@@ -108,8 +108,8 @@ class ExponentialLikelihood(Likelihood):
         s = sign * h + rho / 2
         bend = rate * xp.exp(s)
         kappa = -sign * linear
-        some = (kappa > 0.0) & (rate > 0.0)
-        mode = xp.log(xp.where(some, kappa, xp.ones_like(s)) / xp.where(some, rate, xp.ones_like(s)))
+        some, one = (kappa > 0.0) & (rate > 0.0), xp.ones_like(s)
+        mode = xp.log(xp.where(some, kappa, one) / xp.where(some, rate, one))
         value = xp.where(some, kappa * expm1_minus(s - mode) + kappa * rho / 2, linear * h + bend)
         return Loss(value + self.floor(rows), linear + sign * bend, bend, bend, sign * bend / 2, bend / 4)
 

@@ -53,7 +53,7 @@ SCALE = Parameter(
     "noise scale",
     "scale",
     bounds=lambda own, y: np.array(log_noise_variance(y, own.scale**2, robust=True)) / 2,
-    start=lambda cls, y, w: cls.scale_of(y, w) / math.sqrt(2.0) / math.sqrt(cls().unit_variance),
+    start=lambda own, y, w: own.scale_of(y, w) / math.sqrt(2.0) / math.sqrt(own.unit_variance),
     word="noise",
 )
 

@@ -7,6 +7,11 @@
 k is the shape: 1 a constant hazard (Exponential), above 1 one that rises, below 1 one that falls. Under q everything a
 survival analysis asks for depends on x = eta + k log t alone, x ~ N(m, rho), m = h + k log t: S(t) = E[exp(-e^x)], and
 d log S/dm is E[x - m]/rho under the normal tilted by exp(-e^x).
+
+The level of eta is about -k log t: it moves with the shape and with the unit of time, and a prior mean chosen for one
+shape is wrong for the next. With durations in units u of total time an event it is near 0: a fit of a Weibull is done
+so, with t/u in the place of t and log p(t) = log p(t/u) - event log u, and reported for u = 1, where eta is lower by
+k log u.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from .ranges import log_noise_variance
 from .scalar import ExponentialLikelihood
 from .summaries import observed, per_row
 
-_RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
+RANGE = 650.0  # |k log t| up to which t^k leaves room for e^s in double precision
 _POINT = 1e-20  # a variance, relative to m^2, below which a normal is a point
 _NARROW = 1e-6  # a variance below which the slope of S is that of a point
 
@@ -36,6 +41,7 @@ class ProportionalHazards(ExponentialLikelihood):
     row_parameters = ("event",)
     support, ratio, durations = "positive", "hazard_ratio", True
     shape: float = 1.0
+    unit: float = 1.0  # of time, in the units of y
     event: Any = None
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
@@ -58,13 +64,13 @@ class ProportionalHazards(ExponentialLikelihood):
                 "Give the time in finer units, or half of the smallest one.",
             )
         observed = y > 0.0  # a duration of 0, censored, says nothing; NaN is unobserved
-        t = np.where(observed, y, 1.0)
-        far = np.abs(self.shape * np.log(t)) > _RANGE
+        t = np.where(observed, y / self.unit, 1.0)
+        far = np.abs(self.shape * np.log(t)) > RANGE
         if far.any():
             raise problem(
                 self.name,
-                f"y{first_value(far, t)} to the power {number(self.shape)} leaves double precision",
-                f"|shape log y| at most {number(_RANGE)}",
+                f"y{first_value(far, y)} to the power {number(self.shape)} leaves double precision",
+                f"|shape log y| at most {number(RANGE)}",
                 "Divide the durations by a typical one.",
             )
         return {"y": t, "event": np.where(observed, event, 0.0), "weight": observed.astype(np.float64)}
@@ -77,7 +83,7 @@ class ProportionalHazards(ExponentialLikelihood):
 
     def constant(self, rows: Rows) -> Array:
         log_t = namespace(rows["y"]).log(rows["y"])
-        return -rows["event"] * (math.log(self.shape) + (self.shape - 1.0) * log_t)
+        return -rows["event"] * (math.log(self.shape) + (self.shape - 1.0) * log_t - math.log(self.unit))
 
     def landmarks(self, rows: Rows) -> list[Array]:
         # as for a Poisson count of events: from above Newton contracts
@@ -89,7 +95,7 @@ class ProportionalHazards(ExponentialLikelihood):
         """E[T], T the uncensored duration: Gamma(1 + 1/k) exp(-h/k + rho/(2 k^2))."""
         h, rho, k = flat(h), flat(rho), self.shape
         with np.errstate(over="ignore"):  # a mean can be infinite
-            return namespace(h).exp(math.lgamma(1.0 + 1.0 / k) - h / k + rho / (2.0 * k * k))
+            return self.unit * namespace(h).exp(math.lgamma(1.0 + 1.0 / k) - h / k + rho / (2.0 * k * k))
 
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         """Var[T] = E[T]^2 (Gamma(1 + 2/k) / Gamma(1 + 1/k)^2 e^{rho/k^2} - 1)."""
@@ -101,16 +107,16 @@ class ProportionalHazards(ExponentialLikelihood):
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
         """Events by the time at risk; half an event where there are none."""
         events = float(w @ per_row(self.event, y.shape[0]))
-        return float(np.log(max(events, 0.5) / max(float(w @ y), 1e-300)))
+        return float(np.log(max(events, 0.5) / max(float(w @ y) / self.unit, 1e-300)))
 
     def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
-        return -np.expm1(-(np.asarray(x) ** self.shape) * np.exp(np.minimum(eta, LARGEST)))
+        return -np.expm1(-((np.asarray(x) / self.unit) ** self.shape) * np.exp(np.minimum(eta, LARGEST)))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.asarray((rng.exponential(size=eta.shape) * np.exp(-eta)) ** (1.0 / self.shape))
+        return np.asarray(self.unit * (rng.exponential(size=eta.shape) * np.exp(-eta)) ** (1.0 / self.shape))
 
     def kink(self, x: np.ndarray) -> tuple[np.ndarray, Any]:
-        return -self.shape * np.log(x), 1.0
+        return -self.shape * np.log(x / self.unit), 1.0
 
     def predictive_survival(self, t: ArrayLike, h: Array, rho: Array) -> Array:
         """P(T > t), averaged over eta ~ N(h, rho).
@@ -132,7 +138,7 @@ class ProportionalHazards(ExponentialLikelihood):
             raise problem(self.name, got, "one time or a vector of times, each finite and >= 0")
         h, rho = flat(h), flat(rho)
         with np.errstate(divide="ignore"):
-            log_t = np.maximum(np.log(np.atleast_1d(times)), -1e9)  # S(0) = 1
+            log_t = np.maximum(np.log(np.atleast_1d(times) / self.unit), -1e9)  # S(0) = 1
         m = h[:, None] + self.shape * asarray(log_t, h)[None, :]
         out = self._tilted(m, rho)[0]
         return namespace(h).exp(out[:, 0] if times.ndim == 0 else out)
@@ -159,7 +165,7 @@ class ProportionalHazards(ExponentialLikelihood):
         xp = namespace(h)
         m = self._mean_at(asarray(np.atleast_1d(levels), h)[None, :] + 0.0 * h[:, None], rho)
         with np.errstate(over="ignore"):
-            t = xp.exp((m - h[:, None]) / self.shape)
+            t = self.unit * xp.exp((m - h[:, None]) / self.shape)
         return t[:, 0] if levels.ndim == 0 else t
 
     @staticmethod
@@ -266,11 +272,12 @@ class Weibull(ProportionalHazards):
 
     def in_units(self, y: np.ndarray, weights: Any = None) -> Likelihood:
         """The same durations in units of total time an event."""
-        from .weibull_units import WeibullInUnits
-
         t, w = observed(y, weights)
         unit = float(w @ t) / max(float(w @ np.nan_to_num(per_row(self.event, t.shape[0]))), 0.5)
-        return WeibullInUnits(self.shape, self.event, unit if unit > 0.0 else 1.0)
+        return self.changed(unit=unit) if self.unit == 1.0 and unit > 0.0 else self
+
+    def reported(self) -> tuple[Likelihood, float]:
+        return self.changed(unit=1.0), -self.shape * math.log(self.unit)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
         xp = namespace(h)

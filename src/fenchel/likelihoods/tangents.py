@@ -35,7 +35,7 @@ class Tangent(DirectBound):
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         xp, likelihood = namespace(h), self.likelihood
-        c = likelihood._growth(rows)
+        c = likelihood.growth(rows)
 
         def rest(eta: Array, own: Rows) -> tuple[Array, Array, Array]:
             at, beyond = likelihood._within(eta, own)
@@ -44,21 +44,22 @@ class Tangent(DirectBound):
             if c is None:
                 return psi + first * beyond, first, second
             with np.errstate(over="ignore"):
-                less = likelihood._growth(own)[:, None] * xp.exp(eta)
+                less = likelihood.growth(own)[:, None] * xp.exp(eta)
             return psi + first * beyond - less, first - less, second - less
 
         return grown_loss(c, rest, lambda g: likelihood._expect(g, h[:, 0], rho[:, 0], rows), h, rho, rows)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        return np.asarray(self.likelihood.gathered(*self.theta_rows(h, rho, rows)))
+        each = self.theta_rows(h, rho, rows)
+        return np.asarray(self.likelihood.gathered(*(rows["weight"] * x for x in each)))
 
     def theta_rows(self, h: Array, rho: Array, rows: Rows) -> tuple[Array, ...]:
-        """weight df/dtheta of each row (N,), a parameter at a time.
+        """df/dtheta of each row (N,), a parameter at a time.
 
         The inflections move with theta too, but psi'' = 0 there: the tangent of the slope is the slope's tangent.
         """
         likelihood, xp = self.likelihood, namespace(h)
-        c = likelihood._theta_growth(rows)
+        c = likelihood.theta_growth(rows)
 
         def integrand(eta: Array, index: Any) -> Array:
             own = slice_rows(rows, index)
@@ -66,12 +67,12 @@ class Tangent(DirectBound):
             value, slope = likelihood._theta_slope(at, own)
             if c is None:
                 return value + slope * beyond
-            return value + slope * beyond - likelihood._theta_growth(own)[:, None] * xp.exp(eta)
+            return value + slope * beyond - likelihood.theta_growth(own)[:, None] * xp.exp(eta)
 
         each = likelihood._expect(integrand, h[:, 0], rho[:, 0], rows)
         if c is not None:
             each = each + c * xp.exp(h[:, 0] + rho[:, 0] / 2)
-        return (rows["weight"] * each,)
+        return (each,)
 
 
 def within(eta: Array, rows: Rows) -> tuple[Array, Array]:
@@ -88,17 +89,18 @@ class TangentLikelihood(Likelihood):
     bounds: ClassVar[Bounds] = {"tangent": Tangent}
     log_concave = False  # what is fitted is
     _strip = 2.8  # about the real line within which psi is analytic, pi at most
+    _narrow = 1.0  # a variance up to which panels need no cuts but the inflections
     _within = staticmethod(within)
 
     @abstractmethod
     def _theta_slope(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
         """dpsi/dtheta and its slope in eta, like eta, for the one parameter of the rows."""
 
-    def _growth(self, rows: Rows) -> Array | None:
+    def growth(self, rows: Rows) -> Array | None:
         """c where psi grows like c e^eta (N,); None where it grows like eta."""
         return None
 
-    def _theta_growth(self, rows: Rows) -> Array | None:
+    def theta_growth(self, rows: Rows) -> Array | None:
         """The same of dpsi/dtheta."""
         return None
 
@@ -128,9 +130,9 @@ class TangentLikelihood(Likelihood):
         def panels(index: np.ndarray) -> np.ndarray:
             low, high = left[index], right[index]
             cuts = [low, high]
-            if not rho[index[0]] <= 1.0:  # a narrow normal needs no other cuts
+            if not rho[index[0]] <= self._narrow:
                 cuts += [np.clip(to_numpy(x)[index], low, high) for x in places]
             return expect_between(lambda eta, part: g(eta, index[part]), h[index], rho[index], cuts)
 
-        narrow = ~clear & (rho <= 1.0)
+        narrow = ~clear & (rho <= self._narrow)
         return in_groups(h.shape[0], [(clear, smooth), (narrow, panels), (~(clear | narrow), panels)])

@@ -31,7 +31,7 @@ _TERMS = 2_000_000  # of the series at a time
 _MOST = 1e8  # jumps: beyond, Stirling's formula has the sum to 1e-9
 
 
-def _start(cls: type[Tweedie], y: np.ndarray, w: np.ndarray) -> float:
+def _start(own: Tweedie, y: np.ndarray, w: np.ndarray) -> float:
     """Half of the variance of y at power 1.5."""
     centre = max(mean(y, w), 1e-150)
     spread = float(np.average((y - centre) ** 2, weights=w))

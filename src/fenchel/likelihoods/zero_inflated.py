@@ -1,196 +1,164 @@
-"""Zero-inflated Poisson: with probability pi the count is a structural 0, else Poisson with mean mu = E e^eta.
+"""Zero-inflated counts: with probability pi a structural 0, else a count of the base's density p0.
 
-    p(0|eta) = pi + (1 - pi) e^{-mu},       p(y|eta) = (1 - pi) mu^y e^{-mu} / y!   for y > 0
-    y > 0:   f = -y h + m - y log E + log y! - log(1 - pi),      m = E[mu] = E e^{h + rho/2}        exact
-    y = 0:   f = G(m),   G(m) = -log(pi + (1 - pi) e^{-m})       >= E[G(mu)], as G is concave (Jensen)
-    alpha = w m - y,   lam = w m >= 0,   w = G'(m) for y = 0 and 1 for y > 0
+    p(0|eta) = pi + (1 - pi) e^{-g},   g = -log p0(0|eta);       p(y|eta) = (1 - pi) p0(y|eta)   for y > 0
+    y > 0:   f = E[psi0] - log(1 - pi)                                                           the base's
+    y = 0:   f = G(E[g]),   G(x) = -log(pi + (1 - pi) e^{-x})    >= E[G(g)], as G is concave (Jensen)
 
-w is the probability that a zero is the Poisson's own; the same bound comes from a latent indicator whose probability is
-optimised. -log p(0) levels off at -log pi, so neither p nor the bound is log-concave: the fit is a stationary point,
-and another one may be better. There is no dual. The fit starts from the Poisson's (w = 1), whose f with -log(1 - pi)
-bounds this one from above.
+With w = G'(E[g]), the probability that a zero is the count's own, every slope of a zero is w times that of g; the same
+bound comes from a latent indicator whose probability is optimised. -log p(0) levels off at -log pi, so neither p nor
+the bound is log-concave: the fit is a stationary point, and another one may be better. There is no dual. The fit
+starts from a Poisson's (w = 1).
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
-from ..checks import number, numeric, problem
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, special, to_numpy
-from ..linalg.functions import sigmoid, softplus
+from ..linalg.arrays import Array, ArrayLike, Seed, namespace, to_numpy
 from ..transforms import LOGIT
 from .base import Rows, flat
 from .bounds import Bounds, DirectBound
+from .modified import PROBABILITY_BOUNDS, OwnProbability
 from .parameters import Parameter, shown
-from .poisson import ExposedMean, Poisson, exposed_counts
+from .poisson import ExposedMean, Poisson
 from .sites import Loss
-from .summaries import per_row
 
-_SURE = 2000.0  # a mean from which a zero is structural whatever pi is: e^-2000 is 0
+
+def _level_off(g: Array, odds: Array) -> tuple[Array, Array, Array]:
+    """G(g) + log(1 - pi), w and 1 - w; odds = log((1 - pi)/pi)."""
+    xp = namespace(g)
+    lean = odds - g
+    own, e = lean > 0.0, xp.exp(-xp.abs(lean))
+    most = 1.0 / (1.0 + e)
+    least = e * most
+    return xp.where(own, g, odds) - xp.log1p(e), xp.where(own, most, least), xp.where(own, least, most)
 
 
 class ZeroMixture(DirectBound):
-    """f = G(E[mu]) of a zero, by Jensen; the expectation itself of a count above it."""
-
-    def _mean(self, h: Array, rho: Array, rows: Rows) -> Array:
-        with np.errstate(over="ignore"):  # a trial may be far out; its value is then infinite
-            return rows["exposure"] * namespace(h).exp(h[:, 0] + rho[:, 0] / 2)
+    """f = G(E[g]) of a zero, by Jensen; that of the base of a count above it."""
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        y = rows["y"]
-        value, _, lam, less = self.likelihood._of_mean(self._mean(h, rho, rows), y, rows["odds"])
-        bend = lam - less
-        value = value - y * h[:, 0] + self.likelihood.constant(rows)
-        return Loss(value, lam - y, lam, bend, bend / 2, bend / 4)
+        xp, zero = namespace(h), rows["count"] == 0.0
+        base = self.likelihood.base.row_loss(h, rho, rows)
+        level, w, rest = _level_off(base.value, rows["odds"])
+        w, rest = xp.where(zero, w, xp.ones_like(w)), xp.where(zero, rest, xp.zeros_like(w))
+        alpha, half = base.alpha, base.lam / 2
+        with np.errstate(over="ignore", invalid="ignore"):
+            lean, bend = rest * alpha, (base.hh, base.hr, base.rr)
+            slopes = [alpha, base.lam, bend[0] - lean * alpha, bend[1] - lean * half, bend[2] - rest * half * half]
+            slopes = [w * x for x in slopes]
+        if not bool(xp.all(w > 0.0)):  # slopes of g may be infinite where no zero is the count's own
+            slopes = [xp.where(w > 0.0, x, xp.zeros_like(w)) for x in slopes]
+        return Loss(xp.where(zero, level, base.value) + rows["lift"], *slopes)
 
     def theta_gradient(self, h: Array, rho: Array, rows: Rows) -> np.ndarray:
-        xp, y, pi, mean = namespace(h), rows["y"], rows["probability"], self._mean(h, rho, rows)
-        w = self.likelihood._of_mean(mean, 0.0 * y, rows["odds"])[1]
-        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
-        # y = 0: dG = -pi (1 - pi) (1 - e^-m) / p(0) = -(1 - w) (1 - pi) (1 - e^-m);   y > 0: pi
-        each = xp.where(y > 0.0, pi + xp.zeros_like(w), (1.0 - w) * (1.0 - pi) * xp.expm1(-m))
-        return np.asarray(self.likelihood.gathered(rows["weight"] * each))
+        own, xp, zero, pi = self.likelihood, namespace(h), rows["count"] == 0.0, rows["probability"]
+        g = own.base.row_loss(h, rho, rows).value
+        _, w, rest = _level_off(g, rows["odds"])
+        of_base = [xp.where(zero, w * x, x) for x in own.base.row_theta(h, rho, rows)]
+        share = xp.where(zero, rest * (1.0 - pi) * xp.expm1(-g), pi)
+        return np.asarray(own.gathered(*(rows["weight"] * x for x in (*of_base, share))))
 
 
-class ZeroInflatedPoisson(ExposedMean):
-    """Counts with rate ``exposure * exp(eta)``, of which a share is zero for another reason.
+class ZeroInflated(OwnProbability):
+    """Counts of which a share is zero for another reason.
 
     Parameters
     ----------
-    probability : float
-        Of a structural zero, in (0, 1). Learnable.
-    exposure : float or array (N,), optional
-        What the rate is relative to. 0 means unobserved.
+    base : Poisson, NegativeBinomial or NegativeBinomial1
+        Of the counts, its exposure and its overdispersion included.
+    probability : float or array (N,)
+        Of a structural zero, in (0, 1). Learnable where it is one number.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from fenchel.likelihoods import ZeroInflatedPoisson
-    >>> ZeroInflatedPoisson(0.25, exposure=2.0).predictive_mean(np.array([0.0]), np.array([0.0]))
+    >>> from fenchel.likelihoods import Poisson, ZeroInflated
+    >>> ZeroInflated(Poisson(exposure=2.0), 0.25).predictive_mean(np.array([0.0]), np.array([0.0]))
     array([1.5])
     """
 
+    prefix = "zero-inflated"
+    moves_eta = True
     bound = "mixture"
     bounds: ClassVar[Bounds] = {"mixture": ZeroMixture}
     log_concave = False
-    word, moves_eta = "zero-inflated-poisson", True
-    parameters = (  # pi and 1 - pi down to 1e-8
-        Parameter(
-            "probability", "probability", LOGIT, bounds=lambda own, y: (-np.log(1e8), np.log(1e8)), weak=(-1.0, 3.0)
-        ),
-    )
+    own = (Parameter("probability", "probability", LOGIT, bounds=PROBABILITY_BOUNDS, weak=(-1.0, 3.0)),)
 
-    def __init__(self, probability: float = 0.1, exposure: ArrayLike | None = None) -> None:
-        pi = numeric(self.name, "probability", probability)
-        if pi.ndim != 0 or not 0.0 < float(pi) < 1.0:
-            got = f"probability = {number(float(pi))}" if pi.ndim == 0 else f"probability has shape {pi.shape}"
-            raise problem(
-                self.name, f"{got} is not usable", "one number in (0, 1)", "Without structural zeros use Poisson."
-            )
-        self.probability: Any = float(pi)  # (N,) where it has a predictor of its own
-        self.exposure = exposure
+    def __init__(self, base: ExposedMean, probability: ArrayLike = 0.1) -> None:
+        super().__init__(base)
+        self._choose_probability(probability)
 
     def neighbour(self) -> Poisson:
-        return Poisson(self.exposure)
+        return Poisson(self.base.exposure)
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        pi = per_row(self.probability, y.shape[0]) + 0.0
-        odds = np.log1p(-pi) - np.log(pi)  # log((1 - pi)/pi)
-        return {**exposed_counts(self.name, y, self.exposure), "probability": pi, "odds": odds}
+        rows = super().check(y)
+        lift = -np.log1p(-rows["probability"])
+        return {**rows, "lift": lift, "odds": -lift - np.log(rows["probability"])}
 
     def constant(self, rows: Rows) -> Array:
-        """What a count above zero has beyond -y eta + mu."""
-        xp, y = namespace(rows["y"]), rows["y"]
-        return special("gammaln", y + 1.0) - y * xp.log(rows["exposure"]) - xp.log1p(-rows["probability"])
-
-    def _of_mean(self, mean: Array, y: Array, odds: Array) -> tuple[Array, Array, Array, Array]:
-        """What psi has beyond -y eta and the constant, as a function of the mean: value, w, w m and w (1 - w) m^2."""
-        xp = namespace(mean)
-        zero = xp.where(y > 0.0, xp.zeros_like(mean), xp.ones_like(mean)) > 0.0
-        m = xp.where(mean < _SURE, mean, _SURE + xp.zeros_like(mean))
-        lean = odds - m
-        # G - const = -log((pi + (1 - pi) e^-m)/(1 - pi)) = m - softplus(-lean), which tends to the log odds
-        level = xp.where(lean > 0.0, m - softplus(-lean), odds - softplus(lean))
-        w, rest = sigmoid(lean), sigmoid(-lean)
-        return (
-            xp.where(zero, level, mean),
-            xp.where(zero, w, xp.ones_like(w)),
-            xp.where(zero, w * m, mean),
-            xp.where(zero, w * m * rest * m, xp.zeros_like(w)),
-        )
-
-    def log_density(self, eta: Array, rows: Rows) -> Array:
-        return -self.derivatives(eta, rows)[0]
+        return self.base.row_constant(rows) + rows["lift"]
 
     def derivatives(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        y, exposure = rows["y"][:, None], rows["exposure"][:, None]
-        with np.errstate(over="ignore"):
-            value, _, slope, less = self._of_mean(
-                exposure * namespace(eta).exp(eta), y + 0.0 * eta, rows["odds"][:, None] + 0.0 * eta
-            )
-        return value - y * eta + self.constant(rows)[:, None], slope - y, slope - less
+        xp, none = namespace(eta), 0.0 * eta
+        psi, first, second = self.base.row_derivatives(eta, rows)
+        zero = rows["count"][:, None] + none == 0.0
+        level, w, rest = _level_off(psi, rows["odds"][:, None] + none)
+        some = zero & (w > 0.0)
+        slope, bend = xp.where(some, first, none), xp.where(some, second, none)
+        return (
+            xp.where(zero, level, psi) + rows["lift"][:, None],
+            xp.where(zero, w * slope, first),
+            xp.where(zero, w * bend - w * rest * slope * slope, second),
+        )
 
     def exact_loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
-        """E[psi] itself: closed for counts above zero, by panels for zeros."""
-        xp, bound, zero = namespace(h), ZeroMixture(self).loss(h, rho, rows), rows["y"] == 0.0
-        if not bool(xp.any(zero)):
-            return bound
-        all_zero = {**rows, "y": 0.0 * rows["y"]}
-        panels = super().exact_loss(h, rho, all_zero)
-        return Loss(*(xp.where(zero, getattr(panels, x), getattr(bound, x)) for x in Loss.__slots__))
+        """E[psi] itself: the base's for counts above zero, by panels for zeros."""
+        xp, zero, base = namespace(h), rows["count"] == 0.0, self.base
+        panels = super().exact_loss(h, rho, rows)
+        count = (base.row_loss if base.log_concave else base.exact_loss)(h, rho, rows)
+        count = replace(count, value=count.value + rows["lift"])
+        return Loss(*(xp.where(zero, getattr(panels, x), getattr(count, x)) for x in Loss.__slots__))
 
     def landmarks(self, rows: Rows) -> list[Array]:
         """The mode of a count; for a zero, where the two causes are alike, and the bend on either side."""
-        xp, y = namespace(rows["y"]), rows["y"]
+        xp, y = namespace(rows["count"]), rows["count"]
         even = xp.where(y > 0.0, y + 0.5, xp.maximum(rows["odds"], 0.5 + xp.zeros_like(y)))
         at = xp.log(even / rows["exposure"])
-        return [at, at - 1.0, at + 1.0]
+        return [at, at - 1.0, at + 1.0, *self.base.landmarks(rows)[:1]]
 
     # -- prediction --------------------------------------------------------------------------------
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        mean = super().predictive_mean(h, rho)
+        mean = self.base.predictive_mean(h, rho)
         return (1.0 - self._pi(mean)) * mean
 
-    def _pi(self, like: Array) -> Array:
-        """pi of each row (N,)."""
-        return asarray(per_row(self.probability, like.shape[0]) + 0.0, like)
-
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        # (1 - pi) (m + E[mu^2]) - (1 - pi)^2 m^2, with E[mu^2] = m^2 e^rho
-        m, rho = super().predictive_mean(h, rho), flat(rho)
-        pi = self._pi(rho)
-        with np.errstate(over="ignore"):
-            return (1.0 - pi) * (m + m**2 * (namespace(rho).expm1(rho) + pi))
+        mean, variance = self.base.predictive_mean(h, rho), self.base.predictive_variance(h, rho)
+        pi = self._pi(mean)
+        return (1.0 - pi) * (variance + pi * mean**2)
 
     def _level(self, y: np.ndarray, w: np.ndarray) -> float:
-        return super()._level(y, w) - float(np.log1p(-np.mean(self.probability)))
+        return float(self.base._level(y, w)) - float(np.log1p(-np.mean(self.probability)))
 
     def cdf_inside(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
-        pi = per_row(self.probability, eta.shape[0])[:, None]
-        return pi + (1.0 - pi) * super().cdf_inside(x, eta)
+        pi = self._pi(eta)
+        return np.asarray(pi + (1.0 - pi) * self.base.cdf_inside(x, eta))
 
     def draw(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        structural = rng.random(eta.shape) < per_row(self.probability, eta.shape[0])[:, None]
-        return np.where(structural, 0.0, super().draw(eta, rng))
+        return np.where(rng.random(eta.shape) < self._pi(eta), 0.0, self.base.draw(eta, rng))
 
     def predictive_log_density(self, y: ArrayLike, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)
-        xp, rows = namespace(h), self.rows_for(y, h)
-        host = np.where(to_numpy(rows["weight"]) > 0.0, to_numpy(rows["y"]), np.nan)
-        pi = self._pi(h)
-        count = Poisson(self.exposure).predictive_log_density(host, h, rho) + xp.log1p(-pi)
+        xp, rows, pi = namespace(h), self.rows_for(y, h), self._pi(h)
+        host = np.where(to_numpy(rows["weight"]) > 0.0, to_numpy(rows["count"]), np.nan)
+        count = self.base.predictive_log_density(host, h, rho) + xp.log1p(-pi)
         top = xp.maximum(count, xp.log(pi))
         either = top + xp.log(xp.exp(count - top) + pi * xp.exp(-top))
-        return xp.where(rows["y"] > 0.0, count, either)
-
-    @classmethod
-    def example(cls, rng: np.random.Generator, n: int) -> tuple[ZeroInflatedPoisson, np.ndarray]:
-        exposure = rng.gamma(2.0, 1.0, n) + 0.1
-        y = rng.poisson(exposure * np.exp(rng.normal(size=n))).astype(float)
-        return cls(0.3, exposure), np.where(rng.random(n) < 0.3, 0.0, y)
+        return xp.where(rows["count"] > 0.0, count, either)
 
     def __repr__(self) -> str:
-        given = "" if self.exposure is None else ", exposure=..."
-        return f"ZeroInflatedPoisson({shown(self.probability)}{given})"
+        return f"ZeroInflated({self.base!r}, {shown(self.probability)})"

@@ -97,8 +97,8 @@ def check_labels(family: str | Likelihood, name: str, y: np.ndarray) -> None:
             got = f"{family!r} has {family.n_predictors} predictors a row"
             raise problem("Model", got, 'family="multinomial"')
         return
-    cls = WORDS[family]
+    own = WORDS[family]
     different = np.unique(y[~np.isnan(y)]).size
-    if cls.support == "levels" and not cls.ordered and different > 2:
+    if own.support == "levels" and not own.ordered and different > 2:
         got = f'the response {name!r} has {different} different labels and family="{family}"'
         raise problem("Model", got, "two", 'Use family="multinomial", or "ordinal" where they have an order.')
