@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import SLOW
@@ -63,7 +64,7 @@ class RowSteps:
             h = problem.mt - predictors.from_weights(near.weights or [])
             rho = 0.0 * h + float(namespace(h).mean(near.rho))
         else:
-            h = problem.mt + common_level(problem)
+            h = problem.mt + common_level(problem.likelihood, problem.rows, problem.mt)
             rho, steps = 0.0 * h, 0
         return self.step(problem, h, rho), steps + 1
 
@@ -112,10 +113,10 @@ class RowSteps:
             point, before, n = found, promise, n + 1
 
 
-def common_level(problem: Problem) -> float:
-    """What eta is above its prior mean in all rows alike, roughly: Newton's method for one number, some rows' worth."""
-    likelihood, every = problem.likelihood, max(1, problem.active.size // _LEVEL_ROWS)
-    rows, mean, level = {key: x[::every] for key, x in problem.rows.items()}, problem.mt[::every], 0.0
+def common_level(likelihood: Likelihood, rows: Rows, mean: Array) -> float:
+    """What eta is above its prior mean (N, 1) in all rows alike, by some thousand of them: Newton's for one number."""
+    every, level = max(1, mean.shape[0] // _LEVEL_ROWS), 0.0
+    rows, mean = {key: x[::every] for key, x in rows.items()}, mean[::every]
     xp, weight = namespace(mean), rows["weight"]
     for _ in range(_LEVEL_STEPS):
         slope, bend = (float(xp.sum(weight * x[:, 0])) for x in likelihood.derivatives(mean + level, rows)[1:])
