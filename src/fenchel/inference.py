@@ -99,12 +99,13 @@ def fitted(
     start: ArrayLike | Solution | None = None,
     progress: bool = False,
     callback: Callback | None = None,
+    steers: bool = False,
 ) -> Solution:
-    """The solution of a problem that has been set up."""
+    """The solution of a problem that has been set up; one that ``steers`` a search need not be proved."""
     with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
         first = None if start is None else task.start_from(start)
         with one_thread(task.predictors.small, ours=True), counting():
-            outcome = solver.solve(task, first, Stopping(tol, max_iter, report))
+            outcome = solver.solve(task, first, Stopping(tol, max_iter, report, steers=steers))
     return Solution(task, outcome, solver.name, tol)
 
 

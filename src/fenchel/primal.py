@@ -49,7 +49,8 @@ class PrimalPoint:
     """q at the sites (beta, lam) (N, 1), or (N, P) of contrasts.
 
     A failed factorisation or a NaN is a point with elbo = -inf.
-    ``enough`` is the relative gap at which the cheap form of the certificate may stand for the whole.
+    ``enough`` is the relative gap at which the cheap form of the certificate may stand for the whole; None leaves the
+    point without a certificate until ``prove`` asks for one.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class PrimalPoint:
         owner: Problem,
         beta: Array,
         lam: Array,
-        enough: float,
+        enough: float | None,
         factor: Factor | None = None,
         weights: Weights | None = None,
     ) -> None:
@@ -136,6 +137,11 @@ class PrimalPoint:
         """What best ELBO - elbo is at most."""
         return min(self._strong_concavity, self.decrement, max(0.0, self.ceiling - self.elbo))
 
+    def prove(self, enough: float) -> None:
+        """Ask for the certificate."""
+        self.enough = enough
+        self.__dict__.pop("_strong_concavity", None)
+
     def settle(self, step: Step) -> None:
         """Let the decrement of Newton's ``step`` from here bound the shortfall, if the step is short enough."""
         xp, rho = namespace(step.dh), self.rho
@@ -151,7 +157,7 @@ class PrimalPoint:
     @cached_property
     def _strong_concavity(self) -> float:
         """The strong-concavity bound: the cheap form if it suffices, else the exact one."""
-        if not np.isfinite(self.elbo):
+        if not np.isfinite(self.elbo) or self.enough is None:
             return np.inf
         owner, r, d = self.problem, self.r, self.d
         xp = namespace(r)

@@ -170,8 +170,8 @@ def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool
     odds of the second of two classes, or the log shares (K,), centred; half a row is added to each class.
     """
     check_classification_targets(y)
-    labels, encoded = np.unique(y, return_inverse=True)
-    K = int(labels.size)
+    labels = np.unique(y)
+    encoded, K = np.searchsorted(labels, y), int(labels.size)
     if K < 2:
         got = f"y has one class only, {labels.tolist()[0]!r}"
         raise problem(where, got, "two or more classes", "With one class there is nothing to tell apart.")

@@ -64,6 +64,7 @@ class Evidence(Objective[Learned]):
         self.n_family = first.size
         self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
         self.path = Path()
+        self.climbs = self.is_large and likelihood.objective.log_concave  # by Newton's steps, as far as is known
 
     @property
     def last(self) -> Solution | None:
@@ -128,12 +129,14 @@ class Evidence(Objective[Learned]):
         task = Problem(likelihood, self.prior, self.targets)
         start = self.path.start(theta, task)
         fine = min(tol, self._fine(likelihood))
-        self.solution = fitted(task, self.solver, fine, self.max_iter, start, self.progress, self.on_iteration)
+        report, steers = (self.progress, self.on_iteration), tol > self.tol and self.climbs
+        self.solution = fitted(task, self.solver, fine, self.max_iter, start, *report, steers)
         if fine < tol and not self.solution.optimal:
             self.solution = self.solution.judged_by(tol)
         self.n_evaluations += 1
         self.n_newton += self.solution.n_iter
-        if not self.solution.optimal and np.isfinite(self.solution.gap):
+        stuck = not self.solution.optimal and self.solution.ending.code != "steered"
+        if stuck and np.isfinite(self.solution.gap):
             self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
         if np.isfinite(self.solution.elbo):
             self.path = self.path.onto(theta, self.solution)
@@ -165,11 +168,12 @@ class Evidence(Objective[Learned]):
         None with few rows, whose fits cost nothing, where the family does not say, and where a fit may end at one of
         several stationary points: long steps of theta change from one to another.
         """
-        if not (self.is_large and self.likelihood.objective.log_concave):
+        if not self.climbs:
             return None
         n, slope = self.n_family, self.log_prior(theta)[1]
         family = self.family.curvature(self.solution, theta[:n], gradient[:n] - slope[:n])
         if family is None:
+            self.climbs = False
             return None
         out = np.zeros((theta.size, theta.size))
         out[:n, :n] = family

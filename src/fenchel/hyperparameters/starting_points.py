@@ -21,6 +21,7 @@ from ..linalg.dense import NotPositiveDefinite
 from ..priors.capabilities import HasFewWeights
 from ..priors.predictors import LatentPredictors
 from ..solvers.row_sample import is_enough
+from ..solvers.row_steps import common_level
 from .base import Summand
 from .objective import Reached
 from .working import NODE_WEIGHTS, NODES, WorkingModel, working_rows
@@ -37,8 +38,6 @@ _ALONE = 5  # place where one summand begins, the others at the lowest
 _DOUBT, _ROW_DOUBT = 5.0, 0.05  # nats, and nats a row, by which the working model may be wrong about a peak
 _WITHIN = 4.0  # nats: a peak lower than the best start by less is searched too
 _ROUGHLY = 0.01  # nats that a fit may leave where starts are compared
-_LEVEL_STEPS = 6  # of Newton's method for the level that all rows share
-_LEVEL_STEP = 2.0  # the longest, in units of eta
 _MOST_PEAKS = 3  # that are looked at
 _SAME = 1.0  # log units: nearer starts are the same
 _SEEN = 2  # place in LEVELS from which on the data see a summand
@@ -112,12 +111,10 @@ def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
     if isinstance(predictors, HasFewWeights) and is_enough(n, predictors.n_weights):
         return first
     rows, mean = evidence.targets.rows_of(likelihood), to_numpy(predictors.mt)
-    weight, level = to_numpy(rows["weight"]), 0.0
-    for _ in range(_LEVEL_STEPS):
-        slope, bend = (weight * to_numpy(x)[:, 0] for x in likelihood.derivatives(mean + level, rows)[1:])
-        if not bend.sum() > 0.0:
-            return first
-        level -= float(np.clip(slope.sum() / bend.sum(), -_LEVEL_STEP, _LEVEL_STEP))
+    at, weight = mean + common_level(likelihood, rows, mean), to_numpy(rows["weight"])
+    slope, bend = (weight * to_numpy(x)[:, 0] for x in likelihood.derivatives(at, rows)[1:])
+    if not bend.sum() > 0.0:
+        return first
     theta = evidence.family.start_by_moments(-slope, bend)
     return first if theta is None or not np.isfinite(theta).all() else theta
 

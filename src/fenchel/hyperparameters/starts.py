@@ -17,6 +17,7 @@ from ..linalg.tolerances import MANY_ROWS
 from ..problem import Problem
 from ..solvers.solution import Solution
 
+_SETTLED = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
 _FLAT, _STRIDE = 0.05, 2.0  # directions the path hardly explored are not extrapolated, nor any s by more than this
 
 
@@ -29,7 +30,15 @@ class Path(NamedTuple):
     def onto(self, theta: np.ndarray, solution: Solution) -> Path:
         """With the fit at theta."""
         point = np.array(theta, dtype=np.float64), to_numpy(solution.s)
-        return Path(solution, (*self.points[-theta.size :], point))
+        before = self.points[-theta.size :] if self._is_settled(solution) else ()
+        return Path(solution, (*before, point))
+
+    def _is_settled(self, solution: Solution) -> bool:
+        """Whether what the last fit left undone is little beside the way to the next one, which theta then explains."""
+        last = self.last
+        if last is None or last.ending.code != "steered":
+            return True
+        return last.ending.value * max(1.0, abs(last.elbo)) <= _SETTLED * abs(solution.elbo - last.elbo)
 
     def start(self, theta: np.ndarray, task: Problem) -> Solution | Array | None:
         """Of the fit of ``task`` at theta: an s, the last fit where there is no plane yet, None where there is none."""

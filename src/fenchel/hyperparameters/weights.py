@@ -1,6 +1,6 @@
 """A linear model whose weights have learned variances: eta = W z, z_l ~ N(mean_l, v_{g(l)}), theta = log v.
 
-d elbo / d theta_g = sum over the weights l of group g of (dP/dSigma)_ll v_g
+d elbo / d theta_g = 1/2 sum over the weights l of group g of ((m_l - mean_l)^2 + V_ll) / v_g - 1
 
 One group is ridge regression with a learned strength; a group for each weight is automatic relevance determination,
 for which ``relevance.py`` has the prior. A weight in no group (-1) keeps its variance: an intercept.
@@ -99,7 +99,9 @@ class WeightVariances(Family):
         return self.base.reweighted(self.variances_at(theta))
 
     def gradient(self, solution: Solution, theta: np.ndarray) -> np.ndarray:
-        each = sum(np.diag(to_numpy(G)) for G in solution.posterior.adjoint().covariance) * self.variances_at(theta)
+        shift, L = self._shift(solution), self.groups.size
+        V = np.reshape(to_numpy(solution.posterior.latent_variance), (L, -1))
+        each = 0.5 * np.sum((shift * shift + V) / self.variances_at(theta)[:, None] - 1.0, axis=1)
         live = self.groups >= 0
         return np.bincount(self.groups[live], weights=each[live], minlength=self.n_groups).astype(np.float64)
 

@@ -1,7 +1,9 @@
 """Passes over the rows of a sparse X in CSR, compiled: pairs of entries of a row, and nothing else, are visited.
 
-pairs      [X, 1]' diag(w) [X, 1] in N k^2/2 products for k entries a row; each pair lands above or below the diagonal
+pairs      [X, 1]' diag(w) [X, 1] in N k^2/2 products for k entries a row: above the diagonal, and its last row
 forms      [x, 1]' Q [x, 1] of each row, for a symmetric Q, in as many
+
+The indices of a row rise.
 """
 
 from __future__ import annotations
@@ -26,6 +28,17 @@ def pairs(indptr, indices, data, weight, start, stop, out):
                 line[indices[j]] += x * data[j]
             edge[indices[i]] += x
         edge[D] += w
+
+
+@compiled
+def mirror(G):
+    """Below the diagonal what stands above it, in tiles that stay in cache."""
+    n, tile = G.shape[0], 32
+    for i in range(0, n, tile):
+        for j in range(i, n, tile):
+            for k in range(i, min(n, i + tile)):
+                for m in range(max(j, k + 1), min(n, j + tile)):
+                    G[m, k] = G[k, m]
 
 
 @compiled

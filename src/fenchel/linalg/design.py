@@ -14,7 +14,7 @@ user gives; ``standardized.py`` centres and scales columns.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import add
 
@@ -60,6 +60,10 @@ class Design(ABC):
     @abstractmethod
     def toarray(self) -> Array:
         """W as one array; of a design that does not fit in one, never asked for."""
+
+    def row_variances(self, U: Array, Q: Callable[[], Array]) -> Array:
+        """diag(W Q W') for Q = U U', by whichever of the two costs less and loses no digits."""
+        return self.row_squares(U)
 
     def row_norms(self, v: Array) -> Array:
         """rowsum(W^2 v) for v (L,) >= 0: diag(W diag(v) W')."""
@@ -190,6 +194,9 @@ class Scaled(Design):
 
     def row_squares(self, U: Array) -> Array:
         return self.base.row_squares(self.rescaled(U))
+
+    def row_variances(self, U: Array, Q: Callable[[], Array]) -> Array:
+        return self.base.row_variances(self.rescaled(U), lambda: self.both_scaled(Q()))
 
     def row_products(self, Q: Array) -> Array:
         return self.base.row_products(self.both_scaled(Q))

@@ -11,8 +11,8 @@ closed expectation,
 
 with b^2 = c^2 + rho, so one matrix of normal densities times one table of remainders gives everything. A variance below
 1e-3 needs no nodes at all: three terms of the Taylor series, whose coefficients are polynomials in sigma. One below
-0.02 needs the seven nodes of Gauss and Hermite. Rows so far in a tail that their mass lies beyond the table are left to
-panel quadrature.
+0.02 needs the seven nodes of Gauss and Hermite; of many rows, compiled loops sum the nodes that follow faster. Rows so
+far in a tail that their mass lies beyond the table are left to panel quadrature.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _GAUSS, _NODES = 0.02, 7  # a variance up to which Gauss and Hermite's nodes ser
 _FOLLOWED = ((0.25, 0.75, 8.25), (1.0, 0.5, 9.0))  # variance up to which, spacing in standard deviations, reach in them
 _SPACING, _REACH, _KINK = 0.5, 38.0, 1.7  # of the nodes that stay; c of the smooth kink
 _COMPILED = 512  # rows from which nodes that follow are summed by a compiled loop
+_ALL_COMPILED = 4096  # rows from which everything narrow is
 _CHUNK, _FEW = 4096, 256  # rows at a time, without nodes and with them: their functions stay in cache
 
 PLUS, MINUS, TAU, REST, FIRST, SECOND, THIRD = range(7)
@@ -41,19 +42,25 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     """E of softplus(eta), softplus(-eta), sigma, 1 - sigma, sigma', sigma'', sigma''' (7, N), exact in their tails."""
     if not (is_numpy(h) and is_numpy(rho)):
         return _by_panels(h, rho)
-    out = np.empty((7, h.shape[0]))
-    sd = np.sqrt(rho)
-    far = np.abs(h) - rho + 7.0 * sd > _REACH  # the mass of e^-|x| N(x; h, rho) leaves the table
-    narrow = rho <= _SERIES
-    _fill(out, narrow, lambda i: _by_series(h[i], rho[i]), _CHUNK)
-    _fill(out, (rho > _SERIES) & (rho <= _GAUSS), lambda i: _by_gauss(h[i], sd[i]), _CHUNK)
-    lower = _GAUSS
+    out, widest = np.empty((7, h.shape[0])), float(np.max(rho, initial=0.0))
+    many, lower = h.shape[0] >= _ALL_COMPILED, _SERIES
+    if many:
+        _series_into(out, h, rho, rho <= _SERIES)
+    else:
+        _fill(out, rho <= _SERIES, lambda i: _by_series(h[i], rho[i]), _CHUNK)
+        _fill(out, (rho > _SERIES) & (rho <= _GAUSS), lambda i: _by_gauss(h[i], np.sqrt(rho[i])), _CHUNK)
+        lower = _GAUSS
     for upper, spacing, reach in _FOLLOWED:
+        if widest <= lower:
+            return out
         follow = (rho > lower) & (rho <= upper)
-        step = _FEW if np.count_nonzero(follow) < _COMPILED else h.shape[0]
-        _fill(out, follow, lambda i, s=spacing, r=reach: _by_following(h[i], sd[i], s, r), step)
+        if many or np.count_nonzero(follow) >= _COMPILED:
+            _following_into(out, h, rho, follow, *_nodes(spacing, reach))
+        else:
+            _fill(out, follow, lambda i, rule=_nodes(spacing, reach): _by_following(h[i], rho[i], *rule))
         lower = upper
-    wide = ~(rho <= lower)
+    wide = ~(rho <= lower)  # NaN too
+    far = np.abs(h) - rho + 7.0 * np.sqrt(rho) > _REACH  # the mass of e^-|x| N(x; h, rho) leaves the table
     _fill(out, wide & ~far, lambda i: _by_table(h[i], rho[i]))
     _fill(out, wide & far, lambda i: _by_panels(h[i], rho[i]))
     return out
@@ -113,17 +120,32 @@ def _by_series(h: np.ndarray, rho: np.ndarray) -> np.ndarray:
     return out
 
 
-def _by_following(h: np.ndarray, sd: np.ndarray, spacing: float, reach: float) -> np.ndarray:
+def _series_into(out: np.ndarray, h: np.ndarray, rho: np.ndarray, where: np.ndarray) -> None:
+    """The same for the rows ``where``, by a compiled loop."""
+    from ._logistic import series
+
+    series(h, rho, np.flatnonzero(where), out)
+
+
+@cache
+def _nodes(spacing: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
+    """Evenly spaced nodes in standard deviations, and their weights."""
     z = np.arange(-reach, reach + spacing / 2, spacing)
-    weight = spacing / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * z * z)
-    weight /= weight.sum()
-    if h.size < _COMPILED:
-        return np.stack([g @ weight for g in _all_of(h[:, None] + sd[:, None] * z)])
+    weight = np.exp(-0.5 * z * z)
+    return z, weight / weight.sum()
+
+
+def _by_following(h: np.ndarray, rho: np.ndarray, z: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return np.stack([g @ weight for g in _all_of(h[:, None] + np.sqrt(rho)[:, None] * z)])
+
+
+def _following_into(
+    out: np.ndarray, h: np.ndarray, rho: np.ndarray, where: np.ndarray, z: np.ndarray, weight: np.ndarray
+) -> None:
+    """The same for the rows ``where``, by a compiled loop."""
     from ._logistic import following
 
-    out = np.empty((7, h.size))
-    following(h, sd, z, weight, out)
-    return out
+    following(h, rho, np.flatnonzero(where), z, weight, out)
 
 
 def _by_gauss(h: np.ndarray, sd: np.ndarray) -> np.ndarray:

@@ -65,6 +65,10 @@ class Matrix(Design):
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
         """rowsum((W U + 1 last')^2)."""
 
+    def bordered_variances(self, U: Array, last: np.ndarray, Q: Callable[[], np.ndarray]) -> Array:
+        """The same, or [w, 1]' Q [w, 1] with Q = [U; last] [U; last]' where that costs less and loses no digits."""
+        return self.row_squares(U, last)
+
     @abstractmethod
     def bordered_products(self, Q: np.ndarray) -> np.ndarray:
         """[w, 1]' Q [w, 1] of every row, for Q (L + 1, L + 1)."""
@@ -130,7 +134,7 @@ class Sparse(Matrix):
         return self.X.T @ a
 
     def bordered(self, weight: np.ndarray) -> np.ndarray:
-        from ._rows import pairs
+        from ._rows import mirror, pairs
 
         (n, D), X, weight = self.shape, self.X, np.ascontiguousarray(weight, dtype=np.float64)
 
@@ -139,17 +143,18 @@ class Sparse(Matrix):
             pairs(X.indptr, X.indices, X.data, weight, start, stop, total)
             return total
 
-        G = np.sum(passes.on_every_core(n, self._per_row**2, stretch), axis=0)
-        diagonal = np.diag(G).copy()
-        G = G + G.T
-        np.fill_diagonal(G, diagonal)
-        return np.asarray(G)
+        G, *others = passes.on_every_core(n, self._per_row**2, stretch)
+        for other in others:
+            G += other
+        G[:D, D] = G[D, :D]
+        mirror(G)
+        return G
 
     def _forms(self, Q: np.ndarray) -> tuple[np.ndarray, float]:
-        """[w, 1]' Q [w, 1] of every row, and the least relative to the squares in it."""
+        """[w, 1]' Q [w, 1] of every row for a symmetric Q, and the least relative to the squares in it."""
         from ._rows import forms
 
-        X, out, Q = self.X, np.empty(self.shape[0]), np.ascontiguousarray(0.5 * (Q + Q.T))
+        X, out, Q = self.X, np.empty(self.shape[0]), np.ascontiguousarray(Q)
 
         def stretch(start: int, stop: int) -> float:
             return float(forms(X.indptr, X.indices, X.data, Q, start, stop, out))
@@ -163,9 +168,19 @@ class Sparse(Matrix):
     def row_squares(self, U: Array, last: np.ndarray | None = None) -> Array:
         """By w' U U' w where that is less work and nothing cancels in it."""
         last = np.zeros(U.shape[1]) if last is None else last
-        if self._per_row < U.shape[1] and self.X.nnz * U.shape[1] > passes.PARALLEL:
+
+        def product() -> np.ndarray:
             V = np.vstack([U, last])
-            out, least = self._forms(V @ V.T)
+            return V @ V.T
+
+        return self.bordered_variances(U, last, product)
+
+    def row_variances(self, U: Array, Q: Callable[[], Array]) -> Array:
+        return self.bordered_variances(U, np.zeros(U.shape[1]), lambda: np.pad(Q(), ((0, 1), (0, 1))))
+
+    def bordered_variances(self, U: Array, last: np.ndarray, Q: Callable[[], np.ndarray]) -> Array:
+        if self._per_row < U.shape[1] and self.X.nnz * U.shape[1] > passes.PARALLEL:
+            out, least = self._forms(Q())
             if least > _CANCELS:
                 return out
 
@@ -176,13 +191,14 @@ class Sparse(Matrix):
         return _blocks(self.X, squares)
 
     def row_products(self, Q: Array) -> Array:
-        return self._forms(np.pad(Q, ((0, 1), (0, 1))))[0]
+        return self.bordered_products(np.pad(Q, ((0, 1), (0, 1))))
 
     def bordered_products(self, Q: np.ndarray) -> np.ndarray:
-        return self._forms(Q)[0]
+        return self._forms(0.5 * (Q + Q.T))[0]
 
     def row_norms(self, v: Array) -> Array:
-        return np.asarray(self.X.multiply(self.X) @ v)
+        X = self.X
+        return np.asarray(sp.csr_array((X.data * X.data, X.indices, X.indptr), shape=X.shape) @ v)
 
     def take(self, rows: Any) -> Sparse:
         return Sparse(self.X[rows])

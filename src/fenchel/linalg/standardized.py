@@ -11,7 +11,7 @@ is sparse (only a column that is nearly full can be far from zero).
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from .design import Design
 from .matrices import Dense, Matrix, Sparse, is_sparse
 
 _FAR = 100.0  # standard deviations from zero up to which K is applied after the products: four digits
+_ROWS = 64  # of an L x L matrix that are changed at a time: they stay in cache
 _HUGE = 1e60  # beyond this, and below its reciprocal, entries are scaled before they are multiplied
 
 
@@ -96,15 +97,42 @@ class Standardized(Design):
         return self.back(np.concatenate([self.X.adjoint(a), np.sum(a, axis=0, keepdims=True)]))
 
     def gram(self, weight: Array) -> Array:
-        return self.back(self.back(self.X.bordered(to_numpy(weight))).T)
+        """K' G K for G = [X, 1]' diag(w) [X, 1], in the memory of G: a rank-two change and a scaling."""
+        G, D, shift, inverse = self.X.bordered(to_numpy(weight)), self.shift.size, self.shift, self.inverse
+        border = G[:D, D] - 0.5 * G[D, D] * shift
+        for i in range(0, D, _ROWS):
+            rows, block = slice(i, min(D, i + _ROWS)), G[i : i + _ROWS, :D][: D - i]
+            block -= shift[rows, None] * border
+            block -= border[rows, None] * shift
+            block *= inverse[rows, None] * inverse
+        if not self.ones:
+            return np.ascontiguousarray(G[:D, :D])
+        G[:D, D] = G[D, :D] = inverse * (G[:D, D] - G[D, D] * shift)
+        return G
 
     def row_squares(self, U: Array) -> Array:
         return self.X.row_squares(*self.into(to_numpy(U)))
 
+    def row_variances(self, U: Array, Q: Callable[[], Array]) -> Array:
+        return self.X.bordered_variances(*self.into(to_numpy(U)), lambda: self._both_into(to_numpy(Q())))
+
     def row_products(self, Q: Array) -> Array:
-        return self.X.bordered_products(
-            np.vstack(self.into(np.vstack(self.into(to_numpy(Q))).T))
-        )  # of K Q K', transposed
+        return self.X.bordered_products(self._both_into(to_numpy(Q)))
+
+    def _both_into(self, Q: np.ndarray) -> np.ndarray:
+        """K Q K' (D + 1, D + 1)."""
+        D, shift, out = self.shift.size, self.shift, np.zeros((self.shift.size + 1, self.shift.size + 1))
+        for i in range(0, D, _ROWS):
+            j = min(D, i + _ROWS)
+            np.multiply(Q[i:j, :D], self.inverse[i:j, None] * self.inverse, out=out[i:j, :D])
+        left, right, corner = -(shift @ out[:D, :D]), -(out[:D, :D] @ shift), 0.0
+        corner = -float(right @ shift)
+        if self.ones:
+            row, column = self.inverse * Q[D, :D], self.inverse * Q[:D, D]
+            corner += float(Q[D, D] - shift @ row - shift @ column)
+            left, right = left + row, right + column
+        out[D, :D], out[:D, D], out[D, D] = left, right, corner
+        return out
 
     def row_norms(self, v: Array) -> Array:
         D, m = self.shift.size, self.shift

@@ -44,9 +44,8 @@ class WeightFactor:
     def __init__(self, X: Scaled, lam: Array) -> None:
         self.X, self.lam = X, lam
         self.WLW = X.base.gram(lam)  # before its columns are scaled
-        A = X.both_scaled(self.WLW)
-        xp = namespace(A)
-        A = A + xp.eye(A.shape[0], dtype=xp.float64, **on_device(A))
+        xp = namespace(self.WLW)
+        A = dense.scaled_plus_identity(self.WLW, X.scale, dense.empty_square(X.shape[1], self.WLW))
         diagonal = xp.linalg.diagonal(A) + 0.0  # A's memory becomes L's
         self.by_rows = False
         try:
@@ -72,13 +71,18 @@ class WeightFactor:
     def U(self) -> Array:
         """L^-T, so that A^-1 = U U'."""
         if isinstance(self.L, np.ndarray):
-            return np.tril(dense.triangular_inverse(self.L.copy())).T
+            return dense.triangular_inverse(np.tril(self.L)).T
         eye = namespace(self.L).eye(self.L.shape[0], dtype=namespace(self.L).float64, **on_device(self.L))
         return dense.solve_lower(self.L, eye, transposed=True)
 
     @cached_property
     def inverse(self) -> Array:
         """A^-1."""
+        return self._inverse()
+
+    def _inverse(self) -> Array:
+        if isinstance(self.U, np.ndarray):
+            return dense.symmetrised(dense.inverse_from(self.U.T.copy()))
         return self.U @ self.U.T
 
     def log_det_rounding(self) -> float:
@@ -89,7 +93,7 @@ class WeightFactor:
         return EPS * float(xp.sum(each * each)) ** 0.5
 
     def variance(self) -> Array:
-        return self.X.row_squares(self.U)
+        return self.X.row_variances(self.U, self._inverse)  # not kept: it is as large as A
 
     def solve(self, b: Array) -> Array:
         """A^-1 b."""
@@ -262,7 +266,7 @@ class WeightsFactor(BlockFactor):
         total, split = 0.0, self.blocks.split
         for part, r, e in zip(self.parts, split(residual), split(d), strict=True):
             xp = namespace(r)
-            half = part.U.T @ part.X.gram(e)
+            half = dense.multiply_lower(part.U.T, part.X.gram(e))
             total += 0.5 * float(xp.sum(part.X.adjoint(r) ** 2)) + 0.5 * float(xp.sum(half * half))
         return total
 

@@ -80,7 +80,7 @@ class CoupledSearch:
         return None
 
 
-def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float) -> PrimalPoint:
+def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float | None) -> PrimalPoint:
     """The point with the natural parameters (b, lam) of its sites: beta = lam m - b."""
     site = b - lam * problem.mt
     weights, rise = None, None

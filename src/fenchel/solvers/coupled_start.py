@@ -17,12 +17,14 @@ from ..problem import Problem
 from .base import DEFAULT_TAKEN, Stopping, no_start
 from .coupled_search import with_slopes
 from .newton import MirrorNewton
+from .row_steps import RowSteps
 
 
 @dataclass(frozen=True)
 class CoupledStart:
     """A first point for bounds without a dual."""
 
+    rows: RowSteps = field(default_factory=RowSteps)  # where rows are many and weights few
     dual: MirrorNewton = field(default_factory=MirrorNewton)  # solves the dual of a convex bound nearby
     loose: float = 1e-2  # relative gap of that dual: its optimum is no nearer to this bound's
     steps: int = 25  # iterations it may cost
@@ -35,8 +37,8 @@ class CoupledStart:
         point = self.stepped(problem, start, stopping)
         n = int(point is not None)
         if point is None:
-            point = from_marginals(problem, start, stopping.tol)
-        if point.shortfall < self.worth * problem.active.size:
+            point = from_marginals(problem, start, stopping.enough)
+        if point.enough is None or point.shortfall < self.worth * problem.active.size:
             return point, n, ""
         other, n = self.default(problem, stopping)
         if point.elbo >= other.elbo:
@@ -52,16 +54,22 @@ class CoupledStart:
         if not isinstance(problem.predictors, HasFewWeights):
             return None
         h = start[:, : start.shape[1] // 2]
+        if self.rows.serves(problem):
+            return self.rows.step(problem, h, namespace(start).exp(start[:, h.shape[1] :]))
         alpha, lam = problem.loss(h, namespace(start).exp(start[:, h.shape[1] :])).slopes
         try:
             factor = problem.predictors.at(lam)
         except NotPositiveDefinite:
             return None
-        point = with_slopes(problem, lam * h - alpha, lam, factor, stopping.tol)
+        point = with_slopes(problem, lam * h - alpha, lam, factor, stopping.enough)
         return point if np.isfinite(point.elbo) else None
 
     def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
         """The dual's optimum, to one percent; without a dual, the prior."""
+        if self.rows.serves(problem):
+            first, n = self.rows.start(problem)
+            if first is not None:
+                return first, n
         near = problem.relaxed()
         if near is not None:
             found = self.dual.solve(near, None, Stopping(self.loose, min(self.steps, stopping.max_iter)))
@@ -81,12 +89,12 @@ class CoupledStart:
         """
         bound = problem.bound.over_contrasts
         if bound is None:
-            return PrimalPoint(problem, found.alpha, found.lam, stopping.tol, found.factor)
+            return PrimalPoint(problem, found.alpha, found.lam, stopping.enough, found.factor)
         h, rho = found.h @ bound.contrasts.T, found.rho @ (bound.contrasts**2).T
         alpha, lam = bound.slopes_of_contrasts(found.alpha, problem.rows), problem.loss(h, rho).slopes[1]
-        point = PrimalPoint(problem, alpha, lam, stopping.tol)
+        point = PrimalPoint(problem, alpha, lam, stopping.enough)
         s = np.concatenate([h, np.log(rho)], axis=1)
-        other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.tol)
+        other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.enough)
         return max(point, other, key=lambda p: p.elbo)
 
     def prior(self, problem: Problem, stopping: Stopping) -> PrimalPoint:
@@ -95,7 +103,7 @@ class CoupledStart:
         for most in (1.0, 1e-2, 1e-4, 0.0):
             rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
             lam = problem.loss(problem.mt, rho).slopes[1]
-            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
+            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.enough)
             if np.isfinite(point.elbo):
                 return point
         raise no_start(problem, lam)

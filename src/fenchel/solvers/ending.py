@@ -18,7 +18,7 @@ class Ending:
     ----------
     code : str
         "converged"; "stationary", converged to where another stationary point may be better; "callback", stopped by the
-        user; all others did not converge: "max_iter", "stagnated" (nothing improves in double precision), "stalled" (a
+        user; "steered", near enough to steer a search; all others did not converge: "max_iter", "stagnated" (nothing improves in double precision), "stalled" (a
         line search), "rounding" (the optimum is reached, but rounding has blurred the elbo), or a solver's own.
     measure, value, tol : str, float, float
         What was held against tol: "relative gap", say.

@@ -61,7 +61,13 @@ class CoupledNewton(Solver):
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         with np.errstate(all="ignore"):
             point, n, note = self.start.point(problem, start, stopping)
-            outcome = self.climb(problem, point, n, stopping)
+            ending = None
+            if self.start.rows.serves(problem):
+                point, ending, n = self.start.rows.run(problem, point, n, stopping)
+                if ending is None:
+                    point.prove(stopping.enough)
+            found = None if ending is None else Outcome(point, ending, n, stopping.trace)
+            outcome = self.climb(problem, point, n, stopping) if found is None else found
         outcome.ending = outcome.ending.noting(note)
         return outcome
 
@@ -88,6 +94,9 @@ class CoupledNewton(Solver):
         step, slow, flat, slowly = 0.0, 0, 0, False
         while (ending := stopping.record(n, point, step)) is None:
             before, newton = point.shortfall, self.direction.at(point, economical=slow < SLOW_STEPS)
+            ending = None if newton is None else stopping.steered(point, newton.slope)
+            if ending is not None:
+                break
             # nothing left to gain, says Newton twice running, and the certificate hardly falls: rounding fills it
             flat = flat + 1 if slowly and self.is_little(newton, point, stopping.tol) else 0
             hidden = slowly and point.shortfall <= point.resolution  # the rule of the expectations tells no more

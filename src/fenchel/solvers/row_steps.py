@@ -1,0 +1,126 @@
+"""Natural gradient steps of an ELBO without a dual, where rows are many and weights few.
+
+    lam' = lam+(h, rho),    rho' = diag(W V' W') + c,    b' = lam' h - alpha+(h, rho')
+
+One factorisation a step, and no system is solved beyond it. A step is Newton's in the means, with the variances of the
+new sites in their place: what it misses of a mean is its share rho of the last error, and rho is small where rows are
+many times the weights. ``CoupledNewton`` takes over where steps do not rise or do not converge as fast as that.
+
+How much is missing is told by the decrement of the natural gradient, an upper bound on r' Vt r + d' (Vt o Vt) d / 2:
+
+    d' (Vt o Vt) d <= sum_n rho_n d_n^2 / lam_n,    as the rows of (Vt o Vt) Lam sum to diag(Vt Lam Vt) <= rho
+
+It steers; the certificate proves, and is asked for only where this says that it can succeed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..likelihoods.base import Likelihood, Rows
+from ..linalg.arrays import Array, namespace
+from ..linalg.dense import NotPositiveDefinite
+from ..linalg.tolerances import SLOW
+from ..primal import PrimalPoint
+from ..priors.capabilities import HasFewWeights, SolvesForWeights
+from ..problem import Problem
+from .base import Ending, Stopping
+from .coupled_search import with_slopes
+from .row_sample import is_tall, sampled
+
+_LEVEL_ROWS = 4096  # of which the level is found
+_LEVEL_STEPS = 6  # of Newton's method
+_LEVEL_STEP = 2.0  # the longest, in units of eta
+
+
+@dataclass(frozen=True)
+class RowSteps:
+    """Steps for many rows with few weights."""
+
+    rows: int = 10_000  # from how many rows on
+    share: int = 20  # rows for each weight
+    rough: float = 0.1  # nats for each weight that the fit of a sample of the rows may leave
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether the rows are many, see one weight vector, and have one best Gaussian."""
+        n, predictors = problem.active.size, problem.predictors
+        if not (n >= self.rows and isinstance(predictors, HasFewWeights) and problem.mt.shape[1] == 1):
+            return False
+        plain = problem.bound.log_concave and problem.bound.over_contrasts is None
+        return plain and not problem.bound.convex and n >= self.share * predictors.n_weights
+
+    def start(self, problem: Problem) -> tuple[PrimalPoint | None, int]:
+        """A step from the fit of a sample of the rows, or from the level they share; None if it is not finite."""
+        predictors, n = problem.predictors, 1
+        if is_tall(problem):
+            few = sampled(problem)
+            first, n = self.start(few)
+            if first is None:
+                return None, 0
+            assert isinstance(predictors, HasFewWeights)
+            near, _, steps = self.run(few, first, n, Stopping(self._roughly(few), 30, steers=True))
+            h = problem.mt - predictors.from_weights(near.weights or [])
+            rho = 0.0 * h + float(namespace(h).mean(near.rho))
+        else:
+            h = problem.mt + common_level(problem.likelihood, problem.rows, problem.mt)
+            rho, steps = 0.0 * h, 0
+        return self.step(problem, h, rho), steps + 1
+
+    def _roughly(self, few: Problem) -> float:
+        """A relative gap for the fit of a sample."""
+        assert isinstance(few.predictors, HasFewWeights)
+        return self.rough * few.predictors.n_weights / float(namespace(few.weight).sum(few.weight))
+
+    def step(
+        self, problem: Problem, h: Array, rho: Array, slopes: tuple[Array, Array] | None = None
+    ) -> PrimalPoint | None:
+        """The point one step from the marginals (h, rho), whose ``slopes`` may be known; None if it is not finite."""
+        alpha, lam = problem.loss(h, rho).slopes if slopes is None else slopes
+        try:
+            factor = problem.predictors.at(lam)
+        except NotPositiveDefinite:
+            return None
+        if not factor.nearly_uncoupled:
+            alpha = problem.loss(h, factor.variance + problem.predictors.extra_variance).slopes[0]
+        point = with_slopes(problem, lam * h - alpha, lam, factor, None)
+        return point if np.isfinite(point.elbo) else None
+
+    def promise(self, point: PrimalPoint) -> float:
+        """What the natural gradient promises, at most, twice: nats."""
+        xp, factor, d = namespace(point.h), point.factor, point.d
+        assert isinstance(factor, SolvesForWeights) and point.weights is not None
+        lam = xp.where(point.lam > 0.0, point.lam, xp.ones_like(point.lam))
+        bent = 0.5 * float(xp.sum(factor.variance * d * d / lam))
+        return factor.weights_decrement(point.weights, point.loss.slopes[0]) + bent
+
+    def run(
+        self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping
+    ) -> tuple[PrimalPoint, Ending | None, int]:
+        """From a point to where ``stopping`` ends it; without an ending where these steps can do no more."""
+        step, before = 1.0, np.inf
+        while True:
+            promise = self.promise(point)
+            if not stopping.steers and promise <= stopping.tol * max(1.0, abs(point.elbo)):
+                point.prove(stopping.tol)
+            ending = stopping.record(n, point, step) or stopping.steered(point, promise)
+            if ending is not None or promise > SLOW * before:
+                return point, ending, n
+            found = self.step(problem, point.h, point.rho, point.loss.slopes)
+            if found is None or found.elbo < point.elbo:
+                return point, None, n
+            point, before, n = found, promise, n + 1
+
+
+def common_level(likelihood: Likelihood, rows: Rows, mean: Array) -> float:
+    """What eta is above its prior mean (N, 1) in all rows alike, by some thousand of them: Newton's for one number."""
+    every, level = max(1, mean.shape[0] // _LEVEL_ROWS), 0.0
+    rows, mean = {key: x[::every] for key, x in rows.items()}, mean[::every]
+    xp, weight = namespace(mean), rows["weight"]
+    for _ in range(_LEVEL_STEPS):
+        slope, bend = (float(xp.sum(weight * x[:, 0])) for x in likelihood.derivatives(mean + level, rows)[1:])
+        if not bend > 0.0:
+            return 0.0
+        level -= min(max(slope / bend, -_LEVEL_STEP), _LEVEL_STEP)
+    return level
