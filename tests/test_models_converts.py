@@ -315,7 +315,7 @@ def test_labels_without_trials_are_pointed_to_bernoulli():
     with pytest.raises(ValueError, match='y holds labels, not counts: family="bernoulli"'):
         fenchel.fit("y ~ x", data, family="binomial")
     with pytest.raises(ValueError, match='y holds labels, not counts: family="multinomial"'):
-        fenchel.fit("y ~ x", data.assign(y=list("abc") + [None]), family="binomial")
+        fenchel.fit("y ~ x", data.assign(y=["a", "b", "c", None]), family="binomial")
 
 
 def test_shares_are_told_to_be_counts():
