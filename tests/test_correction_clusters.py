@@ -206,3 +206,5 @@ def test_integration_reaches_as_far_as_what_it_integrates():
     mean = p @ np.exp(fine)
     assert row["mean"] == pytest.approx(mean, rel=0.01)
     assert row["sd"] == pytest.approx(np.sqrt(p @ np.exp(2 * fine) - mean**2), rel=0.05)
+    spread = np.sqrt(p @ fine**2 - (p @ fine) ** 2)
+    assert abs(np.log(row["value"]) - fine[np.argmax(density)]) < 0.1 * spread

@@ -276,3 +276,45 @@ def test_links_in_the_documents_lead_somewhere():
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             assert "://" in target or (page.parent / target).exists(), (page, target)
+
+
+PROMISED = {  # what readers looked for and did not find, by page
+    "docs/maps.md": [
+        "icar(r, by=x)",
+        "family=Mixed(",
+        "queen",
+        'contiguity="rook"',
+        "An **island**",
+        "`range` is the distance at which the correlation is about 0.14, in all three",
+        "pairs, islands and components",
+        "`integrate=` includes what `corrected()` does",
+        "**`rw2(t)` of a straight line for each region as well**",
+        "fit.exceedance(",
+    ],
+    "docs/formulas.md": [
+        "`bym2(r)` | `phi`",
+        "`leroux(r)` | `rho`",
+        "`range`: P(range < r) = 0.05",
+        "survreg's coefficients are `-coefficient / shape`",
+        "A formula in Python is a program",
+        "posterior median of exp(coefficient)",
+        "`step=1` is what one more unit does",
+    ],
+    "docs/files.md": ["## A file is not signed", "sha256=digest"],
+    "docs/command_line.md": ["Nothing that an option says is run"],
+    "docs/integration.md": ["value is the mode of what was integrated"],
+}
+
+
+@pytest.mark.parametrize("page", PROMISED)
+def test_pages_say_what_readers_looked_for(page):
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    missing = [words for words in PROMISED[page] if words not in text]
+    assert not missing
+
+
+def test_which_answer_to_take_is_a_table():
+    page = (ROOT / "docs" / "maps.md").read_text(encoding="utf-8")
+    rows = [line for line in page[page.index("| if you | take |") :].splitlines() if line.startswith("|")]
+    for words in ("fenchel.fit(...)", "fit.corrected()", 'integrate="auto"', 'evidence="corrected"'):
+        assert sum(words in row.rsplit("|", 2)[1] for row in rows) == 1

@@ -1,5 +1,7 @@
 """Bad input gets a sentence: where, what, got, expected, try. The tests match the sentence."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -222,6 +224,26 @@ def test_tensors_on_a_device_are_refused_by_name():
     tensor.requires_grad = True
     with pytest.raises(ValueError, match=r"Use y.detach\(\)."):
         BayesianLinearRegression().fit(np.zeros((3, 1)), tensor)
+
+
+DEVICE_CALLS = [
+    (lambda t: fenchel.BayesianLogisticRegression().fit(np.eye(3), t), "y"),
+    (lambda t: fenchel.GaussianProcessClassifier().fit(np.eye(3), t), "y"),
+    (lambda t: fenchel.GaussianProcessRegressor().fit(np.eye(3), [0, 1, 0], sample_weight=t), "sample_weight"),
+    (lambda t: fenchel.GMRFRegressor().fit(np.eye(3), t), "y"),
+    (lambda t: fenchel.GMRFRegressor().fit(t, [0, 1, 0]), "X"),
+    (lambda t: fenchel.GMRFRegressor().fit({"x": t}, [0, 1, 0]), "X"),
+    (lambda t: fenchel.ProbabilisticPCA().fit(t), "X"),
+    (lambda t: fenchel.StochasticVolatilityModel().fit(t, [0.1, 0.2, 0.3]), "X"),
+    (lambda t: fenchel.Model("y ~ x", {"x": t, "y": [0, 1, 0]}), "data['x']"),
+    (lambda t: fenchel.infer(Poisson(), DenseCovariance(np.eye(3)), t), "y"),
+]
+
+
+@pytest.mark.parametrize(("call", "name"), DEVICE_CALLS)
+def test_every_call_refuses_a_tensor_on_a_device(call, name):
+    with pytest.raises(ValueError, match=rf"{re.escape(name)} is on the device 'cuda:0'; expected an array in memory"):
+        call(OnDevice())
 
 
 def test_a_compound_kernel_of_any_kind_is_refused():

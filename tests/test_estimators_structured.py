@@ -689,7 +689,7 @@ def test_the_pound():
     assert 0.96 < model.phi_ < 0.99
     assert 0.11 < model.sigma_ < 0.2
     assert 0.6 < np.exp(model.mu_ / 2) < 0.75
-    assert model.theta_names_ == ["log variance", "logit phi"]
+    assert model.theta_names_ == ["log variance", "2 atanh phi"]
     scaled = StochasticVolatilityModel().fit(0.01 * POUND.returns)
     assert (scaled.phi_, scaled.sigma_) == pytest.approx((model.phi_, model.sigma_), rel=1e-6)
     assert scaled.mu_ == pytest.approx(model.mu_ - 2 * np.log(100), abs=1e-3)

@@ -203,3 +203,28 @@ def test_four_hyperparameters_with_a_long_tail_are_on_a_lattice():
         coarse = model.fit(integrate="ccd")
     assert "long tail" in certificate(coarse)[0]
     assert coarse.integrated.status.startswith("(1|g): log precision: a long tail")
+
+
+def test_a_family_that_is_not_log_concave_has_no_infinite_gap_in_words():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"g": np.arange(40) % 5, "y": rng.standard_t(4, 40)})
+    fit = fenchel.fit("y ~ (1|g)", data, "student-t", integrate="auto")
+    assert np.isinf(fit.integrated.gap)
+    for text in (fit.integrated.status, fit.summary()):
+        assert "inf" not in text.replace("inference", "")
+        assert "a stationary point" in text
+
+
+def test_rules_that_disagree_are_said_first_and_the_table_follows_the_points(data, monkeypatch):
+    monkeypatch.setattr("fenchel.hyperparameters.integration.integrating._APART", -1.0)  # any two rules disagree
+    with pytest.warns(UserWarning, match="two rules of integration are"):
+        fit = fenchel.fit("y ~ (1|g)", data, family="poisson", integrate="auto")
+    assert fit.summary().splitlines()[0].startswith("CHECK: two rules of integration are")
+    assert fit.integrated.status.index("two rules") < fit.integrated.status.index("converged")
+    mixed = fit.integrated
+    density = mixed.theta.log_density
+    at, w = density.draws
+    u, points = density.coordinates.u(at), density.coordinates.u(np.asarray(mixed.thetas))
+    nearest = np.abs(u - points.T).argmin(axis=1)
+    np.testing.assert_allclose(np.bincount(nearest, w, len(mixed.weights)), mixed.weights, atol=0.01)
+    assert fit.hyperparameters["mean"].iloc[0] == pytest.approx(w @ np.exp(-at[:, 0] / 2), rel=1e-3)

@@ -314,12 +314,15 @@ def test_labels_without_trials_are_pointed_to_bernoulli():
     data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "y": list("nyny")})
     with pytest.raises(ValueError, match='y holds labels, not counts: family="bernoulli"'):
         fenchel.fit("y ~ x", data, family="binomial")
+    with pytest.raises(ValueError, match='y holds labels, not counts: family="multinomial"'):
+        fenchel.fit("y ~ x", data.assign(y=["a", "b", "c", None]), family="binomial")
 
 
 def test_shares_are_told_to_be_counts():
     data = pd.DataFrame({"x": [0.0, 1.0, 2.0, 3.0], "p": [0.25, 0.5, 0.0, 1.0], "n": 4})
-    with pytest.raises(ValueError, match="multiply shares by their trials"):
-        fenchel.fit("p ~ x", data, family="binomial", trials="n")
+    for family in ("binomial", "beta-binomial"):
+        with pytest.raises(ValueError, match="multiply shares by their trials"):
+            fenchel.fit("p ~ x", data, family=family, trials="n")
 
 
 def test_a_summary_says_which_label_is_the_event_and_cutpoints_have_names():

@@ -3,10 +3,12 @@
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from test_models_report import grid
 
 import fenchel
@@ -310,7 +312,7 @@ def test_a_field_has_colours_that_part_at_0_a_bar_of_its_height_and_a_title_that
     fit = fenchel.fit("y ~ matern(x, z, edge=0.6, prior_range=[1, 0.05], prior_sd=[2, 0.05])", data)
     ax = fit.plot(fit.model.sum.effects[0].name)
     figure = ax.figure
-    figure.canvas.draw()
+    FigureCanvasAgg(figure).draw()  # lays out, as the canvas of a figure without pyplot does not
     assert ax.get_title() == "matern(x,z)"
     (filled,) = (each for each in ax.collections if each.get_array() is not None and each.get_cmap().name == "RdBu_r")
     levels = filled.norm.boundaries
@@ -319,6 +321,48 @@ def test_a_field_has_colours_that_part_at_0_a_bar_of_its_height_and_a_title_that
     assert bar.get_window_extent().height == pytest.approx(ax.get_window_extent().height, rel=1e-6)
     edge = ax.title.get_window_extent()
     assert figure.bbox.x0 <= edge.x0 < edge.x1 <= figure.bbox.x1
+
+
+def drawn_sizes(ax):
+    """Width and height in inches of the figure and of the Axes, once drawn."""
+    figure = ax.figure
+    FigureCanvasAgg(figure).draw()
+    box = ax.get_window_extent()
+    return figure.get_size_inches(), (box.width / figure.dpi, box.height / figure.dpi)
+
+
+def test_a_field_over_a_wide_window_fills_its_figure_and_its_bar_can_be_read():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.uniform(0, 100, 40), "z": rng.uniform(0, 10, 40)})
+    data["y"] = np.sin(data.x / 10) + 0.2 * rng.normal(size=40)
+    ax = fenchel.fit("y ~ gp(x, z, isotropic=True)", data).plot("gp(x,z,isotropic=True)")
+    size, (_, high) = drawn_sizes(ax)
+    assert size[1] < 2 * high + 2.8  # two maps below one another, and no more than titles and labels about them
+    (bar,) = ax.child_axes
+    boxes = [label.get_window_extent() for label in bar.get_yticklabels() if label.get_text()]
+    assert len(boxes) >= 3
+    assert all(below.y1 <= above.y0 for below, above in pairwise(boxes))
+
+
+@pytest.mark.parametrize(("wide", "high"), [(12, 2), (2, 6), (4, 4)])
+def test_a_map_fills_its_figure_and_ratios_near_1_have_numbers(wide, high):
+    corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]])
+    cells = [[corners + np.array([i, j])] for i in range(wide) for j in range(high)]
+    ax = fenchel.plots.plot_map(cells, np.linspace(0.95, 1.08, wide * high), ratio=True, title="a title")
+    size, _ = drawn_sizes(ax)
+    drawn = ax.transData.transform([[0, 0], [wide, high]])
+    across, up = (drawn[1] - drawn[0]) / ax.figure.dpi
+    assert size[1] - up < 1.6  # the title and the bar
+    assert size[0] - across < 1.6
+    shown = next(other for other in ax.figure.axes if other is not ax)
+    assert len([label for label in shown.get_xticklabels() if label.get_text()]) >= 3
+
+
+def test_a_picture_of_nothing_names_what_there_is():
+    data = pd.DataFrame({"x": np.arange(12.0), "f": list("abc") * 4, "g": np.arange(12) % 4, "y": np.arange(12) % 5})
+    fit = fenchel.fit("y ~ x + f + (1|g)", data, "poisson")
+    with pytest.raises(ValueError, match=r"no column or term 'q'; expected one of \['x', 'f', '\(1\|g\)'\]"):
+        fit.plot("q")
 
 
 def test_a_map_of_both_signs_has_0_in_the_middle():

@@ -284,6 +284,46 @@ def test_a_correlation_prints_as_uniform():
     )
 
 
+SCALES = [  # what a printed scale says of the value x: t of "t ~ N(m, s^2)"
+    (r"log \((.+) - 1\)", lambda x: np.log(x - 1.0)),
+    (r"log (.+)", np.log),
+    (r"logit of (.+) between 1 and 2", lambda x: np.log((x - 1.0) / (2.0 - x))),
+    (r"logit (.+)", lambda x: np.log(x / (1.0 - x))),
+    (r"2 atanh (.+)", lambda x: 2.0 * np.arctanh(x)),
+]
+TERMS = [
+    *["(1|g)", "(x|g)", "(x + z|g)", "s(x)", "te(x, z)", "gp(x)", "matern(x)", "matern(x, z)", "vecchia(x, z)"],
+    *["rw1(t)", "rw2(x)", "ar1(t)", "ar1(x)", "ar(t, 2)", "seasonal(t, 4)", "ar1(t, by=g)", "bym2(r)", "leroux(r)"],
+    *["icar(r, by=x)", "interact(leroux(r), ar1(t))", "mm(g, r)"],
+]
+
+
+@pytest.mark.parametrize("term", TERMS)
+def test_a_normal_is_on_the_scale_that_is_printed(term):
+    """The middle 95 % of a stated normal, taken to the scale that the table names, are its mean and 1.96 of its sd."""
+    data = DATA.assign(z=RNG(4).uniform(size=N), t=np.arange(N) % 10, r=np.arange(N) % 12)
+    make = lambda **given: fenchel.Model(f"count ~ {term}", data, "poisson", graphs={"r": ring(12)}, **given)
+    usual = make().priors
+    for name, parameter in usual.index:
+        if parameter in ("at the mean of the columns", "coefficient", "kernel", "nugget"):
+            continue
+        after = make(priors={name: {parameter: Normal(0.3, 0.1)}}).priors
+        assert list(after.index[after["prior"] != usual["prior"]]) == [(name, parameter)]
+        label = after.loc[(name, parameter), "prior"].removesuffix(" ~ N(0.3, 0.1^2)")
+        transform = next(f for pattern, f in SCALES if re.fullmatch(pattern, label))
+        ends = transform(after.loc[(name, parameter), ["lower", "upper"]].to_numpy(dtype=float))
+        np.testing.assert_allclose(ends, [0.3 - 0.196, 0.3 + 0.196], atol=1e-3)
+
+
+def test_correlations_of_three_columns_print_their_density():
+    data = DATA.assign(z=RNG(4).uniform(size=N))
+    printed = fenchel.Model("real ~ (x + z|g)", data).priors["prior"]
+    for (_, parameter), text in printed.items():
+        if "correlation" in parameter:
+            plain = parameter.startswith("partial")
+            assert text == ("uniform on (-1, 1)" if plain else "density (1 - r^2)^0.5 of r on (-1, 1)")
+
+
 def test_a_coefficient_goes_by_its_name_beside_a_term_over_its_column():
     """log N(y; ...) of y ~ x + s(x) moves by the prior of x, and by nothing else."""
     for right in ("x + s(x)", "x + rw1(x)"):
@@ -384,6 +424,7 @@ def test_a_part_of_a_hurdle_is_flat_or_stated_by_name():
     asked = {"family": "hurdle-poisson", "zero": "~ x"}
     data = pd.DataFrame({"x": DATA.x, "y": DATA["count"]})
     usual = fenchel.Model("y ~ x", data, **asked).fit().priors
+    pd.testing.assert_frame_equal(fenchel.Model("y ~ x", data, **asked).priors, usual)
     for part, other in (("count", "zero"), ("zero", "count")):
         flat = fenchel.fit("y ~ x", data, priors={part: None}, **asked).priors
         assert flat.loc[(part, "x", "coefficient"), "upper"] > 99.0 * usual.loc[(part, "x", "coefficient"), "upper"]

@@ -12,6 +12,7 @@ from scipy.stats import multivariate_normal
 import fenchel
 from fenchel.hyperparameters import learn
 from fenchel.linalg import bases
+from fenchel.models.remarks import of_terms
 from fenchel.priors import SparsePrecision
 from fenchel.terms import (
     AR,
@@ -278,3 +279,24 @@ def test_thousands_of_irregular_times():
     assert term.knots.size <= 2000
     lam = 0.25 * term.unit / 25.0 * term.step**3
     np.testing.assert_allclose(sol.posterior.mean, make_smoothing_spline(t, y, lam=lam)(t), atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "word", ["rw1(t)", "ar1(t)", "ar(t, 2)", "rw1(u)", "rw2(u)", "ar1(u)", "matern(u)", "rw1(t, by=g)"]
+)
+def test_a_time_far_from_the_others_is_named(word):
+    t = np.repeat(np.arange(12), 5)
+    data = pd.DataFrame({"t": t, "u": t + np.linspace(0.0, 0.9, 60), "g": np.arange(60) % 2, "y": np.sin(t)})
+    assert not any("far away" in remark for remark in of_terms(fenchel.Model(f"y ~ {word}", data)))
+    data.loc[7, ["t", "u"]] = 99
+    with pytest.warns(UserWarning, match=r"row 7 \([tu] = 99\) lies .* as far away as the other 59 rows are wide"):
+        fenchel.Model(f"y ~ {word}", data)
+
+
+def test_other_campaigns_and_dates_are_no_slips():
+    t = np.concatenate([np.arange(30.0), 200.0 + np.arange(30.0)])
+    data = pd.DataFrame({"t": t, "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(t, unit="D"), "y": np.sin(t)})
+    for word in ("rw1(t)", "matern(t)", "matern(day)"):
+        assert not of_terms(fenchel.Model(f"y ~ {word}", data))
+    lives = pd.DataFrame({"time": [*np.linspace(0.1, 3.0, 38), 60.0, 100.0], "event": 1, "x": np.arange(40) % 3})
+    assert not of_terms(fenchel.Model("cens(time, event) ~ x", lives, "cox"))

@@ -120,7 +120,7 @@ class Correlation(Transform):
         return float((1.0 - x * x) / 2.0)
 
     def names(self, name: str, n: int) -> list[str]:
-        return [f"logit {name}"]
+        return [f"2 atanh {name}"]
 
 
 class Steps(Transform):

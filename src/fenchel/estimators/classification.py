@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from ..checks import choice, problem, unmasked
+from ..checks import choice, problem, refuse_device, unmasked
 from ..distributed.survey import Survey
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
@@ -46,6 +46,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """
         if in_partitions(type(self).__name__, X, checkpoint):
             return self._fit_partitions(Brought(X, y, sample_weight, None, checkpoint), self._read_partitions)
+        refuse_device(type(self).__name__, "y", y)
         X, y = validate_data(self, X, y, **self._accepted)
         weights = weights_of(sample_weight, X)
         target = read_classes(type(self).__name__, y, self.bound, weights, self._is_joint(X, np.unique(y).size))

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ..checks import as_pandas, choice, numeric, problem
+from ..checks import as_pandas, choice, numeric, problem, refuse_device
 from ..distributed import Checkpoint, Partitions, is_dask
 from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
@@ -242,6 +242,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """scikit-learn's checks: names and number of columns, and for arrays their shape and finiteness."""
+        refuse_device(type(self).__name__, "X", X)
         least, X = 2 if reset else 1, unmasked(as_pandas(type(self).__name__, X))
         if is_frame(X):
             validate_data(self, X, reset=reset, skip_check_array=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import first, holds, problem
+from ..checks import first, holds, problem, refuse_device
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
@@ -26,6 +26,7 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
     Categories that no row has are left out, unless there are two in all. Categories that are numbers in rising order
     are these numbers.
     """
+    refuse_device(where, "y", y)
     own = known(likelihood)
     held = holds(y) if own is not None and own.support == "levels" and np.ndim(y) == 1 else None
     if own is None or held not in ("text", "categories"):

@@ -17,7 +17,7 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .. import gmrf
-from ..checks import choice, numeric, optional, positive, problem, scalar, vector
+from ..checks import choice, numeric, optional, positive, problem, refuse_device, scalar, vector
 from ..hyperparameters import Family
 from ..hyperparameters.priors import Normal, PCVariance, ScalarPrior, independent
 from ..likelihoods import StochasticVolatility
@@ -193,6 +193,7 @@ class StochasticVolatilityModel(LatentGaussianEstimator):
         return every if X is None else steps_of(type(self).__name__, self.times_, self._times(X))
 
     def _times(self, X: Any, reset: bool = False) -> np.ndarray:
+        refuse_device(type(self).__name__, "X", X)
         if not (hasattr(X, "columns") or hasattr(X, "tz")):  # frames and dates have nothing to check here
             X = check_array(X, dtype=None, ensure_2d=False, ensure_all_finite=False, estimator=self, input_name="X")
         if np.ndim(X) == 2:

@@ -73,7 +73,7 @@ def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
     matrices = sp.eye_array(n), sp.diags_array(inner), sp.diags_array([off, off], offsets=[-1, 1])
     start = [np.log(variance), 2 * np.arctanh(phi)]
     return MarkovField(
-        Combination(matrices, _autoregression), start, ["log variance", "logit phi"], [(-12.0, 12.0), (-9.0, 9.0)]
+        Combination(matrices, _autoregression), start, ["log variance", "2 atanh phi"], [(-12.0, 12.0), (-9.0, 9.0)]
     )
 
 

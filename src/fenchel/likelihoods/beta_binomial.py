@@ -65,7 +65,7 @@ class BetaBinomial(TangentLikelihood):
         return Gaussian()
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
-        counts(self.name, "y", y, "For proportions use Beta.")
+        counts(self.name, "y", y, "Successes are counted: multiply shares by their trials.")
         trials = finite(self.name, "trials", vector(self.name, "trials", self.trials, y.shape[0]))
         counts(self.name, "trials", trials)
         with np.errstate(invalid="ignore"):

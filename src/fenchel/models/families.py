@@ -14,6 +14,7 @@ import numpy as np
 from ..checks import choice, problem
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
+from ..terms.tables import present
 
 FAMILIES = (*WORDS, "multinomial", "cox")
 _ELSEWHERE = {  # the same model under another name, without signs
@@ -86,7 +87,8 @@ def without_trials(family: str, name: str, y: object) -> Exception:
     if labels and values.size:
         advice = f'{name} is 0 or 1 in every row: family="bernoulli".'
     elif values.size and not numbers:
-        advice = f'{name} holds labels, not counts: family="bernoulli".'
+        several = len({value for value in values.tolist() if present(value)}) > 2
+        advice = f'{name} holds labels, not counts: family="{"multinomial" if several else "bernoulli"}".'
     return problem("Model", f'family="{family}" without trials', "how many of whom y are the successes", advice)
 
 

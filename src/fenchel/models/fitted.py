@@ -173,7 +173,7 @@ class FittedModel(Pictures, Stored):
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words."""
-        return self.model.priors
+        return tables.prior_table(self.model)
 
     def summary(self) -> str:
         """A page for a reader: the certificate first, then the model, its rows and what it found."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import first, optional, problem
+from ..checks import first, optional, problem, refuse_device
 from ..terms.tables import present
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
 
 def _of_columns(where: str, name: str, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
     pd = optional(where, "pandas")
+    for key, column in columns.items():
+        refuse_device(where, f"{name}[{key!r}]", column)
     sizes = {np.shape(column)[0] for column in columns.values() if np.ndim(column)}
     if len(sizes) > 1:
         raise problem(where, f"the columns of {name} have {sorted(sizes)} rows", "as many in each column")

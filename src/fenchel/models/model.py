@@ -288,10 +288,13 @@ class Model:
 
     @property
     def priors(self) -> pd.DataFrame:
-        """Every prior of the model, in words."""
+        """Every prior of the model, in words; of a hurdle with ``zero=`` those of each part."""
+        import pandas as pd
+
         from .tables import prior_table
 
-        return prior_table(self)
+        own = prior_table(self)
+        return own if self.zeros is None else pd.concat({"count": own, "zero": self.zeros.priors}, names=["part"])
 
     def fit(
         self,

@@ -18,9 +18,10 @@ from .. import plots
 from ..checks import problem
 from ..estimators.marginal_tables import initials
 from ..gmrf.bulk import bulk_of
-from ..outlines import labels_of, named_by, opened, property_names
+from ..outlines import districts, labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
-from ..plots.base import AxesArray, panels, short_name, signed_ends
+from ..plots.base import AxesArray, map_size, panels, short_name, signed_ends
+from ..plots.maps import extent_of
 from ..terms import GaussianProcess, Matern, VecchiaProcess
 from ..terms.points import grid_over
 from .averages import typical_rows
@@ -38,6 +39,7 @@ _MOST = 40  # levels that are named
 _PANELS, _MAPS = 12, 6  # of one picture
 _PLACES = 100  # along a column of numbers
 _FAR = 0.1  # of a column's range: the surface is left blank farther than this from every row
+_MAP_SIZE = 2.8  # inches of a map of several about as wide as high
 _TITLE = 30  # characters of a title, from which options are left out
 
 
@@ -92,8 +94,12 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
     if name is None:
         return plot_coefficients(fit, ax)
     term = term_named(fit.model.sum.effects, name)
-    if term is None and name in fit.model.fixed.expression.names:
+    columns = fit.model.fixed.expression.names
+    if term is None and name in columns:
         return plot_conditional(fit, str(name), ax)
+    if term is None and name not in fit.effects:
+        known = [str(each) for each in (*columns, *(each.name for each in fit.model.sum.effects))]
+        raise problem("plot", f"there is no column or term {str(name)!r}", f"one of {known}")
     process = term if isinstance(term, VecchiaProcess | GaussianProcess) and len(term.inputs) == 2 else None
     frame = fit.effects[name] if process is None else process_on_grid(fit, process)
     title = short_call(str(name if term is None else term.name))
@@ -314,7 +320,8 @@ def draw_map(fit: FittedModel, name: Any, geodata: Any, ax: Any = None, column: 
     reach = float(np.exp(np.abs(np.log(values)).max())) if style["ratio"] else 0.0
     own = float(values.min()), float(values.max())
     style["limits"] = (1 / reach, reach) if style["ratio"] else signed_ends(*own) or own
-    every = panels("plot_map", len(shown), (3.0, 3.6), ax)
+    across, high = map_size(*extent_of(districts(geodata)), _MAP_SIZE)
+    every = panels("plot_map", len(shown), (across + 0.3, high + 0.9), ax)
     for one, (when, part) in zip(every, shown, strict=True):
         plot_map(geodata, _on(geodata, part[column]), one, title=short_name(when), **style)
     return AxesArray.of(every)

@@ -28,6 +28,7 @@ from ..hyperparameters.priors import described, distribution
 from ..likelihoods.gaussian import Gaussian
 from ..terms import IID, Grouped
 from ..terms.tables import present
+from .cox import TIME
 from .own_priors import scale_of
 from .tables import no_sd
 
@@ -78,8 +79,9 @@ def of_data(model: Model, family_given: bool) -> list[str]:
 
 
 def of_terms(model: Model) -> list[str]:
-    """What terms have to say of the data."""
-    return [sentence for term in model.sum.terms for sentence in term.remarks(model.sum.terms)]
+    """What terms have to say of the data; the intervals of a Cox model's baseline are not the user's."""
+    terms = [term for term in model.sum.terms if model.cox is None or TIME not in term.columns]
+    return [sentence for term in terms for sentence in term.remarks(model.sum.terms)]
 
 
 def _of_groups(model: Model) -> list[str]:

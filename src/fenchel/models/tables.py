@@ -294,7 +294,7 @@ def summary(fit: FittedModel) -> str:
         known = "by the evidence about its mode" if fit.integrated is None else "integrated over"
         lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
         lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
-    lines += ["", "priors", _text(model.priors)]
+    lines += ["", "priors", _text(prior_table(model))]
     if fit.integrated is not None:
         lines += ["", f"Hyperparameters are integrated out: {fit.integrated.status}."]
     elif fit.answers is not None and fit.mixed is None:

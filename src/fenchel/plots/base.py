@@ -18,6 +18,8 @@ BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#777777"  # told apart by colour-bli
 PALETTE = (BLUE, ORANGE, "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 MARKERS = "os^Dv<>PX*h"
 DASHES = ("-", "--", "-.", ":")
+_WIDTHS = 2.2, 7.0  # of a map, in inches
+_HEIGHTS = 0.8, 5.5
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -53,6 +55,13 @@ class AxesArray(np.ndarray):
     @property
     def figure(self) -> Figure:
         return self.flat[0].figure
+
+
+def map_size(width: float, height: float, size: float) -> tuple[float, float]:
+    """Inches of the Axes of a map of so much ground, about ``size`` squared of them, and neither thin nor huge."""
+    ratio = height / width if width > 0.0 else np.inf
+    across = float(np.clip(size / np.sqrt(ratio) if ratio > 0.0 else np.inf, *_WIDTHS))
+    return across, float(np.clip(across * ratio, *_HEIGHTS))
 
 
 def colour_bar(mappable: Any, ax: Axes, label: str, **options: Any) -> Any:

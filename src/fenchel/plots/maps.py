@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,12 +10,20 @@ import numpy as np
 from ..checks import problem, vector
 from ..linalg.arrays import ArrayLike, to_numpy
 from ..outlines import districts, labels_of, opened, signed_area
-from .base import new_figure, signed_ends
+from .base import map_size, new_figure, signed_ends
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_RATIO_TICKS = ((0.5, 0.67, 0.8, 1, 1.25, 1.5, 2), (0.1, 0.2, 0.33, 0.5, 1, 2, 3, 5, 10), (0.01, 0.1, 1, 10, 100))
+_RATIO_TICKS = (
+    (0.91, 0.94, 0.97, 1, 1.03, 1.06, 1.1),
+    (0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.4),
+    (0.5, 0.67, 0.8, 1, 1.25, 1.5, 2),
+    (0.1, 0.2, 0.33, 0.5, 1, 2, 3, 5, 10),
+    (0.01, 0.1, 1, 10, 100),
+)
+_TICKS_UP_TO = 1.25, 2.25, 6.0, 200.0  # the largest of a scale over its least, for all but the last of these
+_SIZE = 4.9  # inches of a map about as wide as high
 
 
 def plot_map(
@@ -69,7 +78,9 @@ def plot_map(
     finite = numbers[np.isfinite(numbers)]
     if finite.size == 0 or (ratio and (finite <= 0).any()):
         raise problem("plot_map", "the values cannot be coloured", "numbers, and numbers above 0 when ratio=True")
-    ax = new_figure(4.4, 6.1).subplots() if ax is None else ax
+    if ax is None:
+        across, high = map_size(*extent_of(shapes_of), _SIZE)
+        ax = new_figure(across + 0.2, high + 1.0).subplots()
     from matplotlib import colormaps
     from matplotlib.collections import PathCollection
     from matplotlib.colors import LogNorm, Normalize
@@ -103,10 +114,17 @@ def plot_map(
     bar.set_label(label)
     if ratio:
         wide = limits[1] / limits[0]
-        ticks = [t for t in _RATIO_TICKS[(wide > 6) + (wide > 200)] if limits[0] <= t <= limits[1]]
+        ticks = [t for t in _RATIO_TICKS[int(np.searchsorted(_TICKS_UP_TO, wide))] if limits[0] <= t <= limits[1]]
         bar.set_ticks(ticks, labels=[f"{t:g}" for t in ticks])
         bar.ax.minorticks_off()
     return ax
+
+
+def extent_of(shapes: Sequence[Sequence[Sequence[np.ndarray]]]) -> tuple[float, float]:
+    """How wide and high districts, each of polygons of rings (vertices, 2), are together."""
+    every = np.concatenate([np.asarray(ring) for district in shapes for polygon in district for ring in polygon])
+    wide, high = np.ptp(every, axis=0)
+    return float(wide), float(high)
 
 
 def _turned(polygon: list[np.ndarray]) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import ArrayLike
-from .base import colour_bar, new_figure, signed_ends
+from .base import colour_bar, map_size, new_figure, signed_ends
 from .grids import plot_contours
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _MOST = 2000  # points that are drawn
 _LEVELS = 8
+_NUMBERS = 4  # of a colour bar, at least
+_BETWEEN = 0.2  # inches from one number of a colour bar to the next
+_SIZE = 3.1  # inches of a map about as wide as high
 
 
 def plot_surface(
@@ -34,11 +37,14 @@ def plot_surface(
     (two arrays) are dots; of very many, some. Values of both signs have colours that part at 0.
     Returns the Axes, of the first picture where there are two.
     """
-    if ax is None and column == "mean" and "sd" in frame:
-        left, right = new_figure(9.4, 4.2).subplots(1, 2)
-        plot_surface(frame, points, right, column="sd", names=names, title=f"sd of {title}")
-        return plot_surface(frame, points, left, column=column, names=names, title=title)
     at = np.array(list(frame.index), dtype=np.float64)
+    across, high = map_size(*np.ptp(at, axis=0), _SIZE)
+    if ax is None and column == "mean" and "sd" in frame:
+        rows, columns = (2, 1) if across > 2.0 * high else (1, 2)  # wide maps below one another
+        figure = new_figure(columns * (across + 1.6), rows * (high + 1.1))
+        first, second = figure.subplots(rows, columns).ravel()
+        plot_surface(frame, points, second, column="sd", names=names, title=f"sd of {title}")
+        return plot_surface(frame, points, first, column=column, names=names, title=title)
     (x, i), (y, j) = (np.unique(at[:, k], return_inverse=True) for k in (0, 1))
     if x.size < 2 or y.size < 2:
         raise problem("plot_surface", f"a grid of {x.size} by {y.size} points", "at least two of each")
@@ -46,10 +52,10 @@ def plot_surface(
         return _scattered(at, frame[column].to_numpy(), ax, column, names, title)
     values = np.full((y.size, x.size), np.nan)
     values[j, i] = frame[column].to_numpy()
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    ends = signed_ends(low, high) if column != "sd" else None
-    low, high = (low, high) if ends is None else ends
-    levels = np.linspace(low, high if high > low else low + 1.0, _LEVELS)
+    least, most = float(np.nanmin(values)), float(np.nanmax(values))
+    ends = signed_ends(least, most) if column != "sd" else None
+    least, most = (least, most) if ends is None else ends
+    levels = _rounded(np.linspace(least, most if most > least else least + 1.0, _LEVELS))
     ax = plot_contours(
         x,
         y,
@@ -57,13 +63,15 @@ def plot_surface(
         ax,
         star=False,
         points=False,
-        levels=_rounded(levels),
+        levels=levels,
         xlabel=names[0],
         ylabel=names[1],
         title=title,
         label=column,
         cmap="viridis" if ends is None else "RdBu_r",
     )
+    numbers = int(np.clip(high / _BETWEEN, _NUMBERS, _LEVELS))
+    ax.child_axes[-1].set_yticks(levels[np.linspace(0, _LEVELS - 1, numbers).round().astype(int)])
     if points is not None:
         a, b = (np.asarray(p)[:: max(1, len(np.asarray(p)) // _MOST)] for p in points)
         ax.plot(a, b, ".", color="black", markersize=2, alpha=0.5)

@@ -1,4 +1,4 @@
-"""What a user should know of coordinates: rows far from the others, axes in two units, degrees."""
+"""What a user should know of coordinates and times: rows far from the others, axes in two units, degrees."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from ..gmrf.bulk import Bulk, bulk_of, gaps
+from .tables import DataColumn, Kind
 
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
 _UNITS = 100.0  # times that one axis spans another, from which they may be in two units
 _GLOBAL = 60.0  # degrees that coordinates span, from which no plane holds them
+_STRAY = 0.1  # share of the rows above which times far from the others are another campaign, not a slip
 _SKEWED = 0.95  # of a degree of latitude that one of longitude is, below which the two are different units
 
 
@@ -51,6 +53,20 @@ def far_rows(inputs: Sequence[Hashable], X: np.ndarray, bulk: Bulk, places: np.n
     least = f"{gap[far].min() / extent:.4g}"
     reach = f"{far.size} rows lie {least} to {times} times as far away as {others}"
     return f"{reach}, furthest row {places[i]} ({at}). {check}"
+
+
+def far_times(column: DataColumn, places: np.ndarray) -> list[str]:
+    """A sentence about a few rows whose time, a number, is far from all others; empty where there are none."""
+    if column.kind is not Kind.NUMBERS:
+        return []
+    times = np.array([np.nan if value is None else value for value in column.values], dtype=np.float64)
+    there = np.isfinite(times)
+    X = times[there, None]
+    if not len(X):
+        return []
+    bulk = bulk_of(X)
+    sentence = far_rows([column.name], X, bulk, places[there]) if bulk.far.mean() <= _STRAY else None
+    return [] if sentence is None else [sentence]
 
 
 def two_units(inputs: Sequence[Hashable], bulk: Bulk) -> str | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..gmrf import MarkovField
 from ..priors.sparse import SparsePrecision
 from .ahead import FARTHEST, Unseen, beyond
 from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
+from .coordinates import far_times
 from .levels import inferred, listed, mismatch, step_of
 from .tables import DataColumn, DataTable, present, shown, sort_of, values
 
@@ -54,6 +55,7 @@ class LevelTerm(Term):
     spread: float = 1.0  # typical variance of the effect at precision 1
     freed: np.ndarray  # the columns of ``free``
     measured_by: float | None = None  # the root mean square of ``by``, where its rows are elsewhere
+    odd: Sequence[str] = ()  # sentences about times that are far from the others
 
     def __init__(
         self,
@@ -135,6 +137,7 @@ class LevelTerm(Term):
             advice = f"levels={{{self.name!r}: ...}} names more times than the data have."
             raise problem(table.where, got, f'at least {out.least} for "{self.word}"', advice)
         out.place = {level: i for i, level in enumerate(out.levels)}
+        out.odd = far_times(column, table.places) if self.in_time and chosen is None else []
         out.spread = out.typical_variance(column)
         if self.by is not None:
             scale = scale / (self.measured_by or _size(table, table.column(self.by).numbers()))
@@ -179,6 +182,9 @@ class LevelTerm(Term):
     def shown(self) -> tuple[list[Hashable], Rows]:
         every = np.arange(len(self.levels))
         return self.levels, self._at(every, np.ones(every.size))
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return [f"{self.name}: {sentence}" for sentence in self.odd]
 
     # -- rows --------------------------------------------------------------------------------------
     def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:

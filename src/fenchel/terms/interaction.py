@@ -83,13 +83,18 @@ class Interaction(Term):
     def remarks(self, others: Sequence[Term]) -> list[str]:
         """Of straight lines that a factor is held free of and no other term has, for each level of the other factor."""
         pairs = (self.first, self.second), (self.second, self.first)
-        return [
+        lines = [
             f"{self.name}: it is held free of straight lines in {walk.column!r}, so that all levels of {by.column!r} "
             f"have one slope. With c = {walk.column} - its mean, icar({by.column}, by=c) or (0+c|{by.column}) adds a "
             "slope for each"
             for walk, by in pairs
             if walk.fixed_names and not any(_has_slopes(term, by.column) for term in others if term is not self)
         ]
+        return [*lines, *self._far()]
+
+    def _far(self) -> list[str]:
+        """Of times far from the others."""
+        return [f"{self.name}: {sentence}" for term in (self.first, self.second) for sentence in term.odd]
 
     def details(self) -> str:
         return ", ".join(text for text in (self.first.details(), self.second.details()) if text)
@@ -227,7 +232,7 @@ class Replicated(Interaction):
         return self.first.group_columns
 
     def remarks(self, others: Sequence[Term]) -> list[str]:
-        return []  # every copy has its own slope
+        return self._far()  # every copy has its own slope
 
     def read(self, table: DataTable, scale: float) -> Self:
         out = super().read(table, scale)

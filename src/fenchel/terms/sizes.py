@@ -49,8 +49,9 @@ class PartialCorrelation(ScalarPrior):
     power: float = 1.0
 
     def in_words(self, scale: Scale) -> str:
-        b = self.power
-        return f"uniform on (-1, 1){'' if b == 1.0 else f' times (1 - {scale.name}^2)^{b - 1.0:g}'}"
+        if self.power == 1.0:
+            return "uniform on (-1, 1)"
+        return f"density (1 - r^2)^{self.power - 1.0:g} of r on (-1, 1)"
 
     def __call__(self, theta: float) -> tuple[float, float]:
         z = np.tanh(theta / 2)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import finite, first, optional, problem
+from ..checks import finite, first, optional, problem, refuse_device
 
 
 class Kind(Enum):
@@ -159,8 +159,9 @@ def keyed(source: Any) -> bool:
 
 
 def plain(where: str, source: Any) -> Any:
-    """A table itself, a structured array as a frame; refuses masks."""
+    """A table itself, a structured array as a frame; refuses masks and arrays on other devices."""
     for part in source.values() if keyed(source) else [source]:
+        refuse_device(where, "X", part)
         if isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part):
             got = f"X{first(np.ma.getmaskarray(part))} is masked"
             raise problem(where, got, "values", "Only y may be unobserved; drop the row.")

@@ -24,6 +24,7 @@ from ..hyperparameters.priors import Normal
 from ..priors.sparse import SparsePrecision
 from .ahead import Unseen, in_gaps, inner_covariance
 from .base import Rows, correlation, effect_range, typical
+from .coordinates import far_times
 from .grouped import LevelTerm
 from .levels import inferred, listed
 from .sizes import PartialCorrelation, deviation
@@ -85,6 +86,7 @@ class TimeTerm(LevelTerm):
             got = f"the effect {self.name!r} has {n} {'time' if n == 1 else 'times'}"
             raise problem(table.where, got, f"at least {out.least}")
         out.place, out.times = {level: i for i, level in enumerate(out.levels)}, times_of(column, out.levels)
+        out.odd = far_times(column, table.places) if self.chosen is None else []
         out.setup(scale)
         return out
 
