@@ -70,13 +70,7 @@ def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) 
 
 
 def _names(estimator: LinearModel, rows: Partitions, X: Any) -> tuple[str, ...]:
-    """The columns of X; what scikit-learn keeps of them is kept."""
-    keep_columns(estimator, rows, X)
-    return tuple(estimator._columns())
-
-
-def keep_columns(estimator: Any, rows: Partitions, X: Any) -> int:
-    """How many columns X has; ``n_features_in_`` and ``feature_names_in_`` as scikit-learn would set them."""
+    """The columns of X; ``n_features_in_`` and ``feature_names_in_`` are set as scikit-learn would set them."""
     where, named = type(estimator).__name__, rows.names.get("X")
     shape = getattr(X, "shape", None)
     if named is not None:
@@ -97,7 +91,7 @@ def keep_columns(estimator: Any, rows: Partitions, X: Any) -> int:
         estimator.feature_names_in_ = np.asarray(named, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    return D
+    return tuple(estimator._columns())
 
 
 def _width(block: Any) -> int:
