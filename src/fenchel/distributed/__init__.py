@@ -2,33 +2,33 @@
 
 ``partitions.py`` says how a partitioned problem is described: columns by name, and a function of one partition whose
 answers are added up. A generalised linear model on top of it is a ``PartitionedProblem``: a ``Reader`` makes a design,
-y and offsets of a partition, a ``WeightPrior`` is the prior of the weights, and ``solve`` runs the passes.
+y and offsets of a partition, a ``PartitionedPrior`` is the prior of the latents, and ``solve`` runs the passes.
 """
 
 from .checkpoint import Checkpoint
 from .evaluation import Chunk, Reader, chunk_rows
 from .partitions import Block, Held, Partitions
+from .precision import PartitionedPrior
 from .running import Interrupted, computed, is_dask
 from .solution import PartitionedSolution
-from .solver import PartitionedProblem, Walk, solve
+from .solver import FitState, PartitionedProblem, solve
 from .steps import Learning
 from .sums import Sums
-from .weights import WeightPrior
 
 __all__ = [
     "Block",
     "Checkpoint",
     "Chunk",
+    "FitState",
     "Held",
     "Interrupted",
     "Learning",
+    "PartitionedPrior",
     "PartitionedProblem",
     "PartitionedSolution",
     "Partitions",
     "Reader",
     "Sums",
-    "Walk",
-    "WeightPrior",
     "chunk_rows",
     "computed",
     "is_dask",

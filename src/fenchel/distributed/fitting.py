@@ -18,18 +18,19 @@ from ..hyperparameters.relevance import LOST, WIDTHS, Relevance, Spread, width_e
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..solvers.base import Stopping
+from .approximation import Approximation, Step
 from .checkpoint import Checkpoint
 from .evaluation import Reader
 from .learned import learned
 from .partitions import Partitions
+from .precision import GroupedVariances
 from .solution import PartitionedSolution
-from .solver import Outcome, PartitionedProblem, Reduces, Walk, solve
-from .steps import Learning, Move, Path
-from .variances import GroupedVariances
-from .weights import Weights
+from .solver import FitState, Outcome, PartitionedProblem, Reduces, solve
+from .steps import Learning, StepHistory
 
 _ROUGH, _ROUGH_PASSES = 1e-7, 60  # of the fit of a sample
 _MOST = 200  # passes of one run
+Tried = dict[int, tuple[float, Approximation]]  # stage -> its evidence, and q where it ended
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Fitting:
         ended = 0
         for k in range(at, len(stages)):
             task, same = self._task(stages[k]), None if told is None else self._same(told)
-            begin = Walk(self._carried(task, k, outcome)) if walk is None else walk
+            begin = FitState(self._carried(task, k, outcome)) if walk is None else walk
             walk = told = None
             outcome = solve(task, begin, Stopping(self.tol, _MOST), keep=self._keep(k, tried), same=same)
             self.n_passes, ended = self.n_passes + outcome.n_iter, k
@@ -82,7 +83,7 @@ class Fitting:
                     break
         if tried and _best(tried) != ended:
             ended = _best(tried)
-            outcome = solve(self._task(stages[ended]), Walk(tried[ended][1]), Stopping(self.tol, _MOST))
+            outcome = solve(self._task(stages[ended]), FitState(tried[ended][1]), Stopping(self.tol, _MOST))
         assert outcome is not None
         found = self._found(stages[ended], outcome)
         if not tried:
@@ -95,43 +96,43 @@ class Fitting:
         """One for a fit; for relevance ridge, and one for each width."""
         if not (self.learning.theta and self.prior.family.n_groups > 1):
             return [_Stage(self.prior, self.learning)]
-        family, mean = self.prior.family, self.prior.mean
+        family = self.prior.family
         later = replace(self.learning, own=None)  # the likelihood's own parameters are ridge's
-        wide = [GroupedVariances.of(family.with_log_prior(Spread(width)), mean) for width in WIDTHS]
-        return [_Stage(GroupedVariances.of(family.shared(), mean), self.learning), *(_Stage(p, later) for p in wide)]
+        wide = [self.prior.with_family(family.with_log_prior(Spread(width))) for width in WIDTHS]
+        return [_Stage(self.prior.with_family(family.shared()), self.learning), *(_Stage(p, later) for p in wide)]
 
     def _task(self, stage: _Stage) -> PartitionedProblem:
         return PartitionedProblem(self.rows, self.reader, self.likelihood, stage.prior, stage.learning)
 
-    def _carried(self, task: PartitionedProblem, k: int, last: Outcome | None) -> Weights:
+    def _carried(self, task: PartitionedProblem, k: int, last: Outcome | None) -> Approximation:
         """Where a stage begins: the first at the fit of the sample, the others where the last one ended."""
         if k == 0 or last is None:
             return self._sampled(task)
         q, theta = last.point.q, last.point.q.theta
         theta = np.full(task.prior.theta.size, theta[0]) if theta.size != task.prior.theta.size else theta
-        return Weights(task.prior, theta, q.own, q.mean, q.gram)
+        return Approximation(task.prior, theta, q.own, q.mean, q.gram)
 
-    def _sampled(self, task: PartitionedProblem) -> Weights:
+    def _sampled(self, task: PartitionedProblem) -> Approximation:
         first = task.first()
         if self.sample is None:
             return first
         few = replace(task, rows=self.sample[0], reader=self.sample[1])
         try:
             with np.errstate(all="ignore"):
-                found = solve(few, Walk(first), Stopping(_ROUGH, _ROUGH_PASSES))
+                found = solve(few, FitState(first), Stopping(_ROUGH, _ROUGH_PASSES))
         except NotPositiveDefinite:
             return first
         return found.point.q if np.isfinite(found.point.elbo) else first
 
     # -- the file ----------------------------------------------------------------------------------
-    def _keep(self, k: int, tried: dict[int, tuple[float, Weights]]) -> Any:
+    def _keep(self, k: int, tried: Tried) -> Any:
         file, identity = self.checkpoint, self.identity
         if file is None or identity is None:
             return None
 
-        def keep(walk: Walk) -> None:
+        def keep(walk: FitState) -> None:
             arrays = [identity.measured, *_arrays(walk.q)]
-            for move in (each for pair in walk.path.before for each in pair):
+            for move in (each for pair in walk.history.before for each in pair):
                 arrays += [move.mean, move.gram, move.theta, move.own]
             for _, q in tried.values():
                 arrays += _arrays(q)
@@ -140,7 +141,7 @@ class Fitting:
                 "stage": k,
                 "n": walk.n,
                 "elbo": walk.elbo,
-                "remembered": len(walk.path.before),
+                "remembered": len(walk.history.before),
                 "tried": [[j, value] for j, (value, _) in tried.items()],
                 "passes": self.n_passes,
             }
@@ -148,7 +149,7 @@ class Fitting:
 
         return keep
 
-    def _resumed(self, stages: list[_Stage]) -> tuple[int, Walk | None, dict[int, tuple[float, Weights]], float | None]:
+    def _resumed(self, stages: list[_Stage]) -> tuple[int, FitState | None, Tried, float | None]:
         """Where the checkpoint left off: stage, walk, the widths tried, and the elbo it was told."""
         if self.checkpoint is None or self.identity is None or (old := self.checkpoint.read()) is None:
             return 0, None, {}, None
@@ -158,12 +159,12 @@ class Fitting:
         try:
             k, n, told = int(content["stage"]), int(content["n"]), float(content["elbo"])
             q = _weights(stages[k].prior, rest)
-            pairs = [(Move(*_four(rest)), Move(*_four(rest))) for _ in range(int(content["remembered"]))]
+            pairs = [(Step(*_four(rest)), Step(*_four(rest))) for _ in range(int(content["remembered"]))]
             tried = {int(j): (float(v), _weights(stages[int(j)].prior, rest)) for j, v in content["tried"]}
             self.n_passes = int(content["passes"])
         except (KeyError, IndexError, TypeError, ValueError, StopIteration, NotPositiveDefinite):
             raise self.checkpoint.of_another("what it holds is not of this shape") from None
-        return k, Walk(q, Path(pairs), n, told), tried, told
+        return k, FitState(q, StepHistory(pairs), n, told), tried, told
 
     def _same(self, told: float) -> Any:
         file = self.checkpoint
@@ -196,12 +197,12 @@ class _Stage:
     learning: Learning
 
 
-def _best(tried: dict[int, tuple[float, Weights]]) -> int:
+def _best(tried: Tried) -> int:
     """The stage of the largest evidence."""
     return max(tried, key=lambda k: tried[k][0])
 
 
-def _arrays(q: Weights) -> list[np.ndarray]:
+def _arrays(q: Approximation) -> list[np.ndarray]:
     return [q.mean, q.gram, q.theta, q.own]
 
 
@@ -209,6 +210,6 @@ def _four(arrays: Any) -> list[np.ndarray]:
     return [np.asarray(next(arrays), dtype=np.float64) for _ in range(4)]
 
 
-def _weights(prior: GroupedVariances, arrays: Any) -> Weights:
+def _weights(prior: GroupedVariances, arrays: Any) -> Approximation:
     mean, gram, theta, own = _four(arrays)
-    return Weights(prior, theta, own, mean, gram)
+    return Approximation(prior, theta, own, mean, gram)

@@ -87,8 +87,8 @@ class PartitionedSolution(Stored):
         self.converged = self.optimal and not blurred
         self.ending = Ending.blurred(self.rounding, scale, tol) if blurred else ran
         self.n_iter, self.trace, self.n_passes = outcome.n_iter, outcome.trace, n_passes
-        self.likelihood, self.n_observed = likelihood, int(point.said["n"])
-        self.posterior = WeightPosterior(point.q.mean, point.q.covariance)
+        self.likelihood, self.n_observed = likelihood, int(point.sums["n"])
+        self.posterior = WeightPosterior(point.q.mean, point.q.factor.covariance)
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _OF_ROWS:

@@ -16,8 +16,8 @@ from ..checks import count, problem
 from ..distributed import Checkpoint, Held, Learning, Partitions, computed
 from ..distributed.fitting import Fitting, Identity
 from ..distributed.linear import LinearReader
+from ..distributed.precision import GroupedVariances
 from ..distributed.survey import MOST, Asked, Survey, survey
-from ..distributed.variances import GroupedVariances
 from ..hyperparameters import Learned
 from ..likelihoods.base import Likelihood
 from .brought import Brought, ReadTarget

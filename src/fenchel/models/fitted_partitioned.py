@@ -5,16 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal, problem
-from ..distributed import Checkpoint, Learning, Walk, is_dask, solve
+from ..distributed import Checkpoint, FitState, Learning, PartitionedProblem, is_dask, solve
+from ..distributed.approximation import Approximation, Step
 from ..distributed.learned import learned
 from ..distributed.solver import Outcome
-from ..distributed.steps import Move, Path
+from ..distributed.sparse_precision import SparsePrior
+from ..distributed.steps import QuadraticModel, StepHistory
 from ..gmrf import StackedField
 from ..hyperparameters.learned import Learned
 from ..inference import infer
@@ -26,7 +28,6 @@ from ..solvers.progress import reporting
 from ..solvers.solution import Solution
 from . import tables
 from .fitted import FittedModel
-from .latent_passes import LatentProblem, LatentQ, SparsePrior, StandIn
 
 if TYPE_CHECKING:
     from .partitioned import PartitionedModel
@@ -39,7 +40,7 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     if model.rows is None:
         raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
     family, likelihood = model.sum.family(), model.target.likelihood
-    prior = SparsePrior.of(family, model.touched)
+    prior = SparsePrior(family, model.touched)
     own = likelihood if likelihood.theta.size else None
     bounds = np.zeros((0, 2))
     if own is not None:
@@ -50,9 +51,9 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     reading = replace(model.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
     file = None if checkpoint is None else _File(Checkpoint("Model", checkpoint), model)
     rows = model.rows if file is None else replace(model.rows, kept=file.checkpoint.path)
-    task = LatentProblem(rows, reading, likelihood, prior, learning)  # type: ignore[arg-type]  # answers what one asks
+    task = PartitionedProblem(rows, reading, likelihood, prior, learning)
     walk, same = (None, None) if file is None else file.resumed(prior)
-    walk = Walk(task.first()) if walk is None else walk
+    walk = FitState(task.first()) if walk is None else walk
     with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
         stopping = Stopping(tol, _MOST, report)
         outcome = solve(task, walk, stopping, keep=None if file is None else file.keep, same=same)
@@ -69,15 +70,15 @@ class _File:
         priors = model.priors.reset_index().astype(str).to_numpy().tolist()
         self.settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
 
-    def keep(self, walk: Walk) -> None:
-        moves = [each for pair in walk.path.before for each in pair]
+    def keep(self, walk: FitState) -> None:
+        moves = [each for pair in walk.history.before for each in pair]
         arrays = [self.measured, *_four(walk.q)]
         for move in moves:
             arrays += _four(move)
         content = {"settings": self.settings, "n": walk.n, "elbo": walk.elbo, "remembered": len(moves) // 2}
         self.checkpoint.write(content, arrays)
 
-    def resumed(self, prior: SparsePrior) -> tuple[Walk | None, Callable[[Any], None] | None]:
+    def resumed(self, prior: SparsePrior) -> tuple[FitState | None, Callable[[Any], None] | None]:
         """Where the file left off, and a check that the rows are the same."""
         old = self.checkpoint.read()
         if old is None:
@@ -86,13 +87,13 @@ class _File:
         self.checkpoint.check(content, self.settings, self.measured, arrays[0] if arrays else None)
         try:
             mean, gram, theta, own = arrays[1:5]
-            q: Any = LatentQ(prior, theta, own, mean, gram)
-            rest = [Move(*arrays[i : i + 4]) for i in range(5, len(arrays), 4)]
+            q = Approximation(prior, theta, own, mean, gram)
+            rest = [Step(*arrays[i : i + 4]) for i in range(5, len(arrays), 4)]
             pairs = list(zip(rest[::2], rest[1::2], strict=True))
             n, told = int(content["n"]), float(content["elbo"])
         except (KeyError, TypeError, ValueError, IndexError, NotPositiveDefinite):
             raise self.checkpoint.of_another("what it holds is not of this shape") from None
-        return Walk(q, Path(pairs), n, told), lambda point: self.checkpoint.same_rows(told, point.elbo)
+        return FitState(q, StepHistory(pairs), n, told), lambda point: self.checkpoint.same_rows(told, point.elbo)
 
 
 def _four(q: Any) -> list[np.ndarray]:
@@ -113,8 +114,8 @@ def _learned(
 
 def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
     """The posterior as a Solution of no rows: N(m, (Q + K)^-1) is the prior of one that is not observed."""
-    point, q = outcome.point, _latents(outcome)
-    out, prior = _of_no_rows(q.pattern, q.gram[0], q.mean[:, 0], constraints)
+    point, q = outcome.point, outcome.point.q
+    out, prior = _of_no_rows(q.factor.pattern, q.gram[0], q.mean[:, 0], constraints)
     out.rounding, out.elbo = point.rounding, point.elbo
     out.gap = point.gap + out.rounding
     out.elbo_upper = out.elbo + out.gap
@@ -133,17 +134,11 @@ def _of_no_rows(P: Any, gram: np.ndarray, mean: np.ndarray, constraints: Any) ->
     return copy.copy(infer(Gaussian(1.0), prior, np.array([np.nan]))), prior
 
 
-def _latents(outcome: Outcome) -> LatentQ:
-    q: Any = outcome.point.q
-    assert isinstance(q, LatentQ)
-    return q
-
-
 class StandInEvidence:
     """The evidence about its mode, the rows by the parabola that they are seen from there: no further pass."""
 
-    def __init__(self, task: LatentProblem, outcome: Outcome, constraints: Any) -> None:
-        self.rows = StandIn(outcome.point, task.learning)  # type: ignore[arg-type]
+    def __init__(self, task: PartitionedProblem, outcome: Outcome, constraints: Any) -> None:
+        self.rows = QuadraticModel(outcome.point, task.learning)
         self.bounds, self.q = task.learning.bounds(outcome.point.q), outcome.point.q
         self.theta, self.constraints = np.append(self.q.theta, self.q.own), constraints
 
@@ -153,17 +148,15 @@ class StandInEvidence:
         J, gradient = rows.value(theta[:n], do)
         if not do.size:
             return J, gradient
-        prior: Any = self.q.prior
-        dm = rows.solved(prior.at(theta[:n]), do)[0]
+        dm = rows.best_q(theta[:n], do)[0].mean[:, 0] - self.q.mean[:, 0]
         return J, np.append(gradient, rows.own_slope - rows.C @ do - rows.X @ dm)
 
     @property
     def solution(self) -> Solution:
         """The posterior at the theta that was asked last."""
-        n, prior = self.q.theta.size, cast(Any, self.q.prior)
-        pattern = prior.at(self.theta[:n])
-        dm = self.rows.solved(pattern, self.theta[n:] - self.q.own)[0]
-        return _of_no_rows(pattern, self.rows.K, self.rows.m + dm, self.constraints)[0]
+        n = self.q.theta.size
+        q = self.rows.best_q(self.theta[:n], self.theta[n:] - self.q.own)[0]
+        return _of_no_rows(q.factor.pattern, q.gram[0], q.mean[:, 0], self.constraints)[0]
 
 
 class FittedPartitioned(FittedModel):

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
+from ..distributed.sparse_precision import PatternDesign
 from ..estimators.labels import encoded, levels_of_words
 from ..estimators.observations import weight_seen
 from ..likelihoods.base import Likelihood
@@ -19,7 +20,6 @@ from ..terms.base import Rows
 from ..terms.smooths import numbers_of
 from .fixed import Expression, FixedPart
 from .frames import column_of, missing, used
-from .latent_passes import PatternDesign
 from .response import Response, Target, as_labels, checked_weights
 from .surveyed import Moments, Touched, Values
 
