@@ -4,14 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fenchel.distributed import Learning
+from fenchel.distributed import Learning, Sums
 from fenchel.distributed.approximation import Approximation, Iterate
 from fenchel.distributed.precision import GroupedVariances
 from fenchel.distributed.sparse_precision import PatternDesign, SparsePrior, Triangle
 from fenchel.distributed.steps import QuadraticModel
-from fenchel.distributed.sums import Sums
 from fenchel.likelihoods import Gaussian, Poisson
-from fenchel.models.reading import _beside
+from fenchel.models.partition_reader import _beside
 
 L, P = 12, 2  # latents and fixed effects, which every row has
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from ..priors.base import EPS
 from .evaluation import At
+from .partitions import Sums
 from .precision import PartitionedPrior, Precision
-from .sums import Sums
 
 _SUMS, _LOG_DET = 4.0, 8.0  # root mean squares of rounding allowed for, as in ``rounding.py``
 

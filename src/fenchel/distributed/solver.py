@@ -21,9 +21,9 @@ from ..solvers.base import Stopping, Trace
 from ..solvers.ending import Ending
 from .approximation import Approximation, Iterate, Step
 from .evaluation import Reader, evaluate
+from .partitions import Sums
 from .precision import PartitionedPrior
 from .steps import Learning, QuadraticModel, StepHistory
-from .sums import Sums
 
 _SHORTER = ((1.0, 0.5, 0.125), (0.03, 3e-3, 1e-4))  # of the plain step, those of a row evaluated in one pass
 _START = 1e4  # how much narrower than the prior the first q is: rows are then seen at its mean

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal, problem
-from ..distributed import Checkpoint, FitState, Learning, PartitionedProblem, is_dask, solve
-from ..distributed.approximation import Approximation, Step
-from ..distributed.learned import learned
+from ..distributed import Checkpoint, Learning, PartitionedFit, Stage, is_dask
+from ..distributed.fitting import learned
 from ..distributed.solver import Outcome
 from ..distributed.sparse_precision import SparsePrior
-from ..distributed.steps import QuadraticModel, StepHistory
+from ..distributed.steps import QuadraticModel
 from ..gmrf import StackedField
 from ..hyperparameters.learned import Learned
 from ..inference import infer
 from ..likelihoods.gaussian import Gaussian
-from ..linalg.dense import NotPositiveDefinite
 from ..priors.sparse import SparsePrecision
-from ..solvers.base import Stopping
 from ..solvers.progress import reporting
 from ..solvers.solution import Solution
 from . import tables
@@ -31,8 +27,6 @@ from .fitted import FittedModel
 
 if TYPE_CHECKING:
     from .partitioned import PartitionedModel
-
-_MOST = 200  # passes
 
 
 def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any) -> FittedPartitioned:
@@ -49,55 +43,18 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
         bounds = np.stack([np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1)
     learning = Learning(bool(family.theta.size), own, bounds)
     reading = replace(model.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
-    file = None if checkpoint is None else _File(Checkpoint("Model", checkpoint), model)
-    rows = model.rows if file is None else replace(model.rows, kept=file.checkpoint.path)
-    task = PartitionedProblem(rows, reading, likelihood, prior, learning)
-    walk, same = (None, None) if file is None else file.resumed(prior)
-    walk = FitState(task.first()) if walk is None else walk
-    with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
-        stopping = Stopping(tol, _MOST, report)
-        outcome = solve(task, walk, stopping, keep=None if file is None else file.keep, same=same)
-    return FittedPartitioned(
-        model, _learned(model, family, learning, outcome, tol), StandInEvidence(task, outcome, family.constraints)
-    )
-
-
-class _File:
-    """The checkpoint of a fit."""
-
-    def __init__(self, checkpoint: Checkpoint, model: PartitionedModel) -> None:
-        self.checkpoint, self.measured = checkpoint, model.measured
+    file = None if checkpoint is None else Checkpoint("Model", checkpoint)
+    if file is not None:
         priors = model.priors.reset_index().astype(str).to_numpy().tolist()
-        self.settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
-
-    def keep(self, walk: FitState) -> None:
-        moves = [each for pair in walk.history.before for each in pair]
-        arrays = [self.measured, *_four(walk.q)]
-        for move in moves:
-            arrays += _four(move)
-        content = {"settings": self.settings, "n": walk.n, "elbo": walk.elbo, "remembered": len(moves) // 2}
-        self.checkpoint.write(content, arrays)
-
-    def resumed(self, prior: SparsePrior) -> tuple[FitState | None, Callable[[Any], None] | None]:
-        """Where the file left off, and a check that the rows are the same."""
-        old = self.checkpoint.read()
-        if old is None:
-            return None, None
-        content, arrays = old
-        self.checkpoint.check(content, self.settings, self.measured, arrays[0] if arrays else None)
-        try:
-            mean, gram, theta, own = arrays[1:5]
-            q = Approximation(prior, theta, own, mean, gram)
-            rest = [Step(*arrays[i : i + 4]) for i in range(5, len(arrays), 4)]
-            pairs = list(zip(rest[::2], rest[1::2], strict=True))
-            n, told = int(content["n"]), float(content["elbo"])
-        except (KeyError, TypeError, ValueError, IndexError, NotPositiveDefinite):
-            raise self.checkpoint.of_another("what it holds is not of this shape") from None
-        return FitState(q, StepHistory(pairs), n, told), lambda point: self.checkpoint.same_rows(told, point.elbo)
-
-
-def _four(q: Any) -> list[np.ndarray]:
-    return [q.mean, q.gram, q.theta, q.own]
+        settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
+        file.describe(settings, model.measured)
+    rows = model.rows if file is None else replace(model.rows, kept=file.path)
+    with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
+        stages = [Stage(prior, learning)]
+        outcome, _, _ = PartitionedFit(rows, reading, likelihood, stages, tol, None, file, report).run()
+    return FittedPartitioned(
+        model, _learned(model, family, learning, outcome, tol), StandInEvidence(learning, outcome, family.constraints)
+    )
 
 
 def _learned(
@@ -107,9 +64,7 @@ def _learned(
     q = outcome.point.q
     likelihood = model.target.likelihood.with_theta(q.own) if q.own.size else model.target.likelihood
     solution, prior = _solution(outcome, likelihood, family.constraints, tol)
-    theta, bounds = np.append(q.theta, q.own), learning.bounds(q)
-    at = theta, outcome.slopes, bounds
-    return learned(outcome, learning, at, solution, prior, likelihood, list(family.names), "latents", outcome.n_iter)
+    return learned(outcome, learning, solution, prior, list(family.names), outcome.n_iter)
 
 
 def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
@@ -137,9 +92,9 @@ def _of_no_rows(P: Any, gram: np.ndarray, mean: np.ndarray, constraints: Any) ->
 class StandInEvidence:
     """The evidence about its mode, the rows by the parabola that they are seen from there: no further pass."""
 
-    def __init__(self, task: PartitionedProblem, outcome: Outcome, constraints: Any) -> None:
-        self.rows = QuadraticModel(outcome.point, task.learning)
-        self.bounds, self.q = task.learning.bounds(outcome.point.q), outcome.point.q
+    def __init__(self, learning: Learning, outcome: Outcome, constraints: Any) -> None:
+        self.rows = QuadraticModel(outcome.point, learning)
+        self.bounds, self.q = learning.bounds(outcome.point.q), outcome.point.q
         self.theta, self.constraints = np.append(self.q.theta, self.q.own), constraints
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

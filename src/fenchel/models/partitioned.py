@@ -1,8 +1,8 @@
 """Models of tables that are out of memory: a formula over a Dask dataframe whose latents fit in memory.
 
 The formula is compiled against a sketch, some rows that have every level of every factor and group; two passes say what
-else depends on the data (``surveyed.py``). From then on a partition makes its own rows of the design (``reading.py``),
-and a fit is a dozen passes (``latent_passes.py``). It is the fit that the same table in memory would have.
+else depends on the data (``partition_survey.py``). From then on a partition makes its own rows of the design
+(``partition_reader.py``), and a fit is a dozen passes (``distributed/``). It is the fit of the same table in memory.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import scipy.sparse as sp
 
 from ..checks import problem, scalar
 from ..distributed import Partitions, Sums
+from ..distributed.survey import Moments
 from ..estimators.observations import read_observations
 from ..gmrf.columns import Columns
 from ..likelihoods.base import Likelihood
@@ -31,11 +32,11 @@ from .frames import Dropped, unknown
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .origins import NEARLY, SAME
-from .reading import Reading, measure, read_kinds
+from .partition_reader import Reading, measure, read_kinds
+from .partition_survey import TableRequest, TableSketch, rows_for_all, sketch
 from .remarks import of_columns, warn
 from .response import Target
 from .specified import effect_priors
-from .surveyed import Asked, Moments, Survey, survey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,18 +100,18 @@ class PartitionedModel(Model):
         columns = [value for value in given.values() if isinstance(value, str)]
         weighted = given["weights"] if isinstance(given["weights"], str) else None
         asked = _asked(parsed, data, asked_family, columns, weighted)
-        self.survey: Survey = self.rows.reduce(survey, asked)
+        self.survey: TableSketch = self.rows.reduce(sketch, asked)
         self.asked = asked
         if not self.survey.kept:
             worst = max(self.survey.lost, key=lambda name: self.survey.lost[name])
             got = f"no row has all covariates: {worst!r} is missing in {self.survey.lost[worst]}"
             raise problem("Model", got, "one row")
-        sketch, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
+        shown, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
             super().__init__(
                 formula,
-                sketch,
+                shown,
                 family,
                 **given,
                 graphs=graphs,
@@ -212,7 +213,7 @@ class PartitionedModel(Model):
         response, sketch = self.response, self.target
         own = sketch.likelihood
         rows = {key: getattr(own, key) for key in own.row_parameters if getattr(own, key) is not None}
-        y, beside, weights = found["values"].standing(response.family, list(rows))
+        y, beside, weights = rows_for_all(found["values"], response.family, list(rows))
         self.standing = y
         family = response.family
         bound = bound if isinstance(family, str) else "best"
@@ -299,7 +300,7 @@ def _words(text: str) -> set[str]:
     return {*re.findall(r"[^\W\d]\w*", text), *re.findall(r"`([^`]+)`", text)}
 
 
-def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights: str | None) -> Asked:
+def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights: str | None) -> TableRequest:
     columns, meta = list(data.columns), data._meta
     left, right = parsed.formula.split("~", 1)
     every = any(piece.text == "." for piece in parsed.fixed)
@@ -333,7 +334,7 @@ def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights
     keys = [key for key in dict.fromkeys(keys) if all(name in columns for name in key)]
     lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
     counted, some = (tuple(name for name in curves[cubic] if name in columns) for cubic in (True, False))
-    return Asked(tuple(names), lacking, tuple(keys), counted, some, weights)
+    return TableRequest(tuple(names), lacking, tuple(keys), counted, some, weights)
 
 
 # -- what they say ------------------------------------------------------------------------------------------
