@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from ..hyperparameters.weights import WeightVariances
 from ..linalg.dense import NotPositiveDefinite
+from ..marginals import NormalMarginals
 from ..priors.base import EPS
 
 if TYPE_CHECKING:
@@ -122,11 +124,51 @@ class PartitionedPrior(ABC):
         """log p(theta) and its gradient."""
 
     @abstractmethod
+    def posterior(self, q: Approximation) -> Any:
+        """q as a fit returns it."""
+
+    @abstractmethod
     def unpacked(self, values: np.ndarray) -> np.ndarray:
         """A matrix as rows send it in the form of K."""
 
 
 # -- independent weights ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class WeightPosterior:
+    """q(z) of the weights: the mean (L, C) and the covariance (C, L, L)."""
+
+    mean_of_weights: np.ndarray
+    blocks: np.ndarray
+
+    @property
+    def latent_mean(self) -> np.ndarray:
+        """(L,), or (L, C) for several predictors."""
+        m = self.mean_of_weights
+        return m[:, 0] if m.shape[1] == 1 else m
+
+    @property
+    def latent_variance(self) -> np.ndarray:
+        """(L,), or (L, C)."""
+        v = np.diagonal(self.blocks, axis1=1, axis2=2).T
+        return v[:, 0] if v.shape[1] == 1 else v
+
+    def latents(self) -> NormalMarginals:
+        """The marginals of the weights."""
+        return NormalMarginals(self.latent_mean, self.latent_variance)
+
+    def latent_covariance(self) -> np.ndarray:
+        """(L, L), or (C, L, L)."""
+        return self.blocks[0] if self.blocks.shape[0] == 1 else self.blocks
+
+    def sample_latents(self, size: int, rng: np.random.Generator | int | None = None) -> np.ndarray:
+        """Joint draws of the weights: (size, L), or (size, L, C)."""
+        draws, rng = [], np.random.default_rng(rng)
+        for m, V in zip(self.mean_of_weights.T, self.blocks, strict=True):
+            draws.append(rng.multivariate_normal(m, V, size, method="eigh"))
+        out = np.stack(draws, axis=-1)
+        return out[..., 0] if out.shape[-1] == 1 else out
+
+
 class WeightFactor(PrecisionFactor):
     """P + K of independent weights: K (C, L, L)."""
 
@@ -251,6 +293,9 @@ class GroupedVariances(PartitionedPrior):
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return self.family.log_prior(theta)
+
+    def posterior(self, q: Approximation) -> WeightPosterior:
+        return WeightPosterior(q.mean, q.factor.covariance)
 
     def unpacked(self, values: np.ndarray) -> np.ndarray:
         return 0.5 * (values + np.swapaxes(values, -1, -2))

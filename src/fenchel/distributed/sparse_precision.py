@@ -17,6 +17,7 @@ from ..linalg.dense import NotPositiveDefinite
 from ..linalg.design import Design
 from ..linalg.pairs import TrianglePairs
 from ..linalg.sparse import symmetric_csc
+from ..posterior import Posterior
 from ..priors.sparse import SparsePrecision
 from ..priors.sparsity import Pattern
 from .precision import PartitionedPrior, Precision, PrecisionFactor, Solve
@@ -183,6 +184,13 @@ class SparsePrior(PartitionedPrior):
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         return self._log_prior(theta)
+
+    def posterior(self, q: Approximation) -> Posterior:
+        P, nothing = q.factor.pattern, sp.csr_array((1, q.mean.shape[0]))
+        matrix = P.matrix(P.q + q.gram[0])
+        return Posterior.of_prior(
+            SparsePrecision(matrix, mean=q.mean[:, 0], design=nothing, constraints=self.constraints)
+        )
 
     def unpacked(self, values: np.ndarray) -> np.ndarray:
         return values[..., self.triangle.both]

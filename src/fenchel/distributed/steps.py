@@ -91,31 +91,30 @@ class QuadraticModel:
         value = -0.5 * precision.norm(q.mean) - 0.5 * float(r @ dm) + float(do @ g) - 0.5 * float(do @ self.C @ do)
         return dm.reshape(q.mean.T.shape).T, do, value
 
-    def best_q(self, theta: np.ndarray, held: np.ndarray | None = None) -> tuple[Approximation, float]:
-        """The best q at theta, and J there without log p(theta). Raises NotPositiveDefinite."""
+    def value(self, theta: np.ndarray, held: np.ndarray | None = None) -> tuple[Approximation, float, np.ndarray]:
+        """The best q at theta, J there, and its slopes in theta. Raises NotPositiveDefinite."""
         q, precision = self.q, self.q.prior.at(theta)
         dm, _, value = self.solved(precision, held)
         best = Approximation(q.prior, theta, q.own, q.mean + dm, self.K, precision)
-        return best, value - 0.5 * best.factor.log_det
+        log_prior, slope = q.prior.log_prior(theta)
+        return best, value - 0.5 * best.factor.log_det + log_prior, q.prior.gradient(best) + slope
 
-    def value(self, theta: np.ndarray, held: np.ndarray | None = None) -> tuple[float, np.ndarray]:
-        """J and its slopes in theta."""
-        best, value = self.best_q(theta, held)
-        log_prior, slope = self.q.prior.log_prior(theta)
-        return value + log_prior, self.q.prior.gradient(best) + slope
+    def slopes(self, theta: np.ndarray) -> np.ndarray:
+        """Of J in theta."""
+        return self.value(theta)[2]
 
     def best_theta(self) -> tuple[np.ndarray, np.ndarray]:
         """The best theta within ``THETA_LIMIT``, and the slopes of J at the present one."""
         q, bounds = self.q, self.q.prior.bounds
         try:
-            slope = self.value(q.theta)[1]
+            slope = self.slopes(q.theta)
         except NotPositiveDefinite:
             return q.theta, np.full(q.theta.size, np.inf)
         near = np.clip(np.stack([q.theta - THETA_LIMIT, q.theta + THETA_LIMIT], axis=1), *bounds.T[:, :, None])
         scale = 1.0 / max(1.0, float(np.linalg.norm(slope)))  # its first step is then one e-fold at most
 
         def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
-            J, gradient = self.value(theta)
+            _, J, gradient = self.value(theta)
             return -scale * J, -scale * gradient
 
         options = {"ftol": 1e-15, "gtol": 1e-9 * scale, "maxiter": 200}
@@ -125,14 +124,14 @@ class QuadraticModel:
 
     def _polished(self, theta: np.ndarray, near: np.ndarray) -> np.ndarray:
         """theta after two of Newton's steps: the search ends where J is flat to rounding."""
-        slope, steps = self.value(theta)[1], _DIFFERENCE * np.eye(theta.size)
+        slope, steps = self.slopes(theta), _DIFFERENCE * np.eye(theta.size)
         free = (theta > near[:, 0] + 2 * _DIFFERENCE) & (theta < near[:, 1] - 2 * _DIFFERENCE)
         for _ in range(2 * bool(free.any())):
-            bend = np.array([(self.value(theta + d)[1] - self.value(theta - d)[1])[free] for d in steps[free]])
+            bend = np.array([(self.slopes(theta + d) - self.slopes(theta - d))[free] for d in steps[free]])
             try:
                 move = np.zeros(theta.size)
                 move[free] = np.linalg.solve(-bend / (2 * _DIFFERENCE), slope[free])
-                ahead = self.value(theta + move)[1] if np.abs(move).max() < _DIFFERENCE else slope
+                ahead = self.slopes(theta + move) if np.abs(move).max() < _DIFFERENCE else slope
             except (np.linalg.LinAlgError, NotPositiveDefinite):
                 break
             if not np.abs(ahead[free]).max() < np.abs(slope[free]).max():

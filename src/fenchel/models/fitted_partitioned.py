@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..checks import Refusal, problem
-from ..distributed import Checkpoint, Learning, PartitionedFit, Stage, is_dask
+from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedSolution, Stage, is_dask
 from ..distributed.fitting import learned
-from ..distributed.solver import Outcome
 from ..distributed.sparse_precision import SparsePrior
 from ..distributed.steps import QuadraticModel
-from ..gmrf import StackedField
 from ..hyperparameters.learned import Learned
-from ..inference import infer
-from ..likelihoods.gaussian import Gaussian
-from ..priors.sparse import SparsePrecision
+from ..marginals import Answers
 from ..solvers.progress import reporting
-from ..solvers.solution import Solution
-from . import tables
 from .fitted import FittedModel
 
 if TYPE_CHECKING:
@@ -52,66 +44,30 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
         stages = [Stage(prior, learning)]
         outcome, _, _ = PartitionedFit(rows, reading, likelihood, stages, tol, None, file, report).run()
-    return FittedPartitioned(
-        model, _learned(model, family, learning, outcome, tol), StandInEvidence(learning, outcome, family.constraints)
-    )
-
-
-def _learned(
-    model: PartitionedModel, family: StackedField, learning: Learning, outcome: Outcome, tol: float
-) -> Learned:
-    """What the passes found, as ``learn`` says it."""
     q = outcome.point.q
-    likelihood = model.target.likelihood.with_theta(q.own) if q.own.size else model.target.likelihood
-    solution, prior = _solution(outcome, likelihood, family.constraints, tol)
-    return learned(outcome, learning, solution, prior, list(family.names), outcome.n_iter)
+    likelihood = likelihood.with_theta(q.own) if q.own.size else likelihood
+    solution = PartitionedSolution(outcome, likelihood, tol, rows.passes[0])
+    found = learned(outcome, learning, solution, family.at(q.theta), list(family.names), outcome.n_iter)
+    return FittedPartitioned(model, found, ModelEvidence(QuadraticModel(outcome.point, learning)))
 
 
-def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
-    """The posterior as a Solution of no rows: N(m, (Q + K)^-1) is the prior of one that is not observed."""
-    point, q = outcome.point, outcome.point.q
-    out, prior = _of_no_rows(q.factor.pattern, q.gram[0], q.mean[:, 0], constraints)
-    out.rounding, out.elbo = point.rounding, point.elbo
-    out.gap = point.gap + out.rounding
-    out.elbo_upper = out.elbo + out.gap
-    out.certificate, out.log_evidence = point.certificate, point.elbo
-    out.optimal, out._ran = outcome.ending.reached, outcome.ending
-    out._judge(tol)
-    out.n_iter, out.trace, out.method = outcome.n_iter, outcome.trace, "passes over partitions"
-    out.likelihood = likelihood
-    return out, prior
+class ModelEvidence:
+    """The evidence near its mode by the quadratic model of the rows there: no further pass."""
 
-
-def _of_no_rows(P: Any, gram: np.ndarray, mean: np.ndarray, constraints: Any) -> tuple[Solution, SparsePrecision]:
-    """N(mean, (Q + gram)^-1), the prior of a row that is not observed."""
-    nothing = sp.csr_array((1, P.shape[0]))
-    prior = SparsePrecision(P.matrix(P.q + gram), mean=mean, design=nothing, constraints=constraints)
-    return copy.copy(infer(Gaussian(1.0), prior, np.array([np.nan]))), prior
-
-
-class StandInEvidence:
-    """The evidence about its mode, the rows by the parabola that they are seen from there: no further pass."""
-
-    def __init__(self, learning: Learning, outcome: Outcome, constraints: Any) -> None:
-        self.rows = QuadraticModel(outcome.point, learning)
-        self.bounds, self.q = learning.bounds(outcome.point.q), outcome.point.q
-        self.theta, self.constraints = np.append(self.q.theta, self.q.own), constraints
+    def __init__(self, rows: QuadraticModel) -> None:
+        self.rows, self.best, self.bounds = rows, rows.q, rows.learning.bounds(rows.q)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        n, rows, self.theta = self.q.theta.size, self.rows, theta
-        do = theta[n:] - self.q.own
-        J, gradient = rows.value(theta[:n], do)
-        if not do.size:
-            return J, gradient
-        dm = rows.best_q(theta[:n], do)[0].mean[:, 0] - self.q.mean[:, 0]
-        return J, np.append(gradient, rows.own_slope - rows.C @ do - rows.X @ dm)
+        q, rows = self.rows.q, self.rows
+        do = theta[q.theta.size :] - q.own
+        self.best, J, slope = rows.value(theta[: q.theta.size], do)
+        dm = (self.best.mean - q.mean)[:, 0]
+        return J, np.append(slope, rows.own_slope - rows.C @ do - rows.X @ dm)
 
     @property
-    def solution(self) -> Solution:
+    def solution(self) -> Answers:
         """The posterior at the theta that was asked last."""
-        n = self.q.theta.size
-        q = self.rows.best_q(self.theta[:n], self.theta[n:] - self.q.own)[0]
-        return _of_no_rows(q.factor.pattern, q.gram[0], q.mean[:, 0], self.constraints)[0]
+        return self.best.prior.posterior(self.best)
 
 
 class FittedPartitioned(FittedModel):
@@ -125,11 +81,14 @@ class FittedPartitioned(FittedModel):
     model: PartitionedModel
     mixed = None  # at the learned hyperparameters, the likelihood's own too
 
-    def __init__(self, model: PartitionedModel, found: Learned, evidence: StandInEvidence) -> None:
+    def __init__(self, model: PartitionedModel, found: Learned, evidence: ModelEvidence) -> None:
+        self.evidence = evidence
         super().__init__(model, found)
-        self.stand_in = evidence
-        self.__dict__["hyperparameters"] = tables.hyperparameters(self)  # with the rows' last word
-        self.stand_in = None
+
+    def _plain_state(self) -> dict[str, Any]:
+        """With the table of the hyperparameters, and without the evidence that it is made of."""
+        table, state = self.hyperparameters, super()._plain_state()
+        return {key: value for key, value in state.items() if key != "evidence"} | {"hyperparameters": table}
 
     @property
     def remarks(self) -> list[str]:
