@@ -65,7 +65,7 @@ class Reading:
     ----------
     names, needed : columns, and those without which a row is left out
     kinds : of each column, its categories with whether they are ordered, or whether it is a number
-    response, target, fixed, compiled, offsets, sum, level, priors : of the model
+    response, target, compiled, offsets, sum, level, priors : of the model
     pattern : (indptr, indices) of the lower triangle of Q and A'A, once it is known
     """
 
@@ -74,7 +74,6 @@ class Reading:
     kinds: dict[Hashable, Any]
     response: Response
     target: Target
-    fixed: FixedPart
     compiled: Compiled
     offsets: list[Expression]
     sum: SumOfTerms
@@ -178,7 +177,7 @@ def measure(block: Block, reading: Reading) -> Sums | None:
     here, table = reading.observed(frame), reading.table(frame)
     here.likelihood.prepare(here.y)  # refuses a target that is not one
     seen, rows = here.seen, [term.rows(table) for term in reading.sum.terms]
-    fixed = reading.fixed
+    fixed = next(term for term in reading.sum.terms if isinstance(term, FixedPart))
     raw = fixed.expression.evaluate(fixed.moved(frame))
     others = [r.fixed for term, r in zip(reading.sum.terms, rows, strict=True) if term.n_latents]
     slopes, by, counts, curves = {}, {}, {}, {}
