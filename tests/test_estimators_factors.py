@@ -679,3 +679,19 @@ def test_whole_numbers_that_vary_less_or_more_than_counts_are_real():
     X["visits"] = rng.poisson(np.exp(1.5 + 0.4 * z))
     table = ProbabilisticPCA(1).fit(X).columns_table()
     assert table["kind"].to_dict() == {"pulse": "gaussian", "age": "gaussian", "visits": "poisson"}
+
+
+# -- out of memory -------------------------------------------------------------------------------------
+def test_dask_collections_are_refused_and_transformed_by_their_own_map():
+    dd = pytest.importorskip("dask.dataframe")
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
+    table = dd.from_pandas(frame, npartitions=2)
+    for X in (table, table.to_dask_array(lengths=True)):
+        with pytest.raises(ValueError, match=r"of Dask's; expected a table in memory. Sample its rows, or X.compute()"):
+            ProbabilisticPCA(1).fit(X)
+    model = ProbabilisticPCA(1).fit(table.compute())
+    with pytest.raises(ValueError, match="expected a table in memory"):
+        model.transform(table)
+    found = table.map_partitions(model.transform).compute()
+    np.testing.assert_allclose(found, model.transform(frame), rtol=0, atol=1e-10)

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 import fenchel
+from fenchel.distributed.survey import LatentSets, Moments, ValueCounts
 from fenchel.hyperparameters.evidence import Evidence
 from fenchel.models.origins import left_over
 from fenchel.models.partitioned import PartitionedModel
 from fenchel.models.partitioned import _left_over as left_by_moments
-from fenchel.models.surveyed import Moments, Touched, Values
 
 dask = pytest.importorskip("dask")
 dd = pytest.importorskip("dask.dataframe")
@@ -278,9 +278,9 @@ def test_what_is_refused(formula, options, sentence):
 
 
 def test_a_smooth_of_too_many_values_is_refused(monkeypatch):
-    from fenchel.models import surveyed
+    from fenchel.models import partition_survey
 
-    monkeypatch.setattr(surveyed, "MOST_VALUES", 300)
+    monkeypatch.setattr(partition_survey, "MOST_VALUES", 300)
     with pytest.raises(ValueError, match=r'more than 300 different values; expected fewer. s\(x, bs="ps"\) has equal'):
         fenchel.Model("c ~ s(x)", dd.from_pandas(made(), npartitions=2), "poisson")
 
@@ -366,22 +366,23 @@ def test_columns_that_are_nearly_others_by_moments():
     assert left_by_moments(Moments.of(X[:, [0, 3]]), True) is None
 
 
-def test_values_of_y_are_counted_until_there_are_too_many(monkeypatch):
-    from fenchel.models import surveyed
+def test_values_of_y_are_counted_until_there_are_too_many():
+    from fenchel.models.partition_survey import rows_for_all
 
     y, n, w = np.array([0.0, 1, 1, 3]), np.array([5.0, 5, 5, 4]), np.array([1.0, 2, 1, 0])
-    found = Values.of(y, {"trials": n, "exposure": np.array([1.0, 2, 5, 9])}, w) + Values.of(
-        y[:1], {"trials": n[:1], "exposure": np.array([3.0])}, w[:1]
-    )
+    seen, exposure = w > 0, np.array([1.0, 2, 5, 9])
+    found = ValueCounts.of(y[seen], {"trials": n[seen]}, w[seen], exposure[seen])
+    found = found + ValueCounts.of(y[:1], {"trials": n[:1]}, w[:1], np.array([3.0]))
     np.testing.assert_array_equal(found.at, [[0, 5], [1, 5]])
     np.testing.assert_array_equal(found.weight, [2, 3])
-    np.testing.assert_array_equal(found.exposure, [2, 3])
-    monkeypatch.setattr(surveyed, "MOST_VALUES", 1)
-    many = Values.of(y, {}, w)
+    np.testing.assert_array_equal(found.average, [2, 3])
+    assert list(found.beside) == ["trials"]
+    many = ValueCounts.of(y[seen], {}, w[seen], limit=1)
     assert many.at is None
+    assert (many + found).at is None
     with pytest.raises(ValueError, match="y has more than 1 different values and family = 'gamma'"):
-        many.standing("gamma", [])
-    two, _, weights = many.standing("gaussian", [])
+        rows_for_all(many, "gamma", [])
+    two, _, weights = rows_for_all(many, "gaussian", [])
     assert np.average(two, weights=weights) == pytest.approx(np.average(y, weights=w))
 
 
@@ -389,6 +390,6 @@ def test_latents_that_rows_touch_together():
     import scipy.sparse as sp
 
     A = sp.csr_array(np.array([[1.0, 0, 2], [3, 0, 1], [0, 1, 0]]))
-    found = Touched.of(A) + Touched.of(sp.csr_array(np.array([[0.0, 1, 1]])))
+    found = LatentSets.of(A) + LatentSets.of(sp.csr_array(np.array([[0.0, 1, 1]])))
     np.testing.assert_array_equal(found.sets[2], [[0, 2], [1, 2]])
     np.testing.assert_array_equal(found.sets[1], [[1]])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
 from .marginals import NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
-from .priors.base import Factor, NewRows, Predictors
+from .priors.base import Factor, NewRows, Predictors, Prior
 from .priors.capabilities import (
     HasCovariances,
     HasLatentCovariance,
@@ -56,6 +56,13 @@ class Posterior(Stored, NormalAnswers):
         self._alpha, self._lam = sites  # of all observations (N, C)
         self._active_marginals = marginals  # h, rho of the active ones
         self._curvatures = curvatures
+
+    @classmethod
+    def of_prior(cls, prior: Prior) -> Self:
+        """A prior of one predictor as q itself: nothing is observed."""
+        everyone = prior.bind(1, 1, False)
+        none = 0.0 * everyone.mt
+        return cls(everyone, np.arange(1), everyone.at(none), (none, none), (everyone.mt, everyone.variance))
 
     def _shaped(self, x: Array) -> Array:
         return x[..., 0] if self._all.n_predictors == 1 else x

@@ -1,34 +1,36 @@
 """Fits of rows that live in partitions, out of one machine's memory, by Dask: the certificate is the same.
 
 ``partitions.py`` says how a partitioned problem is described: columns by name, and a function of one partition whose
-answers are added up. A generalised linear model on top of it is a ``PartitionedProblem``: a ``Reader`` makes a design,
-y and offsets of a partition, a ``WeightPrior`` is the prior of the weights, and ``solve`` runs the passes.
+answers are added up, ``rows.reduce(work)``. A latent Gaussian model on top of it is a ``PartitionedProblem``: a
+``Reader`` makes a design, y and offsets of a partition, a ``PartitionedPrior`` is the prior of the latents, and
+``solve`` runs the passes.
 """
 
 from .checkpoint import Checkpoint
 from .evaluation import Chunk, Reader, chunk_rows
-from .partitions import Block, Held, Partitions
-from .running import Interrupted, computed, is_dask
+from .fitting import PartitionedFit, Stage
+from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed, is_dask
+from .precision import PartitionedPrior
 from .solution import PartitionedSolution
-from .solver import PartitionedProblem, Walk, solve
+from .solver import FitState, PartitionedProblem, solve
 from .steps import Learning
-from .sums import Sums
-from .weights import WeightPrior
 
 __all__ = [
     "Block",
     "Checkpoint",
     "Chunk",
-    "Held",
+    "FitState",
+    "InMemory",
     "Interrupted",
     "Learning",
+    "PartitionedFit",
+    "PartitionedPrior",
     "PartitionedProblem",
     "PartitionedSolution",
     "Partitions",
     "Reader",
+    "Stage",
     "Sums",
-    "Walk",
-    "WeightPrior",
     "chunk_rows",
     "computed",
     "is_dask",

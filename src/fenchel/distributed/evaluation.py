@@ -22,8 +22,7 @@ from ..likelihoods.base import Likelihood, Rows
 from ..linalg.design import Design
 from ..linalg.rows import PARALLEL
 from ..linalg.threads import one_thread
-from .partitions import Block
-from .sums import Sums
+from .partitions import Block, Sums
 
 _LIKE = 0.05  # relative difference of H and Lam up to which one stands for the other: both only steer
 _DIFFERENCE = 1e-4  # of a parameter of the likelihood on its learned scale

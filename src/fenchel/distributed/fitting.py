@@ -1,214 +1,154 @@
-"""A whole fit of linear weights to partitioned rows: a start from a sample, the passes, what is learned, a checkpoint.
+"""A whole fit of partitioned rows: a start, the passes of one stage or of several, a checkpoint, what was learned.
 
-    fixed variances, or one for all that are learned        one run of ``solver.py``
-    a variance for each ("ard")                             ridge first, then width by width as in ``relevance.py``
-
-theta moves with q, pass by pass, so that learning costs hardly more passes than a fit.
+A stage is a prior and what is learned under it. Hyperparameters move with q, pass by pass, so that learning costs
+hardly more passes than a fit. Several stages are tried one after the other, each from where the last one ended, while
+their evidence rises: a variance for each weight ("ard") is ridge first, then width by width as in ``relevance.py``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from ..hyperparameters.learned import Found, Learned
-from ..hyperparameters.relevance import LOST, WIDTHS, Relevance, Spread, width_evidence
+from ..hyperparameters.learned import Found, Learned, SearchEnding
+from ..hyperparameters.objective import entries_at_bounds
+from ..hyperparameters.relevance import LOST
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
-from ..solvers.base import Stopping
-from .checkpoint import Checkpoint
+from ..priors.base import Prior
+from ..solvers.base import Callback, Stopping
+from .approximation import Approximation
+from .checkpoint import Checkpoint, Tried
 from .evaluation import Reader
-from .learned import learned
 from .partitions import Partitions
-from .solution import PartitionedSolution
-from .solver import Outcome, PartitionedProblem, Reduces, Walk, solve
-from .steps import Learning, Move, Path
-from .variances import GroupedVariances
-from .weights import Weights
+from .precision import PartitionedPrior
+from .solver import GTOL, FitState, Outcome, PartitionedProblem, Reduces, solve
+from .steps import Learning
 
-_ROUGH, _ROUGH_PASSES = 1e-7, 60  # of the fit of a sample
-_MOST = 200  # passes of one run
+_SAMPLE_TOL = 1e-7  # relative gap of the fit of a sample
+_SAMPLE_PASSES = 60
+_MOST_PASSES = 200  # of one stage
+_HELD_SLOPE = 1e-3  # nats for an e-fold: a slope that a bound holds up
 
 
 @dataclass(frozen=True)
-class Identity:
-    """What tells one fit's checkpoint from another's: settings by name, and numbers measured of the rows."""
+class Stage:
+    """A prior, what is learned under it, and by what its end is judged among others."""
 
-    settings: dict[str, Any]
-    measured: np.ndarray
+    prior: PartitionedPrior
+    learning: Learning
+    score: Callable[[Outcome], float] | None = None
 
 
 @dataclass
-class Fitting:
+class PartitionedFit:
     """A fit to be run once.
 
     Attributes
     ----------
-    rows, reader, likelihood, prior, learning : the problem
-    sample : rows in memory that stand for all, with a reader that knows for how many; None begins at the prior
+    rows, reader, likelihood, stages : the problem
     tol : relative gap
-    checkpoint, identity : where the iterate is kept, and whose it is
+    sample : rows in memory that stand for all, in which a fit begins; None begins at the prior
+    checkpoint : where the iterate is kept
+    callback : hears of every pass
+    n_passes : steps taken, of all stages
     """
 
     rows: Partitions
     reader: Reader
     likelihood: Likelihood
-    prior: GroupedVariances
-    learning: Learning
+    stages: list[Stage]
     tol: float
-    sample: tuple[Reduces, Reader] | None = None
+    sample: Reduces | None = None
     checkpoint: Checkpoint | None = None
-    identity: Identity | None = None
+    callback: Callback | None = None
     n_passes: int = 0
 
-    def run(self) -> Learned:
-        """The fit, as ``learn`` returns one."""
-        stages = self._stages()
-        at, walk, tried, told = self._resumed(stages)
+    def run(self) -> tuple[Outcome, int, dict[int, float]]:
+        """Where the best stage ended, which it is, and the evidence of each stage that was judged."""
+        resumed = None if self.checkpoint is None else self.checkpoint.resume([stage.prior for stage in self.stages])
+        first, state, tried = 0, cast(FitState | None, None), cast(Tried, {})
+        if resumed is not None:
+            first, state, tried, self.n_passes = resumed
         outcome: Outcome | None = None
-        ended = 0
-        for k in range(at, len(stages)):
-            task, same = self._task(stages[k]), None if told is None else self._same(told)
-            begin = Walk(self._carried(task, k, outcome)) if walk is None else walk
-            walk = told = None
-            outcome = solve(task, begin, Stopping(self.tol, _MOST), keep=self._keep(k, tried), same=same)
-            self.n_passes, ended = self.n_passes + outcome.n_iter, k
-            if k > 0:
-                value = width_evidence(stages[k].prior.family, self._found(stages[k], outcome), WIDTHS[k - 1])
-                tried[k] = value, outcome.point.q
-                if value < tried[_best(tried)][0] - LOST:
+        for k in range(first, len(self.stages)):
+            task, told = self._task(k), None if state is None else state.elbo
+            state = state or FitState(self._start(task, outcome))
+            outcome, ended, state = self._solved(task, state, k, tried, told), k, None
+            self.n_passes += outcome.n_iter
+            score = self.stages[k].score
+            if score is not None:
+                tried[k] = score(outcome), outcome.point.q
+                if tried[k][0] < tried[_best(tried)][0] - LOST:
                     break
+        assert outcome is not None
         if tried and _best(tried) != ended:
             ended = _best(tried)
-            outcome = solve(self._task(stages[ended]), Walk(tried[ended][1]), Stopping(self.tol, _MOST))
-        assert outcome is not None
-        found = self._found(stages[ended], outcome)
-        if not tried:
-            return found
-        evidence = {WIDTHS[k - 1]: value for k, (value, _) in tried.items()}
-        return Relevance(**vars(found), width=WIDTHS[ended - 1], evidence=evidence)
+            outcome = solve(self._task(ended), FitState(tried[ended][1]), Stopping(self.tol, _MOST_PASSES))
+        return outcome, ended, {k: value for k, (value, _) in tried.items()}
 
-    # -- stages ------------------------------------------------------------------------------------
-    def _stages(self) -> list[_Stage]:
-        """One for a fit; for relevance ridge, and one for each width."""
-        if not (self.learning.theta and self.prior.family.n_groups > 1):
-            return [_Stage(self.prior, self.learning)]
-        family, mean = self.prior.family, self.prior.mean
-        later = replace(self.learning, own=None)  # the likelihood's own parameters are ridge's
-        wide = [GroupedVariances.of(family.with_log_prior(Spread(width)), mean) for width in WIDTHS]
-        return [_Stage(GroupedVariances.of(family.shared(), mean), self.learning), *(_Stage(p, later) for p in wide)]
+    def _solved(self, task: PartitionedProblem, state: FitState, k: int, tried: Tried, told: float | None) -> Outcome:
+        file, passes, stopping = self.checkpoint, self.n_passes, Stopping(self.tol, _MOST_PASSES, self.callback)
+        if file is None:
+            return solve(task, state, stopping)
+        same = None if told is None else lambda point: file.same_rows(told, point.elbo)
+        return solve(task, state, stopping, keep=lambda now: file.save(now, k, tried, passes), same=same)
 
-    def _task(self, stage: _Stage) -> PartitionedProblem:
+    def _task(self, k: int) -> PartitionedProblem:
+        stage = self.stages[k]
         return PartitionedProblem(self.rows, self.reader, self.likelihood, stage.prior, stage.learning)
 
-    def _carried(self, task: PartitionedProblem, k: int, last: Outcome | None) -> Weights:
+    def _start(self, task: PartitionedProblem, last: Outcome | None) -> Approximation:
         """Where a stage begins: the first at the fit of the sample, the others where the last one ended."""
-        if k == 0 or last is None:
-            return self._sampled(task)
-        q, theta = last.point.q, last.point.q.theta
-        theta = np.full(task.prior.theta.size, theta[0]) if theta.size != task.prior.theta.size else theta
-        return Weights(task.prior, theta, q.own, q.mean, q.gram)
-
-    def _sampled(self, task: PartitionedProblem) -> Weights:
+        if last is not None:
+            q, n = last.point.q, task.prior.theta.size
+            theta = np.full(n, q.theta[0]) if q.theta.size != n else q.theta
+            return Approximation(task.prior, theta, q.own, q.mean, q.gram)
         first = task.first()
         if self.sample is None:
             return first
-        few = replace(task, rows=self.sample[0], reader=self.sample[1])
         try:
             with np.errstate(all="ignore"):
-                found = solve(few, Walk(first), Stopping(_ROUGH, _ROUGH_PASSES))
+                stopping = Stopping(_SAMPLE_TOL, _SAMPLE_PASSES)
+                found = solve(replace(task, rows=self.sample), FitState(first), stopping)
         except NotPositiveDefinite:
             return first
         return found.point.q if np.isfinite(found.point.elbo) else first
 
-    # -- the file ----------------------------------------------------------------------------------
-    def _keep(self, k: int, tried: dict[int, tuple[float, Weights]]) -> Any:
-        file, identity = self.checkpoint, self.identity
-        if file is None or identity is None:
-            return None
 
-        def keep(walk: Walk) -> None:
-            arrays = [identity.measured, *_arrays(walk.q)]
-            for move in (each for pair in walk.path.before for each in pair):
-                arrays += [move.mean, move.gram, move.theta, move.own]
-            for _, q in tried.values():
-                arrays += _arrays(q)
-            content = {
-                "settings": identity.settings,
-                "stage": k,
-                "n": walk.n,
-                "elbo": walk.elbo,
-                "remembered": len(walk.path.before),
-                "tried": [[j, value] for j, (value, _) in tried.items()],
-                "passes": self.n_passes,
-            }
-            file.write(content, arrays)
-
-        return keep
-
-    def _resumed(self, stages: list[_Stage]) -> tuple[int, Walk | None, dict[int, tuple[float, Weights]], float | None]:
-        """Where the checkpoint left off: stage, walk, the widths tried, and the elbo it was told."""
-        if self.checkpoint is None or self.identity is None or (old := self.checkpoint.read()) is None:
-            return 0, None, {}, None
-        content, arrays = old
-        self.checkpoint.check(content, self.identity.settings, self.identity.measured, arrays[0] if arrays else None)
-        rest = iter(arrays[1:])
-        try:
-            k, n, told = int(content["stage"]), int(content["n"]), float(content["elbo"])
-            q = _weights(stages[k].prior, rest)
-            pairs = [(Move(*_four(rest)), Move(*_four(rest))) for _ in range(int(content["remembered"]))]
-            tried = {int(j): (float(v), _weights(stages[int(j)].prior, rest)) for j, v in content["tried"]}
-            self.n_passes = int(content["passes"])
-        except (KeyError, IndexError, TypeError, ValueError, StopIteration, NotPositiveDefinite):
-            raise self.checkpoint.of_another("what it holds is not of this shape") from None
-        return k, Walk(q, Path(pairs), n, told), tried, told
-
-    def _same(self, told: float) -> Any:
-        file = self.checkpoint
-        assert file is not None
-        return lambda point: file.same_rows(told, point.elbo)
-
-    # -- what comes back ---------------------------------------------------------------------------
-    def _found(self, stage: _Stage, outcome: Outcome) -> Learned:
-        q, learning = outcome.point.q, stage.learning
-        likelihood = self.likelihood.with_theta(q.own) if q.own.size else self.likelihood
-        solution = PartitionedSolution(outcome, likelihood, self.tol, self.rows.passes[0])
-        prior = stage.prior.family.at(q.theta)
-        theta = np.append(q.theta, q.own)
-        n = max(1, self.n_passes)
-        if not (learning.theta or learning.own is not None):
-            where = Found(theta, solution, solution.elbo, np.zeros(0), solution.optimal, solution.ending, 1, n)
-            return Learned(**vars(where), likelihood=likelihood, prior=prior)
-        slopes, bounds = np.zeros(theta.size), np.tile([-np.inf, np.inf], (theta.size, 1))
-        if learning.theta:
-            slopes[: q.theta.size], bounds[: q.theta.size] = outcome.slopes[: q.theta.size], q.prior.bounds
-        if learning.own is not None:
-            slopes[q.theta.size :], bounds[q.theta.size :] = outcome.slopes[-q.own.size :], learning.own_bounds
-        at, names = (theta, slopes, bounds), list(stage.prior.family.names)
-        return learned(outcome, learning, at, solution, prior, likelihood, names, "weights", n)
-
-
-@dataclass(frozen=True)
-class _Stage:
-    prior: GroupedVariances
-    learning: Learning
-
-
-def _best(tried: dict[int, tuple[float, Weights]]) -> int:
+def _best(tried: Tried) -> int:
     """The stage of the largest evidence."""
     return max(tried, key=lambda k: tried[k][0])
 
 
-def _arrays(q: Weights) -> list[np.ndarray]:
-    return [q.mean, q.gram, q.theta, q.own]
-
-
-def _four(arrays: Any) -> list[np.ndarray]:
-    return [np.asarray(next(arrays), dtype=np.float64) for _ in range(4)]
-
-
-def _weights(prior: GroupedVariances, arrays: Any) -> Weights:
-    mean, gram, theta, own = _four(arrays)
-    return Weights(prior, theta, own, mean, gram)
+def learned(outcome: Outcome, learning: Learning, solution: Any, prior: Prior, names: list[str], n: int) -> Learned:
+    """What passes that learn theta beside q came to, in ``n`` of them, as ``hyperparameters.learn`` says it."""
+    point, q, likelihood = outcome.point, outcome.point.q, solution.likelihood
+    theta, cut = np.append(q.theta, q.own), q.theta.size
+    if not learning.at(q).size:
+        found = Found(theta, solution, solution.elbo, np.zeros(0), solution.optimal, solution.ending, 1, n)
+        return Learned(**vars(found), likelihood=likelihood, prior=prior)
+    slopes, bounds = np.zeros(theta.size), np.tile([-np.inf, np.inf], (theta.size, 1))
+    if learning.theta:
+        slopes[:cut], bounds[:cut] = outcome.slopes[:cut], q.prior.bounds
+    if learning.own is not None:
+        slopes[cut:], bounds[cut:] = outcome.slopes[-q.own.size :], learning.own_bounds
+    left, allowed = learning.rising(q, outcome.slopes), max(GTOL, point.rounding**0.5)
+    named = [*names, *(likelihood.theta_names if q.own.size else [])]
+    at_bounds, held = entries_at_bounds(bounds, theta, slopes, _HELD_SLOPE)
+    converged = solution.optimal and left <= allowed
+    ending = SearchEnding(
+        "converged" if converged else "fit" if not solution.optimal else "slope",
+        "largest projected slope",
+        left,
+        allowed,
+        search="learned with the latents, pass by pass",
+        at_bounds={named[i]: side for i, side in at_bounds.items()},
+        fit=solution.ending,
+    )
+    found = Found(theta, solution, point.objective, slopes, converged, ending, 1, n)
+    found.at_bounds, found.held = at_bounds, held
+    return Learned(**vars(found), likelihood=likelihood, prior=prior)

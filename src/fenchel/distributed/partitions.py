@@ -13,7 +13,9 @@ what is added up. The function and what it is given travel to the rows; of the r
 
 A pass is one call of ``reduce``. Partitions hold no state between passes, so a partition whose worker is lost is read
 and asked again, by itself, wherever Dask sees fit. Answers are added in pairs along a tree whose shape depends on how
-many partitions there are and on nothing else, in one order whoever did the work.
+many partitions there are and on nothing else, in one order whoever did the work. Whatever Dask is configured with does
+it: the threads of this process, or a ``distributed.Client``, where a lost worker's tasks are repeated by another. A
+table in memory is one partition (``InMemory``), and answers the same.
 
 A column is a Dask array (dense, or with scipy.sparse blocks; unknown chunk sizes are fine), a Dask dataframe or series,
 a list of delayed blocks, or, beside one of those, a plain array or a number, which is cut as the others are.
@@ -21,7 +23,9 @@ a list of delayed blocks, or, beside one of those, a plain array or a number, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -30,11 +34,28 @@ from typing import Any, Self
 import numpy as np
 
 from ..checks import optional, problem
-from .running import computed, is_dask
-from .sums import in_pairs
 
 _FAN = 8  # answers added by one task
+_LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerClosedError", "ClosedClientError")
 Work = Callable[..., Any]  # (block, *given) -> what is added up
+
+
+class Sums(dict[str, Any]):
+    """Named sums. ``a + b`` adds what both have, key by key; what is None or missing in one is the other's.
+
+    Examples
+    --------
+    >>> from fenchel.distributed import Sums
+    >>> Sums(n=2, value=1.0) + Sums(n=3, value=0.5)
+    {'n': 5, 'value': 1.5}
+    """
+
+    def __add__(self, other: Sums) -> Sums:
+        out = Sums(self)
+        for key, value in other.items():
+            mine = out.get(key)
+            out[key] = value if mine is None else mine if value is None else mine + value
+        return out
 
 
 class Block(dict[str, Any]):
@@ -120,8 +141,8 @@ class Partitions:
 
 
 @dataclass(frozen=True)
-class Held:
-    """Rows in this process's memory, asked as partitions are: a sample of them, say."""
+class InMemory:
+    """Rows in this process's memory, one partition: a sample of them, say."""
 
     where: str
     columns: dict[str, Any]
@@ -228,3 +249,60 @@ def _split(where: str, name: str, x: Any, sizes: list[int]) -> list[Any]:
     edges = np.cumsum([0, *sizes])
     rows = x.iloc if hasattr(x, "iloc") else np.asarray(x) if isinstance(x, list | tuple) else x
     return [rows[i:j] for i, j in pairwise(edges)]
+
+
+# -- sums, and the failures of a cluster ---------------------------------------------------------------------
+def in_pairs(parts: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """All of them added by halves, so that rounding grows with the logarithm of how many there are; None has no say."""
+    left = [part for part in parts if part is not None]
+    while len(left) > 1:
+        left = [add(*left[i : i + 2]) if i + 1 < len(left) else left[i] for i in range(0, len(left), 2)]
+    return left[0] if left else None
+
+
+class Interrupted(RuntimeError):
+    """The cluster went away in the middle of a fit: what was written of it is whole, and the same call goes on."""
+
+
+def is_dask(value: object) -> bool:
+    """Whether it is a collection of Dask's, told without importing Dask."""
+    return any(cls.__module__.partition(".")[0] == "dask" for cls in type(value).__mro__) and hasattr(value, "dask")
+
+
+def computed(where: str, value: Any, kept: Path | None = None) -> Any:
+    """The result of a delayed value; a cluster that cannot be reached is a sentence."""
+    dask = optional(where, "dask")
+    try:
+        return dask.compute(value)[0]
+    except (Exception, asyncio.CancelledError) as error:
+        if not _of_cluster(error):
+            raise
+        raise interrupted(where, error, kept) from error
+
+
+def interrupted(where: str, error: BaseException, kept: Path | None) -> Interrupted:
+    """The sentence of a cluster that went away."""
+    said = str(error).strip().splitlines()
+    why = f"{type(error).__name__}: {said[0][:160]}" if said else type(error).__name__
+    if type(error).__name__ == "KilledWorker":
+        what = f"a partition was lost with every worker that held it ({why})"
+        advice = "Their memory is the usual reason: use smaller partitions, or workers with more of it."
+    else:
+        what, advice = f"the scheduler cannot be reached ({why})", "Start it again and call fit again."
+    go_on = (
+        f" The fit so far is in {kept}: the same call goes on from there." if kept is not None and kept.exists() else ""
+    )
+    return Interrupted(f"{where}: {what}. {advice}{go_on}")
+
+
+def _of_cluster(error: BaseException) -> bool:
+    """Whether it is the cluster's and not a task's: cancelled, lost, or of a connection that the last frame made."""
+    if isinstance(error, CancelledError | asyncio.CancelledError) or type(error).__name__ in _LOST:
+        return True
+    if not isinstance(error, OSError | TimeoutError):
+        return False
+    trace, module = error.__traceback__, ""
+    while trace is not None:
+        module = str(trace.tb_frame.f_globals.get("__name__", ""))
+        trace = trace.tb_next
+    return module.partition(".")[0] in ("distributed", "tornado", "asyncio")

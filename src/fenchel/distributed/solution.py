@@ -1,66 +1,40 @@
-"""What a fit of partitioned rows returns: the certificate and the posterior of the weights. It holds no rows."""
+"""What a fit of partitioned rows returns: the certificate and the posterior of the latents. It holds no rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from ..files import Stored
 from ..likelihoods.base import Likelihood
-from ..marginals import NormalMarginals
-from ..solvers.base import reached
-from ..solvers.ending import Ending
+from ..solvers.solution import Solution
 from .solver import Outcome
 
-_OF_ROWS = ("alpha", "corrected", "importance", "lam", "likelihood_gradient", "loo", "s", "y")
+
+class _OfRows:
+    """An attribute that would need the rows of the fit."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        raise AttributeError(
+            f"PartitionedSolution: {self.name} asks for the rows of the fit, which are in partitions and not held "
+            "here. Fit a sample of them in memory for it."
+        )
 
 
-@dataclass(frozen=True)
-class WeightPosterior:
-    """q(z) of the weights: the mean (L, C) and the covariance (C, L, L)."""
-
-    mean_of_weights: np.ndarray
-    blocks: np.ndarray
-
-    @property
-    def latent_mean(self) -> np.ndarray:
-        """(L,), or (L, C) for several predictors."""
-        m = self.mean_of_weights
-        return m[:, 0] if m.shape[1] == 1 else m
-
-    @property
-    def latent_variance(self) -> np.ndarray:
-        """(L,), or (L, C)."""
-        v = np.diagonal(self.blocks, axis1=1, axis2=2).T
-        return v[:, 0] if v.shape[1] == 1 else v
-
-    def latents(self) -> NormalMarginals:
-        """The marginals of the weights."""
-        return NormalMarginals(self.latent_mean, self.latent_variance)
-
-    def latent_covariance(self) -> np.ndarray:
-        """(L, L), or (C, L, L)."""
-        return self.blocks[0] if self.blocks.shape[0] == 1 else self.blocks
-
-    def sample_latents(self, size: int, rng: np.random.Generator | int | None = None) -> np.ndarray:
-        """Joint draws of the weights: (size, L), or (size, L, C)."""
-        draws, rng = [], np.random.default_rng(rng)
-        for m, V in zip(self.mean_of_weights.T, self.blocks, strict=True):
-            draws.append(rng.multivariate_normal(m, V, size, method="eigh"))
-        out = np.stack(draws, axis=-1)
-        return out[..., 0] if out.shape[-1] == 1 else out
-
-
-class PartitionedSolution(Stored):
+class PartitionedSolution(Solution):
     """A fit of partitioned rows, with its certificate; attributes as those of ``Solution``, but for those of rows.
 
     Attributes
     ----------
     elbo, elbo_upper, gap, rounding, converged, optimal, certificate, log_evidence, ending, status, n_iter, trace, tol
         As of ``Solution``.
-    posterior : WeightPosterior
+    posterior : of the latents
     likelihood : Likelihood
         Without the parameters of rows.
     n_observed : int
@@ -69,38 +43,18 @@ class PartitionedSolution(Stored):
         How often all rows were read, the first look at them included.
     """
 
-    method = "passes over partitions"
+    y, s, alpha, lam = _OfRows(), _OfRows(), _OfRows(), _OfRows()
+    loo, corrected, importance, likelihood_gradient = _OfRows(), _OfRows(), _OfRows(), _OfRows()
+    n_observed: int = 0
 
     def __init__(self, outcome: Outcome, likelihood: Likelihood, tol: float, n_passes: int) -> None:
-        point = outcome.point
-        self.rounding = point.rounding
-        self.elbo, self.gap = point.elbo, point.gap + self.rounding
-        self.elbo_upper = self.elbo + self.gap if np.isfinite(self.elbo) else np.inf
-        self.certificate, self.log_evidence = point.certificate, point.elbo
-        self.optimal, self.tol = reached(point, tol), tol
-        ran = outcome.ending
-        if self.optimal and point.certificate == "stationarity":
+        q, ending = outcome.point.q, outcome.ending
+        if ending.reached and outcome.point.certificate == "stationarity":
             doubt = f"; {likelihood.name} is not log-concave, so another stationary point may be better"
-            ran = replace(ran, code="stationary", advice=doubt)
-        scale = max(1.0, abs(self.elbo))
-        blurred = self.optimal and self.rounding > tol * scale
-        self.converged = self.optimal and not blurred
-        self.ending = Ending.blurred(self.rounding, scale, tol) if blurred else ran
-        self.n_iter, self.trace, self.n_passes = outcome.n_iter, outcome.trace, n_passes
-        self.likelihood, self.n_observed = likelihood, int(point.said["n"])
-        self.posterior = WeightPosterior(point.q.mean, point.q.covariance)
-
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _OF_ROWS:
-            raise AttributeError(
-                f"PartitionedSolution: {name} asks for the rows of the fit, which are in partitions and not held here. "
-                "Fit a sample of them in memory for it."
-            )
-        raise AttributeError(f"'PartitionedSolution' object has no attribute {name!r}")
-
-    @property
-    def status(self) -> str:
-        return self.ending.sentence
+            outcome = replace(outcome, ending=replace(ending, code="stationary", advice=doubt))
+        self._certify(outcome, likelihood, "passes over partitions", tol)
+        self.n_observed, self.n_passes = int(outcome.point.sums["n"]), n_passes
+        self.posterior: Any = q.prior.posterior(q)
 
     def summary(self) -> str:
         """The certificate first, then the evidence and the work."""

@@ -17,8 +17,8 @@ from ..checks import problem
 from ..likelihoods import WORDS
 from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, levels_of
+from .dask_predict import by_partition
 from .labels import known
-from .lazily import by_partition
 from .observations import announce_missing
 
 

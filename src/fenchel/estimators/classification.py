@@ -11,15 +11,15 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, refuse_device, unmasked
-from ..distributed.survey import Survey
+from ..distributed.survey import ValueCounts
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
 from ..predictive import Predictive
 from .base import LatentGaussianEstimator, levels_of, validate_data, weights_of
-from .brought import Brought, in_partitions
-from .lazily import by_partition
+from .dask_input import DaskInput, in_partitions
+from .dask_predict import by_partition
 from .target import Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
@@ -45,7 +45,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
         if in_partitions(type(self).__name__, X, checkpoint):
-            return self._fit_partitions(Brought(X, y, sample_weight, None, checkpoint), self._read_partitions)
+            return self._fit_partitions(DaskInput(X, y, sample_weight, None, checkpoint), self._read_partitions)
         refuse_device(type(self).__name__, "y", y)
         X, y = validate_data(self, X, y, **self._accepted)
         weights = weights_of(sample_weight, X)
@@ -57,9 +57,9 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
         """Whether "best" means exact expectations for several classes, whose coefficients these couple."""
         return False
 
-    def _read_partitions(self, found: Survey, beside: Any) -> tuple[Target, np.ndarray]:
+    def _read_partitions(self, values: ValueCounts) -> tuple[Target, np.ndarray]:
         """The target of rows in partitions, from their labels and what these weigh."""
-        target = read_classes(type(self).__name__, found.y, self.bound, found.y_weight, False)
+        target = read_classes(type(self).__name__, values.y, self.bound, values.weight, False)
         if target.labels.size > 2 and not target.likelihood.objective.convex:
             got = f'bound="exact" meets {target.labels.size} classes in partitions'
             raise problem(type(self).__name__, got, 'bound="best" or "tilted"')

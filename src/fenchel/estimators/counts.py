@@ -8,13 +8,13 @@ from typing import Any, Self
 import numpy as np
 
 from ..checks import first_value, numeric, problem, vector
-from ..distributed.survey import Survey
+from ..distributed.survey import ValueCounts
 from ..likelihoods import Poisson
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
-from .brought import Brought, in_partitions, values_of
-from .lazily import by_partition
+from .dask_input import DaskInput, in_partitions
+from .dask_predict import by_partition
 from .target import Target
 
 
@@ -38,19 +38,19 @@ class Counts(Regression):
             Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
         if in_partitions(type(self).__name__, X, checkpoint):
-            brought = Brought(X, y, sample_weight, {"exposure": exposure}, checkpoint)
-            return self._fit_partitions(brought, self._read_partitions)
+            given = DaskInput(X, y, sample_weight, {"exposure": exposure}, checkpoint)
+            return self._fit_partitions(given, self._read_partitions)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights = weights_of(sample_weight, X)
         return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)
 
-    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, None]:
+    def _read_partitions(self, values: ValueCounts) -> tuple[Target, None]:
         """The target of rows in partitions, from their different counts."""
         name = type(self).__name__
-        y = numeric(name, "y", values_of(found))
+        y = numeric(name, "y", values.y)
         if y.min() < 0.0:
             raise problem(name, f"y of some partition has {y.min():g}, which is negative", "counts 0, 1, 2, ...")
-        return read_counts(name, y, beside.get("exposure"), found.y_weight), None
+        return read_counts(name, y, values.beside.get("exposure"), values.weight), None
 
     @by_partition
     def predict(self, X: Any, exposure: ArrayLike | None = None) -> np.ndarray:

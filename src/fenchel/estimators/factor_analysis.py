@@ -8,7 +8,6 @@ are understood in ``factors/columns.py``, the rows solved in ``factors/model.py`
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,20 +17,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import as_pandas, choice, numeric, problem, refuse_device
-from ..distributed import Checkpoint, Partitions, is_dask
+from ..distributed import is_dask
 from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
 from ..factors.kinds import is_softmax
-from ..factors.partitions import InPartitions, Reader, Record
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
 from ..factors.selection import by_evidence, fitted
-from ..factors.surveying import read_partitions
 from ..files import Stored
 from ..likelihoods.cumulative import Cumulative
 from ..linalg.arrays import ArrayLike
-from .brought import in_partitions
-from .lazily import by_partition, fill_partitions
-from .partitioned import keep_columns
 
 if TYPE_CHECKING:
     from ..factors.model import Parameters, RowFits
@@ -50,7 +44,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     ----------
     n_components : "auto" or int
         Number of factors. "auto" tries 1, 2, ... up to 10 and keeps the one with the largest evidence, the loadings
-        integrated out (``select_components`` shows all). It needs the table in memory and a ``strength`` above 0.
+        integrated out (``select_components`` shows all). It needs a ``strength`` above 0.
     likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
         Or another word for a likelihood, or a ``Likelihood``, of one's own too: such a table is solved by the general
         solvers, slower than the compiled loop of those five, and has no multinomial column.
@@ -118,7 +112,6 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     components_: np.ndarray
     elbo_: float
-    _blank = np.nan  # of a row that says nothing
 
     def __init__(
         self,
@@ -146,29 +139,22 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
 
     # -- fitting -----------------------------------------------------------------------------------
-    def fit(self, X: Any, y: ArrayLike | None = None, *, checkpoint: Any = None) -> ProbabilisticPCA:
+    def fit(self, X: Any, y: ArrayLike | None = None) -> ProbabilisticPCA:
         """Learn the loadings, the offsets and the noise.
 
         Parameters
         ----------
-        X : pandas table, array (R, D), scipy sparse, or a Dask array or dataframe
-            NaN, None and NA are missing cells; a zero of a sparse matrix is a zero. Of Dask's the rows stay in their
-            partitions, and columns are bernoulli, poisson, multinomial, ordinal or gaussian.
+        X : pandas table, array (R, D) or scipy sparse
+            NaN, None and NA are missing cells; a zero of a sparse matrix is a zero.
         y : ignored
-        checkpoint : path, optional
-            With Dask: a file in which every point of the search is kept; the same call goes on from there.
         """
         from ..factors.model import FactorModel
 
         name = type(self).__name__
         self._check_words()
-        values: np.ndarray | InPartitions
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if in_partitions(name, X, checkpoint):
-            table, values, seed = self._surveyed(X, checkpoint, seed)
-        else:
-            table = read(self._checked(X, reset=True), self.likelihood, name, self.bound)
-            values = table.values
+        table = read(self._checked(X, reset=True), self.likelihood, name, self.bound)
+        values = table.values
         table.warn_of_guesses(name)
         self._table = Table(table.columns, table.values[:0], table.frame)
         width = sum(own.n_predictors for own in table.likelihoods)
@@ -176,9 +162,8 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if not (chosen or (isinstance(self.n_components, (int, np.integer)) and 1 <= self.n_components <= width)):
             got = f"n_components = {self.n_components!r} meets {len(table.columns)} feature(s)"
             raise problem(name, got, f'"auto", or a whole number from 1 to {width}, the number of predictors')
-        if chosen and not (isinstance(values, np.ndarray) and self.strength != 0):
-            got = 'n_components="auto"' + (" and strength=0" if isinstance(values, np.ndarray) else " of partitions")
-            raise problem(name, got, "a number of factors")
+        if chosen and self.strength == 0:
+            raise problem(name, 'n_components="auto" and strength=0', "a number of factors")
         rng = np.random.default_rng(seed)
         options = {"strength": self.strength, "n_init": int(self.n_init), "rng": rng, "progress": bool(self.verbose)}
         options |= {"tol": float(self.tol), "max_iter": int(self.max_iter)}
@@ -192,8 +177,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset
         self.n_components_ = self.components_.shape[0]
         self.noise_variance_, self.strength_ = self._parameters.variance, found.strength
-        seen = (~np.isnan(values)).sum(axis=0) if isinstance(values, np.ndarray) else values.seen
-        volume = float(seen @ np.log(self._units.unit))
+        volume = float((~np.isnan(values)).sum(axis=0) @ np.log(self._units.unit))
         self.elbo_, self.gap_, self.trace_ = found.elbo - volume, found.gap, np.array(found.trace) - volume
         self.n_iter_, self.converged_ = max(1, found.n_iter), found.converged
         self.columns_: tuple[Column, ...] = table.columns
@@ -210,25 +194,6 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             )
         return self
 
-    def _surveyed(self, X: Any, checkpoint: Any, seed: int) -> tuple[Table, InPartitions, int]:
-        """A table in partitions: its columns as they were read, the rows where they are, and the seed of the fit."""
-        name = type(self).__name__
-        file = None if checkpoint is None else Checkpoint(name, checkpoint)
-        rows = replace(Partitions.of(name, X=X), kept=None if file is None else file.path)
-        table, found = read_partitions(rows, self.likelihood, self.bound, keep_columns(self, rows, X))
-        if found.n_rows < 2:
-            raise problem(name, f"X has {found.n_rows} sample(s)", "at least 2")
-        record = None
-        if file is not None:
-            ignored = ("verbose",)
-            asked = self.get_params(deep=False).items()
-            settings: dict[str, Any] = {key: repr(value) for key, value in asked if key not in ignored}
-            settings |= {"estimator": name, "columns": [f"{c.name}: {c.kind}" for c in table.columns]}
-            measured = np.array([(one.n, one.holes, one.mean, one.sd) for one in found.columns]).ravel()
-            record = Record(file, settings, measured, seed)
-        data = InPartitions(rows, Reader(name, table), found, record)
-        return table, data, seed if record is None else record.seed
-
     def _check_words(self) -> None:
         name = type(self).__name__
         choice(name, "bound", self.bound, ("tilted", "log-sum", "exact"))
@@ -243,6 +208,9 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _checked(self, X: Any, reset: bool) -> Any:
         """scikit-learn's checks: names and number of columns, and for arrays their shape and finiteness."""
         refuse_device(type(self).__name__, "X", X)
+        if is_dask(X):
+            advice = "Sample its rows, or X.compute(); a fitted model transforms new rows by X.map_partitions."
+            raise problem(type(self).__name__, f"X is a {type(X).__name__} of Dask's", "a table in memory", advice)
         least, X = 2 if reset else 1, unmasked(as_pandas(type(self).__name__, X))
         if is_frame(X):
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -262,16 +230,14 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def _fits(self, values: np.ndarray) -> RowFits:
         return self._model.rows(self._units.apply(values), self._inner, tol=_ROW_TOL)
 
-    @by_partition
     def transform(self, X: Any, return_cov: bool = False) -> Any:
-        """Posterior means of the factors (R, n_components), and covariances (R, L, L) if asked for; of Dask's, lazily.
+        """Posterior means of the factors (R, n_components), and covariances (R, L, L) if asked for.
 
         A row whose cells are all missing has its prior's: zero mean, unit covariance.
         """
         fits = self._fits(self._values(X))
         return (fits.mean, fits.covariance) if return_cov else fits.mean
 
-    @by_partition
     def score_samples(self, X: Any) -> np.ndarray:
         """The evidence bound of each row (R,), in nats: at most the log density of its cells that are not missing."""
         values = self._values(X)
@@ -308,7 +274,6 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Parameters
         ----------
         X : table with the columns of ``fit``
-            A Dask array or dataframe is filled in lazily, a partition at a time; nullable integers become Float64.
         return_distribution : bool
             Return the predictive distribution of the missing cells instead: a pandas table with ``row`` (its number),
             ``column``, ``level`` (None for numbers), ``mean`` (the probability of a level) and ``sd``.
@@ -321,12 +286,6 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
             The mean of a count or a real number, the most probable level of other cells. An integer column of pandas
             that gets a mean becomes Float64.
         """
-        if is_dask(X):
-            check_is_fitted(self, "components_")
-            if return_distribution or ordered != "mode":
-                option = "return_distribution" if return_distribution else f"ordered={ordered!r}"
-                raise problem(type(self).__name__, f"{option} of a collection of Dask's", "a table in memory")
-            return fill_partitions(self, X)
         values = self._values(X)
         fits = self._fits(values)
         holes = np.isnan(values)

@@ -33,9 +33,9 @@ from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..solvers.row_sample import SHARE, is_enough, sample
 from .base import LatentGaussianEstimator, validate_data
-from .brought import Brought, ReadTarget
 from .classification import Classification
 from .counts import Counts
+from .dask_input import DaskInput, ReadTarget
 from .latent import Latent, Moments, fitted_at
 from .partitioned import fit_partitioned
 from .standardize import centres_and_units
@@ -176,8 +176,8 @@ class LinearModel(LatentGaussianEstimator):
         """Whether the variance is learned by Laplace's evidence rather than by the elbo."""
         return False
 
-    def _fit_partitions(self, brought: Brought, read: ReadTarget) -> Self:
-        fit_partitioned(self, brought, read)
+    def _fit_partitions(self, given: DaskInput, read: ReadTarget) -> Self:
+        fit_partitioned(self, given, read)
         return self
 
     def _take(self, found: Learned, target: Target, latent: WeightsLatent, mean: float) -> None:

@@ -1,6 +1,6 @@
 """A linear model fitted to rows in partitions: what ``linear.py`` does in memory, by passes over Dask collections.
 
-One pass looks at the rows (``distributed/survey.py``): columns are measured, y is read into a target from its different
+One pass looks at the rows (``distributed/linear.py``): columns are measured, y is read into a target from its different
 values, a sample comes home. The fit is ``distributed/fitting.py``; prediction needs no more than the posterior of the
 weights and is the same as in memory.
 """
@@ -8,19 +8,32 @@ weights and is the same as in memory.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..checks import count, problem
-from ..distributed import Checkpoint, Held, Learning, Partitions, computed
-from ..distributed.fitting import Fitting, Identity
-from ..distributed.linear import LinearReader
-from ..distributed.survey import MOST, Asked, Survey, survey
-from ..distributed.variances import GroupedVariances
+from ..distributed import (
+    Checkpoint,
+    InMemory,
+    Learning,
+    PartitionedFit,
+    PartitionedSolution,
+    Partitions,
+    Stage,
+    Sums,
+    computed,
+)
+from ..distributed.fitting import learned
+from ..distributed.linear import MOST_VALUES, LinearReader, SurveyRequest, survey
+from ..distributed.precision import GroupedVariances
+from ..distributed.solver import Outcome
+from ..distributed.survey import Moments
 from ..hyperparameters import Learned
+from ..hyperparameters.relevance import WIDTHS, Relevance, Spread, width_evidence
 from ..likelihoods.base import Likelihood
-from .brought import Brought, ReadTarget
+from .dask_input import DaskInput, ReadTarget
 from .target import Target
 
 if TYPE_CHECKING:
@@ -31,52 +44,78 @@ _NUMBERS = 1 << 23  # and entries
 _DEFAULTS = {"trials": 1.0}
 
 
-def fit_partitioned(estimator: LinearModel, brought: Brought, read: ReadTarget) -> None:
+def fit_partitioned(estimator: LinearModel, given: DaskInput, read: ReadTarget) -> None:
     """Fit a linear model to partitions; ``read`` makes the target of y's different values."""
     where = type(estimator).__name__
-    if brought.y is None:
+    if given.y is None:
         raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
-    given = {key: value for key, value in (brought.rows or {}).items() if value is not None}
-    rows = Partitions.of(where, X=brought.X, y=brought.y, weight=brought.weight, **given)
-    file = None if brought.checkpoint is None else Checkpoint(where, brought.checkpoint)
+    beside = {key: value for key, value in (given.rows or {}).items() if value is not None}
+    rows = Partitions.of(where, X=given.X, y=given.y, weight=given.weight, **beside)
+    file = None if given.checkpoint is None else Checkpoint(where, given.checkpoint)
     rows = replace(rows, kept=None if file is None else file.path)
-    names = _names(estimator, rows, brought.X)
-    keys, D = tuple(given), len(names)
-    most = min(_LARGEST, max(_FEWEST, _NUMBERS // D))
-    asked = Asked(where, names, keys, -(-_FEWEST // rows.count), -(-most // rows.count), max(64, MOST // rows.count))
-    found: Survey = rows.reduce(survey, asked)
-    if not found.weight > 0.0:
+    names, keys = _names(estimator, rows, given.X), tuple(beside)
+    found: Sums = rows.reduce(survey, _request(where, names, keys, rows.count))
+    columns: Moments = found["columns"]
+    if not columns.weight > 0.0:
         raise problem(where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
-    if found.n > 1 and abs(found.weight - 1.0) <= 1e-6:
+    if found["n"] > 1 and abs(columns.weight - 1.0) <= 1e-6:
         got = "sample_weight sums to 1 over all partitions, and weights say how often a row was seen"
-        raise problem(where, got, "numbers of rows", f"Shares times {found.n}, the number of rows, are.")
-    aims, labels = read(found, _beside(found, keys))
+        raise problem(where, got, "numbers of rows", f"Shares times {found['n']}, the number of rows, are.")
+    aims, labels = read(found["values"])
     aims = replace(aims, likelihood=_stripped(aims.likelihood))
-    own = bool(getattr(estimator, "learn_likelihood", False)) and aims.likelihood.theta.size > 0
-    latent, mean = estimator._latent_of(found.moments, np.zeros((1, D)), aims, own)
+    likelihood, D = aims.likelihood, len(names)
+    own = bool(getattr(estimator, "learn_likelihood", False)) and likelihood.theta.size > 0
+    latent, mean = estimator._latent_of(columns.columns(), np.zeros((1, D)), aims, own)
     latent.settled = True  # the rows are many, whatever is held of them here
     reader = LinearReader(
-        where, names, latent.columns, latent.constant, latent.groups.size > D, aims.likelihood, keys, labels
+        where, names, latent.columns, latent.constant, latent.groups.size > D, likelihood, keys, labels
     )
     learned = estimator.learn_variance or own
     bounds = _own_bounds(aims) if own else np.zeros((0, 2))
-    learning = Learning(bool(learned and latent.groups.max(initial=-1) >= 0), aims.likelihood if own else None, bounds)
+    learning = Learning(bool(learned and latent.groups.max(initial=-1) >= 0), likelihood if own else None, bounds)
     prior = GroupedVariances(latent.groups, latent.variance, latent.mean, **latent.options)
-    identity = Identity(_settings(estimator, names, keys, aims), _measured(found))
-    sample = (Held(where, _joined(found)), reader)
-    task = Fitting(rows, reader, aims.likelihood, prior, learning, estimator._inner_tol(), sample, file, identity)
-    fitted: Learned = task.run()
-    estimator._take(fitted, aims, latent, mean)
+    if file is not None:
+        file.describe(_settings(estimator, names, keys, aims), _measured(found))
+    sample = InMemory(where, _joined(found["sample"]))
+    task = PartitionedFit(rows, reader, likelihood, [], estimator._inner_tol(), sample, file)
+    estimator._take(fit_weights(task, prior, learning), aims, latent, mean)
+
+
+def _request(where: str, names: tuple[str, ...], keys: tuple[str, ...], parts: int) -> SurveyRequest:
+    """What is asked of each of so many partitions."""
+    largest = min(_LARGEST, max(_FEWEST, _NUMBERS // len(names)))
+    return SurveyRequest(where, names, keys, -(-_FEWEST // parts), -(-largest // parts), max(64, MOST_VALUES // parts))
+
+
+def fit_weights(task: PartitionedFit, prior: GroupedVariances, learning: Learning) -> Learned:
+    """Run the stages: one, or where each weight has a variance ridge and then every width of ``relevance.py``."""
+    family, likelihood = prior.family, task.likelihood
+
+    def result(stage: Stage, outcome: Outcome) -> Learned:
+        q, mine = outcome.point.q, cast(GroupedVariances, stage.prior).family
+        reached = likelihood.with_theta(q.own) if q.own.size else likelihood
+        solution = PartitionedSolution(outcome, reached, task.tol, task.rows.passes[0])
+        n = max(1, task.n_passes)
+        return learned(outcome, stage.learning, solution, mine.at(q.theta), list(mine.names), n)
+
+    def scored(width: float) -> Stage:
+        wide = family.with_log_prior(Spread(width))
+        later = Stage(prior.with_family(wide), replace(learning, own=None))  # own parameters are ridge's
+        return replace(later, score=lambda outcome: width_evidence(wide, result(later, outcome), width))
+
+    task.stages = [Stage(prior, learning)]
+    if learning.theta and family.n_groups > 1:
+        ridge = Stage(prior.with_family(family.shared()), learning)
+        task.stages = [ridge, *(scored(width) for width in WIDTHS)]
+    outcome, k, evidence = task.run()
+    found = result(task.stages[k], outcome)
+    if not evidence:
+        return found
+    return Relevance(**vars(found), width=WIDTHS[k - 1], evidence={WIDTHS[j - 1]: v for j, v in evidence.items()})
 
 
 def _names(estimator: LinearModel, rows: Partitions, X: Any) -> tuple[str, ...]:
-    """The columns of X; what scikit-learn keeps of them is kept."""
-    keep_columns(estimator, rows, X)
-    return tuple(estimator._columns())
-
-
-def keep_columns(estimator: Any, rows: Partitions, X: Any) -> int:
-    """How many columns X has; ``n_features_in_`` and ``feature_names_in_`` as scikit-learn would set them."""
+    """The columns of X; ``n_features_in_`` and ``feature_names_in_`` are set as scikit-learn would set them."""
     where, named = type(estimator).__name__, rows.names.get("X")
     shape = getattr(X, "shape", None)
     if named is not None:
@@ -97,16 +136,11 @@ def keep_columns(estimator: Any, rows: Partitions, X: Any) -> int:
         estimator.feature_names_in_ = np.asarray(named, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-    return D
+    return tuple(estimator._columns())
 
 
 def _width(block: Any) -> int:
     return int(block.shape[1])
-
-
-def _beside(found: Survey, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """What rows have besides y, at its different values."""
-    return {key: found.y[:, 1 + i] for i, key in enumerate(keys)}
 
 
 def _stripped(likelihood: Likelihood) -> Likelihood:
@@ -121,21 +155,12 @@ def _own_bounds(aims: Target) -> np.ndarray:
     return np.stack([np.minimum(bounds[:, 0], own), np.maximum(bounds[:, 1], own)], axis=1)
 
 
-def _joined(found: Survey) -> dict[str, Any]:
-    """The sample as one block, each row weighing what it stands for."""
-    import scipy.sparse as sp
-
-    parts, out = found.sample, {}
-    for key in parts[0]:
-        if key in ("weight", "stands"):
-            continue
-        each = [part[key] for part in parts]
-        sparse = key == "X" and any(sp.issparse(x) for x in each)
-        out[key] = sp.csr_array(sp.vstack([sp.csr_array(x) for x in each])) if sparse else np.concatenate(each)
-    out["weight"] = np.concatenate(
-        [part["stands"] * (1.0 if part["weight"] is None else part["weight"]) for part in parts]
-    )
-    return out
+def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The samples of partitions as one block."""
+    out: dict[str, Any] = {key: [part[key] for part in parts] for key in parts[0]}
+    sparse = any(sp.issparse(x) for x in out["X"])
+    X = sp.csr_array(sp.vstack([sp.csr_array(x) for x in out.pop("X")])) if sparse else np.concatenate(out.pop("X"))
+    return {"X": X} | {key: np.concatenate(each) for key, each in out.items()}
 
 
 def _settings(estimator: LinearModel, names: tuple[str, ...], keys: tuple[str, ...], aims: Target) -> dict[str, Any]:
@@ -152,6 +177,9 @@ def _settings(estimator: LinearModel, names: tuple[str, ...], keys: tuple[str, .
     }
 
 
-def _measured(found: Survey) -> np.ndarray:
-    mean, sd, _, _ = found.moments
-    return np.concatenate([[found.n, found.weight], mean, sd, found.total])
+def _measured(found: Sums) -> np.ndarray:
+    """Numbers that tell one table from another."""
+    columns, y = found["columns"], found["values"].moments
+    mean, sd, _, _ = columns.columns()
+    total = np.zeros(2) if y is None else np.array([y.mean[0], y.covariance[0, 0]])
+    return np.concatenate([[found["n"], columns.weight], mean, sd, total])

@@ -18,15 +18,15 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import numeric, problem
-from ..distributed.survey import Survey
+from ..distributed.survey import ValueCounts
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
-from .brought import Brought, in_partitions, partitions_target
+from .dask_input import DaskInput, in_partitions, partitions_target
+from .dask_predict import by_partition
 from .gaussian_process import GaussianProcess
 from .labels import read_labels
-from .lazily import by_partition
 from .linear import LinearModel
 from .observations import read_observations
 from .target import Target
@@ -74,7 +74,7 @@ class _Generic(Regression):
         """
         name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
         if in_partitions(name, X, checkpoint):
-            return self._fit_partitions(Brought(X, y, sample_weight, rows, checkpoint), self._read_partitions)
+            return self._fit_partitions(DaskInput(X, y, sample_weight, rows, checkpoint), self._read_partitions)
         y, words = read_labels(name, self.likelihood, y)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
@@ -86,11 +86,11 @@ class _Generic(Regression):
             warn_unstated(name, self.likelihood, target.likelihood)
         return self._fit(X, target, weights)
 
-    def _read_partitions(self, found: Survey, beside: dict[str, Any]) -> tuple[Target, np.ndarray | None]:
+    def _read_partitions(self, values: ValueCounts) -> tuple[Target, np.ndarray | None]:
         """The target of rows in partitions, from the different values of y."""
         name = type(self).__name__
         target, words = partitions_target(
-            name, self.likelihood, self.bound, found, beside, self._centred, self.learn_likelihood
+            name, self.likelihood, self.bound, values, self._centred, self.learn_likelihood
         )
         if target.classes is not None:
             self.classes_ = target.classes

@@ -24,11 +24,7 @@ _DATED = (date, time, timedelta, np.datetime64, np.timedelta64)  # a pandas Time
 
 @dataclass(frozen=True)
 class Cells:
-    """A column as it came: ``seen`` holds the cells that are not missing, of a numeric or bool dtype, or objects.
-
-    Of a column in partitions ``seen`` are different values, or some of them, and ``count``, ``average``, ``distinct``
-    say of all its cells how many there are, their mean, and how many differ.
-    """
+    """A column as it came: ``seen`` holds the cells that are not missing, of a numeric or bool dtype, or objects."""
 
     name: Any
     missing: np.ndarray
@@ -36,19 +32,6 @@ class Cells:
     declared: tuple[Any, ...] | None = None  # the categories of a pandas column, in their order
     dtype: Any = None  # of a pandas column
     ordered: bool = False  # whether the categories are
-    count: int | None = None
-    average: float | None = None
-    distinct: int | None = None
-
-    @property
-    def n(self) -> int:
-        """How many cells are not missing."""
-        return self.seen.size if self.count is None else self.count
-
-    @property
-    def mean(self) -> float:
-        """Of numbers."""
-        return float(self.seen.mean()) if self.average is None else self.average
 
     @property
     def is_number(self) -> bool:

@@ -77,7 +77,7 @@ def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[A
     levels = cells.declared if cells.declared is not None else _levels(cells, where)
     if kind is None:  # text or categories: two levels or more
         kind = BernoulliLogit if len(levels) == 2 else Ordinal if cells.ordered else MultinomialLogit
-        if cells.declared is None and len(levels) == cells.n > 10:
+        if cells.declared is None and len(levels) == seen.size > 10:
             advice = "Leave it out, or make it the index; or ask for it with likelihood."
             raise problem(where, f"column {name!r} has a level of its own in every row", "levels that repeat", advice)
     if len(levels) < 2:
@@ -110,15 +110,15 @@ def is_softmax(own: Likelihood) -> bool:
     return own.objective.coupled
 
 
-def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str, weights: Any = None) -> Likelihood:
-    """The likelihood where learning from the cells that are seen, or from values with weights, begins."""
+def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood:
+    """The likelihood where learning from the cells that are seen begins."""
     if kind is MultinomialLogit:
         return MultinomialLogit(n_levels)
     pattern = next((own for own in likelihoods.WORDS.values() if kind is own or kind is type(own)), None)
     if pattern is None:
         return kind  # type: ignore[return-value]  # a likelihood as it is
     bound = bound if bound in pattern.bounds else "best"
-    return pattern.starting(seen, weights, bound=bound) if pattern.parameters else _plain(pattern, bound)
+    return pattern.starting(seen, bound=bound) if pattern.parameters else _plain(pattern, bound)
 
 
 @cache

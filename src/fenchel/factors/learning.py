@@ -30,8 +30,8 @@ from ..hyperparameters.search import Search, Stride
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback
 from ..solvers.progress import reporting
-from .data import Data, as_data
 from .model import FactorModel, Parameters, TableFit
+from .moments import Moments
 from .starts import Starts
 
 _LONG, _SAMPLE = 20_000, 4_000  # rows from which a sample of so many is learned first
@@ -71,13 +71,13 @@ class LearnedTable(Found):
 class TableEvidence(Objective[LearnedTable]):
     """The objective of a table (R, D) as a function of theta: loadings, offsets, the likelihoods' own parameters."""
 
-    def __init__(self, model: FactorModel, values: np.ndarray | Data, tol: float) -> None:
-        self.model, self.data, self.tol, self.strength = model, as_data(values), tol, 1.0
-        self.starts = Starts(model, self.data)
+    def __init__(self, model: FactorModel, values: np.ndarray, tol: float) -> None:
+        self.model, self.values, self.tol, self.strength = model, values, tol, 1.0
+        self.starts = Starts(model, values)
         self.warm: list[np.ndarray] | None = None  # where the next fit begins
         self.sharper = 1.0  # times tol: what is asked of a fit
-        complete = bool(model.gaussian.all()) and self.data.complete
-        self.moments = self.data.moments() if complete else None  # they say all there is
+        complete = bool(model.gaussian.all()) and not np.isnan(values).any()
+        self.moments = Moments.of(values) if complete else None  # they say all there is
         self.n_loadings, self.n_offsets = model.n_predictors * model.n_components, model.n_predictors
         self.held = _HOLD * np.repeat(~model.gaussian, model.widths)
         sizes = [own.stop - own.start for own in model.own]
@@ -139,7 +139,10 @@ class TableEvidence(Objective[LearnedTable]):
     def fit(self, p: Parameters) -> TableFit:
         if self.moments is not None:
             return self.moments.evidence(p)
-        return self.data.evidence(self.model, p, self.warm, self.sharper * self.tol)
+        warm, tol = self.warm, self.sharper * self.tol
+        if warm is None:  # a cold fit is as good as tol, its slopes as the root of that: go on from where it ended
+            warm = self.model.evidence(self.values, p, None, tol).start
+        return self.model.evidence(self.values, p, warm, tol)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
         p = self.read(theta)
@@ -166,7 +169,7 @@ class TableEvidence(Objective[LearnedTable]):
 
 def learn(
     model: FactorModel,
-    values: np.ndarray | Data,
+    values: np.ndarray,
     *,
     strength: str | float = "learned",
     n_init: int = 1,
@@ -193,12 +196,12 @@ def learn(
     if isinstance(strength, str) and strength != "learned":
         raise problem("learn", f"strength = {strength!r}", '"learned" or a number >= 0')
     evidence, found = TableEvidence(model, values, tol), list[LearnedTable]()
-    n_rows = evidence.data.n_rows
+    n_rows = values.shape[0]
     with reporting(progress, f"factors of {n_rows} rows", None) as report:
         for k in range(max(1, n_init)):
             start = evidence.starts.principal() if k == 0 else evidence.starts.at_random(generator)
             if n_rows > _LONG and evidence.moments is None:
-                few = evidence.data.take(generator.choice(n_rows, _SAMPLE, replace=False))
+                few = values[generator.choice(n_rows, _SAMPLE, replace=False)]
                 start = _learn_from(TableEvidence(model, few, max(tol, 1e-6)), start, strength, max_iter).parameters
             found.append(_learn_from(evidence, start, strength, max_iter, report))
     found.sort(key=lambda one: -one.objective)

@@ -17,7 +17,6 @@ says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,16 +51,8 @@ class Reading(NamedTuple):
     guessed: bool = False
 
 
-Looked = list[tuple[np.ndarray, bool]]  # columns as numbers, and whether each is few levels, at the rows looked at
-
-
-def readings(
-    cells: list[Cells], wanted: list[Wanted], where: str, looked: Callable[[], Looked] | None = None
-) -> list[Reading]:
-    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several.
-
-    ``looked`` brings the rows that evidence looks at, where they are not in ``cells``.
-    """
+def readings(cells: list[Cells], wanted: list[Wanted], where: str) -> list[Reading]:
+    """What each column is read as: as asked for, by its dtype, or by evidence where whole numbers may be several."""
     for part in cells:
         if part.seen.size == 0:
             raise problem(
@@ -73,7 +64,7 @@ def readings(
     if all(found):
         return [reading for reading in found if reading]
     rows = sample(cells[0].missing.size)
-    some = [numbers(part, rows) for part in cells] if looked is None else looked()
+    some = [numbers(part, rows) for part in cells]
     blocks = [block(*one) for one in some]
 
     def judged(j: int) -> Reading:
@@ -84,10 +75,10 @@ def readings(
     return [reading or judged(j) for j, reading in enumerate(found)]
 
 
-def numbers(cells: Cells, rows: np.ndarray, known: np.ndarray | None = None) -> tuple[np.ndarray, bool]:
-    """A column as any numbers, NaN for holes, and whether they are those of levels; ``known``: all its labels."""
+def numbers(cells: Cells, rows: np.ndarray) -> tuple[np.ndarray, bool]:
+    """A column as any numbers, NaN for holes, and whether they are those of levels."""
     y = np.full(cells.missing.size, np.nan)
-    labels = np.unique((cells.seen if known is None else known).astype(str)) if not cells.is_number else None
+    labels = np.unique(cells.seen.astype(str)) if not cells.is_number else None
     y[~cells.missing] = cells.seen if labels is None else np.searchsorted(labels, cells.seen.astype(str))
     y = y[rows]
     return y, np.unique(y[~np.isnan(y)]).size <= MOST_LEVELS
@@ -106,7 +97,7 @@ def _guess(cells: Cells, where: str) -> Reading | None:
     if np.isin(seen, (0, 1)).all():
         return Reading(BernoulliLogit, "0 and 1 only")
     values = np.unique(seen)
-    K, n = cells.distinct or values.size, cells.n
+    K, n = values.size, seen.size
     judged = is_judged(cells, K)
     if not (np.isfinite(seen).all() and (seen == np.floor(seen)).all()):
         return Reading(Gaussian, "real numbers")
@@ -142,15 +133,15 @@ def plain(cells: Cells) -> Reading:
     span = f"whole numbers from {low} to {high}"
     if low < 0:
         return Reading(Gaussian, f"{span}, some of them negative")
-    if cells.mean >= _LARGE:
+    if cells.seen.mean() >= _LARGE:
         return Reading(Gaussian, f"{span}: so large that they are as good as real", True)
     return Reading(Poisson, f"{span}, too few cells to tell what they are", True)
 
 
 def is_judged(cells: Cells, K: int) -> bool:
     """Whether there are cells enough to weigh the readings of a column of numbers, of which K differ."""
-    clear = K > MOST_LEVELS and (cells.seen.min() < 0 or cells.mean >= _LARGE)
-    return bool(cells.n >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
+    clear = K > MOST_LEVELS and (cells.seen.min() < 0 or cells.seen.mean() >= _LARGE)
+    return bool(cells.seen.size >= ROWS_A_LEVEL * min(K, MOST_LEVELS) and not clear)
 
 
 def judge(y: np.ndarray, F: np.ndarray) -> Reading:

@@ -47,27 +47,13 @@ class Units:
 
 def units(where: str, values: np.ndarray, columns: Sequence[Column], noise: str) -> Units:
     """Of a table (R, D) whose columns all have data; a constant column that would leave no noise is refused."""
-    y = values[:, is_real(columns)]
-    if not y.size:
-        return units_from(where, columns, noise, *np.zeros((3, 0)))
-    return units_from(where, columns, noise, np.nanmean(y, axis=0), np.nanstd(y, axis=0), np.nanmax(np.abs(y), axis=0))
-
-
-def is_real(columns: Sequence[Column]) -> np.ndarray:
-    """Which columns are Gaussian (D,)."""
-    return np.array([type(column.likelihood) is Gaussian for column in columns])
-
-
-def units_from(
-    where: str, columns: Sequence[Column], noise: str, mean: np.ndarray, sd: np.ndarray, largest: np.ndarray
-) -> Units:
-    """From the means, standard deviations and largest sizes of the Gaussian columns."""
-    own, D = is_real(columns), len(columns)
+    own, D = np.array([type(column.likelihood) is Gaussian for column in columns]), len(columns)
     middle, unit = np.zeros(D), np.ones(D)
     if not own.any():
         return Units(middle, unit)
-    middle[own] = mean
-    constant = ~(sd > 1e-12 * largest)
+    y = values[:, own]
+    middle[own], sd = np.nanmean(y, axis=0), np.nanstd(y, axis=0)
+    constant = ~(sd > 1e-12 * np.nanmax(np.abs(y), axis=0))
     if constant.any() and (noise == "column" or constant.all()):
         name = columns[int(np.flatnonzero(own)[constant][0])].name
         raise problem(

@@ -18,16 +18,14 @@ from ..checks import choice, problem
 from ..linalg.arrays import ArrayLike
 from .columns import Table, read
 from .curvature import integrated
-from .data import summary
 from .kinds import is_softmax
 from .prediction import log_density
 from .scaling import Units, units
-from .starts import begin
+from .starts import begin, summary
 
 if TYPE_CHECKING:
     from .learning import LearnedTable
     from .model import FactorModel
-    from .partitions import InPartitions
 
 _WHERE = "select_components"
 _PATIENCE = 2  # further factors that are tried after the evidence was largest
@@ -179,14 +177,11 @@ def by_evidence(
 
 
 def fitted(
-    model: FactorModel, table: Table, values: np.ndarray | InPartitions, where: str = _WHERE, **options: Any
+    model: FactorModel, table: Table, values: np.ndarray, where: str = _WHERE, **options: Any
 ) -> tuple[LearnedTable, Units]:
     """A model learned from ``values``, in the units of their Gaussian columns."""
     from .learning import learn  # compiles: only when something is learned
 
-    if not isinstance(values, np.ndarray):
-        own = values.own_units(model.noise)
-        return learn(model, values.in_units(own), **options), own
     own = units(where, values, table.columns, model.noise)
     return learn(model, own.apply(values), **options), own
 

@@ -14,11 +14,32 @@ import numpy as np
 from ..likelihoods import Gaussian, Poisson
 from ..likelihoods.base import Likelihood
 from ..likelihoods.cumulative import Cumulative
-from .data import Data, Summary, as_data
 from .kinds import is_softmax
 
 if TYPE_CHECKING:
     from .model import FactorModel, Parameters
+
+
+class Summary(NamedTuple):
+    """A column by itself: its cells, their mean and standard deviation and sum, how often each level was seen (K,).
+
+    ``cells`` are the cells (R,), NaN for holes: a likelihood of one's own may look at them.
+    """
+
+    n: int
+    mean: float
+    sd: float
+    total: float
+    counts: np.ndarray
+    cells: np.ndarray
+
+
+def summary(own: Likelihood, y: np.ndarray) -> Summary:
+    """Of a column y (R,), NaN for holes, which may be all of it."""
+    seen = y[~np.isnan(y)]
+    mean, sd = (float(seen.mean()), float(seen.std())) if seen.size else (0.0, 1.0)
+    counts = np.bincount(seen.astype(np.intp), minlength=own.n_levels) if own.support == "levels" else np.zeros(0)
+    return Summary(seen.size, mean, sd, float(seen.sum()), counts, y)
 
 
 class Score(NamedTuple):
@@ -83,13 +104,13 @@ def _levels(own: Likelihood, column: Summary) -> Begin:
 
 
 class Starts:
-    """Where a search may begin on a table (R, D), in memory or not."""
+    """Where a search may begin on a table (R, D)."""
 
-    def __init__(self, model: FactorModel, values: np.ndarray | Data) -> None:
+    def __init__(self, model: FactorModel, values: np.ndarray) -> None:
         from .model import Parameters
 
-        self.model, self.data = model, as_data(values)
-        self.columns = self.data.summaries(model)
+        self.model, self.values = model, values
+        self.columns = [summary(own, y) for own, y in zip(model.likelihoods, values.T, strict=True)]
         columns = [begin(own, said) for own, said in zip(model.likelihoods, self.columns, strict=True)]
         self.scores = [one.score for one in columns]
         self.scale = np.repeat([one.scale for one in columns], model.widths)
@@ -102,7 +123,8 @@ class Starts:
         """Loadings from the principal components, and noise that is what they leave of the variance."""
         model = self.model
         with np.errstate(over="ignore"):
-            C = self.data.products(self.scores) / max(1, self.data.n_rows)
+            Z = np.hstack([score(y) for score, y in zip(self.scores, self.values.T, strict=True)])
+            C = Z.T @ Z / max(1, self.values.shape[0])
         roots, vectors = np.linalg.eigh(C)
         order = np.argsort(roots)[::-1][: model.n_components]
         length = np.sqrt(np.maximum(roots[order] - np.median(roots), 0.05))

@@ -66,7 +66,7 @@ class FittedModel(Pictures, Stored):
     integrated: Integrated | None = None
     answers: Corrections | None = None
     leaves_rows_out: bool = True  # whether ``loo`` answers
-    stand_in: Any = None  # an evidence in the place of the rows', where these are out of memory
+    evidence: Any = None  # as a function of theta, where the rows are out of memory
 
     def __init__(
         self,

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..checks import Refusal, problem
-from ..distributed import Checkpoint, Learning, Walk, is_dask, solve
-from ..distributed.learned import learned
-from ..distributed.solver import Outcome
-from ..distributed.steps import Move, Path
-from ..gmrf import StackedField
+from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedSolution, Stage, is_dask
+from ..distributed.fitting import learned
+from ..distributed.sparse_precision import SparsePrior
+from ..distributed.steps import QuadraticModel
 from ..hyperparameters.learned import Learned
-from ..inference import infer
-from ..likelihoods.gaussian import Gaussian
-from ..linalg.dense import NotPositiveDefinite
-from ..priors.sparse import SparsePrecision
-from ..solvers.base import Stopping
+from ..marginals import Answers
 from ..solvers.progress import reporting
-from ..solvers.solution import Solution
-from . import tables
 from .fitted import FittedModel
-from .latent_passes import LatentProblem, LatentQ, SparsePrior, StandIn
 from .remarks import warn_of
 
 if TYPE_CHECKING:
     from .partitioned import PartitionedModel
-
-_MOST = 200  # passes
 
 
 def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any) -> FittedPartitioned:
@@ -40,7 +27,7 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     if model.rows is None:
         raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
     family, likelihood = model.sum.family(), model.target.likelihood
-    prior = SparsePrior.of(family, model.touched)
+    prior = SparsePrior(family, model.touched)
     own = likelihood if likelihood.theta.size else None
     bounds = np.zeros((0, 2))
     if own is not None:
@@ -49,123 +36,41 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
         bounds = np.stack([np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1)
     learning = Learning(bool(family.theta.size), own, bounds)
     reading = replace(model.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
-    file = None if checkpoint is None else _File(Checkpoint("Model", checkpoint), model)
-    rows = model.rows if file is None else replace(model.rows, kept=file.checkpoint.path)
-    task = LatentProblem(rows, reading, likelihood, prior, learning)  # type: ignore[arg-type]  # answers what one asks
-    walk, same = (None, None) if file is None else file.resumed(prior)
-    walk = Walk(task.first()) if walk is None else walk
+    file = None if checkpoint is None else Checkpoint("Model", checkpoint)
+    if file is not None:
+        priors = model.priors.reset_index().astype(str).to_numpy().tolist()
+        settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
+        file.describe(settings, model.measured)
+    rows = model.rows if file is None else replace(model.rows, kept=file.path)
     with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
-        stopping = Stopping(tol, _MOST, report)
-        outcome = solve(task, walk, stopping, keep=None if file is None else file.keep, same=same)
-    found = _learned(model, family, learning, outcome, tol)
-    fit = FittedPartitioned(model, found, StandInEvidence(task, outcome, family.constraints))
+        stages = [Stage(prior, learning)]
+        outcome, _, _ = PartitionedFit(rows, reading, likelihood, stages, tol, None, file, report).run()
+    q = outcome.point.q
+    likelihood = likelihood.with_theta(q.own) if q.own.size else likelihood
+    solution = PartitionedSolution(outcome, likelihood, tol, rows.passes[0])
+    found = learned(outcome, learning, solution, family.at(q.theta), list(family.names), outcome.n_iter)
+    fit = FittedPartitioned(model, found, ModelEvidence(QuadraticModel(outcome.point, learning)))
     warn_of(fit)
     return fit
 
 
-class _File:
-    """The checkpoint of a fit."""
+class ModelEvidence:
+    """The evidence near its mode by the quadratic model of the rows there: no further pass."""
 
-    def __init__(self, checkpoint: Checkpoint, model: PartitionedModel) -> None:
-        self.checkpoint, self.measured = checkpoint, model.measured
-        priors = model.priors.reset_index().astype(str).to_numpy().tolist()
-        self.settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
-
-    def keep(self, walk: Walk) -> None:
-        moves = [each for pair in walk.path.before for each in pair]
-        arrays = [self.measured, *_four(walk.q)]
-        for move in moves:
-            arrays += _four(move)
-        content = {"settings": self.settings, "n": walk.n, "elbo": walk.elbo, "remembered": len(moves) // 2}
-        self.checkpoint.write(content, arrays)
-
-    def resumed(self, prior: SparsePrior) -> tuple[Walk | None, Callable[[Any], None] | None]:
-        """Where the file left off, and a check that the rows are the same."""
-        old = self.checkpoint.read()
-        if old is None:
-            return None, None
-        content, arrays = old
-        self.checkpoint.check(content, self.settings, self.measured, arrays[0] if arrays else None)
-        try:
-            mean, gram, theta, own = arrays[1:5]
-            q: Any = LatentQ(prior, theta, own, mean, gram)
-            rest = [Move(*arrays[i : i + 4]) for i in range(5, len(arrays), 4)]
-            pairs = list(zip(rest[::2], rest[1::2], strict=True))
-            n, told = int(content["n"]), float(content["elbo"])
-        except (KeyError, TypeError, ValueError, IndexError, NotPositiveDefinite):
-            raise self.checkpoint.of_another("what it holds is not of this shape") from None
-        return Walk(q, Path(pairs), n, told), lambda point: self.checkpoint.same_rows(told, point.elbo)
-
-
-def _four(q: Any) -> list[np.ndarray]:
-    return [q.mean, q.gram, q.theta, q.own]
-
-
-def _learned(
-    model: PartitionedModel, family: StackedField, learning: Learning, outcome: Outcome, tol: float
-) -> Learned:
-    """What the passes found, as ``learn`` says it."""
-    q = outcome.point.q
-    likelihood = model.target.likelihood.with_theta(q.own) if q.own.size else model.target.likelihood
-    solution, prior = _solution(outcome, likelihood, family.constraints, tol)
-    theta, bounds = np.append(q.theta, q.own), learning.bounds(q)
-    at = theta, outcome.slopes, bounds
-    return learned(outcome, learning, at, solution, prior, likelihood, list(family.names), "latents", outcome.n_iter)
-
-
-def _solution(outcome: Outcome, likelihood: Any, constraints: Any, tol: float) -> tuple[Solution, SparsePrecision]:
-    """The posterior as a Solution of no rows: N(m, (Q + K)^-1) is the prior of one that is not observed."""
-    point, q = outcome.point, _latents(outcome)
-    out, prior = _of_no_rows(q.pattern, q.gram[0], q.mean[:, 0], constraints)
-    out.rounding, out.elbo = point.rounding, point.elbo
-    out.gap = point.gap + out.rounding
-    out.elbo_upper = out.elbo + out.gap
-    out.certificate, out.log_evidence = point.certificate, point.elbo
-    out.optimal, out._ran = outcome.ending.reached, outcome.ending
-    out._judge(tol)
-    out.n_iter, out.trace, out.method = outcome.n_iter, outcome.trace, "passes over partitions"
-    out.likelihood = likelihood
-    return out, prior
-
-
-def _of_no_rows(P: Any, gram: np.ndarray, mean: np.ndarray, constraints: Any) -> tuple[Solution, SparsePrecision]:
-    """N(mean, (Q + gram)^-1), the prior of a row that is not observed."""
-    nothing = sp.csr_array((1, P.shape[0]))
-    prior = SparsePrecision(P.matrix(P.q + gram), mean=mean, design=nothing, constraints=constraints)
-    return copy.copy(infer(Gaussian(1.0), prior, np.array([np.nan]))), prior
-
-
-def _latents(outcome: Outcome) -> LatentQ:
-    q: Any = outcome.point.q
-    assert isinstance(q, LatentQ)
-    return q
-
-
-class StandInEvidence:
-    """The evidence about its mode, the rows by the parabola that they are seen from there: no further pass."""
-
-    def __init__(self, task: LatentProblem, outcome: Outcome, constraints: Any) -> None:
-        self.rows = StandIn(outcome.point, task.learning)  # type: ignore[arg-type]
-        self.bounds, self.q = task.learning.bounds(outcome.point.q), outcome.point.q
-        self.theta, self.constraints = np.append(self.q.theta, self.q.own), constraints
+    def __init__(self, rows: QuadraticModel) -> None:
+        self.rows, self.best, self.bounds = rows, rows.q, rows.learning.bounds(rows.q)
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        n, rows, self.theta = self.q.theta.size, self.rows, theta
-        do = theta[n:] - self.q.own
-        J, gradient = rows.value(theta[:n], do)
-        if not do.size:
-            return J, gradient
-        prior: Any = self.q.prior
-        dm = rows.solved(prior.at(theta[:n]), do)[0]
-        return J, np.append(gradient, rows.own_slope - rows.C @ do - rows.X @ dm)
+        q, rows = self.rows.q, self.rows
+        do = theta[q.theta.size :] - q.own
+        self.best, J, slope = rows.value(theta[: q.theta.size], do)
+        dm = (self.best.mean - q.mean)[:, 0]
+        return J, np.append(slope, rows.own_slope - rows.C @ do - rows.X @ dm)
 
     @property
-    def solution(self) -> Solution:
+    def solution(self) -> Answers:
         """The posterior at the theta that was asked last."""
-        n, prior = self.q.theta.size, cast(Any, self.q.prior)
-        pattern = prior.at(self.theta[:n])
-        dm = self.rows.solved(pattern, self.theta[n:] - self.q.own)[0]
-        return _of_no_rows(pattern, self.rows.K, self.rows.m + dm, self.constraints)[0]
+        return self.best.prior.posterior(self.best)
 
 
 class FittedPartitioned(FittedModel):
@@ -179,11 +84,14 @@ class FittedPartitioned(FittedModel):
     model: PartitionedModel
     mixed = None  # at the learned hyperparameters, the likelihood's own too
 
-    def __init__(self, model: PartitionedModel, found: Learned, evidence: StandInEvidence) -> None:
+    def __init__(self, model: PartitionedModel, found: Learned, evidence: ModelEvidence) -> None:
+        self.evidence = evidence
         super().__init__(model, found)
-        self.stand_in = evidence
-        self.__dict__["hyperparameters"] = tables.hyperparameters(self)  # with the rows' last word
-        self.stand_in = None
+
+    def _plain_state(self) -> dict[str, Any]:
+        """With the table of the hyperparameters, and without the evidence that it is made of."""
+        table, state = self.hyperparameters, super()._plain_state()
+        return {key: value for key, value in state.items() if key != "evidence"} | {"hyperparameters": table}
 
     @property
     def remarks(self) -> list[str]:

@@ -312,7 +312,6 @@ class FixedPart(Term):
     origin: dict[str, float]
     left: np.ndarray | None = None
     back: np.ndarray | None = None
-    measured: tuple[dict[str, float], np.ndarray | None] | None = None  # means and ``left``, where rows are elsewhere
 
     def __init__(self, expression: Expression) -> None:
         self.expression, self.name = expression, "fixed part"
@@ -321,15 +320,28 @@ class FixedPart(Term):
     def columns(self) -> tuple[Hashable, ...]:
         return tuple(self.expression.names)
 
+    def read_sketch(self, table: DataTable, scale: float, measured: tuple[dict[str, float], np.ndarray | None]) -> Self:
+        """``measured`` are the means of columns that are multiplied, and ``left``."""
+        return self._read(table, measured)
+
     def read(self, table: DataTable, scale: float) -> Self:
+        return self._read(table, None)
+
+    def about(self, means: dict[str, float]) -> Self:
+        """The same as read, about another origin."""
+        out = copy.copy(self)
+        out.origin, out.left = means, None
+        return out
+
+    def _read(self, table: DataTable, measured: tuple[dict[str, float], np.ndarray | None] | None) -> Self:
         out = copy.copy(self)
         out.expression = copy.copy(self.expression)
         X = out.expression.evaluate(table.source)
         out.fixed_names = [name for name in out.expression.columns if name != INTERCEPT]
         out._check_finite(X, table.places)
         out.origin = {}
-        if self.measured is not None:
-            means = self.measured[0]
+        if measured is not None:
+            means = measured[0]
         else:
             means = {name: float(table.mean(table.column(name).numbers())) for name in out.expression.multiplied()}
         if means:
@@ -341,7 +353,7 @@ class FixedPart(Term):
             if C is not None and (np.abs(near @ C - X) <= 1e-9 * size).all():
                 out.origin, out.back = means, np.linalg.inv(C)
         X = near if out.origin else X
-        out.left = left_over(X, table.weights) if self.measured is None else self.measured[1]
+        out.left = left_over(X, table.weights) if measured is None else measured[1]
         if out.left is not None:
             out.back = out.left if out.back is None else out.back @ out.left
         return out

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, problem, scalar
-from ..distributed.running import is_dask
+from ..distributed import is_dask
 from ..hyperparameters.learning import learn
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed

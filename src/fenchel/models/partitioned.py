@@ -1,8 +1,8 @@
 """Models of tables that are out of memory: a formula over a Dask dataframe whose latents fit in memory.
 
 The formula is compiled against a sketch, some rows that have every level of every factor and group; two passes say what
-else depends on the data (``surveyed.py``). From then on a partition makes its own rows of the design (``reading.py``),
-and a fit is a dozen passes (``latent_passes.py``). It is the fit that the same table in memory would have.
+else depends on the data (``partition_survey.py``). From then on a partition makes its own rows of the design
+(``partition_reader.py``), and a fit is a dozen passes (``distributed/``). It is the fit of the same table in memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import scipy.sparse as sp
 
 from ..checks import problem, scalar
 from ..distributed import Partitions, Sums
+from ..distributed.survey import Moments
 from ..estimators.observations import read_observations
 from ..gmrf.columns import Columns
 from ..likelihoods.base import Likelihood
 from ..linalg.moments import Moments as ColumnMoments
-from ..terms import Grouped, LevelTerm, Smooth, SumOfTerms, Term
+from ..terms import Smooth, SumOfTerms, Term
 from ..terms.smooths import MeasuredCurve
 from .families import read_family
 from .fixed import INTERCEPT, FixedPart
@@ -31,11 +32,11 @@ from .frames import Dropped, unknown
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .origins import NEARLY, SAME
-from .reading import Reading, measure, read_kinds
+from .partition_reader import Reading, measure, read_kinds
+from .partition_survey import TableRequest, TableSketch, rows_for_all, sketch
 from .remarks import of_columns, warn
 from .response import Target
 from .specified import effect_priors
-from .surveyed import Asked, Moments, Survey, survey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,18 +100,18 @@ class PartitionedModel(Model):
         columns = [value for value in given.values() if isinstance(value, str)]
         weighted = given["weights"] if isinstance(given["weights"], str) else None
         asked = _asked(parsed, data, asked_family, columns, weighted)
-        self.survey: Survey = self.rows.reduce(survey, asked)
+        self.survey: TableSketch = self.rows.reduce(sketch, asked)
         self.asked = asked
         if not self.survey.kept:
             worst = max(self.survey.lost, key=lambda name: self.survey.lost[name])
             got = f"no row has all covariates: {worst!r} is missing in {self.survey.lost[worst]}"
             raise problem("Model", got, "one row")
-        sketch, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
+        shown, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
             super().__init__(
                 formula,
-                sketch,
+                shown,
                 family,
                 **given,
                 graphs=graphs,
@@ -142,25 +143,22 @@ class PartitionedModel(Model):
         super()._assemble(bound, fixed_sd, priors, elsewhere)  # of the sketch: levels and columns
         self._check_stateless()
         assert self.rows is not None
-        fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
-        means = {name: self.survey.means[name] for name in fixed.origin}
-        fixed.origin, fixed.left = means, None
-        for term in self.sum.terms:
-            if isinstance(term, Smooth):  # its line is about the mean of all rows
-                mean = np.array([self.survey.means[name] for name in term.inputs])
-                term.moments = term.moments._replace(mean=mean, rest=np.zeros_like(mean))
-        found: Sums = self.rows.reduce(measure, self._reading(fixed))
+        means = {name: self.survey.means[name] for name in self.fixed.origin}
+        reading = self._reading([self._about_means(term) for term in self.sum.terms])
+        found: Sums = self.rows.reduce(measure, reading)
         self.n_used, self.n_seen = found["n"], found["n_seen"]
         if not self.n_seen:
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
+        fixed = self.fixed
         wanted = INTERCEPT in fixed.expression.columns
         self.target = self._target(found, bound, wanted)
         self._state_own(fixed_sd, priors, self.standing)
         intercept = wanted and not self.ordered
         left = _left_over(found["plain"], wanted)
-        unread = self._measured(found, means, left)
+        measured = {name: _measured(found, name) for name in (term.name for term in self.compiled.terms)}
+        counts = {t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None}
         self.sum = SumOfTerms(
-            unread,
+            [FixedPart(fixed.expression), *self.compiled.terms],
             self.table(self.frame),
             scale=self.target.scale,
             intercept=intercept,
@@ -168,6 +166,8 @@ class PartitionedModel(Model):
             fixed_variance=fixed_sd**2,
             priors=effect_priors(self.compiled.terms, priors, fixed.expression.columns),
             columns=_columns(found["fixed"], left, fixed, self.sum.fixed_names, wanted or self.ordered),
+            measured={fixed.name: (means, left), **measured},
+            counts=counts,
         )
         self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
         self.coefficient_priors = self._coefficient_priors(priors, elsewhere)
@@ -177,24 +177,29 @@ class PartitionedModel(Model):
             self.level = self.coefficient_priors.stated["Intercept"].mean
         self.sum.fixed_variance = self.coefficient_priors.variance
         self.sum.offset = self.level + self.offset_at(self.frame) + self.coefficient_priors.offset(self.sum.X)
-        self.sum.known_counts = {t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None}
         self.touched = _touched(found["touched"], self.sum)
         self.measured = np.concatenate([[found["n"], found["weight"], found["offset"]], *_figures(found)])
 
-    def _reading(self, fixed: FixedPart) -> Reading:
+    def _about_means(self, term: Term) -> Term:
+        """A term as read from the sketch, about the means of all rows."""
+        if isinstance(term, FixedPart):
+            return term.about({name: self.survey.means[name] for name in term.origin})
+        if isinstance(term, Smooth):
+            return term.about(np.array([self.survey.means[name] for name in term.inputs]))
+        return term
+
+    def _reading(self, terms: list[Term]) -> Reading:
         """What travels to the partitions."""
         response, sum_ = copy.copy(self.response), copy.copy(self.sum)
         response.__dict__.pop("found", None)
-        sum_.training, sum_.X = [], np.zeros((0, 0))
+        sum_.terms, sum_.training, sum_.X = terms, [], np.zeros((0, 0))
         target = replace(self.target, y=np.zeros(0), weights=None)
-        asked = self.asked
-        parts = (response, target, fixed, self.compiled, self.offsets, sum_)
-        return Reading(asked.names, asked.needed, self.kinds, *parts)
+        parts = (response, target, self.compiled, self.offsets, sum_)
+        return Reading(self.asked.names, self.asked.needed, self.kinds, *parts)
 
     def reading(self) -> Reading:
         """What makes rows for a fit of a partition."""
-        out = self._reading(self.fixed)
-        return replace(out, level=self.level, priors=self.coefficient_priors)
+        return replace(self._reading(self.sum.terms), level=self.level, priors=self.coefficient_priors)
 
     def _check_stateless(self) -> None:
         """Refuse transformations that learn from all rows at once."""
@@ -212,30 +217,13 @@ class PartitionedModel(Model):
         response, sketch = self.response, self.target
         own = sketch.likelihood
         rows = {key: getattr(own, key) for key in own.row_parameters if getattr(own, key) is not None}
-        y, beside, weights = found["values"].standing(response.family, list(rows))
+        y, beside, weights = rows_for_all(found["values"], response.family, list(rows))
         self.standing = y
         family = response.family
         bound = bound if isinstance(family, str) else "best"
         made = read_observations("Model", family, bound, y, beside, weights, centred, True, sketch.words)
         likelihood = made.likelihood.with_rows(**rows) if rows else made.likelihood  # of the sketch again
         return replace(sketch, likelihood=likelihood, level=made.level, scale=made.scale, values=made.values)
-
-    def _measured(self, found: Sums, means: dict[str, float], left: np.ndarray | None) -> list[Term]:
-        """The terms, unread, with what all rows say in the place of the sketch's."""
-        fixed = FixedPart(self.fixed.expression)
-        fixed.measured = means, left
-        out: list[Term] = [fixed]
-        for term in self.compiled.terms:
-            mine = copy.copy(term)
-            if isinstance(mine, Grouped):
-                slopes: Moments = found["slopes"][str(term.name)]
-                mine.measured = slopes.columns(), slopes.low, slopes.high
-            elif isinstance(mine, Smooth):
-                mine.measured = _curve(found["curves"][str(term.name)])
-            elif isinstance(mine, LevelTerm) and str(term.name) in found["by"]:
-                mine.measured_by = float(np.sqrt(found["by"][str(term.name)].mean[0])) or 1.0
-            out.append(mine)
-        return out
 
     # -- fitting -----------------------------------------------------------------------------------
     def fit(
@@ -299,7 +287,7 @@ def _words(text: str) -> set[str]:
     return {*re.findall(r"[^\W\d]\w*", text), *re.findall(r"`([^`]+)`", text)}
 
 
-def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights: str | None) -> Asked:
+def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights: str | None) -> TableRequest:
     columns, meta = list(data.columns), data._meta
     left, right = parsed.formula.split("~", 1)
     every = any(piece.text == "." for piece in parsed.fixed)
@@ -333,7 +321,7 @@ def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights
     keys = [key for key in dict.fromkeys(keys) if all(name in columns for name in key)]
     lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
     counted, some = (tuple(name for name in curves[cubic] if name in columns) for cubic in (True, False))
-    return Asked(tuple(names), lacking, tuple(keys), counted, some, weights)
+    return TableRequest(tuple(names), lacking, tuple(keys), counted, some, weights)
 
 
 # -- what they say ------------------------------------------------------------------------------------------
@@ -365,6 +353,17 @@ def _columns(found: Moments, left: np.ndarray | None, fixed: FixedPart, names: S
     keep = [j for j in range(p) if j >= own or fixed.expression.columns[j] != INTERCEPT]
     mean, spread = found.mean @ change, change.T @ found.covariance @ change
     return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], found.size[keep], centred)
+
+
+def _measured(found: Sums, name: Hashable) -> Any:
+    """What all rows say of a term, as its ``read_sketch`` takes it."""
+    key = str(name)
+    if key in found["slopes"]:
+        slopes: Moments = found["slopes"][key]
+        return slopes.columns(), slopes.low, slopes.high
+    if key in found["curves"]:
+        return _curve(found["curves"][key])
+    return float(np.sqrt(found["by"][key].mean[0])) or 1.0 if key in found["by"] else None
 
 
 def _curve(found: Moments) -> MeasuredCurve:

@@ -49,8 +49,8 @@ class Known:
 
 def evidence_of(fit: FittedModel) -> Evidence:
     """As a function of theta, starting where the fit stands."""
-    if fit.stand_in is not None:
-        return fit.stand_in
+    if fit.evidence is not None:
+        return fit.evidence
     target, family = fit.model.target, fit.model.sum.family()
     out = Evidence(fit.found.likelihood, family, target.y, weights=target.weights, tol=1e-13, own=True)
     out.begin(fit.solution)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..criteria import LeaveOneOut, leave_one_out
 from ..files import Stored
+from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
@@ -64,6 +65,16 @@ class Solution(Stored):
 
     def __init__(self, problem: Problem, outcome: Outcome, method: str, tol: float) -> None:
         point = outcome.point
+        self._certify(outcome, problem.likelihood, outcome.method or method, tol)
+        self.s = problem.full_s(point.s)
+        self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
+        self._rows = problem.all_rows
+        self.y = np.where(to_numpy(self._rows["weight"]) > 0.0, problem.y, np.nan)
+        self.posterior: Posterior = point.posterior()
+
+    def _certify(self, outcome: Any, likelihood: Likelihood, method: str, tol: float) -> None:
+        """Take the certificate of where a run ended; what of a fit needs no rows."""
+        point = outcome.point
         self.rounding = float(getattr(point, "rounding", 0.0))  # the rivals' points know none
         self.quadrature = float(getattr(point, "quadrature", 0.0))
         self.elbo, self.gap = point.elbo, point.gap + self.rounding + self.quadrature
@@ -74,13 +85,8 @@ class Solution(Stored):
             code, reason = ("converged", "") if self.optimal else ("ended", "the solver ended")
             self._ran = Ending(code, point.measure, relative(point), tol, reason)
         self._judge(tol)
-        self.n_iter, self.trace, self.method = outcome.n_iter, outcome.trace, outcome.method or method
-        self.likelihood = problem.likelihood
-        self.s = problem.full_s(point.s)
-        self.alpha, self.lam = problem.full_alpha(point.alpha), problem.full_lam(point.lam)
-        self._rows = problem.all_rows
-        self.y = np.where(to_numpy(self._rows["weight"]) > 0.0, problem.y, np.nan)
-        self.posterior: Posterior = point.posterior()
+        self.n_iter, self.trace, self.method = outcome.n_iter, outcome.trace, method
+        self.likelihood = likelihood
 
     def judged_by(self, tol: float) -> Solution:
         """The same fit under the tolerance a search was asked for, if it met that while fitting more loosely."""

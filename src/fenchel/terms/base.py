@@ -258,6 +258,13 @@ class Term(ABC):
         ``scale`` is that of eta: 1 on the scale of logs and logits, the sd of y for noise about eta.
         """
 
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
+        """The same from a sketch of rows that are out of memory, with what a survey has ``measured`` of all of them.
+
+        A term that needs no more of the rows than its levels is read as from any table.
+        """
+        return self.read(table, scale)
+
     @abstractmethod
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         """Its design and fixed columns at the rows of a table; ``new`` where fit has not seen them."""

@@ -54,7 +54,6 @@ class LevelTerm(Term):
     made: MarkovField  # at the starting values
     spread: float = 1.0  # typical variance of the effect at precision 1
     freed: np.ndarray  # the columns of ``free``
-    measured_by: float | None = None  # the root mean square of ``by``, where its rows are elsewhere
     odd: Sequence[str] = ()  # sentences about times that are far from the others
 
     def __init__(
@@ -128,7 +127,14 @@ class LevelTerm(Term):
         out.chosen = levels
         return out
 
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
+        """``measured`` is the root mean square of ``by``."""
+        return self.read(table, scale) if measured is None else self._read(table, scale, measured)
+
     def read(self, table: DataTable, scale: float) -> Self:
+        return self._read(table, scale, None)
+
+    def _read(self, table: DataTable, scale: float, size: float | None) -> Self:
         out, column = copy.copy(self), table.column(self.column)
         chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
         out.levels = out.settle(column, chosen)
@@ -140,7 +146,7 @@ class LevelTerm(Term):
         out.odd = far_times(column, table.places) if self.in_time and chosen is None else []
         out.spread = out.typical_variance(column)
         if self.by is not None:
-            scale = scale / (self.measured_by or _size(table, table.column(self.by).numbers()))
+            scale = scale / (size or _size(table, table.column(self.by).numbers()))
         out.made = out.field(**{**out.starts(1.0 / (START_SD * scale) ** 2), **self.start})
         out.hyperparameters = out.typed(scale, out.made.theta)
         out.constraints, out.n_latents = out.made.constraints, out.made.n_latents

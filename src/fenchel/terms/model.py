@@ -64,6 +64,10 @@ class SumOfTerms:
         The terms' own priors of their hyperparameters; flat ones; or {term: {hyperparameter: prior}}.
     columns : Columns, optional
         Centres and scales of the fixed effects, where they are not those of the table.
+    measured : dict, optional
+        The table is a sketch of rows that are out of memory: what was measured of them, by term (``Term.read_sketch``).
+    counts : dict, optional
+        How many rows each level of an effect has, where they are not those of the table.
 
     Attributes
     ----------
@@ -72,7 +76,7 @@ class SumOfTerms:
         Centres and scales of the fixed effects.
     """
 
-    known_counts: dict[Hashable, np.ndarray] | None = None  # of rows that are not those of the table
+    _counts: dict[Hashable, np.ndarray] | None = None
 
     def __init__(
         self,
@@ -87,10 +91,16 @@ class SumOfTerms:
         weights: np.ndarray | None = None,
         priors: Any = "pc",
         columns: Columns | None = None,
+        measured: Mapping[Hashable, Any] | None = None,
+        counts: dict[Hashable, np.ndarray] | None = None,
     ) -> None:
         self.where, self.intercept = table.where, intercept
         self.offset: float | np.ndarray = offset
-        read = [term.read(table, scale) for term in terms]
+        self._counts = counts
+        if measured is None:
+            read = [term.read(table, scale) for term in terms]
+        else:
+            read = [term.read_sketch(table, scale, measured.get(term.name)) for term in terms]
         self.training = [term.rows(table) for term in read]
         self.terms = _with_priors(self.where, read, priors)
         names = [term.name for term in self.effects]
@@ -124,8 +134,8 @@ class SumOfTerms:
 
     def counts(self, weights: np.ndarray) -> dict[Hashable, np.ndarray]:
         """How many rows of weight above 0 each level of an effect has."""
-        if self.known_counts is not None:
-            return self.known_counts
+        if self._counts is not None:
+            return self._counts
         return {
             term.name: np.bincount(rows.codes[weights > 0.0], minlength=len(term.levels or ()))
             for term, rows in zip(self.terms, self.training, strict=True)

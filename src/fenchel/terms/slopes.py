@@ -25,6 +25,8 @@ from .levels import listed
 from .sizes import deviation, partial
 from .tables import DataColumn, DataTable, present
 
+SlopeMoments = tuple[Moments, np.ndarray, np.ndarray]  # of the slopes' columns, with their lowest and highest
+
 
 class Grouped(LevelTerm):
     """Random intercepts and slopes over the levels of a column: ``(1 + x | g)``.
@@ -62,9 +64,6 @@ class Grouped(LevelTerm):
     outside: dict[
         str, tuple[float, float]
     ]  # slopes that are never near 0, with their range: no group has its intercept
-    measured: tuple[Moments, np.ndarray, np.ndarray] | None = (
-        None  # of slopes whose rows are elsewhere, and their range
-    )
 
     def __init__(
         self,
@@ -101,7 +100,14 @@ class Grouped(LevelTerm):
         out.group = (name,) if self.group == (None,) else self.group
         return out
 
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
+        """``measured`` are ``SlopeMoments``."""
+        return self._read_slopes(table, scale, measured)
+
     def read(self, table: DataTable, scale: float) -> Self:
+        return self._read_slopes(table, scale, None)
+
+    def _read_slopes(self, table: DataTable, scale: float, measured: SlopeMoments | None) -> Self:
         out, column = copy.copy(self), joined_column(table, self.group)
         chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
         out.levels = out.settle(column, chosen)
@@ -109,7 +115,7 @@ class Grouped(LevelTerm):
         out.covariates = [Covariate(name).read(table, 1.0) for name in self.slopes]
         X, names, indicators = out._slopes(table)
         out.coefficients = [*(["intercept"] if self.intercept else []), *names]
-        moments, low, high = self.measured or (column_moments(X, table.weights), X.min(axis=0), X.max(axis=0))
+        moments, low, high = measured or (column_moments(X, table.weights), X.min(axis=0), X.max(axis=0))
         out.scaling = out._scaling(table.where, moments, names, indicators)
         out.outside = {
             name: (float(first), float(last))

@@ -85,7 +85,6 @@ class Curve(Term):
     lines: list[tuple[int, ...]]  # which columns each free function is the product of, the level aside
     project: np.ndarray  # (1 + lines, r): what of the penalised part is level and lines over the rows of the fit
     factor: Covariate | None = None  # ``by``, where it is a factor
-    measured: MeasuredCurve | None = None
 
     @abstractmethod
     def prepare(self, where: str, u: np.ndarray, weights: np.ndarray | None) -> None:
@@ -111,25 +110,37 @@ class Curve(Term):
     def claims(self) -> tuple[Hashable, ...]:
         return self.inputs
 
+    def read_sketch(self, table: DataTable, scale: float, measured: MeasuredCurve) -> Self:
+        return self._read(table, scale, measured)
+
     def read(self, table: DataTable, scale: float) -> Self:
+        return self._read(table, scale, None)
+
+    def about(self, mean: np.ndarray) -> Self:
+        """The same as read, its line about another mean of the columns."""
+        out = copy.copy(self)
+        out.moments = self.moments._replace(mean=mean, rest=np.zeros_like(mean))
+        return out
+
+    def _read(self, table: DataTable, scale: float, measured: MeasuredCurve | None) -> Self:
         out, X = copy.copy(self), numbers_of(table, self.inputs)
         out.low, out.high = self.range_of(X)
-        out.moments = column_moments(X, table.weights) if self.measured is None else self.measured.moments
+        out.moments = column_moments(X, table.weights) if measured is None else measured.moments
         out.unit, out.lowered = self.unit_of(out.high - out.low), ()
         if out.moments.constant.any():
             j = int(np.argmax(out.moments.constant))
             raise problem(table.where, f"{self.inputs[j]!r} is {X[0, j]:.10g} in every row", "a column that varies")
-        out.odd = spans_of(self.inputs, X, False, table.places)[1] if self.measured is None else ()
+        out.odd = spans_of(self.inputs, X, False, table.places)[1] if measured is None else ()
         out.factor = None
         if self.by is not None and is_factor(table.column(self.by)):
             out.factor = Covariate(self.by).read(table, 1.0)
         out.prepare(table.where, out._units(X), table.weights)
-        if self.measured is None:
+        if measured is None:
             Z, free = out.penalised(out._units(X)), out._free(X)
             out.project = np.linalg.lstsq(table.weighted(free), table.weighted(Z), rcond=None)[0]
             squares = table.mean((Z - free @ out.project) ** 2)
         else:
-            out.project, squares = self.measured.project, self.measured.squares
+            out.project, squares = measured.project, measured.squares
         out.rates = out._normalised(squares)
         out.n_latents = squares.size * out.copies
         sds, out.fixed_names = out._names()

@@ -89,40 +89,14 @@ def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
 
 
 def _row_like(estimator: Any, X: Any) -> Any:
-    """A row of zeros, or of holes where cells may be anything, with as many columns as X has and named as they are."""
-    blank = getattr(estimator, "_blank", 0.0)
+    """A row of zeros with as many columns as X has, named as they are."""
     shape: Any = getattr(X, "shape", ())
     if hasattr(X, "columns") and len(shape) == 2:
-        row = np.full((1, len(X.columns)), blank)
+        row = np.zeros((1, len(X.columns)))
         return optional("predict", "pandas").DataFrame(row, columns=list(X.columns))
     if len(shape) != 2:
-        return np.full(1, blank)  # which the method refuses as it does in memory
-    return np.full((1, int(estimator.n_features_in_ if shape[1] != shape[1] else shape[1])), blank)
-
-
-def fill_partitions(model: Any, X: Any) -> Any:
-    """X with its missing cells filled in by ``model.impute``, lazily.
-
-    Nullable integers become what a mean needs in every partition, those without a hole too: they are one column.
-    """
-    from ..factors.columns import real_dtype  # here: linear models need no tables
-
-    name = type(model).__name__
-    model._checked(_row_like(model, X), reset=False)
-    own = optional(name, "dask").delayed(model, pure=False)
-    if not hasattr(X, "columns"):
-        text = X.dtype.kind in "US"
-        X = X.rechunk({1: -1})
-        return X.map_blocks(_filled, own, {}, dtype=object if text else X.dtype, meta=None if text else X._meta)
-    dtypes, numbers = X.dtypes, {column.name for column in model.columns_ if not column.levels}
-    nullable = [key for key in X.columns if key in numbers and hasattr(dtypes[key], "na_value")]
-    means = {key: dtype for key in nullable if (dtype := real_dtype(dtypes[key])) != dtypes[key]}
-    return X.map_partitions(_filled, own, means, meta=X._meta.astype(means))
-
-
-def _filled(part: Any, model: Any, means: dict[Any, Any]) -> Any:
-    out = model.impute(part) if part.shape[0] else part
-    return out.astype(means) if means else out
+        return np.zeros(1)  # which the method refuses as it does in memory
+    return np.zeros((1, int(estimator.n_features_in_ if shape[1] != shape[1] else shape[1])))
 
 
 def unheld(estimator: Any) -> Any:

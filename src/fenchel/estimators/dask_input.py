@@ -10,7 +10,7 @@ import numpy as np
 
 from ..checks import holds, numeric, problem
 from ..distributed import is_dask
-from ..distributed.survey import Survey
+from ..distributed.survey import ValueCounts
 from ..likelihoods.base import Likelihood
 from .labels import known, read_labels
 from .observations import read_observations
@@ -18,8 +18,8 @@ from .target import Target
 
 
 @dataclass(frozen=True)
-class Brought:
-    """What a user brought: X, y, weights, and what rows have besides, by name; where the iterate is kept."""
+class DaskInput:
+    """What ``fit`` was given: X, y, weights, and what rows have besides, by name; where the iterate is kept."""
 
     X: Any
     y: Any
@@ -28,8 +28,8 @@ class Brought:
     checkpoint: Any = None
 
 
-# of the first pass, and what y has beside it: the target, and its labels
-ReadTarget = Callable[[Survey, dict[str, np.ndarray]], tuple[Target, np.ndarray | None]]
+# of the different values of y: the target, and its labels
+ReadTarget = Callable[[ValueCounts], tuple[Target, np.ndarray | None]]
 
 
 def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
@@ -42,17 +42,11 @@ def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
     return False
 
 
-def values_of(found: Survey) -> np.ndarray:
-    """The different values of y, as often as what is beside them differs."""
-    return found.y if found.y.ndim == 1 else found.y[:, 0]
-
-
 def partitions_target(
     where: str,
     likelihood: Any,
     bound: str,
-    found: Survey,
-    beside: Mapping[str, np.ndarray],
+    values: ValueCounts,
     centred: bool,
     learned: bool,
 ) -> tuple[Target, np.ndarray | None]:
@@ -63,7 +57,7 @@ def partitions_target(
             if np.ndim(getattr(own, key)) > 0:
                 got = f"{own!r} holds {key} of its own, and rows are in partitions"
                 raise problem(where, got, f"fit(X, y, {key}=...)", "Give it as a Dask array, cut as X is.")
-    y, w = values_of(found), found.y_weight
+    y, w = values.y, values.weight
     if y.dtype.kind not in "biuf" and own is not None and own.ordered:
         advice = "Give levels as numbers: y.cat.codes of an ordered categorical."
         raise problem(
@@ -71,12 +65,13 @@ def partitions_target(
         )
     y, words = read_labels(where, likelihood, y)
     y = numeric(where, "y", y)
-    if found.cut and own is not None and own.noise:  # a share of the values, with the mean and the spread of all
-        share = w / w.sum()
-        centre = float(share @ y)
-        sd = float(np.sqrt(share @ (y - centre) ** 2))
-        y = found.total[0] + (y - centre) * (float(np.sqrt(found.total[1])) / sd if sd > 0.0 else 1.0)
-    twice = {key: np.tile(value, 2) for key, value in beside.items()}  # rows, of which several have one value
+    moments = values.moments
+    if values.cut and moments is not None and own is not None and own.noise:
+        # a share of the values gets the mean and the spread of all
+        centre = np.average(y, weights=w)
+        sd = float(np.sqrt(np.average((y - centre) ** 2, weights=w)))
+        y = moments.mean[0] + (y - centre) * (float(np.sqrt(moments.covariance[0, 0])) / sd if sd > 0.0 else 1.0)
+    twice = {key: np.tile(value, 2) for key, value in values.beside.items()}  # rows, of which several have one value
     return read_observations(
         where, likelihood, bound, np.tile(y, 2), twice, np.tile(w / 2, 2), centred, learned, words
     ), words

@@ -11,17 +11,18 @@ import scipy.sparse as sp
 
 from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
+from ..distributed.sparse_precision import PatternDesign
+from ..distributed.survey import LatentSets, Moments, ValueCounts
 from ..estimators.labels import encoded, levels_of_words
 from ..estimators.observations import weight_seen
 from ..likelihoods.base import Likelihood
 from ..terms import DataTable, Grouped, Smooth, SumOfTerms
 from ..terms.base import Rows
 from ..terms.smooths import numbers_of
+from . import partition_survey
 from .fixed import Expression, FixedPart
 from .frames import column_of, missing, used
-from .latent_passes import PatternDesign
 from .response import Response, Target, as_labels, checked_weights
-from .surveyed import Moments, Touched, Values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +47,15 @@ class Observed:
     def seen(self) -> np.ndarray:
         return weight_seen(self.likelihood, self.y, self.weights)
 
+    def values(self) -> ValueCounts:
+        """The different values of y, over rows that have a weight; an exposure is averaged in each of them."""
+        weights = np.where(np.isnan(self.y), 0.0, 1.0 if self.weights is None else self.weights)
+        seen = weights > 0.0
+        rows = {key: value[seen] for key, value in self.rows.items()}
+        return ValueCounts.of(
+            self.plain[seen], rows, weights[seen], rows.pop("exposure", None), partition_survey.MOST_VALUES
+        )
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -55,7 +65,7 @@ class Reading:
     ----------
     names, needed : columns, and those without which a row is left out
     kinds : of each column, its categories with whether they are ordered, or whether it is a number
-    response, target, fixed, compiled, offsets, sum, level, priors : of the model
+    response, target, compiled, offsets, sum, level, priors : of the model
     pattern : (indptr, indices) of the lower triangle of Q and A'A, once it is known
     """
 
@@ -64,7 +74,6 @@ class Reading:
     kinds: dict[Hashable, Any]
     response: Response
     target: Target
-    fixed: FixedPart
     compiled: Compiled
     offsets: list[Expression]
     sum: SumOfTerms
@@ -168,7 +177,7 @@ def measure(block: Block, reading: Reading) -> Sums | None:
     here, table = reading.observed(frame), reading.table(frame)
     here.likelihood.prepare(here.y)  # refuses a target that is not one
     seen, rows = here.seen, [term.rows(table) for term in reading.sum.terms]
-    fixed = reading.fixed
+    fixed = next(term for term in reading.sum.terms if isinstance(term, FixedPart))
     raw = fixed.expression.evaluate(fixed.moved(frame))
     others = [r.fixed for term, r in zip(reading.sum.terms, rows, strict=True) if term.n_latents]
     slopes, by, counts, curves = {}, {}, {}, {}
@@ -189,16 +198,14 @@ def measure(block: Block, reading: Reading) -> Sums | None:
         n_seen=int((seen > 0.0).sum()),
         weight=float(seen.sum()),
         offset=float(seen @ reading.offset(frame)),
-        values=Values.of(
-            here.plain, here.rows, np.where(np.isnan(here.y), 0.0, 1.0 if here.weights is None else here.weights)
-        ),
+        values=here.values(),
         plain=Moments.of(raw, here.weights),
         fixed=Moments.of(np.hstack([raw, *others]), seen),
         slopes=Sums(slopes),
         by=Sums(by),
         curves=Sums(curves),
         counts=Sums(counts),
-        touched=Touched.of(effects),
+        touched=LatentSets.of(effects),
     )
 
 
