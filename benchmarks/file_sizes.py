@@ -46,8 +46,8 @@ def estimators(n: int) -> dict[str, tuple[object, int]]:
         "BayesianLinearRegression": (fenchel.BayesianLinearRegression().fit(X, y), 4 + 10),
         "BayesianLogisticRegression": (fenchel.BayesianLogisticRegression().fit(X, y > 0), 4 + 10),
         "BayesianPoissonRegression": (fenchel.BayesianPoissonRegression().fit(X, counts), 4 + 10),
-        "GMRFRegressor, 50 regions": (
-            fenchel.GMRFRegressor({"r": ("icar", ring)}).fit(frame[["r", "x"]], counts),
+        "FormulaRegressor, 50 regions": (
+            fenchel.FormulaRegressor("k ~ x + icar(r)", "poisson", graphs={"r": ring}).fit(frame[["r", "x"]], counts),
             52 + 52 * 53 // 2,
         ),
         "StochasticVolatilityModel": (fenchel.StochasticVolatilityModel().fit(y[:, None]), 3 * n),

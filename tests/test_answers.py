@@ -99,14 +99,11 @@ def linear(likelihood, y, **data):
 
 def mapped():
     sids = load_sids()
-    table = {"county": sids.county, "share": np.linspace(0.0, 1.0, len(sids.county))}
-    import pandas as pd
-
-    table = pd.DataFrame(table)
-    model = estimators.GMRFRegressor({"county": ("bym2", sids.adjacency)}, levels={"county": sids.county})
-    model.fit(table, sids.deaths, exposure=sids.expected)
-    risk = model.effects_["county"]["relative_risk"]
-    return {"elbo": model.elbo_, "risk": float(risk.sum()), "slope": float(model.coef_[0])}
+    table = {"county": sids.county, "share": np.linspace(0.0, 1.0, len(sids.county)), "deaths": sids.deaths}
+    given = {"exposure": sids.expected, "graphs": {"county": sids.adjacency}, "levels": {"county": sids.county}}
+    model = fenchel.fit("deaths ~ share + bym2(county)", table, "poisson", **given)
+    risk = model.effects["county"]["relative_risk"]
+    return {"elbo": model.elbo, "risk": float(risk.sum()), "slope": float(model.coefficients.loc["share", "mean"])}
 
 
 def table(**options):

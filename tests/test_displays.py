@@ -26,7 +26,6 @@ from fenchel.estimators import (
     EvidenceDisplay,
     GaussianProcessClassifier,
     GaussianProcessPoissonRegressor,
-    GMRFRegressor,
     LatentFunctionDisplay,
     StochasticVolatilityModel,
     TraceDisplay,
@@ -268,8 +267,6 @@ def test_coefficients_of_the_linear_estimators(tmp_path):
     assert LatentFunctionDisplay.from_estimator(counted, X, y, resolution=5).middle.shape == (1, 5)
     three = BayesianLogisticRegression().fit(IRIS.data, IRIS.target)
     assert legend(CoefficientsDisplay.from_estimator(three).ax_) == ["0", "1", "2"]
-    trend = GMRFRegressor({"week": "rw1"}).fit(pd.DataFrame({"week": range(12), "dose": MOONS[0][:12, 0]}), range(12))
-    assert CoefficientsDisplay.from_estimator(trend).names == ["dose"]
 
 
 def test_volatility(tmp_path):

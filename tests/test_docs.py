@@ -115,9 +115,9 @@ def test_the_evidence_example(tmp_path, capsys):
 
 
 def test_the_map_example(tmp_path, capsys):
-    model = load("areal_map").main(tmp_path / "picture.png")
-    assert model.converged_
-    assert model.gap_ < 1e-8
+    fit = load("areal_map").main(tmp_path / "picture.png")
+    assert fit.converged
+    assert fit.gap < 1e-8
     assert drawn(tmp_path / "picture.png")
     assert "of 544 districts" in capsys.readouterr().out
 

@@ -53,7 +53,6 @@ _HOME = {
     "BayesianLinearRegression": "estimators",
     "BayesianLogisticRegression": "estimators",
     "BayesianPoissonRegression": "estimators",
-    "GMRFRegressor": "estimators",
     "GaussianProcessClassifier": "estimators",
     "GaussianProcessPoissonRegressor": "estimators",
     "GaussianProcessRegressor": "estimators",
@@ -61,6 +60,7 @@ _HOME = {
     "StochasticVolatilityModel": "estimators",
     "integrate": "hyperparameters",
     "FittedModel": "models",
+    "FormulaRegressor": "models.regressor",
     "Model": "models",
     "Normal": "models",
     "PC": "models",
@@ -102,7 +102,7 @@ __all__ = [
     "FeasibleLBFGS",
     "Features",
     "FittedModel",
-    "GMRFRegressor",
+    "FormulaRegressor",
     "Gamma",
     "Gaussian",
     "GaussianProcessClassifier",
@@ -181,7 +181,6 @@ if TYPE_CHECKING:
         GaussianProcessClassifier,
         GaussianProcessPoissonRegressor,
         GaussianProcessRegressor,
-        GMRFRegressor,
         ProbabilisticPCA,
         StochasticVolatilityModel,
     )
@@ -223,6 +222,7 @@ if TYPE_CHECKING:
     )
     from .models import PC, FittedModel, Model, Normal, calibrate, compare, fit
     from .models.borders import neighbours
+    from .models.regressor import FormulaRegressor
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

@@ -8,7 +8,6 @@ from .display_inputs import DecisionSurfaceDisplay, LatentFunctionDisplay
 from .factor_analysis import ProbabilisticPCA
 from .gaussian_process import GaussianProcessClassifier, GaussianProcessPoissonRegressor
 from .linear import BayesianLogisticRegression, BayesianPoissonRegression
-from .markov import GMRFRegressor
 from .regression import BayesianLinearRegression, GaussianProcessRegressor
 from .volatility import StochasticVolatilityModel
 
@@ -21,7 +20,6 @@ __all__ = [
     "ComponentsDisplay",
     "DecisionSurfaceDisplay",
     "EvidenceDisplay",
-    "GMRFRegressor",
     "GaussianProcessClassifier",
     "GaussianProcessPoissonRegressor",
     "GaussianProcessRegressor",

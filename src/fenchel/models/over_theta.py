@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.integration.predictive import MixedPredictive
 from ..marginals import Marginals, NormalMarginals
 from ..priors.base import NewRows
 from . import predictions, tables
+from .marginal_tables import marginal_table
 from .skewed import MixedSaid
 
 if TYPE_CHECKING:

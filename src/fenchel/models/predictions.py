@@ -186,6 +186,7 @@ class OfY(Protocol):
     @property
     def probabilities(self) -> np.ndarray: ...
     def mean(self, kind: str) -> np.ndarray: ...
+    def log_density(self, y: np.ndarray) -> np.ndarray: ...
     def limits(self, kind: str, ends: np.ndarray) -> np.ndarray: ...
     def sd(self, kind: str) -> np.ndarray: ...
     def above(self, kind: str, threshold: float) -> np.ndarray: ...
@@ -212,6 +213,15 @@ def predict(fit: FittedModel, where: Where, said: OfY, kind: str, interval: floa
     limits = said.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2]))
     columns = {"mean": mean, "sd": said.sd(kind), "lower": limits[:, 0], "upper": limits[:, 1]}
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+
+
+def log_density(fit: FittedModel, table: Table) -> np.ndarray:
+    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing."""
+    from .over_theta import said as over_theta
+
+    where, response = rows_at(fit, table), fit.model.response
+    y, beside = response.read_again(where.frame)
+    return where.full(over_theta(fit, where, beside, "outcome").log_density(y))
 
 
 def exceedance(fit: FittedModel, where: Where, said: OfY, threshold: float, kind: str) -> pd.Series:
@@ -260,6 +270,10 @@ class NormalSaid:
         if self.values is not None:
             return np.asarray(self.probabilities @ self.values)
         return np.asarray(self.likelihood.predictive_mean(self.h, self.rho))
+
+    def log_density(self, y: np.ndarray) -> np.ndarray:
+        """log p(y) (M,), NaN where y is."""
+        return np.asarray(self.likelihood.predictive_log_density(y, self.h, self.rho))
 
     def sd(self, kind: str) -> np.ndarray:
         """Of eta, of E[y | eta] or of y."""

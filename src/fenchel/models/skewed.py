@@ -32,7 +32,7 @@ class Said:
         self.eta, self.likelihood, self.values = answers.at(**new), likelihood, values
         self.y = self.eta.predictive(likelihood)
         spread = Spread([1.0], [likelihood], [self.eta], values)
-        self.sd, self.above = spread.sd, spread.above
+        self.sd, self.above, self.log_density = spread.sd, spread.above, self.y.log_density
 
     @property
     def probabilities(self) -> np.ndarray:
@@ -64,7 +64,7 @@ class MixedSaid:
     def __init__(self, y: MixedPredictive, values: np.ndarray | None) -> None:
         self.y, self.values = y, values
         spread = Spread(y.weights, y.likelihoods, y.etas, values)
-        self.sd, self.above = spread.sd, spread.above
+        self.sd, self.above, self.log_density = spread.sd, spread.above, y.log_density
 
     @property
     def probabilities(self) -> np.ndarray:
