@@ -109,7 +109,10 @@ def fits() -> dict[str, tuple[Callable[[], Any], Ask]]:
             lambda: fenchel.FormulaRegressor("k ~ . + icar(r)", "poisson", graphs={"r": RING}).fit(FRAME, K),
             lambda e: np.stack(e.predict(FRAME, return_std=True)),
         ),
-        "volatility": (lambda: fenchel.StochasticVolatilityModel().fit(Y[:, None]), lambda e: e.volatility_),
+        "volatility": (
+            lambda: fit("y ~ ar1(t)", {"t": np.arange(N), "y": Y}, "stochastic-volatility"),
+            lambda f: np.asarray(f.predict(None, "link", interval=0.9)),
+        ),
         "factors": (lambda: fenchel.ProbabilisticPCA(2).fit(X), lambda e: e.transform(NEW)),
         "factors mixed": (
             lambda: fenchel.ProbabilisticPCA(

@@ -139,10 +139,10 @@ def test_the_survival_example(tmp_path, capsys):
     assert "30 relapses and 12 censored" in capsys.readouterr().out
 
 
-def test_the_volatility_estimator_example(tmp_path, capsys):
-    model = load("volatility_model").main(tmp_path / "picture.png")
-    assert model.converged_
-    assert 0.95 < model.phi_ < 1.0
+def test_the_volatility_forecast_example(tmp_path, capsys):
+    fit = load("volatility_model").main(tmp_path / "picture.png")
+    assert fit.converged
+    assert 0.95 < fit.hyperparameters.loc[("ar1(day)", "phi"), "value"] < 1.0
     assert drawn(tmp_path / "picture.png")
     assert "with probability 0.95" in capsys.readouterr().out
 

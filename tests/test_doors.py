@@ -184,10 +184,7 @@ def test_demo_says_at_once_that_a_folder_cannot_be_written():
     ("missing", "code"),
     [
         ("pandas", "fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(2)), [1, 2]).trace.to_frame()"),
-        (
-            "pandas",
-            "fenchel.estimators.StochasticVolatilityModel().fit(np.arange(4), [0.1, -0.2, 0.3, 0.1]).forecast(2)",
-        ),
+        ("pandas", "fenchel.fit('y ~ 1', {'y': [0.1, -0.2, 0.3, 0.1]})"),
         ("matplotlib", "import fenchel.plots; fenchel.plots.plot_map([[np.eye(3)[:, :2]]], [1.0])"),
         ("matplotlib", "import fenchel.plots; fenchel.plots.plot_path(np.arange(2), [0, 1], [0, 1], [0, 1])"),
     ],
@@ -291,8 +288,6 @@ def test_masked_is_unobserved_in_y():
     assert y[1] is np.ma.masked  # the user's array is as it was
     walk = fenchel.FormulaRegressor("y ~ rw1(t)", "poisson").fit(pd.DataFrame({"t": np.arange(N)}), y)
     assert walk.fit_.solution.n_observed == N - MASK.sum()
-    returns = np.ma.array(np.where(MASK, 1e9, PLAIN["a"]), mask=MASK)
-    assert estimators.StochasticVolatilityModel().fit(np.arange(N), returns).solution_.n_observed == N - MASK.sum()
 
 
 def test_missing_of_pandas_is_unobserved_in_y():

@@ -35,6 +35,7 @@ DRAWN = {
     "negative-binomial-1": fenchel.NegativeBinomial1(0.8),
     "truncated-negative-binomial": fenchel.TruncatedNegativeBinomial(2.0),
     "truncated-poisson": fenchel.TruncatedPoisson(),
+    "stochastic-volatility": fenchel.StochasticVolatility(),
     "tweedie": fenchel.Tweedie(0.8, 1.5),
     "zero-inflated-negative-binomial": fenchel.likelihoods.ZeroInflatedNegativeBinomial(2.0, 0.3),
 }

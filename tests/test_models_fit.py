@@ -84,6 +84,7 @@ def test_a_map_is_that_of_a_field_built_by_hand():
         exposure="expected",
         graphs={"county": graph},
         levels={"bym2(county)": sids.county},
+        tol=1e-13,
     )
     assert by_name.elbo == pytest.approx(fit.elbo, abs=1e-9)
 

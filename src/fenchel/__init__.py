@@ -57,7 +57,6 @@ _HOME = {
     "GaussianProcessPoissonRegressor": "estimators",
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
-    "StochasticVolatilityModel": "estimators",
     "integrate": "hyperparameters",
     "FittedModel": "models",
     "FormulaRegressor": "models.regressor",
@@ -130,7 +129,6 @@ __all__ = [
     "Solution",
     "SparsePrecision",
     "StochasticVolatility",
-    "StochasticVolatilityModel",
     "StudentT",
     "Trace",
     "TruncatedNegativeBinomial",
@@ -182,7 +180,6 @@ if TYPE_CHECKING:
         GaussianProcessPoissonRegressor,
         GaussianProcessRegressor,
         ProbabilisticPCA,
-        StochasticVolatilityModel,
     )
     from .files import load, save
     from .gmrf.mesh import Mesh

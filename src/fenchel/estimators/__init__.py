@@ -9,7 +9,6 @@ from .factor_analysis import ProbabilisticPCA
 from .gaussian_process import GaussianProcessClassifier, GaussianProcessPoissonRegressor
 from .linear import BayesianLogisticRegression, BayesianPoissonRegression
 from .regression import BayesianLinearRegression, GaussianProcessRegressor
-from .volatility import StochasticVolatilityModel
 
 __all__ = [
     "BayesianLinearRegression",
@@ -26,7 +25,6 @@ __all__ = [
     "LatentFunctionDisplay",
     "LoadingsDisplay",
     "ProbabilisticPCA",
-    "StochasticVolatilityModel",
     "TraceDisplay",
     "VolatilityDisplay",
     "select_components",

@@ -21,8 +21,9 @@ from .reading import Reading, Wanted
 Kind = type[Likelihood] | Likelihood
 _COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
 _ALL: dict[str, type[Likelihood]] = {**likelihoods.WORDS, "multinomial": MultinomialLogit}
-WORDS: dict[str, type[Likelihood]] = {  # what a column may be called; a binomial's trials are not in its column
-    word: _ALL[word] for word in (*_COMMON, *_ALL) if word != "binomial"
+_NO_COLUMN = ("binomial", "stochastic-volatility")  # whose trials are not in it; whose mean is 0 in every row
+WORDS: dict[str, type[Likelihood]] = {  # what a column may be called
+    word: _ALL[word] for word in (*_COMMON, *_ALL) if word not in _NO_COLUMN
 }
 
 

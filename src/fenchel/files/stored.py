@@ -24,7 +24,6 @@ TRUSTED: tuple[str, ...] = (
     *(f"fenchel.estimators.gaussian_process.GaussianProcess{word}" for word in ("Classifier", "PoissonRegressor")),
     *(f"fenchel.estimators.linear.Bayesian{word}Regression" for word in ("Logistic", "Poisson")),
     *(f"fenchel.estimators.regression.{word}" for word in ("BayesianLinearRegression", "GaussianProcessRegressor")),
-    "fenchel.estimators.volatility.StochasticVolatilityModel",
     "fenchel.models.engines.IterativeModel",
     "fenchel.models.fitted.FittedModel",
     "fenchel.models.fitted_partitioned.FittedPartitioned",

@@ -77,10 +77,13 @@ __all__ = [
 ]
 
 _SUPPORTS = ("real", "count", "positive", "unit", "levels")
+_VARIANCES = ("stochastic-volatility",)  # of y about 0: after the likelihoods of its mean
 _LISTED = [cls for cls in map(globals().get, __all__) if isinstance(cls, type) and issubclass(cls, Likelihood)]
 WORDS: dict[str, type[Likelihood]] = {  # by what their y is, the simplest first
     cls.word: cls
-    for cls in sorted(_LISTED, key=lambda cls: (_SUPPORTS.index(cls.support), len(cls.parameters)))
+    for cls in sorted(
+        _LISTED, key=lambda cls: (_SUPPORTS.index(cls.support), cls.word in _VARIANCES, len(cls.parameters))
+    )
     if cls.word is not None
 }
 
