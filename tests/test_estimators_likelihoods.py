@@ -542,25 +542,25 @@ def test_errors_in_the_voice_of_the_house(make, options, given, sentence):
 
 
 def test_pictures_of_any_likelihood():
-    from fenchel.estimators import CoefficientsDisplay, EvidenceDisplay, LatentFunctionDisplay, TraceDisplay
+    from fenchel.estimators import plot_coefficients, plot_partial_effect
+    from fenchel.plots import plot_trace
 
     X, rng = rows(40)
     x = X[:, :1]
     for name in ("student-t", "weibull", "ordinal"):
         y, given = drawn(name, x @ W[:1], rng)
         model = GaussianProcessRegressor(KERNEL, name).fit(x, y, **given)
-        display = LatentFunctionDisplay.from_estimator(model, x, y, resolution=9)
-        band = model.predict_rate(display.x[:, None])
-        np.testing.assert_allclose(np.ravel(display.middle), band[:, 1])
-        assert display.ax_.get_ylabel() == "mean"
-        assert EvidenceDisplay.from_estimator(model, resolution=3).values.shape == (3, 3)
+        ax = plot_partial_effect(model, x, y, resolution=9)
+        at, middle = ax.lines[-1].get_xydata().T
+        np.testing.assert_allclose(middle, model.predict_rate(at[:, None])[:, 1])
+        assert ax.get_ylabel() == "mean"
         if name == "student-t":
             with pytest.raises(ValueError, match=r"StudentT\(.* leaves no upper bound; expected a log-concave"):
-                TraceDisplay.from_estimator(model)
+                plot_trace(model.solution_)
         else:
-            assert len(TraceDisplay.from_estimator(model).ax_) == 2
+            assert len(plot_trace(model.solution_).axes) == 2
         line = BayesianLinearRegression(likelihood=name).fit(x, y, **given)
-        assert CoefficientsDisplay.from_estimator(line).ax_ is not None
+        assert len(plot_coefficients(line).get_yticklabels()) == 1
 
 
 @pytest.mark.filterwarnings("ignore:.*(the evidence still rises beyond|as wide as its prior|overdispersed)")

@@ -77,15 +77,15 @@ __all__ = [
 ]
 
 _SUPPORTS = ("real", "count", "positive", "unit", "levels")
-_VARIANCES = ("stochastic-volatility",)  # of y about 0: after the likelihoods of its mean
 _LISTED = [cls for cls in map(globals().get, __all__) if isinstance(cls, type) and issubclass(cls, Likelihood)]
-WORDS: dict[str, type[Likelihood]] = {  # by what their y is, the simplest first
-    cls.word: cls
-    for cls in sorted(
-        _LISTED, key=lambda cls: (_SUPPORTS.index(cls.support), cls.word in _VARIANCES, len(cls.parameters))
-    )
-    if cls.word is not None
-}
+
+
+def _order(cls: type[Likelihood]) -> tuple[int, bool, int]:
+    """By what their y is, the simplest first; a likelihood of the variance of y after those of its mean."""
+    return _SUPPORTS.index(cls.support), cls is StochasticVolatility, len(cls.parameters)
+
+
+WORDS: dict[str, type[Likelihood]] = {cls.word: cls for cls in sorted(_LISTED, key=_order) if cls.word is not None}
 
 
 def named(word: str) -> type[Likelihood]:
