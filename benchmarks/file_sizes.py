@@ -46,11 +46,14 @@ def estimators(n: int) -> dict[str, tuple[object, int]]:
         "BayesianLinearRegression": (fenchel.BayesianLinearRegression().fit(X, y), 4 + 10),
         "BayesianLogisticRegression": (fenchel.BayesianLogisticRegression().fit(X, y > 0), 4 + 10),
         "BayesianPoissonRegression": (fenchel.BayesianPoissonRegression().fit(X, counts), 4 + 10),
-        "GMRFRegressor, 50 regions": (
-            fenchel.GMRFRegressor({"r": ("icar", ring)}).fit(frame[["r", "x"]], counts),
+        "FormulaRegressor, 50 regions": (
+            fenchel.FormulaRegressor("k ~ x + icar(r)", "poisson", graphs={"r": ring}).fit(frame[["r", "x"]], counts),
             52 + 52 * 53 // 2,
         ),
-        "StochasticVolatilityModel": (fenchel.StochasticVolatilityModel().fit(y[:, None]), 3 * n),
+        'fenchel.fit("y ~ ar1(t)", "stochastic-volatility")': (
+            fenchel.fit("y ~ ar1(t)", frame.assign(t=np.arange(n)), "stochastic-volatility"),
+            3 * n,
+        ),
         "ProbabilisticPCA": (fenchel.ProbabilisticPCA(2).fit(X), 2 * 3 + 3 + 3),
         'fenchel.fit("y ~ x + (1|r)")': (fenchel.fit("y ~ x + (1|r)", frame), 52 + 52 * 53 // 2),
     }

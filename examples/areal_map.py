@@ -9,20 +9,20 @@ shared with neighbours and one of its own, both learned). Right: the probability
 import sys
 
 import numpy as np
-import pandas as pd
 
+import fenchel
 from fenchel.datasets import load_germany
-from fenchel.estimators import GMRFRegressor
 from fenchel.plots import plot_map
 
 
 def main(picture=None):
     germany = load_germany()
-    X = pd.DataFrame({"district": np.arange(544)})
-    model = GMRFRegressor({"district": ("bym2", germany.adjacency)}).fit(X, germany.Y, exposure=germany.E)
-    risk = model.effects_["district"]
-    print(model.hyperparameters_.round(3).to_string())
-    print(f"elbo {model.elbo_:.4f}, proved to within {model.gap_:.0e}")
+    data = {"district": np.arange(544), "cases": germany.Y, "expected": germany.E}
+    graph = germany.adjacency  # noqa: F841  # the formula names it
+    fit = fenchel.fit("cases ~ bym2(district, graph)", data, "poisson", exposure="expected")
+    risk = fit.effects["district"]
+    print(fit.hyperparameters.round(3).to_string())
+    print(f"elbo {fit.elbo:.4f}, proved to within {fit.gap:.0e}")
     print(f"above 1 with probability 0.95: {(risk['p_above_1'] > 0.95).sum()} of 544 districts")
     if picture:
         from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ def main(picture=None):
         label = "probability that the risk is above 1"
         plot_map(germany.polygons, risk["p_above_1"], right, label=label, cmap="PuOr_r", limits=(0.0, 1.0))
         figure.savefig(picture, dpi=150)
-    return model
+    return fit
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fenchel.datasets import load_pima
-from fenchel.estimators import DecisionSurfaceDisplay, GaussianProcessClassifier
+from fenchel.estimators import GaussianProcessClassifier, plot_decision_surface
 
 
 def main(picture=None):
@@ -37,7 +37,7 @@ def main(picture=None):
         figure = Figure(figsize=(10, 4.4), layout="constrained")
         for ax, (name, model) in zip(figure.subplots(1, 2), models.items(), strict=True):
             looks = {"class_names": ["healthy", "diabetes"], "title": name}
-            DecisionSurfaceDisplay.from_estimator(model, train, y, ax=ax, **looks)
+            plot_decision_surface(model, train, y, ax, **looks)
         figure.savefig(picture, dpi=150)
     return models
 

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
 from fenchel.datasets import load_sids
-from fenchel.estimators import GaussianProcessPoissonRegressor, LatentFunctionDisplay
+from fenchel.estimators import GaussianProcessPoissonRegressor, plot_partial_effect
 
 
 def main(picture=None):
@@ -26,7 +26,7 @@ def main(picture=None):
     for place, (low, middle, high) in zip(places[:, 0], model.predict_rate(places), strict=True):
         print(f"  at {place:.0f} degrees: {middle:.2f} deaths per 1000 births ({low:.2f} to {high:.2f})")
     if picture:
-        display = LatentFunctionDisplay.from_estimator(
+        ax = plot_partial_effect(
             model,
             x,
             sids.deaths,
@@ -35,7 +35,7 @@ def main(picture=None):
             xlabel="longitude (degrees)",
             ylabel="deaths per 1000 births",
         )
-        display.figure_.savefig(picture, dpi=150)
+        ax.figure.savefig(picture, dpi=150)
     return model
 
 

@@ -10,7 +10,7 @@ import sys
 
 from sklearn.datasets import load_iris
 
-from fenchel.estimators import DecisionSurfaceDisplay, GaussianProcessClassifier, LatentFunctionDisplay
+from fenchel.estimators import GaussianProcessClassifier, plot_decision_surface, plot_partial_effect
 
 
 def main(picture=None):
@@ -26,9 +26,9 @@ def main(picture=None):
 
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2)
-        DecisionSurfaceDisplay.from_estimator(model, X, y, ax=left)
+        plot_decision_surface(model, X, y, left)
         length = GaussianProcessClassifier().fit(train[["petal length (cm)"]], y[::2])
-        LatentFunctionDisplay.from_estimator(length, X[["petal length (cm)"]], y, ax=right)
+        plot_partial_effect(length, X[["petal length (cm)"]], y, right)
         figure.savefig(picture, dpi=150)
     return model
 

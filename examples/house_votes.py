@@ -12,7 +12,8 @@ import numpy as np
 from sklearn.linear_model import LogisticRegression
 
 from fenchel.datasets import load_house_votes
-from fenchel.estimators import BiplotDisplay, ComponentsDisplay, ProbabilisticPCA, select_components
+from fenchel.estimators import ProbabilisticPCA, select_components
+from fenchel.plots import plot_biplot, plot_components
 
 
 def main(picture=None):
@@ -33,8 +34,9 @@ def main(picture=None):
 
         figure = Figure(figsize=(11, 5.4), layout="constrained")
         left, right = figure.subfigures(1, 2, width_ratios=(2.3, 1))
-        BiplotDisplay.from_estimator(model, votes.X, votes.party, names=votes.feature_names, ax=left.subplots())
-        ComponentsDisplay(found).plot(right.subplots(2, 1))
+        plot_biplot(z, model.components_.T, left.subplots(), names=votes.feature_names, labels=votes.party)
+        axes = right.subplots(2, 1)
+        plot_components(found.n_components, found.evidence, found.bits, axes, baseline=found.baseline)
         figure.savefig(picture, dpi=150)
     return model, found
 

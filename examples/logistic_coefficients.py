@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from fenchel.datasets import load_pima
-from fenchel.estimators import BayesianLogisticRegression, CoefficientsDisplay
+from fenchel.estimators import BayesianLogisticRegression, plot_coefficients
 
 
 def main(picture=None):
@@ -28,8 +28,8 @@ def main(picture=None):
         loss = log_loss(y[pima.test], model.predict_proba(test))
         print(f"{prior:>6}: elbo {model.elbo_:.4f}, gap {model.gap_:.0e}, test log loss {loss:.4f}")
     if picture:
-        display = CoefficientsDisplay.from_estimator(models, sort=True, label="log odds for one standard deviation")
-        display.figure_.savefig(picture, dpi=150)
+        ax = plot_coefficients(models, sort=True, label="log odds for one standard deviation")
+        ax.figure.savefig(picture, dpi=150)
     return models
 
 

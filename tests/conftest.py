@@ -78,3 +78,20 @@ def difference(f, x, step=1e-6):
         e = e.reshape(x.shape)
         columns.append((np.asarray(f(x + e)) - np.asarray(f(x - e))) / (2 * step))
     return np.stack(columns, axis=-1)
+
+
+def fit_at_start(formula, data, family="poisson", *, tol=1e-10, **options):
+    """A model fitted where its search would begin, so that two fits can agree to many digits: nothing is learned, nor
+    averaged over.
+    """
+    from dataclasses import replace
+
+    from fenchel.estimators.latent import fitted_at
+    from fenchel.models import FittedModel, Model
+
+    model = Model(formula, data, family, **options)
+    prior = model.sum.family()
+    found = fitted_at(model.target, prior, prior.theta, weights=model.target.weights, tol=tol)
+    fit = FittedModel(model, replace(found, theta=np.r_[prior.theta, model.target.likelihood.theta]))
+    fit.mixed = None
+    return fit

@@ -106,10 +106,13 @@ def fits() -> dict[str, tuple[Callable[[], Any], Ask]]:
         ),
         "gp fixed": (lambda: fenchel.GaussianProcessRegressor(kernel(), optimizer=None).fit(X, Y), moments),
         "map": (
-            lambda: fenchel.GMRFRegressor({"r": ("icar", RING)}).fit(FRAME, K),
-            lambda e: np.stack(e.latent_mean_and_variance(FRAME)),
+            lambda: fenchel.FormulaRegressor("k ~ . + icar(r)", "poisson", graphs={"r": RING}).fit(FRAME, K),
+            lambda e: np.stack(e.predict(FRAME, return_std=True)),
         ),
-        "volatility": (lambda: fenchel.StochasticVolatilityModel().fit(Y[:, None]), lambda e: e.volatility_),
+        "volatility": (
+            lambda: fit("y ~ ar1(t)", {"t": np.arange(N), "y": Y}, "stochastic-volatility"),
+            lambda f: np.asarray(f.predict(None, "link", interval=0.9)),
+        ),
         "factors": (lambda: fenchel.ProbabilisticPCA(2).fit(X), lambda e: e.transform(NEW)),
         "factors mixed": (
             lambda: fenchel.ProbabilisticPCA(

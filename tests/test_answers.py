@@ -99,14 +99,16 @@ def linear(likelihood, y, **data):
 
 def mapped():
     sids = load_sids()
-    table = {"county": sids.county, "share": np.linspace(0.0, 1.0, len(sids.county))}
-    import pandas as pd
+    table = {"county": sids.county, "share": np.linspace(0.0, 1.0, len(sids.county)), "deaths": sids.deaths}
+    given = {"exposure": sids.expected, "graphs": {"county": sids.adjacency}, "levels": {"county": sids.county}}
+    model = fenchel.fit("deaths ~ share + bym2(county)", table, "poisson", **given)
+    risk = model.effects["county"]["relative_risk"]
+    return {"elbo": model.elbo, "risk": float(risk.sum()), "slope": float(model.coefficients.loc["share", "mean"])}
 
-    table = pd.DataFrame(table)
-    model = estimators.GMRFRegressor({"county": ("bym2", sids.adjacency)}, levels={"county": sids.county})
-    model.fit(table, sids.deaths, exposure=sids.expected)
-    risk = model.effects_["county"]["relative_risk"]
-    return {"elbo": model.elbo_, "risk": float(risk.sum()), "slope": float(model.coef_[0])}
+
+def volatility():
+    data = {"t": np.arange(200), "y": load_stochvol().returns[:200]}
+    return fenchel.fit("y ~ ar1(t)", data, "stochastic-volatility", priors={"ar1(t)": None}, fixed_sd=10**0.5)
 
 
 def table(**options):
@@ -203,9 +205,7 @@ ANSWERS = {
         of=(load_coal().year[:60, None], load_coal().count[:60]),
         probe=load_coal().year[60:64, None],
     ),
-    "volatility model": lambda: {
-        "elbo": estimators.StochasticVolatilityModel().fit(load_stochvol().returns[:200]).elbo_
-    },
+    "volatility model": lambda: {"elbo": volatility().elbo},
     "map": mapped,
     "table": table,
     "table exact": lambda: table(bound="exact"),

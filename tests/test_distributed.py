@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import fenchel
 import fenchel.estimators.partitioned as door
 from fenchel.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
     BayesianPoissonRegression,
     GaussianProcessClassifier,
-    GMRFRegressor,
 )
 
 dask = pytest.importorskip("dask")
@@ -404,8 +404,8 @@ def test_more_sentences(data, tmp_path):
     rows, late = dd.from_pandas(table, npartitions=2), table["g"].set_axis(table.index + 1)
     with pytest.raises(ValueError, match=r"has nan in row 0; .* stands beside a dataframe by its index"):
         BayesianPoissonRegression().fit(rows[["a"]], dd.from_pandas(late, npartitions=2))
-    with pytest.raises(ValueError, match=r"GMRFRegressor: X is a collection of Dask's; .* takes Dask dataframes"):
-        GMRFRegressor({"g": "iid"}).fit(rows, rows["a"])
+    with pytest.raises(ValueError, match=r"FormulaRegressor: X is a collection of Dask's; .* takes Dask dataframes"):
+        fenchel.FormulaRegressor("a ~ (1|g)").fit(rows, rows["a"])
     frame = dd.from_pandas(pd.DataFrame({"a": data["label"], "b": data["eta"]}), npartitions=2)
     with pytest.raises(ValueError, match="'a'"):
         BayesianLogisticRegression().fit(frame, data["label"])

@@ -107,17 +107,17 @@ def test_the_counts_example(tmp_path, capsys):
 
 
 def test_the_evidence_example(tmp_path, capsys):
-    model, display = load("evidence_surface").main(tmp_path / "picture.png")
+    model, elbo = load("evidence_surface").main(tmp_path / "picture.png")
     assert model.converged_
-    assert 0 <= model.elbo_ - display.values.max() < 0.5  # no point of the grid is above the learned one
+    assert 0 <= model.elbo_ - elbo.max() < 0.5  # no point of the grid is above the learned one
     assert drawn(tmp_path / "picture.png")
     assert "441 grid points" in capsys.readouterr().out
 
 
 def test_the_map_example(tmp_path, capsys):
-    model = load("areal_map").main(tmp_path / "picture.png")
-    assert model.converged_
-    assert model.gap_ < 1e-8
+    fit = load("areal_map").main(tmp_path / "picture.png")
+    assert fit.converged
+    assert fit.gap < 1e-8
     assert drawn(tmp_path / "picture.png")
     assert "of 544 districts" in capsys.readouterr().out
 
@@ -139,10 +139,10 @@ def test_the_survival_example(tmp_path, capsys):
     assert "30 relapses and 12 censored" in capsys.readouterr().out
 
 
-def test_the_volatility_estimator_example(tmp_path, capsys):
-    model = load("volatility_model").main(tmp_path / "picture.png")
-    assert model.converged_
-    assert 0.95 < model.phi_ < 1.0
+def test_the_volatility_forecast_example(tmp_path, capsys):
+    fit = load("volatility_model").main(tmp_path / "picture.png")
+    assert fit.converged
+    assert 0.95 < fit.hyperparameters.loc[("ar1(day)", "phi"), "value"] < 1.0
     assert drawn(tmp_path / "picture.png")
     assert "with probability 0.95" in capsys.readouterr().out
 

@@ -27,9 +27,6 @@ from sklearn.utils.estimator_checks import check_estimator
 import fenchel
 from fenchel.datasets import load_house_votes, load_zoo
 from fenchel.estimators import (
-    BiplotDisplay,
-    ComponentsDisplay,
-    LoadingsDisplay,
     ProbabilisticPCA,
     select_components,
 )
@@ -458,7 +455,7 @@ def test_the_number_of_factors_is_found():
     assert (np.diff(frame["elbo"]) > -20).all()
     again = select_components(X, [2], n_repeats=0)
     assert again.evidence[0] == pytest.approx(found.evidence[1], abs=0.1)
-    assert ComponentsDisplay(again).plot().ax_.shape == (1,)
+    assert plot_components(again.n_components, again.evidence, again.bits, baseline=again.baseline).shape == (1,)
     with pytest.raises(ValueError, match="no cell was hidden"):
         _ = again.best_by_bits
 
@@ -594,8 +591,8 @@ def test_the_selection_refuses(options, sentence):
 def test_a_biplot_shows_rows_and_arrows(tmp_path):
     zoo = load_zoo()
     model = ProbabilisticPCA(2, likelihood={12: "poisson"}, strength=1.0).fit(zoo.X)
-    display = BiplotDisplay.from_estimator(model, zoo.X, zoo.type, names=zoo.feature_names, n_arrows=5)
-    ax = display.ax_
+    looks = {"names": zoo.feature_names, "labels": zoo.type, "n_arrows": 5}
+    ax = plot_biplot(model.transform(zoo.X), model.components_.T, **looks)
     assert ax.get_legend().get_texts()[0].get_text() == "mammal"  # the most frequent
     points = np.concatenate([line.get_xydata() for line in ax.lines if line.get_linestyle() == "None"])
     assert len(points) == 101
@@ -603,8 +600,8 @@ def test_a_biplot_shows_rows_and_arrows(tmp_path):
     longest = np.argsort(-np.linalg.norm(model.components_, axis=0))[:5]
     written = {text.get_text() for text in ax.texts} - {""}
     assert written == {zoo.feature_names[k] for k in longest}
-    display.figure_.savefig(tmp_path / "picture.png")
-    loadings = LoadingsDisplay.from_estimator(model, names=zoo.feature_names).ax_
+    ax.figure.savefig(tmp_path / "picture.png")
+    loadings = plot_loadings(model.components_.T, zoo.feature_names)
     assert len(loadings.get_yticklabels()) == 16
     assert loadings.get_yticklabels()[0].get_text() == zoo.feature_names[int(np.argmax(model.components_[0]))]
 

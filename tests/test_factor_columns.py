@@ -14,11 +14,12 @@ from scipy.special import expit, gammaln, logsumexp
 from scipy.stats import multivariate_normal
 
 import fenchel
-from fenchel.estimators import BiplotDisplay, LoadingsDisplay, ProbabilisticPCA, select_components
+from fenchel.estimators import ProbabilisticPCA, select_components
 from fenchel.factors.columns import read
 from fenchel.factors.learning import learn
 from fenchel.factors.moments import Moments
 from fenchel.likelihoods import BernoulliLogit, Ordinal
+from fenchel.plots import plot_biplot, plot_loadings
 from fenchel.priors import Features
 
 NA = np.nan
@@ -384,14 +385,15 @@ def test_ordinal_columns_are_learned(bound):
     assert set(drawn["q0"]) <= {"never", "rarely", "often", "always"}
     assert np.isfinite(model.score_samples(X)).all()
     assert len(model.get_feature_names_out()) == 1
-    LoadingsDisplay.from_estimator(model)
+    plot_loadings(model.components_.T, model.predictor_names_)
 
 
 def test_ordinal_columns_are_chosen_and_drawn():
     X, _ = ordered_frame(150)
     found = select_components(X, [1, 2], random_state=0, max_iter=60)
     assert (found.bits < found.baseline).all()
-    BiplotDisplay.from_estimator(ProbabilisticPCA(2, strength=1.0).fit(X), X)
+    model = ProbabilisticPCA(2, strength=1.0).fit(X)
+    plot_biplot(np.asarray(model.transform(X)), model.components_.T, names=model.predictor_names_)
 
 
 # -- complete tables of real numbers -------------------------------------------------------------------

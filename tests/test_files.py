@@ -102,7 +102,10 @@ def test_estimators_and_solutions(tmp_path):
         (fenchel.BayesianLinearRegression().fit(X, y), lambda e: e.predict(X)),
         (fenchel.BayesianLogisticRegression().fit(X, np.digitize(y, [-1, 1])), lambda e: e.predict_proba(X)),
         (fenchel.GaussianProcessClassifier().fit(X, y > 0), lambda e: e.predict_proba(X + 0.1)),
-        (fenchel.GMRFRegressor({"r": ("icar", ring)}).fit(frame, k), lambda e: e.predict(frame)),
+        (
+            fenchel.FormulaRegressor("k ~ x + icar(r)", "poisson", graphs={"r": ring}).fit(frame, k),
+            lambda e: e.predict(frame),
+        ),
         (fenchel.ProbabilisticPCA(2).fit(X), lambda e: e.transform(X)),
         (fenchel.infer(fenchel.BernoulliLogit(), fenchel.DenseCovariance(K), y > 0), lambda s: s.posterior.variance),
         (fenchel.infer(fenchel.Poisson(), fenchel.Features(X), k), lambda s: s.posterior.mean),

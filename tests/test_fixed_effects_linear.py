@@ -47,6 +47,7 @@ TARGETS = {
     "probit": (ETA + rng.normal(size=N) > 0).astype(float),
     "ordinal": np.digitize(ETA + rng.logistic(size=N), [-1.0, 1.0]).astype(float),
     "ordinal-probit": np.digitize(ETA + rng.normal(size=N), [-1.0, 1.0]).astype(float),
+    "stochastic-volatility": np.exp(ETA / 2) * np.random.default_rng(7).normal(size=N),
 }
 THREE = np.argmax(BASE @ rng.normal(size=(3, 3)) + rng.gumbel(size=(N, 3)), axis=1)
 LINEAR = [("linear", name) for name in WORDS]

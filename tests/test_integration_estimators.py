@@ -9,7 +9,8 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.gaussian_process.kernels import RBF
 
-from fenchel.estimators import GaussianProcessClassifier, GaussianProcessRegressor, GMRFRegressor
+from fenchel import FormulaRegressor
+from fenchel.estimators import GaussianProcessClassifier, GaussianProcessRegressor
 
 
 def test_a_classifier_averages_over_its_kernels():
@@ -62,18 +63,18 @@ def test_a_regressor_and_its_noise():
 def test_groups_have_wider_intervals():
     rng = np.random.default_rng(3)
     g = np.repeat(np.arange(10), 3)
-    y = rng.poisson(np.exp(0.5 + 0.5 * rng.normal(size=10)[g]))
     X = pd.DataFrame({"g": g})
-    plain = GMRFRegressor({"g": "iid"}).fit(X, y)
-    model = GMRFRegressor({"g": "iid"}, integrate="auto").fit(X, y)
-    table = model.hyperparameters_
-    assert {"value", "mean", "sd", "lower", "upper"} == set(table.columns)
-    assert (table["lower"] < table["mean"]).all()
-    assert list(plain.hyperparameters_.columns) == ["value"]
-    assert list(model.effects_["g"].columns) == list(plain.effects_["g"].columns)
-    draws = model.integrated_.sample_latents(4000, 0)[:, :10]
-    assert np.abs(model.effects_["g"]["mean"] - draws.mean(axis=0)).max() < 0.03
-    assert model.intercept_std_ > 0.9 * plain.intercept_std_
-    assert model.predict(X[:3]) == pytest.approx(model.sample_y(X[:3], 4000).mean(axis=1), rel=0.06)
+    y = rng.poisson(np.exp(0.5 + 0.5 * rng.normal(size=10)[g]))
+    plain = FormulaRegressor("y ~ (1|g)", "poisson").fit(X, y).fit_
+    model = FormulaRegressor("y ~ (1|g)", "poisson", integrate="auto").fit(X, y)
+    fit = model.fit_
+    assert {"mean", "sd", "lower", "upper"} <= set(fit.hyperparameters.columns)
+    assert (fit.hyperparameters["lower"] < fit.hyperparameters["mean"]).all()
+    assert list(fit.effects["g"].columns) == list(plain.effects["g"].columns)
+    draws = fit.integrated.sample_latents(4000, 0)[:, :10]
+    assert np.abs(fit.effects["g"]["mean"] - draws.mean(axis=0)).max() < 0.03
+    assert fit.coefficients.loc["Intercept", "sd"] > 0.9 * plain.coefficients.loc["Intercept", "sd"]
+    drawn = fit.sample(X[:3], 4000, 0, kind="outcome")
+    assert model.predict(X[:3]) == pytest.approx(drawn.mean(axis=0), rel=0.06)
     with pytest.raises(ValueError, match="integrate = 'some' is not known"):
-        GMRFRegressor({"g": "iid"}, integrate="some").fit(X, y)
+        FormulaRegressor("y ~ (1|g)", "poisson", integrate="some").fit(X, y)

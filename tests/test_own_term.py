@@ -10,13 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from conftest import difference
+from conftest import difference, fit_at_start
 from scipy.interpolate import BSpline
 from sklearn.base import clone
 
 import fenchel
 from fenchel import gmrf
-from fenchel.estimators import GMRFRegressor
 from fenchel.hyperparameters import Normal, learn
 from fenchel.terms import (
     IID,
@@ -145,54 +144,55 @@ def clock(n=240):
 
 
 X, Y = clock()
-HOURS = {"hour": Cyclic(levels=range(24))}
+DATA = X.assign(y=Y)
+
+
+def hours():
+    return Cyclic("hour", levels=range(24))
 
 
 def test_a_cyclic_walk_is_the_structure_written_out():
-    own = GMRFRegressor(HOURS).fit(X[["hour", "x"]], Y)
+    own = fenchel.fit("y ~ x", DATA, "poisson", terms=[hours()])
     D = np.eye(24) - np.roll(np.eye(24), 1, axis=1)
-    spec = {"hour": ("generic", D.T @ D, {"constraints": "sum-to-zero"})}
-    by_hand = GMRFRegressor(spec, levels={"hour": range(24)}).fit(X[["hour", "x"]], Y)
-    assert own.converged_
-    assert own.elbo_ == pytest.approx(by_hand.elbo_, abs=1e-8)
-    np.testing.assert_allclose(own.theta_, by_hand.theta_, atol=1e-6)
-    pd.testing.assert_frame_equal(own.effects_["hour"], by_hand.effects_["hour"], rtol=1e-5)
-    assert own.hyperparameters_.index.tolist() == [("hour", "precision"), ("hour", "typical sd")]
-    assert own.theta_names_ == ["hour: log precision"]
-    table = own.effects_["hour"]
+    formula = "y ~ x + generic(hour, R, constraints='sum-to-zero')"
+    by_hand = fenchel.fit(formula, DATA, "poisson", env={"R": D.T @ D}, levels={"hour": range(24)})
+    assert own.converged
+    assert own.elbo == pytest.approx(by_hand.elbo, abs=1e-8)
+    np.testing.assert_allclose(own.theta, by_hand.theta, atol=1e-6)
+    pd.testing.assert_frame_equal(own.effects["hour"], by_hand.effects["hour"], rtol=1e-5)
+    assert own.hyperparameters.index.tolist() == [("hour", "sd")]
+    table = own.effects["hour"]
     assert table["n"].loc[5] == 0
     assert table["mean"].loc[5] == pytest.approx(table["mean"].loc[[4, 6]].mean(), abs=0.01)  # between its neighbours
     assert table["mean"].loc[0] > table["mean"].loc[12]
 
 
 def test_prediction_at_new_rows_and_unseen_levels():
-    model = GMRFRegressor({**HOURS, "g": "iid"}).fit(X, Y)
+    fit = fenchel.fit("y ~ x + (1|g)", DATA, "poisson", terms=[hours()])
     new = pd.DataFrame({"hour": [5, 23], "x": [2.0, 3.0], "g": ["a", "unseen"]})
-    assert (model.predict(new) > 0).all()
-    unseen, seen = (model.predict_rate(new.assign(g=group)) for group in ("unseen", "a"))
-    assert (unseen[:, 2] / unseen[:, 0] > 1.5 * seen[:, 2] / seen[:, 0]).all()
+    assert (fit.predict(new) > 0).all()
+    unseen, seen = (fit.predict(new.assign(g=group), interval=0.95) for group in ("unseen", "a"))
+    assert (unseen["upper"] / unseen["lower"] > 1.5 * seen["upper"] / seen["lower"]).all()
     sentence = r"X\[0, 'hour'\] = 24 is unknown to the effect; expected one of 24 levels 0, 1, \.\.\., 23"
     with pytest.raises(ValueError, match=sentence):
-        model.predict(new.assign(hour=24))
-    loo = model.solution_.loo()
-    assert np.isfinite(loo.elpd)
-    assert loo.elpd < 0
+        fit.predict(new.assign(hour=24))
+    assert np.isfinite(fit.loo().elpd)
+    assert fit.loo().elpd < 0
 
 
 def test_a_spline_is_smooth_and_keeps_its_line():
     rng = np.random.default_rng(1)
     x = rng.uniform(0.0, 10.0, 300)
-    y = np.sin(x) + 0.5 * x + 0.3 * rng.normal(size=300)
-    model = GMRFRegressor([Spline("x", n=14)], "gaussian").fit(pd.DataFrame({"x": x}), y)
+    data = pd.DataFrame({"x": x, "y": np.sin(x) + 0.5 * x + 0.3 * rng.normal(size=300)})
+    fit = fenchel.fit("y ~ 1", data, terms=[Spline("x", n=14)])
     grid = np.linspace(0.3, 9.7, 40)
-    np.testing.assert_allclose(model.predict(pd.DataFrame({"x": grid})), np.sin(grid) + 0.5 * grid, atol=0.25)
-    assert model.coef_names_ == ["x (line)"]
-    assert model.levels_ == {}
-    table = model.effects_["x"]
+    np.testing.assert_allclose(fit.predict(pd.DataFrame({"x": grid})), np.sin(grid) + 0.5 * grid, atol=0.25)
+    assert list(fit.coefficients.index) == ["Intercept", "x (line)"]
+    table = fit.effects["x"]
     assert table.index.tolist() == pytest.approx(np.linspace(x.min(), x.max(), 11).tolist())
     assert table["mean"].iloc[-1] - table["mean"].iloc[0] == pytest.approx(np.sin(10) + 5.0, abs=0.5)
-    moved = GMRFRegressor([Spline("x", n=14)], "gaussian").fit(pd.DataFrame({"x": 1e3 * x + 1e5}), y)
-    assert moved.elbo_ == pytest.approx(model.elbo_, abs=1e-6)
+    moved = fenchel.fit("y ~ 1", data.assign(x=1e3 * x + 1e5), terms=[Spline("x", n=14)])
+    assert moved.elbo == pytest.approx(fit.elbo, abs=1e-6)
 
 
 class Nodes(Term):
@@ -234,13 +234,13 @@ def test_sum_to_zero_is_one_sum_for_each_part_and_one_in_all_where_every_node_st
     parts = np.zeros((3, 24))
     parts[0, 1:12], parts[1, 12:], parts[2, 0] = 1.0, 1.0, 1.0
     for structure, rows in ((walk, np.ones((1, 24))), (apart, np.ones((1, 24))), (half, parts)):
-        own = GMRFRegressor([Nodes("hour", structure)], fixed=["x"]).fit(X, Y)
+        own = fenchel.fit("y ~ x", DATA, "poisson", terms=[Nodes("hour", structure)])
         spelled = Nodes("hour", structure)
         spelled.constraints = rows
-        by_rows = GMRFRegressor([spelled], fixed=["x"]).fit(X, Y)
-        assert own.converged_
-        assert own.elbo_ == pytest.approx(by_rows.elbo_, abs=1e-9)
-        z = own.solution_.posterior.latent_mean[:24]
+        by_rows = fenchel.fit("y ~ x", DATA, "poisson", terms=[spelled])
+        assert own.converged
+        assert own.elbo == pytest.approx(by_rows.elbo, abs=1e-9)
+        z = own.solution.posterior.latent_mean[:24]
         np.testing.assert_allclose(rows @ z, 0.0, atol=1e-9)
         assert np.abs(z).max() > 0.3
 
@@ -273,33 +273,28 @@ def test_a_precision_is_made_once_a_theta():
 
 # -- slopes ----------------------------------------------------------------------------------------------
 def test_a_random_slope_is_a_column_times_an_indicator():
-    model = GMRFRegressor([IID("g"), IID("g", by="x")], learn=False, fixed=["x"]).fit(X, Y)
-    assert list(model.effects_) == ["g", "x | g"]
-    assert model.theta_names_ == ["g: log precision", "x | g: log precision"]
+    fit = fit_at_start("y ~ x", DATA, terms=[IID("g"), IID("g", by="x")])
+    assert list(fit.effects) == ["g", "x | g"]
     codes = X["g"].map({name: i for i, name in enumerate("abcdef")}).to_numpy()
     indicator = np.eye(6)[codes]
-    k = np.exp(model.theta_)
+    k = np.exp(fit.theta)
     parts = [(gmrf.iid(6, k[0]), codes), (gmrf.iid(6, k[1]), indicator * X[["x"]].to_numpy())]
     by_hand = gmrf.stack(parts, fixed=X[["x"]], offset=np.log(Y.mean()))
     sol = fenchel.infer(fenchel.Poisson(), by_hand.at(), Y, tol=1e-10)
-    assert model.elbo_ == pytest.approx(sol.elbo, abs=1e-8)
-    np.testing.assert_allclose(model.effects_["x | g"]["mean"], sol.posterior.latent_mean[6:12], atol=1e-7)
+    assert fit.elbo == pytest.approx(sol.elbo, abs=1e-8)
+    np.testing.assert_allclose(fit.effects["x | g"]["mean"], sol.posterior.latent_mean[6:12], atol=1e-7)
     new = pd.DataFrame({"g": ["a", "zz", "zz"], "x": [1.0, 0.0, 3.0]})
-    h, rho = model.latent_mean_and_variance(new)
-    plain, wide = model.latent_mean_and_variance(new.assign(g="a"))
-    assert h[0] == plain[0]
-    assert rho[0] == wide[0]
+    eta, plain = (fit.predict(rows, "link", interval=0.9) for rows in (new, new.assign(g="a")))
+    pd.testing.assert_series_equal(eta.iloc[0], plain.iloc[0])
+    rho = eta["sd"] ** 2
     assert rho[2] - rho[1] > 9.0 / k[1] - 1e-9  # the population's variance of a slope, times x squared
-    both = GMRFRegressor([IID("g"), IID("g", by="x")]).fit(X, Y)  # x stays a covariate: slopes are about a common one
-    assert both.coef_names_ == ["hour", "x"]
 
 
 def test_a_slope_means_the_same_in_every_unit():
-    terms = [IID("g", by="x")]
-    metres = GMRFRegressor(terms, fixed=["x"]).fit(X, Y)
-    kilometres = GMRFRegressor(terms, fixed=["x"]).fit(X.assign(x=X["x"] / 1e3), Y)
-    assert kilometres.elbo_ == pytest.approx(metres.elbo_, abs=1e-6)
-    sd = [m.hyperparameters_["value"]["x | g", "typical sd"] for m in (metres, kilometres)]
+    metres = fenchel.fit("y ~ x", DATA, "poisson", terms=[IID("g", by="x")])
+    kilometres = fenchel.fit("y ~ x", DATA.assign(x=X["x"] / 1e3), "poisson", terms=[IID("g", by="x")])
+    assert kilometres.elbo == pytest.approx(metres.elbo, abs=1e-6)
+    sd = [m.hyperparameters["value"]["x | g", "sd"] for m in (metres, kilometres)]
     assert sd[1] == pytest.approx(1e3 * sd[0], rel=1e-4)
 
 
@@ -308,68 +303,55 @@ def test_correlated_slopes_are_a_term_too():
     rng = np.random.default_rng(2)
     S = np.array([[1.0, -0.4], [-0.4, 0.25]])
     b, g, x = rng.multivariate_normal([0.0, 0.0], S, size=60), np.repeat(np.arange(60), 12), rng.normal(size=720)
-    y = 3.0 + b[g, 0] + b[g, 1] * x + 0.3 * rng.normal(size=720)
-    frame = pd.DataFrame({"g": g, "x": x})
-    model = GMRFRegressor([Correlated("g", by="x", name="(1 + x | g)")], "gaussian").fit(frame, y)
-    found = model.hyperparameters_["value"]["(1 + x | g)"]
-    assert found["variance"] ** 0.5 == pytest.approx(1.0, abs=0.25)
-    assert found["slope variance"] ** 0.5 == pytest.approx(0.5, abs=0.12)
-    assert found["correlation"] == pytest.approx(-0.8, abs=0.12)
-    table = model.effects_["(1 + x | g)"]
-    assert np.corrcoef(table["mean"].to_numpy()[1::2], b[:, 1])[0, 1] > 0.95
+    frame = pd.DataFrame({"g": g, "x": x, "y": 3.0 + b[g, 0] + b[g, 1] * x + 0.3 * rng.normal(size=720)})
+    fit = fenchel.fit("y ~ x", frame, terms=[Correlated("g", by="x", name="(1 + x | g)")])
+    v, w = np.exp(fit.theta[:2])
+    assert v**0.5 == pytest.approx(1.0, abs=0.25)
+    assert w**0.5 == pytest.approx(0.5, abs=0.12)
+    assert np.tanh(fit.theta[2] / 2) == pytest.approx(-0.8, abs=0.12)
+    table = fit.effects["(1 + x | g)"]
+    assert np.corrcoef(table["mean"].to_numpy()[1::2], b[:, 1] - b[:, 1].mean())[0, 1] > 0.95
     new = pd.DataFrame({"g": [0, 99, 99], "x": [0.0, 0.0, 2.0]})
-    _, rho = model.latent_mean_and_variance(new)
-    S = model._sum.effects[0].population(model.theta_[:3])
+    rho = fit.predict(new, "link", interval=0.9)["sd"] ** 2
+    S = fit.model.sum.effects[0].population(fit.theta[:3])
     np.testing.assert_allclose(rho[1:], [w @ S @ w for w in np.array([[1.0, 0.0], [1.0, 2.0]])], atol=0.05)
-    kept = {"learn": False, "fixed": ["x"]}
-    together = GMRFRegressor([Correlated("g", by="x")], "gaussian", **kept).fit(frame, y)
-    v = together.hyperparameters_["value"]["x | g", "variance"]
-    apart = [IID("g", precision=1 / v), IID("g", by="x", precision=1 / v)]
-    assert together.elbo_ == pytest.approx(GMRFRegressor(apart, "gaussian", **kept).fit(frame, y).elbo_, abs=1e-7)
+    together = fit_at_start("y ~ x", frame, "gaussian", terms=[Correlated("g", by="x")])
+    v = np.exp(together.theta[0])
+    pair = [IID("g", precision=1 / v), IID("g", by="x", precision=1 / v)]
+    apart = fit_at_start("y ~ x", frame, "gaussian", terms=pair)
+    assert together.elbo == pytest.approx(apart.elbo, abs=1e-7)
 
 
 def test_several_terms_on_one_column():
     pair = [RW2("hour"), IID("hour", name="noise of the hour", precision=9.0)]
-    model = GMRFRegressor(pair, priors={"noise of the hour": Normal(3.0, 1.0)}).fit(X[["hour"]], Y)
-    assert list(model.effects_) == ["hour", "noise of the hour"]
-    assert model.coef_names_ == ["hour (slope)"]
+    fit = fenchel.fit("y ~ 1", DATA, "poisson", terms=pair, priors={"noise of the hour": Normal(3.0, 1.0)})
+    assert list(fit.effects) == ["hour", "noise of the hour"]
+    assert list(fit.coefficients.index) == ["Intercept", "hour (slope)"]
     with pytest.raises(ValueError, match="two effects are called 'hour'; expected a name each"):
-        GMRFRegressor([RW1("hour"), IID("hour")]).fit(X[["hour"]], Y)
+        fenchel.fit("y ~ 1", DATA, "poisson", terms=[RW1("hour"), IID("hour")])
 
 
-# -- tables and pickles ----------------------------------------------------------------------------------
-def test_a_dict_of_columns_is_a_frame():
-    columns = {"hour": X["hour"].to_numpy(), "x": X["x"].to_list(), "g": X["g"].to_list()}
-    frame, dictionary = (GMRFRegressor({**HOURS, "g": "iid"}).fit(table, Y) for table in (X, columns))
-    assert dictionary.elbo_ == frame.elbo_
-    np.testing.assert_array_equal(dictionary.predict(columns), frame.predict(X))
-    assert dictionary.n_features_in_ == 3
-    with pytest.raises(ValueError, match=r"the columns of X have \[1, 2\] rows"):
-        GMRFRegressor(HOURS).fit({"hour": [1, 2], "x": [1.0]}, [1, 2])
-
-
+# -- pickles ---------------------------------------------------------------------------------------------
 def test_a_fitted_model_pickles_and_predicts_in_a_fresh_process(tmp_path):
-    model = GMRFRegressor([Cyclic("hour", levels=range(24)), Spline("x"), IID("g", by="x")]).fit(X, Y)
+    model = fenchel.FormulaRegressor("y ~ 1", "poisson", terms=[hours(), Spline("x"), IID("g", by="x")]).fit(X, Y)
     again = clone(model).fit(X, Y)
-    np.testing.assert_array_equal(again.theta_, model.theta_)
+    np.testing.assert_array_equal(again.fit_.theta, model.fit_.theta)
     path = tmp_path / "model.pickle"
     path.write_bytes(pickle.dumps(model))
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import pickle, test_own_term as t\n"
-        f"m = pickle.load(open({str(path)!r}, 'rb')); print(m.predict(t.X).sum(), m.effects_['x']['mean'].sum())"
+        f"m = pickle.load(open({str(path)!r}, 'rb')); print(m.predict(t.X).sum(), m.fit_.effects['x']['mean'].sum())"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    expected = model.predict(X).sum(), model.effects_["x"]["mean"].sum()
+    expected = model.predict(X).sum(), model.fit_.effects["x"]["mean"].sum()
     np.testing.assert_allclose([float(number) for number in found], expected, rtol=1e-12)
 
 
 def test_what_is_not_a_term():
     with pytest.raises(ValueError, match=r"Cyclic: the option 'phi'; expected precision"):
         Cyclic("hour", phi=0.5)
-    with pytest.raises(ValueError, match=r"effects = .*; expected a dict such as"):
-        GMRFRegressor(["iid"]).fit(X, Y)
-    with pytest.raises(ValueError, match=r"levels of \['g'\]; expected a dict whose keys are among \['hour'\]"):
-        GMRFRegressor(HOURS, levels={"g": list("ab")}).fit(X, Y)
+    with pytest.raises(ValueError, match=r"an entry of terms"):
+        fenchel.fit("y ~ x", DATA, "poisson", terms=["iid"])
     covariate = Covariate("g").read(DataTable("here", X), 1.0)
     assert covariate.fixed_names == [f"g[{level}]" for level in "bcdef"]
     with pytest.raises(ValueError, match=r"here: X\[0, 'g'\] = 'q' was not seen in fit"):

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 import fenchel
-from fenchel.estimators import GMRFRegressor
 
 RNG = np.random.default_rng(5)
 GROUP = np.repeat([f"g{i:02d}" for i in range(14)], 5)
@@ -37,10 +36,10 @@ def test_separated_rows_have_a_ratio_within_its_interval():
     np.testing.assert_allclose(np.log(found["odds_ratio"]), found["mean"])
 
 
-def test_an_areal_model_over_its_hyperparameters_states_medians_of_the_mixture():
-    model = GMRFRegressor({"g": "iid"}, "bernoulli", integrate=True).fit(DATA[["g", "x"]], DATA.y)
-    design, mixed = model._sum.fixed_rows().toarray(), model.integrated_
-    draws = mixed.sample_latents(40_000, 0) @ design.T + np.array([model._sum.offset, 0.0])
-    table = model.fixed_effects_
+def test_a_model_over_its_hyperparameters_states_medians_of_the_mixture():
+    fit = fenchel.fit("y ~ x + (1|g)", DATA, "bernoulli", integrate=True)
+    design = fit.model.sum.fixed_rows().toarray()
+    draws = fit.integrated.sample_latents(40_000, 0) @ design.T + np.array([fit.model.level, 0.0])
+    table = fit.coefficients
     np.testing.assert_allclose((np.exp(draws) <= table["odds_ratio"].to_numpy()).mean(axis=0), 0.5, atol=0.01)
     np.testing.assert_allclose(table["lower"], np.quantile(draws, 0.025, axis=0), atol=0.06)

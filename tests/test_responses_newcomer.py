@@ -11,7 +11,6 @@ from fenchel.estimators import (
     BayesianPoissonRegression,
     GaussianProcessPoissonRegressor,
     GaussianProcessRegressor,
-    GMRFRegressor,
 )
 
 SHAPE, LEVEL, SLOPE, YEAR = 1.6, -4.0, 0.7, 365.25
@@ -27,12 +26,11 @@ def durations(n=400, seed=0):
 
 # -- Weibull in the user's unit of time ----------------------------------------------------------------
 @pytest.mark.parametrize("likelihood", ["weibull", fenchel.Weibull(1.0)])
-@pytest.mark.parametrize(
-    "make", [lambda a: BayesianLinearRegression(likelihood=a), lambda a: GMRFRegressor(likelihood=a)]
-)
-def test_the_weibull_intercept_is_in_the_users_unit_of_time(make, likelihood):
+def test_the_weibull_intercept_is_in_the_users_unit_of_time(likelihood):
     X, t, event = durations()
-    years, days = make(likelihood).fit(X, t, event=event), make(likelihood).fit(X, YEAR * t, event=event)
+    years, days = (
+        BayesianLinearRegression(likelihood=likelihood).fit(X, unit * t, event=event) for unit in (1.0, YEAR)
+    )
     k = years.likelihood_.shape
     assert type(years.likelihood_) is fenchel.Weibull
     assert abs(k - SHAPE) < 0.2
@@ -49,11 +47,17 @@ def test_the_weibull_intercept_is_in_the_users_unit_of_time(make, likelihood):
     np.testing.assert_allclose(years.likelihood_.predictive_survival(3.0, h, rho), by_hand, rtol=1e-5)
 
 
-def test_the_weibull_rows_of_fixed_effects_are_the_intercept():
+def test_the_weibull_intercept_of_a_formula_is_in_the_users_unit_of_time():
     X, t, event = durations()
-    model = GMRFRegressor(likelihood="weibull").fit(X, t, event=event)
-    assert model.fixed_effects_.loc["intercept", "mean"] == model.intercept_
-    assert model.fixed_effects_.loc["intercept", "hazard_ratio"] == pytest.approx(np.exp(model.intercept_))
+    years, days = (
+        fenchel.fit("cens(t, event) ~ x", X.assign(t=unit * t, event=event), "weibull") for unit in (1.0, YEAR)
+    )
+    k, table = years.likelihood.shape, years.coefficients
+    assert abs(k - SHAPE) < 0.2
+    assert abs(table.loc["Intercept", "mean"] - LEVEL) < 4 * table.loc["Intercept", "sd"]
+    assert days.likelihood.shape == pytest.approx(k, rel=1e-6)
+    moved = days.coefficients.loc["Intercept", "mean"] - table.loc["Intercept", "mean"]
+    assert moved == pytest.approx(-k * np.log(YEAR), rel=1e-2)  # the mean over k, too
 
 
 def test_the_weibull_latent_of_a_process_is_in_the_users_unit_of_time():
@@ -68,11 +72,9 @@ def test_the_weibull_latent_of_a_process_is_in_the_users_unit_of_time():
     assert years.log_marginal_likelihood(years.theta_) == pytest.approx(years.elbo_, abs=1e-6)
 
 
-@pytest.mark.parametrize("make", [lambda: BayesianLinearRegression, lambda: GMRFRegressor])
-def test_weibull_without_an_intercept_has_eta_zero_at_zero(make):
+def test_weibull_without_an_intercept_has_eta_zero_at_zero():
     X, t, event = durations()
-    given = {"fit_intercept": False} if make() is BayesianLinearRegression else {"intercept": False}
-    model = make()(likelihood="weibull", **given).fit(X, YEAR * t, event=event)
+    model = BayesianLinearRegression(likelihood="weibull", fit_intercept=False).fit(X, YEAR * t, event=event)
     assert model.intercept_ == 0.0
     h, _ = model.latent_mean_and_variance(pd.DataFrame({"x": [0.0, 1.0]}))
     np.testing.assert_allclose(h, [0.0, model.coef_[0]], atol=1e-12)
@@ -82,7 +84,7 @@ def test_weibull_without_an_intercept_has_eta_zero_at_zero(make):
 
 
 # -- no events -----------------------------------------------------------------------------------------
-@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor])
 def test_durations_without_events_are_refused_or_announced(make):
     X, t, _ = durations(30)
     with pytest.raises(ValueError, match=r"every row is censored.*without events the shape is not known"):
@@ -97,7 +99,6 @@ COUNTS = [
     GaussianProcessPoissonRegressor,
     lambda: BayesianLinearRegression(likelihood="poisson"),
     lambda: GaussianProcessRegressor(likelihood="negative-binomial"),
-    GMRFRegressor,
 ]
 
 
@@ -116,21 +117,22 @@ def test_a_score_without_the_exposure_of_fit_says_so(make):
     make().fit(X, y, exposure=np.ones(40)).score(X, y)
 
 
-@pytest.mark.parametrize("make", [BayesianLinearRegression, GMRFRegressor])
-def test_a_score_without_the_events_of_fit_says_so(make):
+def test_a_score_without_the_events_of_fit_says_so():
     X, t, event = durations(60)
-    model = make(likelihood="weibull").fit(X, t, event=event)
+    model = BayesianLinearRegression(likelihood="weibull").fit(X, t, event=event)
     with pytest.warns(UserWarning, match="fit was given event, score was not: every duration is taken as observed"):
         model.score(X, t)
     model.score(X, t, event=event)
 
 
-def test_columns_that_the_constructor_names_are_found_by_score():
+def test_events_and_exposures_of_a_formula_are_found_by_score():
     X, t, event = durations(60)
     frame = X.assign(died=event)
-    by_column = GMRFRegressor(likelihood="weibull", event="died").fit(frame, t)
-    by_array = GMRFRegressor(likelihood="weibull").fit(X, t, event=event)
-    assert by_column.score(frame, t) == pytest.approx(by_array.score(X, t, event=event), rel=1e-6)
+    by_column = fenchel.FormulaRegressor("t ~ x", "weibull", event="died").fit(frame, t)
+    in_formula = fenchel.FormulaRegressor("cens(t, died) ~ x", "weibull").fit(frame, t)
+    assert by_column.score(frame, t) == pytest.approx(in_formula.score(frame.assign(t=t)), rel=1e-9)
+    late = frame.assign(died=1.0)
+    assert by_column.score(late, t) != pytest.approx(by_column.score(frame, t), rel=1e-3)
 
 
 # -- words and categories ------------------------------------------------------------------------------
@@ -144,7 +146,7 @@ def graded(n=150, seed=2):
 
 
 @pytest.mark.parametrize("name", ["ordinal", "ordinal-probit"])
-@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor])
 def test_an_ordered_categorical_is_taken_in_its_order(make, name):
     X, codes = graded(60)
     words = pd.Categorical(np.array(LEVELS)[codes], categories=[*LEVELS, "superb"], ordered=True)
@@ -169,7 +171,7 @@ def test_categories_that_are_numbers_are_these_numbers():
     assert ranked.classes_.tolist() == [1, 2, 4]
 
 
-@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor])
 def test_two_words_are_labels(make):
     X, codes = graded(60)
     yes = codes > 0
@@ -188,19 +190,21 @@ def test_a_missing_category_is_unobserved_where_nan_is_and_refused_elsewhere():
     words = pd.Series(np.array(LEVELS)[codes]).astype(pd.CategoricalDtype(LEVELS, ordered=True))
     words[[3, 7]] = np.nan
     with_nan = np.where(words.isna(), np.nan, codes)
-    by_code, by_word = (GMRFRegressor(likelihood="ordinal").fit(X, y) for y in (with_nan, words))
-    assert by_word.elbo_ == by_code.elbo_
+    by_code, by_word = (fenchel.FormulaRegressor("y ~ x0 + x1", "ordinal").fit(X, y) for y in (with_nan, words))
+    assert by_word.fit_.elbo == by_code.fit_.elbo
     assert by_word.score(X, words) == by_code.score(X, with_nan)
+    np.testing.assert_array_equal(by_word.predict(X), by_code.predict(X))
     with pytest.raises(ValueError, match="Input y contains NaN"):
         BayesianLinearRegression(likelihood="ordinal").fit(X, words)
     text, hidden = np.where(codes > 0, "yes", "no"), np.arange(60) < 4
-    by_number = GMRFRegressor(likelihood="bernoulli").fit(X, np.where(hidden, np.nan, codes > 0))
+    model = fenchel.FormulaRegressor("y ~ x0 + x1", "bernoulli")
+    by_number = model.fit(X, np.where(hidden, np.nan, codes > 0)).fit_.elbo
     for y in (
         pd.Series(text, dtype="string").mask(hidden),
         np.ma.masked_array(text, hidden),
         np.where(hidden, None, text),
     ):
-        assert GMRFRegressor(likelihood="bernoulli").fit(X, y).elbo_ == by_number.elbo_
+        assert model.fit(X, y).fit_.elbo == by_number
 
 
 def test_words_without_an_order_and_continuous_levels_are_refused_with_a_way_out():
@@ -231,7 +235,7 @@ def test_a_constant_target_has_finite_standard_deviations():
 
 @pytest.mark.filterwarnings("ignore:.*its coefficient keeps its prior")
 @pytest.mark.parametrize("name", ["gaussian", "laplace", "logistic", "student-t"])
-@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor, GMRFRegressor])
+@pytest.mark.parametrize("make", [BayesianLinearRegression, GaussianProcessRegressor])
 def test_one_row_has_an_interval_of_the_order_of_y_in_any_unit(make, name):
     widths = []
     for unit in (1e-6, 1.0, 3e6):
@@ -243,13 +247,14 @@ def test_one_row_has_an_interval_of_the_order_of_y_in_any_unit(make, name):
 
 
 # -- degrees of freedom --------------------------------------------------------------------------------
-@pytest.mark.parametrize("make", [BayesianLinearRegression, GMRFRegressor])
-def test_the_degrees_of_freedom_stay_unless_asked(make):
+def test_the_degrees_of_freedom_stay_unless_asked():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(300, 1))
     y = X[:, 0] + rng.standard_t(2.0, 300)
-    assert make(likelihood="student-t").fit(X, y).likelihood_.df == 4.0
-    learned = make(likelihood=fenchel.StudentT(learn_df=True)).fit(X, y).likelihood_.df
+    data = pd.DataFrame({"x": X[:, 0], "y": y})
+    assert BayesianLinearRegression(likelihood="student-t").fit(X, y).likelihood_.df == 4.0
+    assert fenchel.fit("y ~ x", data, "student-t").likelihood.df == 4.0
+    learned = BayesianLinearRegression(likelihood=fenchel.StudentT(learn_df=True)).fit(X, y).likelihood_.df
     assert 1.3 < learned < 3.0
-    for cls in (GaussianProcessRegressor, GMRFRegressor):
-        assert "StudentT(learn_df=True)" in cls.__doc__
+    assert 1.3 < fenchel.fit("y ~ x", data, fenchel.StudentT(learn_df=True)).likelihood.df < 3.0
+    assert "StudentT(learn_df=True)" in GaussianProcessRegressor.__doc__

@@ -5,11 +5,10 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import difference
+from conftest import difference, fit_at_start
 from scipy.stats import multivariate_normal
 
 import fenchel
-from fenchel.estimators import GMRFRegressor
 from fenchel.hyperparameters import learn
 from fenchel.terms import IID, Covariate, DataTable, Grouped, SumOfTerms
 from fenchel.terms.sizes import PartialCorrelation, PCDeviation
@@ -151,16 +150,12 @@ def test_the_evidence_of_gaussian_data_is_a_normal_density():
 
 
 def test_intercepts_alone_are_independent_effects():
-    frame, y = pd.DataFrame(ROWS), np.random.default_rng(5).poisson(2.0, N)
-    one = GMRFRegressor([Grouped("g")], fixed=["x"]).fit(frame, y)
-    other = GMRFRegressor([IID("g")], fixed=["x"]).fit(frame, y)
-    assert one.elbo_ == pytest.approx(
-        other.elbo_, abs=0.1
-    )  # the same model; the density of another theta was maximised
-    assert one.hyperparameters_["value"]["1 | g", "sd"] < 0.2
-    assert list(one.effects_["1 | g"].index) == list(range(12))
-    by_column = GMRFRegressor({"g": Grouped()}, fixed=["x"]).fit(frame, y)
-    assert by_column.elbo_ == pytest.approx(one.elbo_, abs=1e-8)
+    frame = pd.DataFrame(ROWS).assign(y=np.random.default_rng(5).poisson(2.0, N))
+    one = fenchel.fit("y ~ x", frame, "poisson", terms=[Grouped("g")])
+    other = fenchel.fit("y ~ x", frame, "poisson", terms=[IID("g")])
+    assert one.elbo == pytest.approx(other.elbo, abs=0.1)  # the same model; the density of another theta was maximised
+    assert one.hyperparameters["value"]["1 | g", "sd"] < 0.2
+    assert list(one.effects["1 | g"].index) == list(range(12))
 
 
 def simulated(seed, groups, each, likelihood):
@@ -236,9 +231,9 @@ def test_groups_without_rows_and_rows_alone():
     """A category without data has its prior; a row a group leaves the rest to the prior, too."""
     frame = pd.DataFrame({"g": pd.Categorical(["a", "b", "b"], categories=["a", "b", "c"]), "x": [1.0, 2.0, 4.0]})
     frame.index = [0, 0, 1]
-    model = GMRFRegressor([Grouped("g", "x")], learn=False, fixed=["x"]).fit(frame, [1, 3, 2])
-    table = model.effects_["1 + x | g"]
-    S = model._sum.effects[0].user_covariance(model.theta_)
+    fit = fit_at_start("y ~ x", frame.assign(y=[1, 3, 2]), terms=[Grouped("g", "x")])
+    table = fit.effects["1 + x | g"]
+    S = fit.model.sum.effects[0].user_covariance(fit.theta)
     assert table["mean"][[("c", "intercept")]].item() == pytest.approx(0.0, abs=1e-9)
     np.testing.assert_allclose(table["sd"].to_numpy()[4:], np.sqrt(np.diag(S)), rtol=1e-6)
     assert table["n"].tolist() == [1, 1, 2, 2, 0, 0]

@@ -49,14 +49,13 @@ _HOME = {
     "BayesianLinearRegression": "estimators",
     "BayesianLogisticRegression": "estimators",
     "BayesianPoissonRegression": "estimators",
-    "GMRFRegressor": "estimators",
     "GaussianProcessClassifier": "estimators",
     "GaussianProcessPoissonRegressor": "estimators",
     "GaussianProcessRegressor": "estimators",
     "ProbabilisticPCA": "estimators",
-    "StochasticVolatilityModel": "estimators",
     "integrate": "hyperparameters",
     "FittedModel": "models",
+    "FormulaRegressor": "models.regressor",
     "Model": "models",
     "Normal": "models",
     "PC": "models",
@@ -98,7 +97,7 @@ __all__ = [
     "FeasibleLBFGS",
     "Features",
     "FittedModel",
-    "GMRFRegressor",
+    "FormulaRegressor",
     "Gamma",
     "Gaussian",
     "GaussianProcessClassifier",
@@ -124,7 +123,6 @@ __all__ = [
     "Solution",
     "SparsePrecision",
     "StochasticVolatility",
-    "StochasticVolatilityModel",
     "StudentT",
     "Trace",
     "Truncated",
@@ -173,9 +171,7 @@ if TYPE_CHECKING:
         GaussianProcessClassifier,
         GaussianProcessPoissonRegressor,
         GaussianProcessRegressor,
-        GMRFRegressor,
         ProbabilisticPCA,
-        StochasticVolatilityModel,
     )
     from .files import load, save
     from .gmrf.mesh import Mesh
@@ -211,6 +207,7 @@ if TYPE_CHECKING:
     )
     from .models import PC, FittedModel, Model, Normal, calibrate, compare, fit
     from .models.borders import neighbours
+    from .models.regressor import FormulaRegressor
     from .posterior import Posterior
     from .priors import DenseCovariance, Features, SparsePrecision
     from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace

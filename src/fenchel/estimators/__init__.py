@@ -1,35 +1,22 @@
 """Estimators with scikit-learn's interface. The only room that imports scikit-learn's own."""
 
 from ..factors.selection import select_components
-from .display import EvidenceDisplay, TraceDisplay
-from .display_estimates import CoefficientsDisplay, VolatilityDisplay
-from .display_factors import BiplotDisplay, ComponentsDisplay, LoadingsDisplay
-from .display_inputs import DecisionSurfaceDisplay, LatentFunctionDisplay
 from .factor_analysis import ProbabilisticPCA
 from .gaussian_process import GaussianProcessClassifier, GaussianProcessPoissonRegressor
 from .linear import BayesianLogisticRegression, BayesianPoissonRegression
-from .markov import GMRFRegressor
+from .pictures import plot_coefficients, plot_decision_surface, plot_partial_effect
 from .regression import BayesianLinearRegression, GaussianProcessRegressor
-from .volatility import StochasticVolatilityModel
 
 __all__ = [
     "BayesianLinearRegression",
     "BayesianLogisticRegression",
     "BayesianPoissonRegression",
-    "BiplotDisplay",
-    "CoefficientsDisplay",
-    "ComponentsDisplay",
-    "DecisionSurfaceDisplay",
-    "EvidenceDisplay",
-    "GMRFRegressor",
     "GaussianProcessClassifier",
     "GaussianProcessPoissonRegressor",
     "GaussianProcessRegressor",
-    "LatentFunctionDisplay",
-    "LoadingsDisplay",
     "ProbabilisticPCA",
-    "StochasticVolatilityModel",
-    "TraceDisplay",
-    "VolatilityDisplay",
+    "plot_coefficients",
+    "plot_decision_surface",
+    "plot_partial_effect",
     "select_components",
 ]

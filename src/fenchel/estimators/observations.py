@@ -1,6 +1,7 @@
 """What an estimator fits: a likelihood, by its word or as it is, with its y and the rows' own parameters.
 
     "gaussian", "laplace", "logistic", "student-t"              y = eta + noise
+    "stochastic-volatility"                                     y of mean 0 and variance e^eta
     "poisson", "negative-binomial", "negative-binomial-1"       counts of mean exposure e^eta
     "zero-inflated-poisson", "hurdle-..."                       the same with zeros of their own
     "truncated-poisson", "truncated-negative-binomial"          counts above 0

@@ -69,10 +69,13 @@ class Target:
 
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         """log p(y) of given y (M,), NaN where it is."""
+        return new.log_density(self.places(y, np.shape(new.eta.mean)[0]))
+
+    def places(self, y: Any, n: int | None = None) -> np.ndarray:
+        """y as users know it (n,) as the likelihood takes it: labels as their places 0, ..., K-1."""
         y = y if self.words is None else levels_of_words(self.where, self.words, y)
-        y = vector(self.where, "y", y, np.shape(new.eta.mean)[0], missing=True)
-        y = y if self.values is None else encoded(self.where, self.values, y)
-        return new.log_density(y)
+        y = vector(self.where, "y", y, n, missing=True)
+        return y if self.values is None else encoded(self.where, self.values, y)
 
     def decoded(self, levels: np.ndarray) -> np.ndarray:
         """Levels 0, ..., K-1 of y as users know them; other y as they are."""

@@ -24,8 +24,9 @@ _ALL: dict[str, Kind] = {
     **{word: own if own.called else type(own) for word, own in likelihoods.WORDS.items()},
     "multinomial": MultinomialLogit,
 }
-WORDS: dict[str, Kind] = {  # what a column may be called; a binomial's trials are not in its column
-    word: _ALL[word] for word in (*_COMMON, *_ALL) if word != "binomial"
+_NO_COLUMN = ("binomial", "stochastic-volatility")  # whose trials are not in it; whose mean is 0 in every row
+WORDS: dict[str, Kind] = {  # what a column may be called
+    word: _ALL[word] for word in (*_COMMON, *_ALL) if word not in _NO_COLUMN
 }
 
 

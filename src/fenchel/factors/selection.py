@@ -111,7 +111,8 @@ def select_components(
     Returns
     -------
     Selection
-        ``ComponentsDisplay(selection).plot()`` in ``fenchel.estimators`` draws it.
+        ``fenchel.plots.plot_components(found.n_components, found.evidence, found.bits, baseline=found.baseline)``
+        draws it.
 
     Examples
     --------

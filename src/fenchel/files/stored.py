@@ -20,16 +20,16 @@ from .archive import KINDS
 
 _MARK = "fenchel"
 TRUSTED: tuple[str, ...] = (
-    *(f"fenchel.estimators.{word}" for word in ("factor_analysis.ProbabilisticPCA", "markov.GMRFRegressor")),
+    "fenchel.estimators.factor_analysis.ProbabilisticPCA",
     *(f"fenchel.estimators.gaussian_process.GaussianProcess{word}" for word in ("Classifier", "PoissonRegressor")),
     *(f"fenchel.estimators.linear.Bayesian{word}Regression" for word in ("Logistic", "Poisson")),
     *(f"fenchel.estimators.regression.{word}" for word in ("BayesianLinearRegression", "GaussianProcessRegressor")),
-    "fenchel.estimators.volatility.StochasticVolatilityModel",
     "fenchel.models.engines.IterativeModel",
     "fenchel.models.fitted.FittedModel",
     "fenchel.models.fitted_partitioned.FittedPartitioned",
     "fenchel.models.hurdle.FittedHurdle",
     "fenchel.models.multinomial.FittedMultinomial",
+    "fenchel.models.regressor.FormulaRegressor",
     "fenchel.solvers.solution.Solution",
     "fenchel.distributed.solution.PartitionedSolution",
     "fenchel.posterior.Posterior",

@@ -81,10 +81,16 @@ _PATTERNS: tuple[Likelihood, ...] = (  # one of each that has a word
         for counts in (Poisson, NegativeBinomial, NegativeBinomial1)
         for made in (Truncated, Hurdle, ZeroInflated)
     ),
+    StochasticVolatility(),
 )
-WORDS: dict[str, Likelihood] = {  # by what their y is, the simplest first
-    str(own.word): own for own in sorted(_PATTERNS, key=lambda own: (_SUPPORTS.index(own.support), len(own.parameters)))
-}
+
+
+def _order(own: Likelihood) -> tuple[int, bool, int]:
+    """By what their y is, the simplest first; a likelihood of the variance of y after those of its mean."""
+    return _SUPPORTS.index(own.support), isinstance(own, StochasticVolatility), len(own.parameters)
+
+
+WORDS: dict[str, Likelihood] = {str(own.word): own for own in sorted(_PATTERNS, key=_order)}
 
 
 def named(word: str) -> Likelihood:

@@ -32,7 +32,7 @@ class StochasticVolatility(ExponentialLikelihood):
     array([1.])
     """
 
-    sign = -1.0
+    word, sign = "stochastic-volatility", -1.0
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         return {"y": np.where(np.isnan(y), 1.0, y)}
@@ -61,7 +61,7 @@ class StochasticVolatility(ExponentialLikelihood):
         return xp.log(xp.where(square > 0.0, square, xp.ones_like(square)))
 
     def predictive_mean(self, h: Array, rho: Array, rng: Seed = None) -> Array:
-        return 0.0 * flat(h)
+        return namespace(h).zeros_like(flat(h))
 
     def predictive_variance(self, h: Array, rho: Array, rng: Seed = None) -> Array:
         h, rho = flat(h), flat(rho)

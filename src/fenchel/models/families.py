@@ -43,6 +43,7 @@ _ELSEWHERE = {  # the same model under another name, without signs
     "categorical": "multinomial",
     "multinom": "multinomial",
     "coxph": "cox",
+    "stochvol": "stochastic-volatility",
 }
 _OTHERS = {  # what is none of ours, and what to take
     "lognormal": 'np.log(y) on the left side with family="gaussian"',

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..estimators.marginal_tables import marginal_table
 from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.learned import Learned
 from ..marginals import Marginals, NormalMarginals
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from . import predictions, tables
+from .marginal_tables import marginal_table
 
 if TYPE_CHECKING:
     import pandas as pd

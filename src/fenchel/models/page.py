@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..estimators.marginal_tables import initials
 from ..plots.base import short_name
 from ..report import Block, Bullets, Chapter, Picture, Section, Table, write_report
 from .checking import WORDS, kinds_of, plot_check
+from .marginal_tables import initials
 from .pictures import Part, draw_map, parts_of, plot, plot_coefficients
 from .specified import term_named
 from .tables import certificate, described, held_in_words

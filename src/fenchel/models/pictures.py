@@ -16,7 +16,6 @@ import numpy as np
 
 from .. import plots
 from ..checks import problem
-from ..estimators.marginal_tables import initials
 from ..gmrf.bulk import bulk_of
 from ..outlines import districts, labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
@@ -26,6 +25,7 @@ from ..terms import GaussianProcess, Matern, VecchiaProcess
 from ..terms.points import grid_over
 from .averages import typical_rows
 from .frames import is_date
+from .marginal_tables import initials
 from .specified import term_named
 from .tables import described_theta
 

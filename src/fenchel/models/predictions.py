@@ -200,6 +200,15 @@ def predict(fit: FittedModel, where: Where, y: Predictive, kind: str, interval: 
     return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
 
 
+def log_density(fit: FittedModel, table: Table) -> np.ndarray:
+    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing."""
+    from . import over_theta
+
+    where, response = rows_at(fit, table), fit.model.response
+    y, beside = response.read_again(where.frame)
+    return where.full(over_theta.predictive(fit, where, beside, "outcome").log_density(y))
+
+
 def exceedance(fit: FittedModel, where: Where, y: Predictive, threshold: float, kind: str) -> pd.Series:
     """P(what is predicted > threshold) of each row."""
     import pandas as pd

@@ -134,10 +134,12 @@ class Response:
         """The columns that a row needs beside y."""
         return [name for key, value in self.given.items() if key != "upper" for name in _reads(value)]
 
-    def rows(self, frame: pd.DataFrame, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    def rows(
+        self, frame: pd.DataFrame, keep: np.ndarray | None = None, only: Sequence[str] = ROWS
+    ) -> dict[str, np.ndarray]:
         """Exposure, trials, event and weights of the rows of a fit; ``keep`` are those of the data that are left."""
         out: dict[str, np.ndarray] = {}
-        for key, value in self.given.items():
+        for key, value in ((key, value) for key, value in self.given.items() if key in only):
             if isinstance(value, str):
                 out[key] = numeric("Model", f"{key} (the column {value!r})", column_of("Model", frame, value))
                 continue
@@ -186,13 +188,23 @@ class Response:
             likelihood = second.attached(likelihood, frame, made.y, made.seen)
         return replace(made, likelihood=likelihood)
 
+    def read_again(self, frame: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """y of new rows as the likelihood takes it, and what belongs to it: events, ends of intervals, trials."""
+        y, rows = (
+            self.found.places(as_labels(self.family, self.values(frame))),
+            self.rows(frame, only=(*OF_Y, "failures")),
+        )
+        if "failures" in rows:
+            rows["trials"] = y + rows.pop("failures")
+        return y, rows
+
     def at(self, likelihood: Likelihood, frame: pd.DataFrame, given: Mapping[str, Any]) -> Likelihood:
         """The likelihood at new rows: by what is given, by the columns that fit read, or exposure 1 and one trial.
 
-        Whether a duration has ended belongs to its y, and a new row has none.
+        Whether a duration has ended belongs to its y, and a new row has none but where it is given.
         """
         rows = {}
-        for key in (key for key in likelihood.row_parameters if key not in OF_Y):
+        for key in (key for key in likelihood.row_parameters if key not in OF_Y or key in given):
             asked, value = given.get(key), self.given.get(key)
             value = value if asked is None else asked
             if isinstance(value, str):

@@ -10,13 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import number, problem
-from ..estimators.effect_tables import effect_frame
 from ..hyperparameters.priors import described as prior_described
 from ..iterative import IterativeFit
 from ..likelihoods.base import Likelihood
 from ..marginals import Answers
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
+from .marginal_tables import marginal_table
 from .specified import ambiguous, term_named, terms_over
 from .uncertainty import spread
 
@@ -123,7 +123,12 @@ class Effects(Mapping[Any, Any]):
         import pandas as pd
 
         fit, model = self._fit, self._fit.model
-        out = effect_frame("effects", model.sum, term.name, fit.posterior, model.target.seen, fit.likelihood.ratio)
+        shown = model.sum.shown(term.name)
+        if shown is None:
+            raise problem("effects", f"the effect {term.name!r} has no table", "a term that says where it is shown")
+        labels, design, codes = shown
+        n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
+        out = marginal_table((term.name, labels), fit.posterior.at(design=design), fit.likelihood.ratio, n=n)
         if len(out) and all(isinstance(label, tuple) for label in out.index):
             return out.set_axis(pd.MultiIndex.from_tuples(list(out.index)), axis=0)
         return out.rename_axis(index=getattr(term, "column", term.name))

@@ -6,6 +6,7 @@ function draws into ``ax`` when given one, else into a figure of its own (``ax.f
 """
 
 from .checks import plot_bars, plot_calibration, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
+from .decisions import plot_decision
 from .factors import plot_biplot, plot_components, plot_loadings
 from .grids import plot_contours, plot_grid, plot_heat
 from .intervals import plot_caterpillar, plot_forest, plot_path
@@ -22,6 +23,7 @@ __all__ = [
     "plot_caterpillar",
     "plot_components",
     "plot_contours",
+    "plot_decision",
     "plot_density",
     "plot_forest",
     "plot_grid",

@@ -29,6 +29,9 @@ def plot_trace(solution: Solution, ax: Sequence[Axes] | None = None) -> Figure:
     -------
     matplotlib Figure with the two panels
     """
+    if not np.isfinite(solution.gap):
+        got, advice = f"{solution.likelihood!r} leaves no upper bound", "Its elbo by iteration is solution.trace."
+        raise problem("plot_trace", got, "a log-concave likelihood", advice)
     figure: Any = new_figure(5.0, 5.6) if ax is None else ax[0].get_figure(root=True)
     top, bottom = figure.subplots(2, 1, sharex=True) if ax is None else ax
     from matplotlib.ticker import MaxNLocator

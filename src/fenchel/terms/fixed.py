@@ -81,7 +81,7 @@ def _levels(column: DataColumn) -> list[Hashable]:
             raise problem(where, f"X[{i}, {name!r}] is missing", "a level in every row", _MISSING)
     levels = sorted(found) if column.categories is None else [c for c in column.categories if c in found]
     if len(levels) > _MOST:
-        got, advice = f"the covariate {name!r} has {len(levels)} levels", f'Make it an effect, {{{name!r}: "iid"}}.'
+        got, advice = f"the covariate {name!r} has {len(levels)} levels", f"Make it a group, (1|{name})."
         raise problem(where, got, f"at most {_MOST}", advice)
     return levels
 
@@ -94,12 +94,12 @@ def is_factor(column: DataColumn) -> bool:
     if column.kind is Kind.DATES:
         word = str(column.dtype) if column.declared is Kind.DATES else "dates"
         advice = (
-            f'Make it an effect in time, {{{name!r}: "rw1"}}, or a number: (X[{name!r}] - X[{name!r}].min()).dt.days '
+            f"Make it a term in time, rw1({name}), or a number: (X[{name!r}] - X[{name!r}].min()).dt.days "
             "for days, .dt.year for years, .dt.total_seconds() for durations."
         )
         raise problem(where, f"the covariate {name!r} holds {word}", "numbers or levels", advice)
     if column.kind is not Kind.TEXT:
-        advice = f'Make it an effect, {{{name!r}: "iid"}}, encode it, or name the covariates in fixed=[...].'
+        advice = f"Make it a group, (1|{name}), or encode it."
         raise problem(where, f"the covariate {name!r} is not numbers", "a number in every row, or text", advice)
     if all(_reads_as_number(value) for value in column.values if present(value)):
         got = f"the covariate {name!r} holds numbers written as text"

@@ -93,7 +93,7 @@ def _warn_of_strangers(where: str, name: Hashable, own: list[Any], known: set[An
     strangers = [node for node in own if node not in known]
     if strangers:
         message = (
-            f"{where}: the graph of {name!r} names {shown(strangers)} only beside others, and X[{name!r}] does not. If "
+            f"{where}: the graph of {name!r} names {shown(strangers)} only beside others, and the data do not. If "
             f"it is no misspelling of another region, levels={{{name!r}: [...]}} with every region says so."
         )
         warnings.warn(message, UserWarning, stacklevel=2)

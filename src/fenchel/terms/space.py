@@ -166,7 +166,7 @@ class Generic(StructuredTerm):
                 raise
         held = self.held is not None
         got = f"the structure of {self.name!r} is singular{' beside its constraints' if held else ''}"
-        advice = 'For an intrinsic one: ("generic", R, {"constraints": "sum-to-zero"}), or rows of your own.'
+        advice = "For an intrinsic one: constraints='sum-to-zero', or rows of your own."
         if held:
             advice = "One row for each flat direction: the level of every part that hangs together, a slope."
         raise problem(column.where, got, "a proper one, or constraints that fix what is flat", advice)

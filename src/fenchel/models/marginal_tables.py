@@ -48,7 +48,7 @@ def initials(word: str) -> str:
 
     Examples
     --------
-    >>> from fenchel.estimators.marginal_tables import initials
+    >>> from fenchel.models.marginal_tables import initials
     >>> initials("relative_risk")
     'rr'
     """
