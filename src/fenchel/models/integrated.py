@@ -74,8 +74,6 @@ class IntegratedModel(FittedModel):
         """Standard deviations, correlations, shares and the likelihood's parameters: posterior mean, sd, median and
         95 % interval; ``value`` is where the density that was integrated is largest, on the scale of ``theta``.
         """
-        import pandas as pd
-
         mixed = self.integrated
         levels = self._levels()
         at = None if levels is None else float(mixed.theta.between(mixed.thetas, levels, mixed.theta.peak[None])[0, 0])
@@ -84,9 +82,8 @@ class IntegratedModel(FittedModel):
             return super().hyperparameters
         found = self._described(levels)
         lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
-        columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}
-        index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])
-        return pd.DataFrame({**columns, "lower": lower, "upper": upper}, index=index)
+        moments = {"mean": found.mean, "sd": found.sd, "median": middle}
+        return tables.parameter_frame(rows, **moments, lower=lower, upper=upper)
 
     def _levels(self) -> np.ndarray | None:
         """What cutpoints at x = 0 are above those as fitted at each point, mean and sd (K, 2); None without them."""

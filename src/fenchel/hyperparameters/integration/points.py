@@ -59,6 +59,12 @@ class Point:
         return float(self.corrected.log_evidence - self.solution.elbo)
 
     @property
+    def slope(self) -> np.ndarray:
+        """The gradient of a point that was asked for it."""
+        assert self.gradient is not None
+        return self.gradient
+
+    @property
     def plain(self) -> float:
         """elbo + log p(theta)."""
         return float(self.solution.elbo + self.log_prior)
