@@ -14,10 +14,9 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 _SHARE = 0.02  # of the rise a step promises: the gap that the fit at its end may have
-_REACH, _FURTHEST = 2.0, 4.0  # in e-folds: what the first step may do, and any
+_REACH = 2.0  # log units that the first step may go
 _POOR, _GOOD = 0.25, 0.75  # of the promised rise: the reach shrinks below the one, and grows above the other
 _LEAST = 1e-8  # of the largest curvature, in directions of which nothing is known: a step to the end of the reach
-_TRUST = 10.0  # the most by which the curvature may be mended, either way
 _STEPS = 4  # that are remembered
 
 
@@ -32,8 +31,8 @@ class Gone(NamedTuple):
 class Climb:
     """The model of an objective along a way: where it promises the next point, and what it learns there."""
 
-    def __init__(self, bounds: np.ndarray) -> None:
-        self.bounds, self.reach = bounds, _REACH
+    def __init__(self, bounds: np.ndarray, arm: float = 4.0, trust: float = 10.0) -> None:
+        self.bounds, self.arm, self.trust, self.reach = bounds, arm, trust, min(_REACH, arm)
         self.gone: list[Gone] = []
         self.promised = np.inf  # nats, of the last step
         self.left = np.inf  # nats, of a step that no failure has shortened
@@ -42,7 +41,7 @@ class Climb:
         """The top of the model within reach."""
         H = self.mended(curvature)
         step, self.promised = self._top(H, theta, gradient, self.reach)
-        self.left = max(self.promised, self._top(H, theta, gradient, _FURTHEST)[1])
+        self.left = max(self.promised, self._top(H, theta, gradient, self.arm)[1])
         return theta + step
 
     def _top(self, H: np.ndarray, theta: np.ndarray, gradient: np.ndarray, reach: float) -> tuple[np.ndarray, float]:
@@ -65,10 +64,10 @@ class Climb:
         if not share > _POOR:
             self.reach = 0.25 * longest
         elif share > _GOOD and longest > 0.99 * self.reach:
-            self.reach = min(2.0 * self.reach, _FURTHEST)
+            self.reach = min(2.0 * self.reach, self.arm)
 
     def mended(self, curvature: np.ndarray) -> np.ndarray:
-        """The curvature with what it missed along the steps gone, within ``_TRUST`` of it, positive definite."""
+        """The curvature with what it missed along the steps gone, within ``trust`` of it, positive definite."""
         least = _LEAST * (1.0 + np.diag(curvature).max(initial=0.0))
         sizes, axes = np.linalg.eigh(curvature + least * np.eye(len(curvature)))
         root = np.sqrt(np.maximum(sizes, least))
@@ -80,7 +79,7 @@ class Climb:
             u, v = u / np.linalg.norm(u), v / np.linalg.norm(u)
             missed += np.outer(v, u) + np.outer(u, v) - (v @ u) * np.outer(u, u)
         values, vectors = np.linalg.eigh(np.eye(len(missed)) + missed)
-        unit = (vectors * np.clip(values, 1.0 / _TRUST, _TRUST)) @ vectors.T
+        unit = (vectors * np.clip(values, 1.0 / self.trust, self.trust)) @ vectors.T
         return np.asarray(into.T @ unit @ into)
 
 

@@ -42,6 +42,8 @@ class Stride(NamedTuple):
     ftol : of |objective|, a rise of one step at which a stretch gives up; by default all rounding
     pairs : steps that L-BFGS remembers
     settles : whether a stretch that gives up for ``ftol`` has ended well, whatever slope is left
+    trust : times that a curvature may be off, either way
+    rise : nats that Newton's step may promise where it is not taken any more; by default what ``gtol`` leaves
     """
 
     arm: float = 4.0
@@ -49,6 +51,8 @@ class Stride(NamedTuple):
     ftol: float = 1e-15
     pairs: int = 10
     settles: bool = False
+    rise: float | None = None
+    trust: float = 10.0
 
 
 _STRIDE = Stride()
@@ -68,6 +72,7 @@ class Search(Generic[F]):
         self.n_steps, self.message = 0, "nothing to learn"
         self.allowed = gtol  # the slope that may be left
         self.first = 1.0  # log units: length of the first step along a steep slope
+        self.remaining = np.inf  # nats that a further step of Newton's promises
         self.began = time.perf_counter()
 
     @property
@@ -163,13 +168,15 @@ class Search(Generic[F]):
         that is steeper by the square root of that leaves as much, and theta is as many of its own sds away; steps that
         converge as fast as these may as well leave less.
         """
-        evidence, climb = self.evidence, Climb(self.evidence.bounds)
+        evidence, climb = self.evidence, Climb(self.evidence.bounds, self.stride.arm, self.stride.trust)
+        enough = _LITTLE * self.gtol**2 if self.stride.rise is None else self.stride.rise
         while self.n_steps < self.max_iter and curvature is not None:
             here, self.message = self.known, _NO_SLOPE
             if evidence.rising(here.theta, here.gradient) <= self.gtol:
                 return False
             there = climb.next(here.theta, here.gradient, curvature)
-            if climb.left <= _LITTLE * self.gtol**2:
+            self.remaining = climb.left
+            if climb.left <= enough:
                 steep = 2.0 * float(np.diag(climb.mended(curvature)).max()) ** 0.5  # twice: the fit may be refined yet
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5)
                 self.message = "what Newton's step promises is next to nothing"

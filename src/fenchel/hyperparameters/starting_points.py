@@ -335,6 +335,7 @@ class StartingGrid:
             value = float(weight @ (psi @ NODE_WEIGHTS)) - log_prior
             return value / total, np.concatenate([[along], -rise]) / total
 
+        # no ``Search``: four steps over rows at fixed eta, and no fit whose gap could blur a slope
         x, total = np.concatenate([[0.0], own]), max(1.0, float(weight.sum()))
         found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
         return float(found[0]), found[1:]

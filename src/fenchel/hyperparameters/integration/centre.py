@@ -79,6 +79,7 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
 def _climbed(fitter: Fitter, here: Point, mode: Mode) -> tuple[Point, np.ndarray]:
     """Newton's steps to where the slope of the elbo and that of the correction cancel: the last fit, and the peak."""
     (low, high), free, root = fitter.evidence.bounds.T, mode.free, mode.directions
+    # no ``Search``: the slope of the correction is known at the start alone, and stays
     gains = np.where(np.isfinite(mode.moves), mode.moves, 0.0)
     for _ in range(MOST_STEPS):
         z = root.T @ (here.slope + gains)[free]
