@@ -21,8 +21,8 @@ from ..checks import count, numeric, problem, scalar
 from ..gmrf.stack import StackedField
 from ..hyperparameters.learned import Found
 from ..hyperparameters.mode import Mode, mode_of
-from ..hyperparameters.objective import Objective, Reached
-from ..hyperparameters.search import Search, Stride
+from ..hyperparameters.objective import Evaluated, Objective
+from ..hyperparameters.search import Search, SearchOptions
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..solvers.base import Callback
@@ -39,7 +39,8 @@ FINEST = 1e-6  # nats that inner fits and the last steps may leave
 _LAST = 4  # steps by the curvature
 _ARM = 1.5  # log units: the longest step of an entry
 _TRUST = 1000.0  # times that the information of the prior may be of what rows leave of it
-_FAR, _NEAR = 1e-3, 1e-6  # relative residuals of the probes' solves: far from the root, and near it
+_FAR = 1e-3  # relative residual of the probes' solves, far from the root
+_NEAR = 1e-6  # the same near it
 _FAR_BLUR = 0.02  # nats that the fit at a theta may leave where that is far from the root
 _SLOPE = 1e-6  # nats a log unit: no search ends by its slope, but by what a step promises
 
@@ -75,7 +76,7 @@ class ProbedEvidence(Objective[Found]):
     def __init__(self, task: Task, z: np.ndarray) -> None:
         self.task, self.z, self.n_family = task, z, task.family.theta.size
         self.last: State | None = None
-        self.here: Reached | None = None  # where it was evaluated last
+        self.here: Evaluated | None = None  # where it was evaluated last
         self.H: np.ndarray | None = None  # the curvature, once it is known
         self.n_solves = 0
 
@@ -93,7 +94,7 @@ class ProbedEvidence(Objective[Found]):
     def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
         return self.solution.information if self.H is None else self.H
 
-    def learned(self, best: Reached, found: Found) -> Found:
+    def learned(self, best: Evaluated, found: Found) -> Found:
         return found
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -102,7 +103,7 @@ class ProbedEvidence(Objective[Found]):
             self.solution = slope = self._slope(theta)
             way = 0.0 if here is None else 0.5 * float((theta - here.theta) @ (slope.value + here.gradient))
             value = way if here is None else here.value + way
-            self.here = here = Reached(value, np.array(theta), slope.value, slope, None)
+            self.here = here = Evaluated(value, np.array(theta), slope.value, slope, None)
         return here.value, here.gradient
 
     def _slope(self, theta: np.ndarray) -> Slope:
@@ -111,7 +112,7 @@ class ProbedEvidence(Objective[Found]):
         first, own = np.split(theta, [self.n_family])
         likelihood = task.likelihood.with_theta(own) if own.size else task.likelihood
         Q, slopes = task.layout.prior(first)
-        blur = 0.0 if self.blur is None else np.inf if self.last is None else self.blur
+        blur = 0.0 if self.allowed_gap is None else np.inf if self.last is None else self.allowed_gap
         enough = max(FINEST, min(_LOOSEST * task.n_observed, blur))
         state = fit(task, likelihood, Q, self.z, enough, self.last, _FAR if blur > _FAR_BLUR else _NEAR)
         self.last = state
@@ -255,7 +256,7 @@ class Searched:
 
 def approach(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Search[Found]:
     """A search that has ended where a further step promises ``RISE``."""
-    search = Search(objective, max_iter, _SLOPE, draw, Stride(arm=_ARM, rise=RISE, trust=_TRUST))
+    search = Search(objective, max_iter, _SLOPE, draw, SearchOptions(step_limit=_ARM, rise=RISE, trust=_TRUST))
     search.run(np.clip(start, *objective.bounds.T))
     return search
 
@@ -272,6 +273,6 @@ def _searched(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw:
     objective.H[mode.free] = objective.H[:, mode.free] = 0.0
     objective.H[np.ix_(mode.free, mode.free)] = mode.curvature
     objective.here = search.known
-    last = Search(objective, _LAST, _SLOPE, draw, Stride(arm=_ARM, rise=FINEST))
+    last = Search(objective, _LAST, _SLOPE, draw, SearchOptions(step_limit=_ARM, rise=FINEST))
     last.run(search.known)
     return Searched(last.known.solution, mode, last.remaining)
