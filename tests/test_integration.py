@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from fenchel.hyperparameters import KernelCovariance, Normal, PCVariance, WeightVariances, independent, learn
+from fenchel.hyperparameters.coordinates import Coordinates
 from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
-from fenchel.hyperparameters.integration.coordinates import Coordinates
 from fenchel.hyperparameters.integration.density import LogDensity
 from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson

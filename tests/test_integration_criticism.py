@@ -9,7 +9,6 @@ from scipy.stats import nbinom
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.hyperparameters.integration.mixture import without
-from fenchel.hyperparameters.integration.together import drawn_together
 from fenchel.models.tables import described_theta
 from fenchel.solvers.solution import Solution
 from fenchel.validation import k_fold, leave_group_out, leave_group_out_over
@@ -166,5 +165,5 @@ def test_an_export_has_draws_of_theta_and_latents_together(fit):
 
 
 def test_points_keep_their_weights(fit):
-    _, parts = drawn_together(fit.integrated, 20_000, np.random.default_rng(0))
+    _, parts = fit.integrated.sample_with_theta(20_000, np.random.default_rng(0))
     assert np.array([some.size for some in parts]) / 20_000 == pytest.approx(fit.integrated.weights, abs=0.012)

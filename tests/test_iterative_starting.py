@@ -49,7 +49,7 @@ def test_the_answer_is_that_of_the_usual_start(family, dear, monkeypatch):
     assert begun.solution.method == usual.solution.method
     assert begun.found.objective == pytest.approx(usual.found.objective, abs=1e-6)
     np.testing.assert_allclose(begun.coefficients["mean"], usual.coefficients["mean"], atol=1e-5)
-    sds = np.sqrt(np.diag(usual.known.covariance))
+    sds = np.sqrt(np.diag(usual.theta_covariance))
     assert (np.abs(begun.theta - usual.theta) / sds).max() < 1e-3  # what a slope of gtol leaves
     assert (np.abs(asked[0].theta - usual.theta) / sds).max() < 0.2
 

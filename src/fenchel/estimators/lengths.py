@@ -90,7 +90,7 @@ def default_kernel(target: Target, weights: Any, latent: KernelLatent) -> Any:
     kernels = default_kernels(X, target.scale**2)
     families = [replace(latent, kernel=kernel, X=X).family() for kernel in kernels]
     evidence = Evidence(likelihood.take(rows), families[0], target.y[rows], weights=w, tol=_ROUGH, own=False)
-    values = []
+    values = []  # no ``Search``: a choice of one among a few starts
     for family in families:
         evidence.family = family
         evidence.begin(evidence.last)

@@ -25,8 +25,8 @@ import numpy as np
 
 from ..checks import problem
 from ..hyperparameters.learned import Found
-from ..hyperparameters.objective import Objective, Reached
-from ..hyperparameters.search import Search, Stride
+from ..hyperparameters.objective import Evaluated, Objective
+from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback
 from ..solvers.progress import reporting
@@ -163,7 +163,7 @@ class TableEvidence(Objective[LearnedTable]):
         np.add.at(own, self.place, slopes)
         return value, np.concatenate([(fit.loadings - self.strength * W).ravel(), fit.offset - self.held * away, own])
 
-    def learned(self, best: Reached, found: Found) -> LearnedTable:
+    def learned(self, best: Evaluated, found: Found) -> LearnedTable:
         return LearnedTable(**vars(found), parameters=self.read(best.theta), strength=self.strength)
 
 
@@ -215,14 +215,14 @@ def _learn_from(
     evidence: TableEvidence, start: Parameters, strength: str | float, max_iter: int, report: Callback | None = None
 ) -> LearnedTable:
     """One start: searches at ever better strengths, or one at the given strength."""
-    stride = Stride(arm=np.inf, rounds=1, ftol=0.01 * evidence.tol, pairs=30, settles=True)
+    options = SearchOptions(np.inf, max_runs=1, ftol=0.01 * evidence.tol, memory=30, accepts_flat=True)
     evidence.strength, n_iter = 1.0 if isinstance(strength, str) else float(strength), 0
     for _ in range(12 if isinstance(strength, str) else 1):
         if evidence.moments is not None and evidence.model.noise == "shared":
             start = evidence.moments.shared(evidence.model, evidence.strength, float(evidence.least_noise[0]))
         theta = evidence.write(start)
         for evidence.sharper in (1.0, _SHARPER):
-            search = Search(evidence, max_iter, _SLOPE, report, stride)
+            search = Search(evidence, max_iter, _SLOPE, report, options)
             one = search.run(theta)
             n_iter, theta = n_iter + search.n_steps, one.theta
             if one.ending.code != "slope":

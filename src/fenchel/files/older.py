@@ -18,6 +18,7 @@ RENAMED: dict[int, dict[str, dict[str, str]]] = {  # up to that format: class, o
 
 
 MOVED = {  # where it stood, and stands
+    "fenchel.hyperparameters.integration.coordinates:Coordinates": "fenchel.hyperparameters.coordinates:Coordinates",
     "fenchel.priors.sparsity:Constraint": "fenchel.priors.constraints:Constraint",
     "fenchel.models.model:Dropped": "fenchel.models.frames:Dropped",
     "fenchel.terms.sizes:PCDeviation": "fenchel.hyperparameters.priors:PCDeviation",
@@ -25,10 +26,10 @@ MOVED = {  # where it stood, and stands
 
 GONE = {  # attributes of older files that nothing reads any more
     "fenchel.priors.sparsity:Pattern": ("T",),
-    "fenchel.models.fitted:FittedModel": ("posterior",),
-    "fenchel.models.engines:IterativeModel": ("posterior",),
-    "fenchel.models.fitted_partitioned:FittedPartitioned": ("posterior",),
-    "fenchel.models.multinomial:FittedMultinomial": ("posterior",),
+    "fenchel.models.fitted:FittedModel": ("posterior", "known"),
+    "fenchel.models.engines:IterativeModel": ("posterior", "known"),
+    "fenchel.models.fitted_partitioned:FittedPartitioned": ("posterior", "known"),
+    "fenchel.models.multinomial:FittedMultinomial": ("posterior", "known"),
 }
 
 _INTEGRATION = "fenchel.hyperparameters.integration"

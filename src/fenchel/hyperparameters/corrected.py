@@ -42,7 +42,7 @@ class CorrectedEvidence(Evidence):
     """An ``Evidence`` whose value has the correction in it; every fit is run to ``tol``."""
 
     def fit(self, theta: np.ndarray) -> Solution:
-        self.blur = None  # a loose fit's correction would be another function of theta
+        self.allowed_gap = None  # a loose fit's correction would be another function of theta
         return super().fit(theta)
 
     def correction(self, solution: Solution) -> float:
@@ -57,7 +57,7 @@ class CorrectedEvidence(Evidence):
         if not np.isfinite(gained):
             return np.nan, gradient
         slope = np.array([self._difference(theta, i, gained) for i in range(theta.size)])
-        self.solution, self.prior, self.path = here, prior, self.path._replace(last=here)
+        self.solution, self.prior, self.warm = here, prior, self.warm._replace(last=here)
         return value + gained, gradient + slope
 
     def _difference(self, theta: np.ndarray, i: int, here: float) -> float:

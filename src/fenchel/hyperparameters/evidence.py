@@ -6,7 +6,9 @@ from the optimum is run until that error is some hundredths of the slope found l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from ..checks import instance
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
-from ..linalg.arrays import ArrayLike
+from ..linalg.arrays import Array, ArrayLike, asarray, to_numpy
 from ..linalg.threads import one_thread
 from ..linalg.tolerances import MANY_ROWS
 from ..priors.base import Prior
@@ -23,15 +25,80 @@ from ..solvers.base import Callback, Solver
 from ..solvers.solution import Solution
 from .base import Family
 from .learned import Found, Learned
-from .objective import Objective, Reached
-from .starts import Path
+from .objective import Evaluated, Objective
 
-_NEAR = 0.3  # in e-folds: where a fit stagnated, its neighbours will
-_SHARE, _LOOSEST = 0.03, 1e-4  # an inner fit's error as a share of the slope, and its largest relative gap
-_BLUR, _FINE = 1e-7, 1e-9  # nats: a gap in which slopes worth having are lost, and one in which none is
+_NEAR = 0.3  # log units: where a fit stagnated, its neighbours will
+_SLOPE_SHARE = 0.03  # of the slope: the error that an inner fit may leave in it
+_LOOSEST = 1e-4  # relative gap of an inner fit, at most
+_HIDING_GAP = 1e-7  # nats: a gap that hides slopes worth having
+_FINE_GAP = 1e-9  # nats: a gap that hides none
 _MANY = MANY_ROWS
 _FIRST = 1e-6  # relative gap of the first fit of many rows, which is far from where theta ends
 _STEP = 1e-4  # of theta, in differences of gradients
+SETTLED_SHARE = 0.03  # of the rise from one fit to the next: what a fit that only steers may have left undone
+FLAT_DIRECTION = 0.05  # of the longest step: directions less explored are not extrapolated
+LONGEST_SHIFT = 2.0  # of any s by extrapolation
+
+
+class WarmStarts(NamedTuple):
+    """Where the fit at a new theta starts: on the plane through the last few fits, seen as a function of theta.
+
+    A warm start is wrong by the first order in the step of theta; this one by the second, which saves a
+    Newton iteration. With few rows the plane is one of s. Many rows add up in alpha, of which a wide prior
+    makes much: there it is one of the sites' own tau, in which alpha is affine, so that sums of alpha that
+    are nearly zero in all fits stay so.
+
+    last : the last good fit
+    points : theta and s of as many fits as theta has entries, and one more
+    """
+
+    last: Solution | None = None
+    points: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+
+    def extended(self, theta: np.ndarray, solution: Solution) -> WarmStarts:
+        """With the fit at theta."""
+        point = np.array(theta, dtype=np.float64), to_numpy(solution.s)
+        before = self.points[-theta.size :] if self._is_settled(solution) else ()
+        return WarmStarts(solution, (*before, point))
+
+    def _is_settled(self, solution: Solution) -> bool:
+        """Whether the last fit left little undone beside its distance to the next, which theta then explains."""
+        last = self.last
+        if last is None or last.ending.code != "steered":
+            return True
+        return last.ending.value * max(1.0, abs(last.elbo)) <= SETTLED_SHARE * abs(solution.elbo - last.elbo)
+
+    def start(self, theta: np.ndarray, task: Problem) -> Solution | Array | None:
+        """Of the fit of ``task`` at theta: an s, the last fit where there is no plane yet, None where there is none."""
+        if self.last is None or len(self.points) < 2:
+            return self.last
+        (here, s), *earlier = self.points[::-1]
+        steps, others = np.array([there - here for there, _ in earlier]), [old for _, old in earlier]
+        shares = np.linalg.pinv(steps, rcond=FLAT_DIRECTION).T @ (np.asarray(theta, dtype=np.float64) - here)
+        if task.bound.convex and task.n_observations >= MANY_ROWS:
+            there = _combined(task, s, others, shares)
+            return self.last if there is None else there
+        shift = np.tensordot(shares, np.stack([old - s for old in others]), axes=1)
+        return s + np.clip(shift, -LONGEST_SHIFT, LONGEST_SHIFT)
+
+
+def _combined(task: Problem, s: Array, others: Sequence[Array], shares: np.ndarray) -> Array | None:
+    """s where tau has gone from that of ``s`` by shares of the ways to the others, or part of the way.
+
+    None near a boundary, or where potentials share a normalisation.
+    """
+    rows, s = task.all_rows, asarray(s, task.weight)
+    here = task.site(s, rows)
+    if here.slack is not None:
+        return None
+    way = 0.0 * here.tau
+    for share, other in zip(shares, others, strict=True):
+        way = way + float(share) * (task.site(asarray(other, task.weight), rows).tau - here.tau)
+    for part in (1.0, 0.5, 0.25, 0.125):
+        there = task.dual.straight(s, part * way / here.spread, rows)
+        if there is not None:
+            return there
+    return None
 
 
 class Evidence(Objective[Learned]):
@@ -63,13 +130,13 @@ class Evidence(Objective[Learned]):
         first = family.theta
         self.n_family = first.size
         self.start = np.concatenate([first, likelihood.theta if own else np.zeros(0)])
-        self.path = Path()
+        self.warm = WarmStarts()
         self.climbs = self.is_large and likelihood.objective.log_concave  # by Newton's steps, as far as is known
 
     @property
     def last(self) -> Solution | None:
         """The last good fit."""
-        return self.path.last
+        return self.warm.last
 
     @property
     def is_large(self) -> bool:
@@ -94,7 +161,7 @@ class Evidence(Objective[Learned]):
         return [*self.family.names, *(self.likelihood.theta_names if self.start.size > self.n_family else [])]
 
     def begin(self, solution: Solution | None) -> None:
-        self.path = Path(solution)
+        self.warm = WarmStarts(solution)
 
     def split(self, theta: np.ndarray) -> tuple[np.ndarray, Likelihood]:
         """The family's part, and the likelihood at its own."""
@@ -113,21 +180,21 @@ class Evidence(Objective[Learned]):
         A start accepted as it is would leave a gap that blurs the evidence by more than the last steps of theta change.
         """
         scale = 1.0 if self.last is None else max(1.0, abs(self.last.elbo))
-        if self.last is None or not likelihood.objective.conjugate or self.tol * scale < _BLUR:
+        if self.last is None or not likelihood.objective.conjugate or self.tol * scale < _HIDING_GAP:
             return np.inf
-        return max(_FINE, 10.0 * self.last.rounding) / scale
+        return max(_FINE_GAP, 10.0 * self.last.rounding) / scale
 
     def fit(self, theta: np.ndarray) -> Solution:
         """The inner fit at theta."""
         first, likelihood = self.split(theta)
         tol = self.reachable(theta)
-        if self.blur is not None and self.last is not None:
-            tol = max(tol, min(_LOOSEST, self.blur / max(1.0, abs(self.last.elbo))))
-        elif self.blur is not None and self.is_large:
+        if self.allowed_gap is not None and self.last is not None:
+            tol = max(tol, min(_LOOSEST, self.allowed_gap / max(1.0, abs(self.last.elbo))))
+        elif self.allowed_gap is not None and self.is_large:
             tol = max(tol, _FIRST)
         self.prior = self.family.at(first)
         task = Problem(likelihood, self.prior, self.targets)
-        start = self.path.start(theta, task)
+        start = self.warm.start(theta, task)
         fine = min(tol, self._fine(likelihood))
         report, steers = (self.progress, self.on_iteration), tol > self.tol and self.climbs
         self.solution = fitted(task, self.solver, fine, self.max_iter, start, *report, steers)
@@ -139,7 +206,7 @@ class Evidence(Objective[Learned]):
         if stuck and np.isfinite(self.solution.gap):
             self.limit = (np.array(theta), min(_LOOSEST, 2.0 * self.solution.gap / max(1.0, abs(self.solution.elbo))))
         if np.isfinite(self.solution.elbo):
-            self.path = self.path.onto(theta, self.solution)
+            self.warm = self.warm.extended(theta, self.solution)
         return self.solution
 
     def log_prior(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -158,8 +225,8 @@ class Evidence(Objective[Learned]):
         value, slope = self.log_prior(theta)
         own = sol.likelihood_gradient() if theta.size > self.n_family else np.zeros(0)
         gradient = np.concatenate([self.family.gradient(sol, first), own]) + slope
-        if self.blur is not None:
-            self.blur = _SHARE**2 * self.rising(theta, gradient) ** 2
+        if self.allowed_gap is not None:
+            self.allowed_gap = _SLOPE_SHARE**2 * self.largest_slope(theta, gradient) ** 2
         return sol.elbo + value, gradient
 
     def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
@@ -192,6 +259,6 @@ class Evidence(Objective[Learned]):
         h, rho = (x if x.ndim == 2 else x[:, None] for x in (post.mean, post.variance))
         return likelihood.theta_gradient(h, rho, self.targets.rows_of(likelihood))
 
-    def learned(self, best: Reached, found: Found) -> Learned:
+    def learned(self, best: Evaluated, found: Found) -> Learned:
         assert best.prior is not None
         return Learned(**vars(found), likelihood=self.split(best.theta)[1], prior=best.prior)

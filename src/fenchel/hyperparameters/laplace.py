@@ -73,6 +73,7 @@ def _mode(task: Problem, h: Array) -> tuple[float, Array, Factor]:
 
 def laplace_theta(likelihood: Likelihood, family: Family, y: Targets) -> np.ndarray:
     """The one hyperparameter of a family where Laplace's evidence is largest within its bounds."""
+    # no ``Search``: the slope of Laplace's evidence is not known, and there is one entry
     laplace = Laplace(likelihood, family, y)
     found = minimize_scalar(
         lambda theta: -laplace.evidence(theta), bounds=family.bounds[0], method="bounded", options={"xatol": _EXACT}

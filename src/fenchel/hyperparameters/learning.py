@@ -24,7 +24,7 @@ from .base import Family
 from .corrected import CorrectedEvidence, doubt_of
 from .evidence import Evidence
 from .learned import Learned
-from .objective import Reached
+from .objective import Evaluated
 from .search import Search
 from .starting_points import beginnings
 
@@ -142,7 +142,7 @@ def learn(
 
 
 def _searched(
-    shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray | Reached]
+    shared: tuple[Evidence, int, float, Callback | None], item: tuple[int, np.ndarray | Evaluated]
 ) -> tuple[Learned | None, int, int, Tally]:
     """Where a search from one start ends, its evaluations, Newton steps and linear algebra; not alone: on a copy."""
     (evidence, max_iter, gtol, report), (place, start), end = shared, item, None
@@ -172,7 +172,7 @@ def _beyond(best: Learned, evidence: CorrectedEvidence, max_iter: int, gtol: flo
     return out
 
 
-def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) -> list[np.ndarray | Reached]:
+def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) -> list[np.ndarray | Evaluated]:
     """Where to begin: at theta, or where ``starting_points`` says, and at random points within the bounds."""
     lower, upper = evidence.bounds.T
     first = evidence.start if theta is None else numeric("learn", "theta", theta)
@@ -181,7 +181,7 @@ def _starts(evidence: Evidence, theta: ArrayLike, n_restarts: int, rng: Seed) ->
         wanted = f"{evidence.start.size} finite numbers: {names}, then the likelihood's"
         raise problem("learn", f"theta has shape {first.shape}", wanted)
     first = np.clip(first, lower, upper)
-    starts: list[np.ndarray | Reached] = [first] if theta is not None else beginnings(evidence, first)
+    starts: list[np.ndarray | Evaluated] = [first] if theta is not None else beginnings(evidence, first)
     if n_restarts:
         if not np.isfinite(evidence.bounds).all():
             raise problem("learn", "n_restarts needs finite bounds", "bounds on every hyperparameter")

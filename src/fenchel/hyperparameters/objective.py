@@ -32,7 +32,7 @@ class Fit(Protocol):
     def judged_by(self, tol: float) -> Self: ...
 
 
-class Reached(NamedTuple):
+class Evaluated(NamedTuple):
     """A theta that was evaluated, and what was found there."""
 
     value: float
@@ -48,7 +48,7 @@ class Objective(ABC, Generic[F]):
     tol: float  # relative gap of the fits
     solution: Fit  # the last one
     prior: Prior | None = None  # at the last theta
-    blur: float | None = None  # nats that the next fit may leave; None asks for ``tol`` at once
+    allowed_gap: float | None = None  # nats that the next fit may leave; None asks for ``tol`` at once
     limit: tuple[np.ndarray, float] | None = None  # where rounding last ended a fit, and twice its gap there
     n_evaluations: int = 0
     n_newton: int = 0
@@ -72,7 +72,7 @@ class Objective(ABC, Generic[F]):
         """Forget the path; the next fit starts at ``solution``, or cold."""
 
     @abstractmethod
-    def learned(self, best: Reached, found: Found) -> F:
+    def learned(self, best: Evaluated, found: Found) -> F:
         """What a search found, with the model there."""
 
     def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
@@ -83,7 +83,7 @@ class Objective(ABC, Generic[F]):
         """The relative gap that may be asked of a fit there."""
         return self.tol
 
-    def rising(self, theta: np.ndarray, gradient: np.ndarray) -> float:
+    def largest_slope(self, theta: np.ndarray, gradient: np.ndarray) -> float:
         """The largest slope within the bounds."""
         return float(np.abs(np.clip(theta + gradient, *self.bounds.T) - theta).max(initial=0.0))
 

@@ -26,7 +26,8 @@ from .weights import WeightVariances
 
 WIDTHS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # of log v; at 0.25 the fit is nearly ridge's
 LOST = 3.0  # nats below the best so far: wider ones are not tried
-_REACH, _POINTS = 6.0, 97  # of the integrals, in widths
+_REACH = 6.0  # widths that the integrals go to either side
+_POINTS = 97  # of an integral
 
 
 @dataclass(frozen=True)

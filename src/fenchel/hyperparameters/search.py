@@ -1,8 +1,8 @@
 """One search for theta from one start: every inner fit warm-started, the best one certified.
 
-Where the curvature is known the steps are Newton's (``climbing.py``), elsewhere those of L-BFGS. Far from the optimum
-fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. L-BFGS goes some e-folds at a time, and
-where it gives up on a slope that loose fits blurred, another stretch begins there with exact ones.
+Where the curvature is known the steps are Newton's (``trust_region.py``), elsewhere those of L-BFGS. Far from the
+optimum fits are loose (see ``evidence.py``); what is returned is fitted to ``tol``. L-BFGS goes a few log units a run.
+Where it gives up because gaps of loose fits hide the slope, another run begins there with exact fits.
 """
 
 from __future__ import annotations
@@ -15,63 +15,68 @@ from scipy.optimize import minimize
 
 from ..checks import Refusal, problem
 from ..solvers.base import Callback
-from .climbing import Climb, Gone
 from .learned import Found, SearchEnding
-from .objective import F, Objective, Reached
+from .objective import Evaluated, F, Objective
+from .trust_region import Step, TrustRegion
 
-_NOTHING = 1e-12  # of |elbo|: a rise that is rounding
-_STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
-_FINER = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
-_LITTLE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
-_NEAR_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
-_HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
-
-
-_NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
+ROUNDING = 1e-12  # of |elbo|: a rise that is none
+LOST_SLOPE = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
+FINER_TOL = 1e-3  # of tol: the fits of a search that nothing rises in and that has a slope left
+NEGLIGIBLE_RISE = 0.05  # of gtol^2: nats that Newton's step may promise where it is not taken any more
+NEAR_FIRST_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
+GAP_MARGIN = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
+NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
 
 
 class _Arrived(Exception):
-    """Ends a stretch at a point without slope."""
+    """Ends a run of L-BFGS at a point without slope."""
 
 
-class Stride(NamedTuple):
+class SearchOptions(NamedTuple):
     """How a search goes.
 
-    arm : in e-folds, how far one stretch may go; a quadratic model of the far side of a hill steps over it
-    rounds : stretches that give up in a row, each from where the last did
-    ftol : of |objective|, a rise of one step at which a stretch gives up; by default all rounding
-    pairs : steps that L-BFGS remembers
-    settles : whether a stretch that gives up for ``ftol`` has ended well, whatever slope is left
+    step_limit : log units that one run of L-BFGS, or one step of Newton's, may go: a longer one would pass over a hill
+    max_runs : runs of L-BFGS that give up in a row, each from where the last did
+    ftol : of |objective|, a rise of one step at which a run gives up; by default all rounding
+    memory : steps that L-BFGS remembers
+    accepts_flat : whether a run that gives up for ``ftol`` has ended well, whatever slope is left
+    trust : times that a curvature may be off, either way
+    rise : nats that Newton's step may promise where it is not taken any more; by default what ``gtol`` leaves
     """
 
-    arm: float = 4.0
-    rounds: int = 6
+    step_limit: float = 4.0
+    max_runs: int = 6
     ftol: float = 1e-15
-    pairs: int = 10
-    settles: bool = False
-
-
-_STRIDE = Stride()
+    memory: int = 10
+    accepts_flat: bool = False
+    rise: float | None = None
+    trust: float = 10.0
 
 
 class Search(Generic[F]):
     """A search for theta from one start; ``run`` it once. ``trace`` is the best value after each step."""
 
     def __init__(
-        self, evidence: Objective[F], max_iter: int, gtol: float, report: Callback | None, stride: Stride = _STRIDE
+        self,
+        evidence: Objective[F],
+        max_iter: int,
+        gtol: float,
+        report: Callback | None,
+        options: SearchOptions | None = None,
     ) -> None:
         self.evidence, self.max_iter, self.gtol, self.report = evidence, max_iter, gtol, report
-        self.stride, self.trace = stride, list[float]()
-        self.best: Reached | None = None
+        self.options, self.trace = options or SearchOptions(), list[float]()
+        self.best: Evaluated | None = None
         self.scale = 1.0  # of what the optimiser sees
         self.walking = False  # whether an optimiser is asking
         self.n_steps, self.message = 0, "nothing to learn"
         self.allowed = gtol  # the slope that may be left
         self.first = 1.0  # log units: length of the first step along a steep slope
+        self.remaining = np.inf  # nats that a further step of Newton's promises
         self.began = time.perf_counter()
 
     @property
-    def known(self) -> Reached:
+    def known(self) -> Evaluated:
         """The best point, once there is one."""
         assert self.best is not None
         return self.best
@@ -81,18 +86,18 @@ class Search(Generic[F]):
         """What the rule of the expectations leaves of the objective, in nats: value and slope differ by as much."""
         return float(getattr(self.known.solution, "quadrature", 0.0))
 
-    def run(self, start: np.ndarray | Reached) -> F:
+    def run(self, start: np.ndarray | Evaluated) -> F:
         """From ``start``, evaluated or not, to where no slope within the bounds is left, or nothing rises any more."""
         evidence, rounds, tol = self.evidence, 0, self.evidence.tol
-        if isinstance(start, Reached):
-            self.best, start, self.first = start, start.theta, _NEAR_STEP
+        if isinstance(start, Evaluated):
+            self.best, start, self.first = start, start.theta, NEAR_FIRST_STEP
         evidence.begin(None if self.best is None else self.best.solution)
-        evidence.blur, evidence.limit = 0.0, None
+        evidence.allowed_gap, evidence.limit = 0.0, None
         theta = start
         before, slope = self.negative(start)
         self.trace.append(self.known.value)
-        while start.size and rounds < self.stride.rounds and self.n_steps < self.max_iter:
-            near = self.stretch(theta, slope)
+        while start.size and rounds < self.options.max_runs and self.n_steps < self.max_iter:
+            near = self.run_once(theta, slope)
             if near is None:
                 break
             if (
@@ -100,49 +105,49 @@ class Search(Generic[F]):
                 and -self.known.value < before
             ):
                 before, theta, slope = -self.known.value, self.known.theta, self.known.gradient
-                continue  # at the arm's end: go on from there
-            exact, rounds = evidence.blur is None, rounds + 1
+                continue  # at the limit of one run: go on from there
+            exact, rounds = evidence.allowed_gap is None, rounds + 1
             self.certify()
             risen, theta, slope = before + self.known.value, self.known.theta, self.known.gradient
             rounding = self.known.solution.rounding
-            if evidence.rising(theta, slope) <= self.gtol:
+            if evidence.largest_slope(theta, slope) <= self.gtol:
                 break
             if self.noise > 0.0 and risen <= self.noise:  # the rule of its expectations tells no more
-                self.allowed = max(self.gtol, evidence.rising(theta, slope))
+                self.allowed = max(self.gtol, evidence.largest_slope(theta, slope))
                 break
-            if exact and risen <= max(_NOTHING * abs(before), rounding):  # not even exact fits rise any more
-                self.allowed = max(self.gtol, _STEEP * abs(before), rounding**0.5)  # its rise is lost in rounding
+            if exact and risen <= max(ROUNDING * abs(before), rounding):  # not even exact fits rise any more
+                self.allowed = max(self.gtol, LOST_SLOPE * abs(before), rounding**0.5)  # its rise is lost in rounding
                 coarse = evidence.tol == tol and rounding < tol * max(1.0, abs(before))
-                if evidence.rising(theta, slope) <= self.allowed or not coarse:
+                if evidence.largest_slope(theta, slope) <= self.allowed or not coarse:
                     break
-                evidence.tol *= _FINER  # or in what fits within tol leave of the elbo: once more with finer ones
+                evidence.tol *= FINER_TOL  # or in what fits within tol leave of the elbo: once more with finer ones
             before = -self.known.value
         evidence.tol = tol
         evidence.limit = None  # what is returned was asked for all of tol
         self.certify()
         return self.learned()
 
-    def stretch(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
-        """From theta, no further than an arm's length: (2, n_theta), the box it stayed in; None where it arrived."""
+    def run_once(self, theta: np.ndarray, slope: np.ndarray) -> np.ndarray | None:
+        """From theta, within ``step_limit`` of it: (2, n_theta), the box that it stayed in; None where it arrived."""
         self.evidence.solution = self.known.solution  # the last fit may be of another theta
         curvature = self.evidence.curvature(theta, self.known.gradient)
         if curvature is not None:
             return None if self.climb(curvature) else self.evidence.bounds.T
         # a box makes L-BFGS-B take its first step whole, to a corner: scaled to one e-fold, it begins sensibly
-        arm = self.stride.arm
-        self.scale = self.first / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(arm) else 1.0
-        near = np.clip(np.stack([theta - arm, theta + arm], axis=1), *self.evidence.bounds.T[:, :, None])
-        options = {
+        limit = self.options.step_limit
+        self.scale = self.first / max(1.0, float(np.linalg.norm(slope))) if np.isfinite(limit) else 1.0
+        near = np.clip(np.stack([theta - limit, theta + limit], axis=1), *self.evidence.bounds.T[:, :, None])
+        settings = {
             "maxiter": self.max_iter - self.n_steps,
             "gtol": self.scale * self.gtol,
-            "ftol": max(self.stride.ftol, self.noise / max(1.0, abs(self.known.value))),
-            "maxcor": self.stride.pairs,
+            "ftol": max(self.options.ftol, self.noise / max(1.0, abs(self.known.value))),
+            "maxcor": self.options.memory,
             "maxfun": 20 * self.max_iter,
         }
-        self.message, success, taken, self.walking = _NO_SLOPE, True, len(self.trace), True
+        self.message, success, taken, self.walking = NO_SLOPE, True, len(self.trace), True
         try:
             found = minimize(
-                self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=options
+                self.negative, theta, jac=True, method="L-BFGS-B", bounds=near, callback=self._step, options=settings
             )
             self.message, success = found.message.lower(), bool(found.success)
             self.n_steps += int(found.nit)
@@ -150,9 +155,9 @@ class Search(Generic[F]):
             self._step(self.known.theta)
             self.n_steps += len(self.trace) - taken
         self.scale, self.walking = 1.0, False
-        if self.stride.settles:
-            left = self.evidence.rising(self.known.theta, self.known.gradient)
-            steep = _STEEP * max(1.0, abs(self.known.value))  # its line search failed where nothing rises any more
+        if self.options.accepts_flat:
+            left = self.evidence.largest_slope(self.known.theta, self.known.gradient)
+            steep = LOST_SLOPE * max(1.0, abs(self.known.value))  # its line search failed where nothing rises any more
             self.allowed = max(self.gtol, left if success or left <= steep else 0.0)
         return near.T
 
@@ -163,26 +168,29 @@ class Search(Generic[F]):
         that is steeper by the square root of that leaves as much, and theta is as many of its own sds away; steps that
         converge as fast as these may as well leave less.
         """
-        evidence, climb = self.evidence, Climb(self.evidence.bounds)
+        evidence, model = self.evidence, TrustRegion(self.evidence.bounds, self.options.step_limit, self.options.trust)
+        enough = NEGLIGIBLE_RISE * self.gtol**2 if self.options.rise is None else self.options.rise
         while self.n_steps < self.max_iter and curvature is not None:
-            here, self.message = self.known, _NO_SLOPE
-            if evidence.rising(here.theta, here.gradient) <= self.gtol:
+            here, self.message = self.known, NO_SLOPE
+            if evidence.largest_slope(here.theta, here.gradient) <= self.gtol:
                 return False
-            there = climb.next(here.theta, here.gradient, curvature)
-            if climb.left <= _LITTLE * self.gtol**2:
-                steep = 2.0 * float(np.diag(climb.mended(curvature)).max()) ** 0.5  # twice: the fit may be refined yet
+            there = model.propose(here.theta, here.gradient, curvature)
+            self.remaining = model.remaining_rise
+            if model.remaining_rise <= enough:
+                sharpest = float(np.diag(model.updated_curvature(curvature)).max())
+                steep = 2.0 * sharpest**0.5  # twice: the fit may be refined yet
                 self.allowed = max(self.gtol * max(1.0, steep), here.solution.rounding**0.5)
                 self.message = "what Newton's step promises is next to nothing"
                 return True
-            if evidence.blur is not None:
-                evidence.blur = climb.blur
+            if evidence.allowed_gap is not None:
+                evidence.allowed_gap = model.allowed_gap
             value, slope = self.negative(there)
             self.n_steps += 1
             self._step(there)
-            climb.learn(Gone(there - here.theta, slope + here.gradient, curvature), -value - here.value)
+            model.update(Step(there - here.theta, slope + here.gradient, curvature), -value - here.value)
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
-            elif not climb.reach > _NOTHING:
+            elif not model.radius > ROUNDING:
                 self.message = "no step rises"
                 return False
         self.message = f"{self.n_steps} steps taken"
@@ -206,25 +214,26 @@ class Search(Generic[F]):
             if best is None:
                 raise self._no_start(value, gradient)
             return self._wall(theta, best)
-        blurred = best is not None and self._as_good(value, theta, gradient, best)
-        if best is None or value > best.value or blurred:
-            self.best = Reached(value, np.array(theta), gradient, evidence.solution, evidence.prior)
+        as_good = best is not None and self._as_good(value, theta, gradient, best)
+        if best is None or value > best.value or as_good:
+            self.best = Evaluated(value, np.array(theta), gradient, evidence.solution, evidence.prior)
         self._tell(value, gradient)
-        if blurred and self.walking:
+        if as_good and self.walking:
             raise _Arrived  # a line search would go on, misled by gaps of the fits
         return -self.scale * value, -self.scale * gradient
 
-    def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Reached) -> bool:
+    def _as_good(self, value: float, theta: np.ndarray, gradient: np.ndarray, best: Evaluated) -> bool:
         """Whether there is no slope left here, and one at the best point, which is no better for all that can be told.
 
         The fits' gaps and rounding blur both, and the slope left here promises no more than it times the way there.
         """
-        here, there = self.evidence.rising(theta, gradient), self.evidence.rising(best.theta, best.gradient)
-        blur = self.evidence.solution.gap + best.solution.gap + here * float(np.abs(theta - best.theta).sum())
-        blur += _NOTHING * abs(best.value)
-        return bool(np.isfinite(blur) and best.value - blur < value <= best.value and here <= self.gtol < there)
+        here = self.evidence.largest_slope(theta, gradient)
+        there = self.evidence.largest_slope(best.theta, best.gradient)
+        doubt = self.evidence.solution.gap + best.solution.gap + here * float(np.abs(theta - best.theta).sum())
+        doubt += ROUNDING * abs(best.value)
+        return bool(np.isfinite(doubt) and best.value - doubt < value <= best.value and here <= self.gtol < there)
 
-    def _wall(self, theta: np.ndarray, best: Reached) -> tuple[float, np.ndarray]:
+    def _wall(self, theta: np.ndarray, best: Evaluated) -> tuple[float, np.ndarray]:
         """What is told of a theta that cannot be evaluated: a slope back to the best point."""
         away = theta - best.theta
         steep = 10.0 * (1.0 + float(np.abs(best.gradient).sum())) / max(float(np.linalg.norm(away)), 1e-12)
@@ -256,7 +265,7 @@ class Search(Generic[F]):
     def certify(self) -> None:
         """Refit the best point exactly, or as far as rounding allows, unless it is: its slope is then no estimate."""
         evidence, solution = self.evidence, self.known.solution
-        theta, evidence.blur = self.known.theta, None
+        theta, evidence.allowed_gap = self.known.theta, None
         tol = evidence.reachable(theta)
         short = solution.gap - solution.rounding - self.noise  # no fit gets below these
         enough = max(tol * max(1.0, abs(solution.elbo)), self.noise)
@@ -270,9 +279,11 @@ class Search(Generic[F]):
         value, theta, gradient, solution, _ = self.known
         evidence, gtol = self.evidence, self.gtol
         solution = solution.judged_by(evidence.tol)
-        slope = evidence.rising(theta, gradient)
-        hair = solution.gap <= _HAIR * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
-        converged = bool(slope <= self.allowed and (solution.optimal or hair))
+        slope = evidence.largest_slope(theta, gradient)
+        nearly = (
+            solution.gap <= GAP_MARGIN * evidence.tol * max(1.0, abs(solution.elbo)) and 2.0 * solution.gap <= gtol**2
+        )
+        converged = bool(slope <= self.allowed and (solution.optimal or nearly))
         code = "max_iter" if self.n_steps >= self.max_iter else "slope" if slope > self.allowed else "fit"
         at_bounds, held = evidence.at_bounds(theta, gradient, gtol)
         ending = SearchEnding(

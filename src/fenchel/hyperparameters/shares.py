@@ -28,7 +28,8 @@ from .priors import ScalarPrior, Scale
 
 _DENSE = 3000  # nodes up to which every eigenvalue is found
 _LOWEST = 64  # eigenvalues that are found beyond
-_VECTORS, _STEPS = 16, 80  # of the quadrature
+_VECTORS = 16  # random ones of the quadrature
+_STEPS = 80  # of Lanczos' method
 _SMALL = 1e-3  # of x, below which x - log(1 + x) is a series
 
 

@@ -23,7 +23,7 @@ from ..priors.predictors import LatentPredictors
 from ..solvers.row_sample import is_enough
 from ..solvers.row_steps import common_level
 from .base import Summand
-from .objective import Reached
+from .objective import Evaluated
 from .working import NODE_WEIGHTS, NODES, WorkingModel, working_rows
 
 if TYPE_CHECKING:
@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 LEVELS = np.arange(-2.5, 6.0)  # log of the sd that a summand gives a row over that of the noise
 _SHIFTS = (-3.0, -1.5, 1.5)  # log units by which entries that are no sizes are moved together
-_ALONE_BY, _MOST_ALONE = 1.5, 4  # the same where one of at most so many is moved against the others
+_ALONE_BY = 1.5  # log units by which one of them is moved against the others
+_MOST_ALONE = 4  # entries up to which that is done
 _SHIFT_GAIN = 2.0  # nats that such a move must gain
 _TOGETHER = (0, 4, 6)  # places in LEVELS where all summands begin together
 _ALONE = 5  # place where one summand begins, the others at the lowest
-_DOUBT, _ROW_DOUBT = 5.0, 0.05  # nats, and nats a row, by which the working model may be wrong about a peak
+_DOUBT = 5.0  # nats by which the working model may be wrong about a peak
+_ROW_DOUBT = 0.05  # nats a row: the same
 _WITHIN = 4.0  # nats: a peak lower than the best start by less is searched too
 _ROUGHLY = 0.01  # nats that a fit may leave where starts are compared
 _MOST_PEAKS = 3  # that are looked at
@@ -73,7 +75,7 @@ class Shape:
     shift: np.ndarray
 
 
-def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Reached]:
+def beginnings(evidence: Evidence, first: np.ndarray) -> list[np.ndarray | Evaluated]:
     """Where searches for theta begin, the best first: almost always one.
 
     Peaks of the working model are evaluated, and so is ``first``, where the model stands: it may be better than what
@@ -119,7 +121,7 @@ def _by_moments(evidence: Evidence, first: np.ndarray) -> np.ndarray:
     return first if theta is None or not np.isfinite(theta).all() else theta
 
 
-def _value(found: Reached) -> float:
+def _value(found: Evaluated) -> float:
     return found.value
 
 
@@ -127,17 +129,17 @@ def _apart(theta: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(theta - other).max(initial=0.0))
 
 
-def _reached(evidence: Evidence, theta: np.ndarray, near: Reached | None) -> Reached | None:
+def _reached(evidence: Evidence, theta: np.ndarray, near: Evaluated | None) -> Evaluated | None:
     """What the evidence is at theta, roughly where a fit ``near`` it is known; None where it cannot be told."""
     evidence.begin(None if near is None else near.solution)
-    evidence.blur, evidence.limit = _ROUGHLY, None
+    evidence.allowed_gap, evidence.limit = _ROUGHLY, None
     try:
         value, gradient = evidence(theta)
     except ValueError:  # beyond double precision
         return None
     if not (np.isfinite(value) and np.isfinite(gradient).all()):
         return None
-    return Reached(value, theta, gradient, evidence.solution, evidence.prior)
+    return Evaluated(value, theta, gradient, evidence.solution, evidence.prior)
 
 
 def starting_points(evidence: Evidence, within: float) -> list[StartingPoint]:
@@ -332,6 +334,7 @@ class StartingGrid:
             value = float(weight @ (psi @ NODE_WEIGHTS)) - log_prior
             return value / total, np.concatenate([[along], -rise]) / total
 
+        # no ``Search``: four steps over rows at fixed eta, and no fit whose gap could blur a slope
         x, total = np.concatenate([[0.0], own]), max(1.0, float(weight.sum()))
         found = minimize(loss, x, jac=True, method="L-BFGS-B", bounds=[_SCALES, *bounds], options=_OWN_SEARCH).x
         return float(found[0]), found[1:]

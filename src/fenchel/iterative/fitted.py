@@ -18,7 +18,7 @@ from .task import Task
 from .variances import Estimated, latent_variances, row_variances, solved_variances
 
 if TYPE_CHECKING:
-    from .learning import Learning, Searched
+    from .learning import ProbedEvidence, Searched
 
 _EXACT = 100  # rows whose variance is solved for rather than estimated
 _MORE = 0.3  # of theta's sd: an error by the probes above this is said
@@ -59,31 +59,22 @@ class IterativeFit(NormalAnswers):
         certified: Certified,
         tol: float,
         n_probes: int,
-        objective: Learning,
+        objective: ProbedEvidence,
         seconds: float,
     ) -> None:
         self.task, self.certified, self.tol, self.n_probes, self.seconds = task, certified, tol, n_probes, seconds
         self.state = certified.state
         self.theta, self.likelihood = searched.slope.theta, self.state.likelihood
         self.elbo, self.elbo_upper, self.gap = certified.elbo, certified.elbo_upper, certified.gap
+        mode, self.rise = searched.mode, searched.rise
         self.certificate, self.settled = certified.kind, searched.settled
-        self.n_fits, self.n_solves, self.iterations = objective.n_fits, objective.n_solves, self.state.probed.iterations
-        free = searched.free
-        self.theta_covariance, self.theta_error = (np.zeros((free.size,) * 2) for _ in range(2))
-        if free.any():
-            inside = np.ix_(free, free)
-            inverse = np.linalg.inv(searched.curvature[inside])
-            noise = np.atleast_2d(np.cov(searched.slope.each[free])) / n_probes
-            self.theta_covariance[inside] = inverse
-            self.theta_error[inside] = inverse @ noise @ inverse + 2.0 * (searched.rise + searched.left) * inverse
-        held = [] if not searched.n_steps else np.flatnonzero(~free).tolist()
-        low, high = searched.bounds.T
-        sides = {i: "lower" if self.theta[i] <= low[i] else "upper" for i in range(free.size)}
-        self.held = tuple(held)
-        self.at_bounds = {
-            i: side for i, side in sides.items() if self.theta[i] in (low[i], high[i]) and searched.n_steps
-        }
-        self.rise = searched.rise
+        self.n_fits, self.n_solves = objective.n_evaluations, objective.n_solves
+        self.iterations = self.state.probed.iterations
+        self.theta_covariance = np.zeros((self.theta.size,) * 2) if mode is None else mode.covariance
+        noise = np.atleast_2d(np.cov(searched.slope.each)) / n_probes if self.theta.size else self.theta_covariance
+        inverse = self.theta_covariance
+        self.theta_error = inverse @ noise @ inverse + 2.0 * searched.left * inverse
+        self.at_bounds, self.held = ({}, ()) if mode is None else (mode.at_bounds, mode.held)
 
     # -- the certificate -------------------------------------------------------------------------------
     @property

@@ -19,8 +19,14 @@ import numpy as np
 
 from ..checks import count, numeric, problem, scalar
 from ..gmrf.stack import StackedField
+from ..hyperparameters.learned import Found
+from ..hyperparameters.mode import Mode, mode_of
+from ..hyperparameters.objective import Evaluated, Objective
+from ..hyperparameters.search import Search, SearchOptions
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
+from ..solvers.base import Callback
+from ..solvers.ending import Ending
 from ..solvers.progress import reporting
 from .certificate import certify
 from .fitted import IterativeFit
@@ -28,50 +34,94 @@ from .fitting import State, fit
 from .task import Task
 
 RISE = 1e-3  # nats that a further step of theta may bring
-_FARTHEST = 1.5  # a step of one entry of theta
-_LOOSE, _SHARE = 1e-6, 0.03  # an inner fit's error: nats a row at most, and as a share of what theta still gains
+_LOOSEST = 1e-6  # nats a row that an inner fit may leave
 FINEST = 1e-6  # nats that inner fits and the last steps may leave
 _LAST = 4  # steps by the curvature
-_FAR, _NEAR = 1e-3, 1e-6  # relative residuals of the probes' solves: far from the root, and near it
-_DIFFERENCE = 0.3  # of an entry's sd, for curvatures
-_FLATTEST = 1e-2  # curvatures below this say that a direction is unknown
+_ARM = 1.5  # log units: the longest step of an entry
+_TRUST = 1000.0  # times that the information of the prior may be of what rows leave of it
+_FAR = 1e-3  # relative residual of the probes' solves, far from the root
+_NEAR = 1e-6  # the same near it
+_FAR_BLUR = 0.02  # nats that the fit at a theta may leave where that is far from the root
+_SLOPE = 1e-6  # nats a log unit: no search ends by its slope, but by what a step promises
 
 
 @dataclass
 class Slope:
-    """The slope at one theta: its value, what each probe says of the family's part, and the fit there."""
+    """The slope at one theta: its value, what each probe says of the family's part, and the fit there.
+
+    It answers what a search asks of a fit; the certificate is made once, at the end.
+    """
 
     theta: np.ndarray
     value: np.ndarray
     each: np.ndarray
     state: State
     information: np.ndarray
+    elbo, gap, rounding, tol, optimal = np.nan, np.inf, 0.0, 0.0, True
+    ending = Ending("converged", "what a step of theta promises", 0.0, RISE)
+
+    def judged_by(self, tol: float) -> Slope:
+        return self
 
 
-class Learning:
-    """The slope of the evidence as a function of theta, each fit starting from the last."""
+class ProbedEvidence(Objective[Found]):
+    """The evidence by fixed probes as an objective, each fit starting from the last.
+
+    Its slopes are known and its values are not: a value is the one before and the slopes' mean times the way.
+    """
+
+    tol = 0.0
+    solution: Slope
 
     def __init__(self, task: Task, z: np.ndarray) -> None:
         self.task, self.z, self.n_family = task, z, task.family.theta.size
         self.last: State | None = None
-        self.rise = np.inf
-        self.n_fits = self.n_solves = 0
+        self.here: Evaluated | None = None  # where it was evaluated last
+        self.H: np.ndarray | None = None  # the curvature, once it is known
+        self.n_solves = 0
 
-    def at(self, theta: np.ndarray, gain: float) -> Slope:
-        """Fit and differentiate; ``gain`` is what theta is expected to gain still."""
+    @property
+    def bounds(self) -> np.ndarray:
+        return self.task.bounds
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.task.family.names, *self.task.likelihood.theta_names]
+
+    def begin(self, solution: Slope | None) -> None:
+        self.last = None if solution is None else solution.state
+
+    def curvature(self, theta: np.ndarray, gradient: np.ndarray) -> np.ndarray | None:
+        return self.solution.information if self.H is None else self.H
+
+    def learned(self, best: Evaluated, found: Found) -> Found:
+        return found
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        here = self.here
+        if here is None or not np.array_equal(theta, here.theta):
+            self.solution = slope = self._slope(theta)
+            way = 0.0 if here is None else 0.5 * float((theta - here.theta) @ (slope.value + here.gradient))
+            value = way if here is None else here.value + way
+            self.here = here = Evaluated(value, np.array(theta), slope.value, slope, None)
+        return here.value, here.gradient
+
+    def _slope(self, theta: np.ndarray) -> Slope:
+        """Fit and differentiate."""
         task = self.task
         first, own = np.split(theta, [self.n_family])
         likelihood = task.likelihood.with_theta(own) if own.size else task.likelihood
         Q, slopes = task.layout.prior(first)
-        enough = max(FINEST, min(_LOOSE * task.n_observed, _SHARE * gain))
-        state = fit(task, likelihood, Q, self.z, enough, self.last, _FAR if gain > 1.0 else _NEAR)
+        blur = 0.0 if self.allowed_gap is None else np.inf if self.last is None else self.allowed_gap
+        enough = max(FINEST, min(_LOOSEST * task.n_observed, blur))
+        state = fit(task, likelihood, Q, self.z, enough, self.last, _FAR if blur > _FAR_BLUR else _NEAR)
         self.last = state
-        self.n_fits, self.n_solves = self.n_fits + 1, self.n_solves + state.solves
+        self.n_evaluations, self.n_solves = self.n_evaluations + 1, self.n_solves + state.solves
         value, each = state.gradients(slopes)
         mine = _own_slope(state) if own.size else np.zeros(0)
         parts = [task.family.log_prior(first)[1], *([likelihood.log_prior(own)[1]] if own.size else [])]
         total = np.concatenate([value, mine]) + np.concatenate(parts)
-        return Slope(theta, total, each, state, self._information(Q, slopes, own.size))
+        return Slope(np.array(theta), total, each, state, self._information(Q, slopes, own.size))
 
     def _information(self, Q: list[np.ndarray], slopes: list[tuple[int, np.ndarray]], n_own: int) -> np.ndarray:
         """Of complete data: the latents themselves seen, and half a unit a row for the likelihood's own."""
@@ -176,123 +226,53 @@ def learn(
         if given.shape != start.shape or not np.isfinite(given).all():
             raise problem(where, f"theta has shape {given.shape}", f"{start.size} finite numbers")
         start = given
-    objective = Learning(task, z)
+    objective = ProbedEvidence(task, z)
     with reporting(progress, f"learning {start.size} hyperparameters", None) as draw:
-        searched = _search(objective, start, max_iter if learn_theta and start.size else 0, draw, began)
+        searched = _searched(objective, start, max_iter if learn_theta and start.size else 0, draw)
     last = searched.slope
     last.each = np.vstack([last.each, _own_spread(last.state)])
-    enough = 1e-4 * tol * max(1.0, float(np.abs(searched.slope.state.loss.value).sum()))
-    certified = certify(searched.slope.state, check, level, enough)
+    enough = 1e-4 * tol * max(1.0, float(np.abs(last.state.loss.value).sum()))
+    certified = certify(last.state, check, level, enough)
     return IterativeFit(task, searched, certified, tol, n_probes, objective, time.perf_counter() - began)
 
 
 @dataclass
 class Searched:
-    """Where the search for theta ended.
-
-    Attributes
-    ----------
-    slope : Slope
-    curvature : array
-        H, of the entries that are free; 0 for others.
-    free : bool array
-        Entries that are not held by a bound.
-    n_steps : int
-    rise : float
-        Nats that a further step would bring.
-    settled : bool
-    """
+    """Where the search for theta ended: the slope there, the mode, and nats that a further step promises."""
 
     slope: Slope
-    curvature: np.ndarray
-    free: np.ndarray
-    n_steps: int
+    mode: Mode | None
     rise: float
-    settled: bool
-    bounds: np.ndarray
-    left: float = FINEST  # nats that the fit there may leave
+
+    @property
+    def settled(self) -> bool:
+        return self.rise <= RISE
+
+    @property
+    def left(self) -> float:
+        """Nats that the search and the fit there may have left."""
+        return self.rise + FINEST
 
 
-def approach(
-    objective: Learning, start: np.ndarray, max_iter: int, draw: Any, began: float
-) -> tuple[Slope, np.ndarray, int, float]:
-    """Quasi-Newton steps until one promises little: where, the curvature so far, the steps, and what is promised."""
-    bounds = objective.task.bounds
-    here, gain, n = objective.at(np.clip(start, *bounds.T), np.inf), np.inf, 0
-    H = here.information.copy()
-    for n in range(1, max_iter + 1):
-        free = ~_held(here, bounds)
-        step = _step(H, here, free, bounds)
-        gain = 0.5 * float(step @ here.value)
-        if draw is not None:
-            now = {"iteration": float(n), "seconds": time.perf_counter() - began, "step": float(np.abs(step).max())}
-            draw({**now, "elbo": np.nan, "elbo_upper": np.nan, "gap": gain})
-        if gain <= RISE:
-            break
-        there = objective.at(here.theta + step, gain)
-        H = _updated(H, step, here.value - there.value)
-        here = there
-    return here, H, n, gain
+def approach(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Search[Found]:
+    """A search that has ended where a further step promises ``RISE``."""
+    search = Search(objective, max_iter, _SLOPE, draw, SearchOptions(step_limit=_ARM, rise=RISE, trust=_TRUST))
+    search.run(np.clip(start, *objective.bounds.T))
+    return search
 
 
-def _search(objective: Learning, start: np.ndarray, max_iter: int, draw: Any, began: float) -> Searched:
-    """Quasi-Newton steps to where the slope is zero, within the bounds."""
-    bounds = objective.task.bounds
+def _searched(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Searched:
+    """To the root of the slope: by the information of the prior, and then by the curvature there."""
     if not max_iter:
-        here = objective.at(np.clip(start, *bounds.T), 0.0)
-        fixed = np.zeros(start.size, dtype=bool)
-        return Searched(here, np.zeros((start.size,) * 2), fixed, 0, 0.0, True, bounds)
-    here, H, n, _ = approach(objective, start, max_iter, draw, began)
-    free = ~_held(here, bounds)
-    H = _curvature(objective, here, H, free, bounds)
-    objective.last = here.state
-    for _ in range(_LAST):  # Newton's own steps end it
-        step = _step(H, here, free, bounds)
-        rise = 0.5 * float(step @ here.value)
-        if rise <= FINEST:
-            break
-        here = objective.at(here.theta + step, 0.0)
-    return Searched(here, H, free, n, rise, rise <= RISE, bounds)
-
-
-def _held(here: Slope, bounds: np.ndarray) -> np.ndarray:
-    """Entries at a bound beyond which the evidence still rises."""
-    low, high = bounds.T
-    return ((here.theta <= low) & (here.value <= 0.0)) | ((here.theta >= high) & (here.value >= 0.0))
-
-
-def _step(H: np.ndarray, here: Slope, free: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    step = np.zeros_like(here.theta)
-    if free.any():
-        step[free] = np.linalg.solve(H[np.ix_(free, free)], here.value[free])
-    step *= min(1.0, _FARTHEST / max(1e-300, float(np.abs(step).max(initial=0.0))))
-    return np.clip(here.theta + step, *bounds.T) - here.theta
-
-
-def _updated(H: np.ndarray, step: np.ndarray, fall: np.ndarray) -> np.ndarray:
-    """Broyden, Fletcher, Goldfarb and Shanno's update, damped so that H stays positive."""
-    Hs, inner = H @ step, float(step @ fall)
-    own = float(step @ Hs)
-    if inner < 0.2 * own:
-        share = 0.8 * own / (own - inner)
-        fall = share * fall + (1.0 - share) * Hs
-        inner = float(step @ fall)
-    return H - np.outer(Hs, Hs) / own + np.outer(fall, fall) / inner
-
-
-def _curvature(objective: Learning, here: Slope, H: np.ndarray, free: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """H at the root by differences of slopes, of the free entries."""
-    out, index = np.zeros_like(H), np.flatnonzero(free)
-    rows = []
-    for i in index:
-        size = min(0.1, _DIFFERENCE / np.sqrt(max(H[i, i], 1.0)))
-        step = np.zeros_like(here.theta)
-        step[i] = -size if here.theta[i] + size > bounds[i, 1] else size
-        objective.last = here.state
-        there = objective.at(here.theta + step, 0.0)
-        rows.append((here.value - there.value)[index] / step[i])
-    if rows:
-        found = (np.array(rows) + np.array(rows).T) / 2
-        values, vectors = np.linalg.eigh(found)
-        out[np.ix_(index, index)] = (vectors * np.maximum(values, _FLATTEST)) @ vectors.T
-    return out
+        objective(np.clip(start, *objective.bounds.T))
+        return Searched(objective.solution, None, 0.0)
+    search = approach(objective, start, max_iter, draw)
+    here: Slope = search.known.solution
+    mode = mode_of(objective, here.theta, guess=here.information)
+    objective.H = here.information.copy()
+    objective.H[mode.free] = objective.H[:, mode.free] = 0.0
+    objective.H[np.ix_(mode.free, mode.free)] = mode.curvature
+    objective.here = search.known
+    last = Search(objective, _LAST, _SLOPE, draw, SearchOptions(step_limit=_ARM, rise=FINEST))
+    last.run(search.known)
+    return Searched(last.known.solution, mode, last.remaining)

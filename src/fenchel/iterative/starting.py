@@ -7,7 +7,6 @@ What is returned, and its certificate, are those of the fit with a factor.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +20,7 @@ from ..linalg.arrays import Array, ArrayLike
 from ..problem import Point, Problem
 from ..solvers.base import Outcome, Solver, Stopping
 from ..solvers.progress import reporting
-from .learning import RISE, Learning, approach
+from .learning import RISE, ProbedEvidence, approach
 from .task import Task
 
 _PROBES = 8
@@ -53,22 +52,22 @@ def near(
     progress: bool = False,
 ) -> Near | None:
     """A fit by a few probes, hyperparameters learned, without a certificate; None where that cannot be done."""
-    began, rng = time.perf_counter(), np.random.default_rng(random_state)
+    rng = np.random.default_rng(random_state)
     try:
         task = Task(likelihood, family, y, weights, names)
-        objective = Learning(task, rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], _PROBES)))
+        objective = ProbedEvidence(task, rng.choice([-1.0, 1.0], size=(task.layout.sizes[1], _PROBES)))
         start = np.concatenate([family.theta, likelihood.theta])
         with reporting(progress, "looking for a start without a factor", None) as draw, np.errstate(all="ignore"):
-            here, _, _, gain = approach(objective, start, _STEPS, draw, began)
+            search = approach(objective, start, _STEPS, draw)
     except (Refusal, ArithmeticError, np.linalg.LinAlgError):  # a start is no more than help
         return None
-    state = here.state
-    inside = np.all((here.theta > task.bounds[:, 0]) & (here.theta < task.bounds[:, 1]))
-    if not (gain <= RISE and state.settled and inside):  # at a bound a search is better begun away from it
+    theta, state = search.known.theta, search.known.solution.state
+    inside = np.all((theta > task.bounds[:, 0]) & (theta < task.bounds[:, 1]))
+    if not (search.remaining <= RISE and state.settled and inside):  # at a bound a search is better begun away from it
         return None
     mean, variance = np.zeros(task.targets.y.shape[0]), np.ones(task.targets.y.shape[0])
     mean[task.keep], variance[task.keep] = state.h, state.rho
-    return Near(here.theta, mean, variance)
+    return Near(theta, mean, variance)
 
 
 class BegunNear(Solver):

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import ndtri
-from scipy.stats import qmc
 
 from ..checks import Refusal, choice, problem
 from ..inference import solver_for
@@ -24,7 +22,6 @@ from ..linalg.predicted import Cost, factor_cost
 from . import remarks, tables
 from .fitted import FittedModel
 from .refusing import refused
-from .uncertainty import Known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +34,6 @@ _SHARE = 0.25  # of the memory that a factor may take: some four of its size are
 _WORK = 2e13  # multiplications of one factorisation: an hour and more for a model
 _DEAR = 2e9, 2e4  # multiplications of one from which a start is looked for without it, and as many for each row
 _TOL = 1e-4  # relative gap, where none is asked for
-_DRAWS = 512
 
 
 def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
@@ -160,9 +156,10 @@ class IterativeModel(FittedModel):
         """Of the data, of what the prior decides, and where more probes would help, a sentence each."""
         return [*remarks.of_terms(self.model), *remarks.of_fit(self), *self.found.remarks]
 
-    @cached_property
-    def known(self) -> Known:
-        return Known(self.found.theta_covariance, np.zeros(self.theta.size))
+    @property
+    def theta_covariance(self) -> np.ndarray:
+        """Of theta, by the curvature of the evidence; 0 for an entry that is held by a bound."""
+        return self.found.theta_covariance
 
     @cached_property
     def hyperparameters(self) -> pd.DataFrame:
@@ -171,22 +168,18 @@ class IterativeModel(FittedModel):
         The interval is by the curvature of the evidence at its mode, on the scale on which each is learned; ``error``
         is the standard error that probes have brought into the value.
         """
-        import pandas as pd
+        rows, nothing = tables.described_theta(self, self.theta), np.zeros(0)
+        if not rows:
+            return tables.parameter_frame(rows, lower=nothing, upper=nothing, error=nothing)
+        error = self.found.theta_error
+        lower, upper = np.quantile(self._spread(self.theta_covariance + error), [0.025, 0.975], axis=0)
+        return tables.parameter_frame(rows, lower=lower, upper=upper, error=self._spread(error).std(axis=0))
 
-        rows = tables.described_theta(self, self.theta)
-        values = np.array([row[2] for row in rows])
-        z = ndtri(qmc.Halton(max(1, self.theta.size), scramble=False).random(_DRAWS + 1)[1:])
-        both = self._spread(self.found.theta_covariance + self.found.theta_error, z)
-        lower, upper = np.quantile(both, [0.025, 0.975], axis=0) if rows else np.zeros((2, 0))
-        error = self._spread(self.found.theta_error, z).std(axis=0) if rows else np.zeros(0)
-        index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
-        return pd.DataFrame({"value": values, "lower": lower, "upper": upper, "error": error}, index=index)
-
-    def _spread(self, covariance: np.ndarray, z: np.ndarray) -> np.ndarray:
-        """What the hyperparameters are in words over draws of theta about its value."""
+    def _spread(self, covariance: np.ndarray) -> np.ndarray:
+        """The hyperparameters as reported, over draws of theta about its value."""
         values, vectors = np.linalg.eigh(covariance)
-        moves = z @ (vectors * np.sqrt(np.maximum(values, 0.0))).T
-        return np.array([[row[2] for row in tables.described_theta(self, self.theta + move)] for move in moves])
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        return tables.values_at(self, self.theta + tables.normal_net(self.theta.size) @ root.T)
 
     @property
     def effects(self) -> IterativeEffects:

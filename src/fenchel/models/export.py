@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import count, optional, problem
-from ..hyperparameters.integration.together import drawn_together
 from ..likelihoods.base import slice_rows
 from ..linalg.arrays import Seed, to_numpy
 from ..linalg.memory import physical_memory
@@ -165,7 +164,7 @@ def _parts(
     """Draws of theta (size, n), none where it is plugged in; fits at one theta each, and which draws are theirs."""
     if fit.mixed is None:
         return None, parts_of(fit, size, rng)
-    theta, shares = drawn_together(fit.mixed, size, rng)
+    theta, shares = fit.mixed.sample_with_theta(size, rng)
     return theta, [(view, some) for view, some in zip(fit.views, shares, strict=True) if some.size]
 
 

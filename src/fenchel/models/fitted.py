@@ -18,13 +18,13 @@ from ..checks import choice, count
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import Stored
 from ..hyperparameters.learned import Learned
+from ..hyperparameters.mode import Mode
 from ..marginals import Answers
 from ..tasks import Jobs
 from ..validation import KFold, LeaveGroupOut
 from . import averages, cox, criticism, over_theta, predictions, remarks, tables
 from .frames import Table
 from .picture_methods import Pictures
-from .uncertainty import Known, curvature
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,15 +148,14 @@ class FittedModel(Pictures, Stored):
         return tables.Effects(self)
 
     @cached_property
-    def known(self) -> Known:
-        """How well the hyperparameters are known, and where cutpoints are stated at x = 0 how these move with them."""
-        level = self.model.ordered and self.model.sum.fixed_names
-        return curvature(self, (lambda solution: tables.level_of_ordered(self, solution)[0]) if level else None)
+    def theta_mode(self) -> Mode:
+        """The evidence about its mode: its curvature, and which hyperparameters are at a bound."""
+        return tables.theta_mode(self)
 
     @property
     def theta_covariance(self) -> np.ndarray:
         """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
-        return self.known.covariance
+        return self.theta_mode.covariance
 
     @cached_property
     def hyperparameters(self) -> pd.DataFrame:

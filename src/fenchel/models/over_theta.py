@@ -85,8 +85,6 @@ def views_of(fit: FittedModel) -> list[FittedModel]:
 
 def hyperparameters(fit: FittedModel, mixed: Integrated) -> pd.DataFrame:
     """The posterior of what the table of an integrated fit shows: mean, sd, median, interval, and its mode."""
-    import pandas as pd
-
     levels = _level_at_points(fit)
     at = None if levels is None else float(mixed.theta.between(mixed.thetas, levels, mixed.theta.peak[None])[0, 0])
     rows = tables.described_theta(fit, mixed.theta.peak, at)
@@ -101,9 +99,8 @@ def hyperparameters(fit: FittedModel, mixed: Integrated) -> pd.DataFrame:
     else:  # cutpoints at x = 0 have the uncertainty of the coefficients
         found = mixed.theta.beside(ask, mixed.thetas, levels, size=_THETAS)
     lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
-    columns = {"value": [row[2] for row in rows], "mean": found.mean, "sd": found.sd, "median": middle}
-    index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])
-    return pd.DataFrame({**columns, "lower": lower, "upper": upper}, index=index)
+    moments = {"mean": found.mean, "sd": found.sd, "median": middle}
+    return tables.parameter_frame(rows, **moments, lower=lower, upper=upper)
 
 
 def _level_at_points(fit: FittedModel) -> np.ndarray | None:

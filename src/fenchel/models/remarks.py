@@ -245,7 +245,7 @@ def undetermined(fit: FittedModel) -> list[str]:
     entries, bounds, out = model.own_priors.likelihood.entries(), model.own_priors.bounds, []
     if not entries:
         return []
-    sds = np.sqrt(np.diag(fit.known.covariance))[n - len(entries) :]
+    sds = np.sqrt(np.diag(fit.theta_covariance))[n - len(entries) :]
     for i, (name, entry, sd, ends) in enumerate(zip(model.own_priors.names, entries, sds, bounds, strict=True)):
         at, total = distribution(entry.prior, (float(ends[0]), float(ends[1])))
         middle = (at[1:] + at[:-1]) / 2

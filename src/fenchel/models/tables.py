@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtri
+from scipy.stats import qmc
 
 from ..checks import number, problem
+from ..hyperparameters.evidence import Evidence
+from ..hyperparameters.mode import Mode, mode_of
 from ..hyperparameters.priors import described as prior_described
 from ..iterative import IterativeFit
 from ..likelihoods.base import Likelihood
@@ -18,7 +22,6 @@ from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .marginal_tables import marginal_table
 from .specified import ambiguous, term_named, terms_over
-from .uncertainty import spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 INTERCEPT = "Intercept"
 _MIDDLE = 1.96  # sds either way: 95 % of a normal
+_DRAWS = 512  # of a fixed net, for intervals of hyperparameters
 
 
 # -- coefficients -------------------------------------------------------------------------------------------
@@ -145,16 +149,63 @@ class Effects(Mapping[Any, Any]):
 
 # -- hyperparameters ----------------------------------------------------------------------------------------
 def hyperparameters(fit: FittedModel) -> pd.DataFrame:
-    """By term and parameter: the value, and an interval from the curvature of the evidence."""
+    """By term and parameter: the value, and a 95 % interval by the evidence about its mode.
+
+    Draws of theta are standard normal in the coordinates of the mode (``hyperparameters/mode.py``): H says how the
+    entries go together, the fall of the evidence how far each side reaches. A log sd has the longer tail to the left
+    where data hardly tell an effect from none, and to the right where groups are few. Cutpoints at x = 0 move with
+    theta by ``moves`` and have the sd of the coefficients beside that.
+    """
+    rows, mode = described_theta(fit, fit.theta), fit.theta_mode
+    ends = np.full((len(rows), 2), np.nan)
+    if rows and mode.free:
+        evidence = evidence_of(fit)
+        coordinates = mode.coordinates(lambda thetas: [evidence(theta)[0] for theta in thetas])
+        z = normal_net(len(mode.free) + 1)
+        draws = np.clip(coordinates.theta(z[:, :-1]), *mode.bounds.T)
+        sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
+        levels = fit.shift + (draws - fit.theta) @ mode.moves + sd * z[:, -1]
+        ends = np.quantile(values_at(fit, draws, levels), [0.025, 0.975], axis=0).T
+        ends[ends[:, 1] <= ends[:, 0]] = np.nan
+    return parameter_frame(rows, lower=ends[:, 0], upper=ends[:, 1])
+
+
+def parameter_frame(rows: list[tuple[str, str, float]], **columns: np.ndarray) -> pd.DataFrame:
+    """What ``described_theta`` says as a frame, with further columns."""
     import pandas as pd
 
-    rows, ends = described_theta(fit, fit.theta), np.zeros((0, 2))
-    if rows:
-        sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
-        ends = spread(fit, lambda theta, off: [row[2] for row in described_theta(fit, theta, fit.shift + off)], sd)
     index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
-    columns = {"value": [row[2] for row in rows], "lower": ends[:, 0], "upper": ends[:, 1]}
-    return pd.DataFrame(columns, index=index)
+    return pd.DataFrame({"value": [row[2] for row in rows], **columns}, index=index)
+
+
+def values_at(fit: FittedModel, thetas: np.ndarray, levels: Iterable[float | None] | None = None) -> np.ndarray:
+    """The hyperparameters as reported (m, k) at thetas (m, n)."""
+    levels = repeat(None) if levels is None else levels
+    with np.errstate(over="ignore"):
+        each = [described_theta(fit, theta, level) for theta, level in zip(thetas, levels, strict=False)]
+    return np.array([[row[2] for row in one] for one in each])
+
+
+def normal_net(d: int) -> np.ndarray:
+    """Standard normals (m, d) of a fixed net."""
+    return ndtri(qmc.Halton(d, scramble=False).random(_DRAWS + 1)[1:])  # the first point is 0
+
+
+def evidence_of(fit: FittedModel) -> Evidence:
+    """As a function of theta, starting where the fit stands."""
+    if fit.evidence is not None:
+        return fit.evidence
+    target, family = fit.model.target, fit.model.sum.family()
+    out = Evidence(fit.found.likelihood, family, target.y, weights=target.weights, tol=1e-13, own=True)
+    out.begin(fit.solution)
+    return out
+
+
+def theta_mode(fit: FittedModel) -> Mode:
+    """The evidence about its mode, and how cutpoints that are stated at x = 0 move with theta."""
+    level = fit.model.ordered and fit.model.sum.fixed_names
+    ask = (lambda solution: level_of_ordered(fit, solution)[0]) if level else None
+    return mode_of(evidence_of(fit), fit.theta, ask=ask)
 
 
 def described_theta(fit: FittedModel, theta: np.ndarray, level: float | None = None) -> list[tuple[str, str, float]]:

@@ -18,7 +18,7 @@ from scipy.spatial import cKDTree
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
-from .coordinates import Coordinates
+from ..coordinates import Coordinates
 from .designs import log_normal
 
 _SMOOTH = 1e-6  # of the values: rounding between points that are close together

@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
 
 from ...checks import count, problem
 from ...corrections.loo import pit_of
@@ -20,8 +22,7 @@ from ...priors.base import NewRows
 from ...solvers.solution import Solution
 from ..base import Family
 from ..learned import Learned
-from .between import Between
-from .mixture import Mixture, mixed_moments, without
+from .mixture import FinerLattice, Mixture, mixed_moments, without
 from .theta import ThetaPosterior
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 
 _CELLS = 4_000_000  # places times unknowns that are mixed between points
+NEAR_POINT = 0.5  # h, of draws of theta about the point that they belong to
+MATCHING_ROUNDS = 200  # of the search for v
+MATCHED_DRAWS = 2000  # that the search for v looks at
 
 
 class Integrated(Stored, Mixture):
@@ -159,11 +163,11 @@ class Integrated(Stored, Mixture):
         return smooth
 
     @cached_property
-    def _between(self) -> Between | None:
+    def _between(self) -> FinerLattice | None:
         density = self.theta.log_density
         if density is None or self.method != "grid" or not density.resolved:
             return None
-        return Between.of(density, self.thetas)
+        return FinerLattice.of(density, self.thetas)
 
     def _at(self, rows: Callable[[np.ndarray], NewRows]) -> list[Marginals]:
         return [part.at(**rows(theta)) for part, theta in zip(self.answers, self.thetas, strict=True)]
@@ -220,6 +224,24 @@ class Integrated(Stored, Mixture):
         rng = np.random.default_rng(rng)
         return self._drawn(lambda part, n: part.sample_latents(n, rng), size, rng)
 
+    def sample_with_theta(self, size: int, rng: Seed = None) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Draws of theta (size, n) from its density, and which of them belong to each point.
+
+            P(k | theta) prop. to v_k exp(-|u(theta) - u(theta_k)|^2 / 2 h^2),    v such that E[P(k | theta)] = w_k
+
+        u are the coordinates in which the posterior of theta is nearly standard normal. Draws of theta keep their
+        marginals, points keep their weights, and each draw is of a point near it: the entropic transport between both.
+        """
+        rng, size = np.random.default_rng(rng), count("sample_with_theta", "size", size, 1)
+        theta = self.theta.sample(size, rng)
+        at, points = self.theta.u(theta), self.theta.u(self.thetas)
+        near = -0.5 * cdist(at, points, "sqeuclidean") / NEAR_POINT**2 if at.shape[1] else np.zeros((size, len(points)))
+        log_w = np.log(self.weights)
+        log_p = near + _matched(near[:MATCHED_DRAWS], log_w)
+        ends = np.cumsum(np.exp(log_p - logsumexp(log_p, axis=1, keepdims=True)), axis=1)
+        k = np.minimum((rng.random(size)[:, None] > ends).sum(axis=1), len(log_w) - 1)
+        return theta, [np.flatnonzero(k == j) for j in range(len(log_w))]
+
     # -- criteria ----------------------------------------------------------------------------------
     def _left_out(self) -> tuple[list[LeaveOneOut], np.ndarray, np.ndarray]:
         """Leave-one-out of each part, theta held; their shares given the others (K, N), log p(y_n | others) (N,)."""
@@ -263,3 +285,16 @@ def _loo_of(part: Answers, solution: Solution) -> LeaveOneOut:
     from ...corrections import Corrected
 
     return part.loo() if isinstance(part, Corrected) else solution.loo()
+
+
+def _matched(near: np.ndarray, log_w: np.ndarray) -> np.ndarray:
+    """log v (K,), by Sinkhorn's rounds."""
+    log_v, share = log_w.copy(), np.log(len(near))
+    for _ in range(MATCHING_ROUNDS):
+        rows = logsumexp(near + log_v, axis=1, keepdims=True)
+        got = logsumexp(near - rows, axis=0) - share  # of each point, for v = 1
+        new = log_w - got
+        if np.abs(new - log_v).max() < 1e-3:
+            return np.asarray(new)
+        log_v = new
+    return np.asarray(log_v)

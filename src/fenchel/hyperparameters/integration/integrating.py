@@ -36,21 +36,21 @@ from .integrated import Integrated
 from .points import Finished, Fitter, Point
 from .theta import ThetaPosterior
 
-_LEFT_OUT, _FALLEN, _LINE = (
-    0.007,
-    5.0,
-    7.0,
-)  # a normal's share outside of a lattice; the least nats it ends at; of d = 1
-_MOST = 150  # points of a lattice
-_COUNTS = 0.01  # the share of a point whose correction has to be trusted, and of theta near a bound that is told
-_APART = 0.3  # nats between two rules above which the integration is not to be believed
-_CLOSE = 0.5  # sds from a bound that are near it
-_LEAST = 1e-6  # the share of a point that is mixed
-_LIGHT = 0.004  # the share of a point below which its correction is that of its neighbours
-_NEARLY, _SMOOTH = 0.5, 1e-6  # nats by which it may differ from that of the nearest; rounding of corrections
-_AUTO = 3  # the most hyperparameters for which a grid is chosen
-_TAILS, _ROWS = 4, 20_000  # the same where one of them has a long tail, of as many rows
-_STRETCHED = 0.5  # of a side of a coordinate, from which its tail is long: exponential in theta is 1 and more
+LATTICE_LEAVES_OUT = 0.007  # share of a normal outside of a lattice
+LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice
+LEAST_FALL_OF_LINE = 7.0  # nats: the same of one hyperparameter
+MOST_POINTS = 150  # of a lattice
+COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is told
+RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
+NEAR_BOUND = 0.5  # sds
+LEAST_SHARE = 1e-6  # of a point that is mixed
+LIGHT_SHARE = 0.004  # of a point below which its correction is that of its neighbours
+MOST_DIFFERENCE = 0.5  # nats by which a correction may differ from that of the nearest point
+SMOOTHING = 1e-6  # nats: rounding of corrections
+GRID_UP_TO = 3  # hyperparameters for which "auto" is a grid
+GRID_OF_TAILS_UP_TO = 4  # hyperparameters: the same where one of them has a long tail
+GRID_OF_TAILS_ROWS = 20_000  # rows: at most so many then
+LONG_TAIL = 0.5  # of a side of a coordinate, from which its tail is long: exponential in theta is 1 and more
 
 
 def integrate(
@@ -172,7 +172,7 @@ def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
 
 
 # -- points and their weights -------------------------------------------------------------------------------
-class _Laid(NamedTuple):
+class FittedDesign(NamedTuple):
     """A design with its fits, and the log density there."""
 
     design: Design
@@ -190,13 +190,13 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
             "integrate", f'method = "grid" and {d} hyperparameters', f"at most {designs.MOST}", 'Use method="ccd".'
         )
     centre = centred(fitter, mode, free, fitter.beyond)
-    tails = [fitter.evidence.names[i] for i, c in zip(free, centre.coordinates.stretch, strict=True) if c > _STRETCHED]
+    tails = [fitter.evidence.names[i] for i, c in zip(free, centre.coordinates.stretch, strict=True) if c > LONG_TAIL]
     word = method if method != "auto" else _chosen(d, bool(tails), len(fitter.evidence.targets.y))
     if word == "grid":
         laid = _lattice(fitter, centre)
     else:
         laid = _fitted(fitter, centre, designs.composite(d) if word == "ccd" else designs.star(d))
-    beyond, doubt = _believed(laid, centre, fitter.beyond)
+    beyond, doubt = _trusted(laid, centre, fitter.beyond)
     values = _values(laid.points, beyond)
     log_w = laid.design.log_mass + values + _jacobian(centre, laid.design) - designs.log_normal(laid.design.u)
     through = _through(fitter, centre, laid, beyond)
@@ -204,12 +204,12 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
     best = centre.points[0].corrected
     known = float(best.log_evidence_se) if beyond and best is not None else 0.0
     w = np.exp(log_w - rule)
-    kept = np.flatnonzero(w > _LEAST)
+    kept = np.flatnonzero(w > LEAST_SHARE)
     notes += _at_bounds(fitter, through)
     doubts = [doubt] if doubt else []
-    if abs(total - rule) > _APART:
-        told_apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
-        doubts.append(f"{told_apart}: the points do not resolve the posterior of theta; state priors of it")
+    if abs(total - rule) > RULES_APART:
+        apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
+        doubts.append(f"{apart}: the points do not resolve the posterior of theta; state priors of it")
         through.match(laid.design.u, w)
     if tails and word == "ccd":
         cure = ': method="grid" does' if d <= designs.MOST else ""
@@ -230,7 +230,7 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
 
 def _chosen(d: int, tails: bool, rows: int) -> str:
     """A design for d hyperparameters: a lattice for few, and for one more where tails are to be followed."""
-    return "grid" if d <= _AUTO or (d <= _TAILS and tails and rows <= _ROWS) else "ccd"
+    return "grid" if d <= GRID_UP_TO or (d <= GRID_OF_TAILS_UP_TO and tails and rows <= GRID_OF_TAILS_ROWS) else "ccd"
 
 
 def _alone(fitter: Fitter, family: Family, mode: Learned, notes: list[str]) -> Integrated:
@@ -272,43 +272,44 @@ def _continued(thetas: np.ndarray, gains: np.ndarray, there: np.ndarray) -> np.n
     moving = np.flatnonzero(np.ptp(thetas, axis=0) > 0.0)
     if len(gains) < 2 * moving.size + 3:
         return np.asarray(nearest)
-    through = RBFInterpolator(thetas[:, moving] / scale[moving], gains, kernel="linear", degree=1, smoothing=_SMOOTH)
-    return np.clip(through(there[:, moving] / scale[moving]), nearest - _NEARLY, nearest + _NEARLY)
+    through = RBFInterpolator(thetas[:, moving] / scale[moving], gains, kernel="linear", degree=1, smoothing=SMOOTHING)
+    return np.clip(through(there[:, moving] / scale[moving]), nearest - MOST_DIFFERENCE, nearest + MOST_DIFFERENCE)
 
 
-def _fitted(fitter: Fitter, centre: Centre, design: Design, light: np.ndarray | None = None) -> _Laid:
+def _fitted(fitter: Fitter, centre: Centre, design: Design, light: np.ndarray | None = None) -> FittedDesign:
     """Fits at the points of a design within the bounds; ``light``: which of them are not worth a correction."""
     inside = _inside(fitter, centre, design)
     some = Design(design.u[inside], design.log_mass[inside])
     plain = False if light is None else light[inside]
-    return _Laid(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=plain))
+    return FittedDesign(some, fitter.at(list(centre.coordinates.theta(some.u)), plain=plain))
 
 
-def _shares(laid: _Laid, centre: Centre, beyond: bool) -> np.ndarray:
+def _shares(laid: FittedDesign, centre: Centre, beyond: bool) -> np.ndarray:
     log_w = laid.design.log_mass + _values(laid.points, beyond) + _jacobian(centre, laid.design)
     log_w = log_w - designs.log_normal(laid.design.u)
     return np.asarray(np.exp(log_w - logsumexp(log_w)))
 
 
-def _settled(fitter: Fitter, centre: Centre, laid: _Laid) -> _Laid:
+def _settled(fitter: Fitter, centre: Centre, laid: FittedDesign) -> FittedDesign:
     """With the corrections of the points that turned out to have a share worth one."""
     if not fitter.beyond:
         return laid
     share = _shares(laid, centre, True)
-    points = [fitter.corrected([p])[0] if w > _LIGHT else p for p, w in zip(laid.points, share, strict=True)]
-    return _Laid(laid.design, points)
+    points = [fitter.corrected([p])[0] if w > LIGHT_SHARE else p for p, w in zip(laid.points, share, strict=True)]
+    return FittedDesign(laid.design, points)
 
 
-def _lattice(fitter: Fitter, centre: Centre) -> _Laid:
+def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
     """A lattice that grows from the centre to where the density is expected to have fallen far enough."""
     d = centre.coordinates.dimension
-    places, deep = designs.block(d), max(_LINE if d == 1 else _FALLEN, float(chi2.isf(_LEFT_OUT, d)) / 2)
+    places, least = designs.block(d), LEAST_FALL_OF_LINE if d == 1 else LEAST_FALL
+    deep = max(least, float(chi2.isf(LATTICE_LEAVES_OUT, d)) / 2)
     light, scale = np.zeros(len(places), dtype=bool), np.ones(fitter.evidence.start.size)
     scale[list(centre.coordinates.free)] = centre.coordinates.scale
     while True:
         laid = _settled(fitter, centre, _fitted(fitter, centre, designs.lattice(places), light))
         fitter.start_near(laid.points, scale)
-        beyond = _believed(laid, centre, fitter.beyond)[0]
+        beyond = _trusted(laid, centre, fitter.beyond)[0]
         inside = _inside(fitter, centre, designs.lattice(places))
         places, light = places[inside], light[inside]
         values = _values(laid.points, beyond) + _jacobian(centre, laid.design)
@@ -317,10 +318,10 @@ def _lattice(fitter: Fitter, centre: Centre) -> _Laid:
         expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
         expected = np.maximum(expected, designs.continued(places, values, edge))
         wanted = (values.max() - expected < deep) & _inside(fitter, centre, design)
-        if not wanted.any() or len(places) + int(wanted.sum()) > _MOST:
+        if not wanted.any() or len(places) + int(wanted.sum()) > MOST_POINTS:
             return laid
         share = np.exp(expected - logsumexp(values))[wanted]
-        places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < _LIGHT]
+        places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < LIGHT_SHARE]
 
 
 def _inside(fitter: Fitter, centre: Centre, design: Design) -> np.ndarray:
@@ -330,21 +331,23 @@ def _inside(fitter: Fitter, centre: Centre, design: Design) -> np.ndarray:
     return np.asarray(((thetas >= low) & (thetas <= high)).all(axis=1))
 
 
-def _through(fitter: Fitter, centre: Centre, laid: _Laid, beyond: bool) -> LogDensity:
+def _through(fitter: Fitter, centre: Centre, laid: FittedDesign, beyond: bool) -> LogDensity:
     """The interpolated density: through the design and what the widths were read off."""
     points = [*laid.points, *centre.points]
     u = np.concatenate([laid.design.u, centre.coordinates.u(np.array([p.theta for p in centre.points]))])
     return LogDensity(centre.coordinates, u, _values(points, beyond), fitter.evidence.bounds)
 
 
-def _believed(laid: _Laid, centre: Centre, asked: bool) -> tuple[bool, str]:
+def _trusted(laid: FittedDesign, centre: Centre, asked: bool) -> tuple[bool, str]:
     """Whether the correction is used at the points that count; where it is not to be trusted there, a sentence."""
     if not asked:
         return False, ""
     found: dict[int, Point] = {}
     for beyond in (True, False):  # those that count by either evidence
         share = _shares(laid, centre, beyond)
-        found |= {id(p): p for p, w in zip(laid.points, share, strict=True) if w > _COUNTS and p.corrected is not None}
+        found |= {
+            id(p): p for p, w in zip(laid.points, share, strict=True) if w > COUNTING_SHARE and p.corrected is not None
+        }
     corrections = [(p.usable, p.corrected) for p in found.values() if p.corrected is not None]
     for usable, each in corrections:
         if not usable:
@@ -358,7 +361,7 @@ def _at_bounds(fitter: Fitter, through: LogDensity) -> list[str]:
     bounds, out, (thetas, w) = fitter.evidence.bounds, [], through.draws
     for i, name in enumerate(fitter.evidence.names):
         spread = float(np.sqrt(w @ (thetas[:, i] - w @ thetas[:, i]) ** 2))
-        near = np.minimum(thetas[:, i] - bounds[i, 0], bounds[i, 1] - thetas[:, i]) < _CLOSE * spread
-        if spread > 0.0 and w[near].sum() > _COUNTS:
+        near = np.minimum(thetas[:, i] - bounds[i, 0], bounds[i, 1] - thetas[:, i]) < NEAR_BOUND * spread
+        if spread > 0.0 and w[near].sum() > COUNTING_SHARE:
             out.append(f"the posterior of {name} reaches a bound of it and is cut off there")
     return out

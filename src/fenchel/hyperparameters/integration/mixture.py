@@ -6,15 +6,24 @@ P(unknown <= x) = sum_k w_k P_k(unknown <= x),   E, Var and the third moment by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 import numpy as np
+from scipy.interpolate import RBFInterpolator
+from scipy.spatial import cKDTree
 from scipy.special import logsumexp, ndtri
 
 from ...linalg.arrays import Array, ArrayLike, to_numpy
 from ...marginals import Levels, Marginals, at_each, probabilities
+from .density import LogDensity
 
-_TOL, _ROUNDS = 1e-9, 60  # of probabilities
+TOL = 1e-9  # of probabilities, on the scale of normal quantiles
+MAX_ROUNDS = 60  # of false positions
+FINER = {1: 4, 2: 2}  # places along each direction for one of the lattice, by the number of directions
+LEAST_SHARE = 1e-4  # the share of a place that is mixed
+SMOOTH_STEP = 0.7  # of log sd, or of means in sds, between points whose mixture is smooth enough
 
 
 class Mixture:
@@ -105,6 +114,103 @@ class Mixture:
         return f"{type(self).__name__} of {len(self.parts)} posteriors"
 
 
+@dataclass(frozen=True)
+class Rescaled:
+    """Marginals shifted and scaled: each unknown is ``mean`` + ``scale`` (own - its mean)."""
+
+    own: Marginals
+    mean: np.ndarray
+    scale: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        return np.asarray(self.scale**2 * to_numpy(self.own.variance))
+
+    @property
+    def sd(self) -> np.ndarray:
+        return np.asarray(self.scale * to_numpy(self.own.sd))
+
+    @property
+    def skewness(self) -> np.ndarray:
+        return np.asarray(to_numpy(self.own.skewness))
+
+    def _back(self, x: ArrayLike) -> np.ndarray:
+        return np.asarray(to_numpy(self.own.mean) + (np.asarray(x) - self.mean) / self.scale)
+
+    def cdf(self, x: ArrayLike) -> Array:
+        return self.own.cdf(self._back(x))
+
+    def density(self, x: ArrayLike) -> Array:
+        return to_numpy(self.own.density(self._back(x))) / self.scale
+
+    def quantile(self, q: Levels) -> np.ndarray:
+        many = (..., None) if np.ndim(q) else ...
+        own, mean = to_numpy(self.own.quantile(q)), to_numpy(self.own.mean)
+        return np.asarray(self.mean[many] + self.scale[many] * (own - mean[many]))
+
+    def interval(self, level: float = 0.95) -> np.ndarray:
+        return self.quantile([0.5 - level / 2, 0.5 + level / 2])
+
+
+@dataclass(frozen=True)
+class FinerLattice:
+    """Places between the K points of a lattice: marginals at places half as far apart, from those of the points.
+
+    p(x) = sum_j v_j p_k(m_k + s_k (x - m_j) / s_j) s_k / s_j,     k = k(j) the point nearest to place j
+    m_j = sum_k B_jk m_k,   log s_j = sum_k B_jk log s_k,          B a cubic through all points
+
+    v_j is the interpolated density of theta at place j. Where an sd of groups may vanish, effects at neighbouring
+    points have sds that differ by a factor of three: their mixture has steps, and the ends of its intervals are off
+    by a third of an sd. Means and variances stay those of the points, which a lattice has right.
+
+    Attributes
+    ----------
+    weights : array (J,) of sum 1
+    nearest : array of int (J,)
+        The point that is nearest to each place.
+    through : array (J, K)
+        What values at the points are at the places.
+    """
+
+    weights: np.ndarray
+    nearest: np.ndarray
+    through: np.ndarray
+
+    @classmethod
+    def of(cls, density: LogDensity, thetas: np.ndarray) -> FinerLattice | None:
+        """Of the points at ``thetas`` of a lattice; None where there are too few, or too many directions."""
+        u = density.coordinates.u(thetas)
+        K, d = u.shape
+        if d not in FINER or (d + 1) * (d + 2) // 2 + 1 > K:
+            return None
+        tree = cKDTree(u)
+        apart = float(tree.query(u, k=2)[0][:, 1].min())
+        steps = [np.array(way) * apart / FINER[d] for way in product(range(-FINER[d], FINER[d] + 1), repeat=d)]
+        places = np.unique(np.round(np.concatenate([u + step for step in steps]), 6), axis=0)
+        log_v = density.at_u(places)
+        v = np.exp(log_v - logsumexp(log_v))
+        places, v = places[v > LEAST_SHARE], v[v > LEAST_SHARE]
+        through = RBFInterpolator(u, np.eye(K), kernel="cubic", degree=1)(places)
+        return cls(v / v.sum(), np.asarray(tree.query(places)[1]), np.asarray(through))
+
+    def parts(self, parts: Sequence[Marginals]) -> list[Rescaled] | None:
+        """Marginals at the places, from those at the points; None where these are near enough to one another."""
+        mean = np.stack([to_numpy(part.mean) for part in parts])
+        sd = np.stack([to_numpy(part.sd) for part in parts])
+        if mean.ndim != 2 or not (sd > 0.0).all() or self._smooth(mean, sd):
+            return None
+        means, sds = self.through @ mean, np.exp(self.through @ np.log(sd))
+        low, high = sd.min(axis=0), sd.max(axis=0)
+        sds = np.clip(sds, 0.5 * low, 2.0 * high)
+        return [Rescaled(parts[k], means[j], sds[j] / sd[k]) for j, k in enumerate(self.nearest)]
+
+    def _smooth(self, mean: np.ndarray, sd: np.ndarray) -> bool:
+        """Whether every unknown is nearly the same at the points next to one another along B's strongest rows."""
+        near = self.through @ mean - mean[self.nearest], np.log(sd[self.nearest]) - self.through @ np.log(sd)
+        moved = np.abs(near[0]) / sd[self.nearest]
+        return bool(max(moved.max(initial=0.0), np.abs(near[1]).max(initial=0.0)) < SMOOTH_STEP / 2)
+
+
 def without(weights: np.ndarray, log_density: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The weights of K parts given all data but some of it, and the log density of that: (K, ...) and (...).
 
@@ -140,11 +246,11 @@ def crossing(below: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: n
 
     fa, fb = off(a), off(b)
     x, side = a, np.zeros(a.shape)
-    for _ in range(_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         x = np.where(fb > fa, a - fa * (b - a) / np.where(fb > fa, fb - fa, 1.0), (a + b) / 2)
         x = np.clip(x, a, b)
         fx = off(x)
-        if np.all((np.abs(fx) < _TOL) | (b - a <= 1e-14 * (1.0 + np.abs(a)))):
+        if np.all((np.abs(fx) < TOL) | (b - a <= 1e-14 * (1.0 + np.abs(a)))):
             break
         right = fx > 0.0
         fa, fb = (

@@ -19,11 +19,10 @@ from ...linalg.arrays import to_numpy
 from ...solvers.base import Callback
 from ...solvers.solution import Solution
 from ...tasks import Jobs, run_tasks
-from ..evidence import Evidence
+from ..evidence import Evidence, WarmStarts
 from ..learned import Learned
-from ..starts import Path as Way
 
-_STRIDE = 2.0  # the farthest that a start is from the nearest fit
+LONGEST_SHIFT = 2.0  # of any s from the nearest fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,12 @@ class Point:
         if not self.usable or self.corrected is None:
             return float("nan")
         return float(self.corrected.log_evidence - self.solution.elbo)
+
+    @property
+    def slope(self) -> np.ndarray:
+        """The gradient of a point that was asked for it."""
+        assert self.gradient is not None
+        return self.gradient
 
     @property
     def plain(self) -> float:
@@ -168,7 +173,7 @@ class Fitter:
 
     def start_from(self, points: Sequence[Point]) -> None:
         """Later fits start on the plane through these, the nearest of them last."""
-        self.evidence.path = Way(points[-1].solution, tuple((p.theta, to_numpy(p.solution.s)) for p in points))
+        self.evidence.warm = WarmStarts(points[-1].solution, tuple((p.theta, to_numpy(p.solution.s)) for p in points))
 
     def start_near(self, points: Sequence[Point], scale: np.ndarray) -> None:
         """Later fits start where those of these that are nearest point to, in units of ``scale`` (n,)."""
@@ -237,14 +242,14 @@ class _Shared(NamedTuple):
         order = np.argsort(np.linalg.norm(away, axis=1), kind="stable")[: 5 * theta.size + 5]
         away, near = away[order], [to_numpy(points[int(k)].solution.s) for k in order]
         first = points[int(order[0])]
-        own.path = own.path._replace(last=first.solution)
+        own.warm = own.warm._replace(last=first.solution)
         moving = np.flatnonzero(np.ptp(away, axis=0) > 0.0)
         if len(order) < 2 * moving.size + 2:
             return own
         through = RBFInterpolator(away[:, moving], np.stack(near).reshape(len(near), -1), kernel="cubic", degree=1)
         there = through(np.zeros((1, moving.size))).reshape(near[0].shape)
-        start = near[0] + np.clip(there - near[0], -_STRIDE, _STRIDE)
-        own.path = Way(first.solution, ((first.theta, near[0]), (np.array(theta), start)))
+        start = near[0] + np.clip(there - near[0], -LONGEST_SHIFT, LONGEST_SHIFT)
+        own.warm = WarmStarts(first.solution, ((first.theta, near[0]), (np.array(theta), start)))
         return own
 
 

@@ -18,7 +18,8 @@ from ...marginals import Levels, at_each, probabilities
 from .density import LogDensity
 
 _GRID = np.linspace(-8.0, 8.0, 161)  # of a marginal, in its sds
-_OTHERS, _LINE = 512, np.linspace(-9.0, 9.0, 121)  # places of the other entries: a net, or a line where there is one
+_OTHERS = 512  # places of the other entries: of a net
+_LINE = np.linspace(-9.0, 9.0, 121)  # the same where there is one other entry, in its sds
 
 
 class Values:

@@ -19,8 +19,10 @@ from functools import cached_property
 import numpy as np
 
 _OVER = 4.0  # the square of how many sds t changes its slope over
-_LEAST, _MOST = -0.55, 4.0  # of c; below the first t would turn back
-_REACH, _TABLE = 40.0, 16001  # of the table that inverts t
+_LEAST = -0.55  # of c; below it t would turn back
+_MOST = 4.0  # of c
+_REACH = 40.0  # sds that the table which inverts t goes to either side
+_TABLE = 16001  # entries of it
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import evidence, learn
-from fenchel.hyperparameters.climbing import Climb, Gone, bounded_top
+from fenchel.hyperparameters.trust_region import Step, TrustRegion, maximum_in_box
 from fenchel.likelihoods import Gaussian
 
 
@@ -56,7 +56,7 @@ def test_the_top_within_a_box_is_the_best_of_it(n, seed, scale):
     def fall(p: np.ndarray) -> float:
         return float(0.5 * p @ H @ p - g @ p)
 
-    found = bounded_top(H, g, low, high)
+    found = maximum_in_box(H, g, low, high)
     assert (found >= low - 1e-12).all()
     assert (found <= high + 1e-12).all()
     other = minimize(fall, np.zeros(n), jac=lambda p: H @ p - g, bounds=list(zip(low, high, strict=True)))
@@ -65,31 +65,31 @@ def test_the_top_within_a_box_is_the_best_of_it(n, seed, scale):
     assert np.abs(np.clip(found + slope, low, high) - found).max() <= 1e-6 * (1.0 + np.abs(g).max())
 
 
-def test_the_way_gone_mends_the_curvature():
+def test_steps_update_the_curvature():
     rng = np.random.default_rng(1)
     A = rng.normal(size=(6, 3))
-    truth, climb, theta = A.T @ A + np.eye(3), Climb(np.tile([-9.0, 9.0], (3, 1))), np.full(3, 1.5)
+    truth, model, theta = A.T @ A + np.eye(3), TrustRegion(np.tile([-9.0, 9.0], (3, 1))), np.full(3, 1.5)
     wrong = np.diag(np.diag(truth)) * [0.7, 1.5, 0.8]
     for _ in range(12):
-        there = climb.next(theta, -truth @ theta, wrong)
+        there = model.propose(theta, -truth @ theta, wrong)
         rise = 0.5 * theta @ truth @ theta - 0.5 * there @ truth @ there
-        climb.learn(Gone(there - theta, truth @ (there - theta), wrong), float(rise))
+        model.update(Step(there - theta, truth @ (there - theta), wrong), float(rise))
         theta = there if rise > 0.0 else theta
     assert np.abs(theta).max() < 1e-6
-    last = climb.gone[-1]
-    np.testing.assert_allclose(climb.mended(wrong) @ last.step, last.fall, rtol=1e-6)
-    assert (np.linalg.eigvalsh(climb.mended(wrong)) > 0.0).all()
+    last = model.steps[-1]
+    np.testing.assert_allclose(model.updated_curvature(wrong) @ last.step, last.gradient_fall, rtol=1e-6)
+    assert (np.linalg.eigvalsh(model.updated_curvature(wrong)) > 0.0).all()
 
 
-def test_a_failed_step_shrinks_the_reach():
-    climb = Climb(np.tile([-9.0, 9.0], (2, 1)))
-    there = climb.next(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
+def test_a_failed_step_shrinks_the_radius():
+    model = TrustRegion(np.tile([-9.0, 9.0], (2, 1)))
+    there = model.propose(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
     assert there[0] == pytest.approx(2.0)
-    climb.learn(Gone(there, np.array([5.0, 0.0]), 1e-3 * np.eye(2)), -3.0)
-    assert climb.reach == pytest.approx(0.5)
-    climb.next(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
-    assert climb.left > climb.promised  # a short reach is no sign of having arrived
-    assert np.linalg.eigvalsh(climb.mended(1e-3 * np.eye(2))).min() > 0.0
+    model.update(Step(there, np.array([5.0, 0.0]), 1e-3 * np.eye(2)), -3.0)
+    assert model.radius == pytest.approx(0.5)
+    model.propose(np.zeros(2), np.array([1.0, 0.0]), 1e-3 * np.eye(2))
+    assert model.remaining_rise > model.promised_rise  # a short radius is no sign of having arrived
+    assert np.linalg.eigvalsh(model.updated_curvature(1e-3 * np.eye(2))).min() > 0.0
 
 
 def crossed(family: str, seed: int = 0, sizes: tuple[float, float] = (0.8, 0.4)) -> pd.DataFrame:

@@ -1,0 +1,177 @@
+"""The mode of an objective over theta: its curvature, how far each side reaches, and what lies at a bound.
+
+    H_ij = (g_j(0) - g_j(s e_i)) / s                              i != j, made symmetric; error O(s)
+    H_ii = (4 g_i(0) + 2 g_i(s) - 6 (f(s e_i) - f(0)) / s) / s    of the cubic through both ends; error O(s^2)
+
+f and its exact gradient g are evaluated once for each entry of theta that is not held. Two more evaluations
+for each, three sds to either side, give the coordinates in which the density is nearly normal. Tables, the
+integration over theta, remarks and both engines read this one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .coordinates import Coordinates
+from .objective import entries_at_bounds
+
+STEP = 0.1  # log units, of the differences
+STEP_SDS = 0.3  # sds: the longest step where a curvature is known beforehand
+CORRECTED = 0.25  # share of a difference of slopes by which the cubic may change it: values have gaps
+FLATTEST = 0.02  # curvature below which a direction counts as unknown; its sd is then 7 log units
+PROBE = 3.0  # sds from the mode at which the fall of the objective is read off
+LEAST_PROBE = 0.3  # sds: a bound nearer than this leaves nothing to read off
+LEAST_FALL = 0.02  # nats
+SLOPE = 1e-3  # nats a log unit, above which an entry at a bound would go on beyond it
+
+
+class Evaluation(NamedTuple):
+    """An objective at one theta, and a number that was read off the fit there."""
+
+    theta: np.ndarray
+    value: float
+    gradient: np.ndarray
+    asked: float = 0.0
+
+
+Evaluate = Callable[[list[np.ndarray]], Sequence[Evaluation]]
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The mode of an objective.
+
+    Attributes
+    ----------
+    theta, gradient : array (n,)
+    value : float
+    bounds : array (n, 2)
+    free : list of int (d)
+        The entries that are neither at a bound nor held by the caller.
+    curvature : array (d, d)
+        H of the free entries, its eigenvalues at least ``FLATTEST``.
+    moves : array (n,)
+        By how much what was asked of each evaluation moves with an entry; 0 where nothing was asked.
+    at_bounds : dict of int to str
+        The entries at a bound, "lower" or "upper".
+    held : tuple of int
+        Those of them where the objective still rises beyond the bound.
+    """
+
+    theta: np.ndarray
+    value: float
+    gradient: np.ndarray
+    bounds: np.ndarray
+    free: list[int]
+    curvature: np.ndarray
+    moves: np.ndarray
+    at_bounds: dict[int, str] = field(default_factory=dict)
+    held: tuple[int, ...] = ()
+
+    @property
+    def directions(self) -> np.ndarray:
+        """Eigen-directions (d, d), each of the length of its sd: their product with the transpose is H^-1."""
+        values, vectors = np.linalg.eigh(self.curvature)
+        return vectors / np.sqrt(values)
+
+    @property
+    def covariance(self) -> np.ndarray:
+        """H^-1 as a covariance of theta (n, n); 0 for entries that are not free."""
+        out = np.zeros((self.theta.size, self.theta.size))
+        out[np.ix_(self.free, self.free)] = self.directions @ self.directions.T
+        return out
+
+    def coordinates(self, values_at: Callable[[list[np.ndarray]], Sequence[float]]) -> Coordinates:
+        """Coordinates in which the density is nearly standard normal, also some sds away.
+
+        Each free entry is moved to ``PROBE`` of its sds on either side, or nearly to a bound, and the others
+        with it as H has them follow. There the density has fallen as that of a normal has in these
+        coordinates. The slope that is left at theta is taken off: another objective may have been maximised.
+        """
+        straight = Coordinates.straight(self.theta, self.free, self.directions)
+        sides = [(k, sign) for k in range(len(self.free)) for sign in (-1.0, 1.0)]
+        probes = {side: side[1] * self._room(straight, *side) for side in sides}
+        probes = {side: z for side, z in probes.items() if abs(z) > LEAST_PROBE}
+        thetas = [straight.theta(z * straight.mix[k]) for (k, _), z in probes.items()]
+        ends = {side: (side[1], side[1]) for side in sides}
+        for (side, z), theta, value in zip(probes.items(), thetas, values_at(thetas), strict=True):
+            fall = self.value + float(self.gradient @ (theta - self.theta)) - value
+            ends[side] = (side[1] * np.sqrt(2.0 * max(fall, LEAST_FALL)), z)
+        below, above = (np.array([ends[side] for side in sides if side[1] == sign]) for sign in (-1.0, 1.0))
+        return straight.bent(below, above)
+
+    def _room(self, straight: Coordinates, k: int, sign: float) -> float:
+        """How far one may go within the bounds, in sds of an entry, up to ``PROBE``."""
+        way = straight.theta(sign * straight.mix[k]) - self.theta
+        with np.errstate(divide="ignore", invalid="ignore"):
+            left = np.where(way > 0.0, self.bounds[:, 1] - self.theta, self.bounds[:, 0] - self.theta) / way
+        return float(min(PROBE, 0.999 * np.where(way == 0.0, np.inf, left).min(initial=np.inf)))
+
+
+def mode_of(
+    objective: Any,
+    theta: np.ndarray,
+    *,
+    hold: Collection[int] = (),
+    ask: Callable[[Any], float] | None = None,
+    guess: np.ndarray | None = None,
+    evaluate: Evaluate | None = None,
+) -> Mode:
+    """The curvature of an objective about its mode, by one evaluation for each free entry of theta.
+
+    Parameters
+    ----------
+    objective : Objective
+        Or anything with ``bounds`` that returns a value and a gradient at theta, and has a ``solution`` there.
+    theta : array (n,)
+        Where a search ended.
+    hold : collection of int
+        Entries that stay where they are.
+    ask : callable, optional
+        A number to read off the fit at each theta; its slope is ``Mode.moves``.
+    guess : array (n, n), optional
+        A curvature known beforehand: steps are then ``STEP_SDS`` sds at most.
+    evaluate : callable, optional
+        Evaluates several theta at once. Default: ``objective``, one after the other.
+    """
+    if evaluate is None:
+
+        def evaluate(thetas: list[np.ndarray]) -> list[Evaluation]:
+            return [_evaluated(objective, each, ask) for each in thetas]
+
+    bounds, n = objective.bounds, theta.size
+    (start,) = evaluate([theta])
+    at_bounds, held = entries_at_bounds(bounds, theta, start.gradient, SLOPE)
+    free = [i for i in range(n) if i not in at_bounds and i not in hold]
+    sizes = np.full(n, STEP)
+    if guess is not None:
+        sizes = np.minimum(STEP, STEP_SDS / np.sqrt(np.maximum(np.diag(guess), 1.0)))
+    steps = np.where(theta + sizes <= bounds[:, 1], sizes, -sizes)[free]
+    around = evaluate([theta + step * np.eye(n)[i] for i, step in zip(free, steps, strict=True)])
+    H, moves = np.zeros((len(free), len(free))), np.zeros(n)
+    for k, (i, step, there) in enumerate(zip(free, steps, around, strict=True)):
+        H[k] = (start.gradient - there.gradient)[free] / step
+        H[k, k] = _of_cubic(H[k, k], step, (start.value, start.gradient[i]), (there.value, there.gradient[i]))
+        moves[i] = (there.asked - start.asked) / step
+    values, vectors = np.linalg.eigh((H + H.T) / 2.0)
+    H = (vectors * np.maximum(values, FLATTEST)) @ vectors.T
+    return Mode(theta, float(start.value), start.gradient, bounds, free, H, moves, at_bounds, held)
+
+
+def _evaluated(objective: Any, theta: np.ndarray, ask: Callable[[Any], float] | None) -> Evaluation:
+    value, gradient = objective(theta)
+    return Evaluation(theta, value, gradient, 0.0 if ask is None else ask(objective.solution))
+
+
+def _of_cubic(difference: float, step: float, start: tuple[float, float], end: tuple[float, float]) -> float:
+    """-f'' at the start, of the cubic with these values and slopes; near the difference of the slopes.
+
+    Where no value is known it is that difference.
+    """
+    curvature = (4.0 * start[1] + 2.0 * end[1] - 6.0 * (end[0] - start[0]) / step) / step
+    change = CORRECTED * abs(difference)
+    return float(np.clip(curvature, difference - change, difference + change)) if np.isfinite(curvature) else difference
