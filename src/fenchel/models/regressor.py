@@ -13,7 +13,7 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from ..checks import problem, vector
-from ..distributed.running import is_dask
+from ..distributed import is_dask
 from ..estimators.base import validate_data, weights_of
 from ..files import Stored
 from ..terms.tables import keyed
