@@ -224,3 +224,17 @@ def test_logistic_moments_of_many_rows():
         assert np.abs(found[i] - exact).max() < 1e-11 * max(1.0, np.abs(exact).max())
     few = logistic_moments(h[:100], rho[:100])  # by arrays of nodes
     np.testing.assert_allclose(found[:, :100], few, rtol=1e-12, atol=1e-15)
+
+
+def test_logistic_moments_of_very_many_rows_keep_their_tails():
+    """The compiled series and sums against the numpy forms of few rows, relative to each number, to e^-300."""
+    rng = np.random.default_rng(1)
+    h = np.concatenate([3.0 * rng.normal(size=3000), np.linspace(-300.0, 300.0, 2000)])
+    for low, high in ((1e-9, 1e-3), (1e-3, 0.02), (0.02, 1.0), (1e-9, 4.0)):
+        rho = rng.uniform(low, high, h.size)
+        found, few = (
+            logistic_moments(h, rho),
+            [logistic_moments(h[i : i + 200], rho[i : i + 200]) for i in range(0, h.size, 200)],
+        )
+        np.testing.assert_allclose(found[:5], np.concatenate(few, axis=1)[:5], rtol=1e-12)
+        np.testing.assert_allclose(found[5:], np.concatenate(few, axis=1)[5:], rtol=1e-9, atol=1e-14)

@@ -76,6 +76,7 @@ def test_passes(blocks, design, X):
                 np.testing.assert_allclose(D.between(weight, other), Z.T @ np.diag(weight) @ Y, atol=1e-12)
         for U in (Q, np.triu(Q), np.triu(Q)[:, :4], Q[:, :3]):
             np.testing.assert_allclose(D.row_squares(U), ((Z @ U) ** 2).sum(axis=1))
+            np.testing.assert_allclose(D.row_variances(U, lambda U=U: U @ U.T), ((Z @ U) ** 2).sum(axis=1))
         np.testing.assert_allclose(D.row_products(Q), ((Z @ Q) * Z).sum(axis=1))
         np.testing.assert_allclose(D.row_norms(u**2), (Z**2) @ u**2)
 

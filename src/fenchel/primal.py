@@ -61,6 +61,7 @@ class PrimalPoint:
         enough: float | None,
         factor: Factor | None = None,
         weights: Weights | None = None,
+        S_beta: Array | None = None,
     ) -> None:
         self.problem, self.alpha, self.lam, self.enough = owner, beta, lam, enough
         predictors = owner.predictors
@@ -69,7 +70,7 @@ class PrimalPoint:
         self.elbo = -np.inf
         with np.errstate(all="ignore"):
             if self.weights is not None and isinstance(predictors, HasWeights):
-                S_beta = predictors.from_weights(self.weights)
+                S_beta = predictors.from_weights(self.weights) if S_beta is None else S_beta
                 self.quadratic = predictors.weights_norm(self.weights)
             else:
                 S_beta = predictors.apply(beta)

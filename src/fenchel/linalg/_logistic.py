@@ -1,4 +1,4 @@
-"""The functions of ``logistic.py`` under narrow normals, compiled: 256 rows at a time, which the processor's vectors share.
+"""The functions of ``logistic.py`` under narrow normals, compiled so that the processor's vectors share the rows.
 
 With u = e^x: sigma = u / (1 + u), 1 - sigma = 1 / (1 + u), and log(1 + e^-|x|) = 2 atanh(v) with
 v = less / (1 + large) <= 1/3, less and large the two probabilities: a polynomial of ten terms, good to 5e-17.
@@ -13,10 +13,9 @@ from .compiled import called_by_loops, compiled
 
 _BLOCK = 256  # rows whose sums stay in the first-level cache
 _FAR = 690.0  # |x| beyond which e^x is that of _FAR: what is lost is below 1e-299
-_EXACT = {"contract"}  # a product and a sum in one rounding; nothing is reordered
 
 
-@called_by_loops(error_model="numpy", fastmath=_EXACT)
+@called_by_loops(error_model="numpy")
 def _bend(tau, rest):
     """log(1 + e^-|x|) at sigma(x) = tau, 1 - sigma(x) = rest."""
     v = min(tau, rest) / (1.0 + max(tau, rest))
@@ -34,7 +33,7 @@ def _bend(tau, rest):
     return 2.0 * v * p
 
 
-@compiled(error_model="numpy", fastmath=_EXACT)
+@compiled(error_model="numpy")
 def following(h, rho, index, z, weight, out):
     """Sums over the nodes h + sqrt(rho) z of the seven functions times ``weight`` into out (7, N), for rows ``index``.
 
@@ -70,7 +69,7 @@ def following(h, rho, index, z, weight, out):
                 out[j, rows[i]] = total[j, i]
 
 
-@compiled(error_model="numpy", fastmath=_EXACT)
+@compiled(error_model="numpy")
 def series(h, rho, index, out):
     """E[g] = g + rho/2 g'' + rho^2/8 g'''' + rho^3/48 g^(6) of the seven functions into out (7, N)."""
     u, x, r = np.empty(_BLOCK), np.empty(_BLOCK), np.empty(_BLOCK)

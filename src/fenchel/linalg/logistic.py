@@ -53,11 +53,11 @@ def logistic_moments(h: Array, rho: Array) -> Array:
     for upper, spacing, reach in _FOLLOWED:
         if widest <= lower:
             return out
-        follow = (rho > lower) & (rho <= upper)
+        follow, rule = (rho > lower) & (rho <= upper), _nodes(spacing, reach)
         if many or np.count_nonzero(follow) >= _COMPILED:
-            _following_into(out, h, rho, follow, *_nodes(spacing, reach))
+            _following_into(out, h, rho, follow, *rule)
         else:
-            _fill(out, follow, lambda i, rule=_nodes(spacing, reach): _by_following(h[i], rho[i], *rule))
+            _fill(out, follow, lambda i, rule=rule: _by_following(h[i], rho[i], *rule))
         lower = upper
     wide = ~(rho <= lower)  # NaN too
     far = np.abs(h) - rho + 7.0 * np.sqrt(rho) > _REACH  # the mass of e^-|x| N(x; h, rho) leaves the table
@@ -131,7 +131,7 @@ def _series_into(out: np.ndarray, h: np.ndarray, rho: np.ndarray, where: np.ndar
 def _nodes(spacing: float, reach: float) -> tuple[np.ndarray, np.ndarray]:
     """Evenly spaced nodes in standard deviations, and their weights."""
     z = np.arange(-reach, reach + spacing / 2, spacing)
-    weight = np.exp(-0.5 * z * z)
+    weight = spacing / np.sqrt(2.0 * np.pi) * np.exp(-0.5 * z * z)
     return z, weight / weight.sum()
 
 

@@ -169,6 +169,13 @@ class Seen:
         return out, flat
 
 
+def _seen_mean(W: Design, mean: Array) -> Array:
+    """W mean; of a mean of zero without a pass over W."""
+    if isinstance(mean, np.ndarray) and not mean.any():
+        return np.zeros(W.shape[0])
+    return W.times(mean)
+
+
 class LatentPredictors(Predictors):
     """Predictors built on ``Latents``: one (latents, W) for each block."""
 
@@ -177,7 +184,7 @@ class LatentPredictors(Predictors):
         self.latents, self.designs, self.offset = seen.latents, seen.designs, seen.offset
         self.extra_variance, self.default_mean = seen.extra_variance, seen.default_mean
         pairs = zip(self.latents, self.designs, strict=True)
-        self.mt = self.blocks.join([W.times(z.mean) for z, W in pairs]) + self.offset
+        self.mt = self.blocks.join([_seen_mean(W, z.mean) for z, W in pairs]) + self.offset
 
     @property
     def variance(self) -> Array:

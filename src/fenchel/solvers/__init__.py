@@ -11,6 +11,7 @@ from .lbfgs import FeasibleLBFGS
 from .mirror_search import MirrorSearch
 from .newton import MirrorNewton
 from .quasi_newton import WalledSearch
+from .row_steps import RowSteps
 from .solution import Solution
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "MirrorNewton",
     "MirrorSearch",
     "Outcome",
+    "RowSteps",
     "Solution",
     "Solver",
     "Stopping",

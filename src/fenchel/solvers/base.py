@@ -112,19 +112,13 @@ class Stopping:
     callback: Callback | None = None
     trace: Trace = field(default_factory=Trace)
     began: float = field(default_factory=time.perf_counter)
-    steers: bool = False  # whether the promise of Newton's step may end the run, in place of a proof
-
-    @property
-    def enough(self) -> float:
-        """The relative gap at which a cheap form of the certificate may stand for it."""
-        return np.inf if self.steers else self.tol
+    steers: bool = False  # whether the run only steers a search: what Newton's step promises may then end it
 
     def steered(self, point: Judged, promise: float) -> Ending | None:
-        """The ending of a run that only steers a search for theta, where Newton's step promises less than tol asks."""
+        """The ending where Newton's step promises less than tol, of a run that only steers; else None."""
         share = promise / max(1.0, abs(point.elbo))
-        if not (self.steers and share <= self.tol):
-            return None
-        return Ending("steered", "relative promise of Newton's step", share, self.tol, "nothing was to be proved")
+        ending = Ending("steered", "relative promise of Newton's step", share, self.tol)
+        return ending if self.steers and share <= self.tol else None
 
     @contextmanager
     def off_the_clock(self) -> Iterator[None]:

@@ -83,9 +83,8 @@ class CoupledSearch:
 def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float | None) -> PrimalPoint:
     """The point with the natural parameters (b, lam) of its sites: beta = lam m - b."""
     site = b - lam * problem.mt
-    weights, rise = None, None
     if isinstance(factor, SolvesForWeights) and isinstance(problem.predictors, HasWeights):
-        found = factor.weights(site)
-        weights, rise = [-u for u in found], problem.predictors.from_weights(found)
-    rise = factor.apply(site) if rise is None else rise
-    return PrimalPoint(problem, lam * (problem.mt + rise) - b, lam, enough, factor, weights)
+        weights = [-u for u in factor.weights(site)]
+        fall = problem.predictors.from_weights(weights)
+        return PrimalPoint(problem, lam * (problem.mt - fall) - b, lam, enough, factor, weights, fall)
+    return PrimalPoint(problem, lam * (problem.mt + factor.apply(site)) - b, lam, enough, factor)

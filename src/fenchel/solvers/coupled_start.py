@@ -37,7 +37,7 @@ class CoupledStart:
         point = self.stepped(problem, start, stopping)
         n = int(point is not None)
         if point is None:
-            point = from_marginals(problem, start, stopping.enough)
+            point = from_marginals(problem, start, stopping.tol)
         if point.enough is None or point.shortfall < self.worth * problem.active.size:
             return point, n, ""
         other, n = self.default(problem, stopping)
@@ -55,19 +55,19 @@ class CoupledStart:
             return None
         h = start[:, : start.shape[1] // 2]
         if self.rows.serves(problem):
-            return self.rows.step(problem, h, namespace(start).exp(start[:, h.shape[1] :]))
+            return self.rows.step(problem, h, namespace(start).exp(start[:, h.shape[1] :]), stopping.steers)
         alpha, lam = problem.loss(h, namespace(start).exp(start[:, h.shape[1] :])).slopes
         try:
             factor = problem.predictors.at(lam)
         except NotPositiveDefinite:
             return None
-        point = with_slopes(problem, lam * h - alpha, lam, factor, stopping.enough)
+        point = with_slopes(problem, lam * h - alpha, lam, factor, stopping.tol)
         return point if np.isfinite(point.elbo) else None
 
     def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
         """The dual's optimum, to one percent; without a dual, the prior."""
         if self.rows.serves(problem):
-            first, n = self.rows.start(problem)
+            first, n = self.rows.start(problem, stopping.steers)
             if first is not None:
                 return first, n
         near = problem.relaxed()
@@ -89,12 +89,12 @@ class CoupledStart:
         """
         bound = problem.bound.over_contrasts
         if bound is None:
-            return PrimalPoint(problem, found.alpha, found.lam, stopping.enough, found.factor)
+            return PrimalPoint(problem, found.alpha, found.lam, stopping.tol, found.factor)
         h, rho = found.h @ bound.contrasts.T, found.rho @ (bound.contrasts**2).T
         alpha, lam = bound.slopes_of_contrasts(found.alpha, problem.rows), problem.loss(h, rho).slopes[1]
-        point = PrimalPoint(problem, alpha, lam, stopping.enough)
+        point = PrimalPoint(problem, alpha, lam, stopping.tol)
         s = np.concatenate([h, np.log(rho)], axis=1)
-        other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.enough)
+        other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.tol)
         return max(point, other, key=lambda p: p.elbo)
 
     def prior(self, problem: Problem, stopping: Stopping) -> PrimalPoint:
@@ -103,7 +103,7 @@ class CoupledStart:
         for most in (1.0, 1e-2, 1e-4, 0.0):
             rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
             lam = problem.loss(problem.mt, rho).slopes[1]
-            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.enough)
+            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
             if np.isfinite(point.elbo):
                 return point
         raise no_start(problem, lam)

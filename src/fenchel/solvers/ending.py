@@ -18,8 +18,9 @@ class Ending:
     ----------
     code : str
         "converged"; "stationary", converged to where another stationary point may be better; "callback", stopped by the
-        user; "steered", near enough to steer a search; all others did not converge: "max_iter", "stagnated" (nothing improves in double precision), "stalled" (a
-        line search), "rounding" (the optimum is reached, but rounding has blurred the elbo), or a solver's own.
+        user; "steered", near enough to steer a search; all others did not converge: "max_iter", "stagnated" (nothing
+        improves in double precision), "stalled" (a line search), "rounding" (the optimum is reached, but rounding has
+        blurred the elbo), or a solver's own.
     measure, value, tol : str, float, float
         What was held against tol: "relative gap", say.
     reason : str
@@ -51,7 +52,7 @@ class Ending:
 
     @property
     def word(self) -> str:
-        """ "converged", "stationary", "stopped" or "not converged"."""
+        """ "converged", "stationary", "stopped" or "not converged"; a run that steered did not."""
         return self.code if self.reached else "stopped" if self.code == "callback" else "not converged"
 
     @property
@@ -62,6 +63,8 @@ class Ending:
     def _numbers(self) -> str:
         if self.code == "callback":
             return f"stopped by the callback at {self.measure} {self.value:.1e}"
+        if self.code == "steered":
+            return f"near enough to steer a search, not proved: {self.measure} {self.value:.1e} <= {self.tol:.1e}"
         if self.reached:
             return f"{self.code}: {self.measure} {self.value:.1e} <= {self.tol:.1e}"
         where = "" if self.code == "rounding" else f" at {self.measure}"

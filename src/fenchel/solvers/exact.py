@@ -4,7 +4,7 @@ The search walks in the sites (beta, lam) of q and judges by the ELBO P. Its dir
 (h, rho), by conjugate gradients whose first step is the natural gradient; one factorisation a step, the one that
 evaluates P. It starts where a loosely solved dual of the tightest convex bound ends: from there one to three steps
 suffice at moderate variances. Start, direction and search are of ``coupled_start.py``, ``directions.py`` and
-``coupled_search.py``.
+``coupled_search.py``; many rows with few weights take the steps of ``row_steps.py``.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class CoupledNewton(Solver):
     def solve(self, problem: Problem, start: Array | None, stopping: Stopping) -> Outcome:
         with np.errstate(all="ignore"):
             point, n, note = self.start.point(problem, start, stopping)
-            ending = None
-            if self.start.rows.serves(problem):
-                point, ending, n = self.start.rows.run(problem, point, n, stopping)
-                if ending is None:
-                    point.prove(stopping.enough)
-            found = None if ending is None else Outcome(point, ending, n, stopping.trace)
-            outcome = self.climb(problem, point, n, stopping) if found is None else found
+            ending, rows = None, self.start.rows
+            if rows.serves(problem):
+                point, ending, n = rows.run(problem, point, n, stopping)
+            if ending is None:
+                outcome = self.climb(problem, point, n, stopping)
+            else:
+                outcome = Outcome(point, ending, n, stopping.trace)
         outcome.ending = outcome.ending.noting(note)
         return outcome
 
@@ -94,9 +94,6 @@ class CoupledNewton(Solver):
         step, slow, flat, slowly = 0.0, 0, 0, False
         while (ending := stopping.record(n, point, step)) is None:
             before, newton = point.shortfall, self.direction.at(point, economical=slow < SLOW_STEPS)
-            ending = None if newton is None else stopping.steered(point, newton.slope)
-            if ending is not None:
-                break
             # nothing left to gain, says Newton twice running, and the certificate hardly falls: rounding fills it
             flat = flat + 1 if slowly and self.is_little(newton, point, stopping.tol) else 0
             hidden = slowly and point.shortfall <= point.resolution  # the rule of the expectations tells no more

@@ -26,10 +26,12 @@ from ..linalg.tolerances import SLOW
 from ..primal import PrimalPoint
 from ..priors.capabilities import HasFewWeights, SolvesForWeights
 from ..problem import Problem
-from .base import Ending, Stopping
+from .base import Stopping
 from .coupled_search import with_slopes
+from .ending import Ending
 from .row_sample import is_tall, sampled
 
+_ROUNDING = 1e-11  # of |elbo|: a fall below this is none
 _LEVEL_ROWS = 4096  # of which the level is found
 _LEVEL_STEPS = 6  # of Newton's method
 _LEVEL_STEP = 2.0  # the longest, in units of eta
@@ -51,32 +53,32 @@ class RowSteps:
         plain = problem.bound.log_concave and problem.bound.over_contrasts is None
         return plain and not problem.bound.convex and n >= self.share * predictors.n_weights
 
-    def start(self, problem: Problem) -> tuple[PrimalPoint | None, int]:
-        """A step from the fit of a sample of the rows, or from the level they share; None if it is not finite."""
-        predictors, n = problem.predictors, 1
-        if is_tall(problem):
-            few = sampled(problem)
-            first, n = self.start(few)
-            if first is None:
-                return None, 0
-            assert isinstance(predictors, HasFewWeights)
-            near, _, steps = self.run(few, first, n, Stopping(self._roughly(few), 30, steers=True))
-            h = problem.mt - predictors.from_weights(near.weights or [])
-            rho = 0.0 * h + float(namespace(h).mean(near.rho))
-        else:
-            h = problem.mt + common_level(problem.likelihood, problem.rows, problem.mt)
-            rho, steps = 0.0 * h, 0
-        return self.step(problem, h, rho), steps + 1
+    def start(self, problem: Problem, steers: bool = False) -> tuple[PrimalPoint | None, int]:
+        """A step from the fit of a sample of the rows, or from the level they share, and how many steps it took.
 
-    def _roughly(self, few: Problem) -> float:
-        """A relative gap for the fit of a sample."""
-        assert isinstance(few.predictors, HasFewWeights)
-        return self.rough * few.predictors.n_weights / float(namespace(few.weight).sum(few.weight))
+        None where it is not finite.
+        """
+        if not is_tall(problem):
+            h = problem.mt + common_level(problem.likelihood, problem.rows, problem.mt)
+            return self.step(problem, h, 0.0 * h, steers), 1
+        few, predictors = sampled(problem), problem.predictors
+        assert isinstance(predictors, HasFewWeights)
+        first, n = self.start(few, steers=True)
+        if first is None:
+            return None, 0
+        tol = self.rough * predictors.n_weights / float(namespace(few.weight).sum(few.weight))
+        near, _, n = self.run(few, first, n, Stopping(tol, 30, steers=True))
+        h = problem.mt - predictors.from_weights(near.weights or [])
+        rho = 0.0 * h + float(namespace(h).mean(near.rho))
+        return self.step(problem, h, rho, steers), n + 1
 
     def step(
-        self, problem: Problem, h: Array, rho: Array, slopes: tuple[Array, Array] | None = None
+        self, problem: Problem, h: Array, rho: Array, steers: bool, slopes: tuple[Array, Array] | None = None
     ) -> PrimalPoint | None:
-        """The point one step from the marginals (h, rho), whose ``slopes`` may be known; None if it is not finite."""
+        """The point one step from the marginals (h, rho), whose ``slopes`` may be known; None if it is not finite.
+
+        Its certificate is the cheap one, or none where it only ``steers``.
+        """
         alpha, lam = problem.loss(h, rho).slopes if slopes is None else slopes
         try:
             factor = problem.predictors.at(lam)
@@ -84,13 +86,14 @@ class RowSteps:
             return None
         if not factor.nearly_uncoupled:
             alpha = problem.loss(h, factor.variance + problem.predictors.extra_variance).slopes[0]
-        point = with_slopes(problem, lam * h - alpha, lam, factor, None)
+        point = with_slopes(problem, lam * h - alpha, lam, factor, None if steers else np.inf)
         return point if np.isfinite(point.elbo) else None
 
     def promise(self, point: PrimalPoint) -> float:
         """What the natural gradient promises, at most, twice: nats."""
         xp, factor, d = namespace(point.h), point.factor, point.d
-        assert isinstance(factor, SolvesForWeights) and point.weights is not None
+        assert isinstance(factor, SolvesForWeights)
+        assert point.weights is not None
         lam = xp.where(point.lam > 0.0, point.lam, xp.ones_like(point.lam))
         bent = 0.5 * float(xp.sum(factor.variance * d * d / lam))
         return factor.weights_decrement(point.weights, point.loss.slopes[0]) + bent
@@ -99,16 +102,19 @@ class RowSteps:
         self, problem: Problem, point: PrimalPoint, n: int, stopping: Stopping
     ) -> tuple[PrimalPoint, Ending | None, int]:
         """From a point to where ``stopping`` ends it; without an ending where these steps can do no more."""
-        step, before = 1.0, np.inf
+        before = np.inf
         while True:
-            promise = self.promise(point)
-            if not stopping.steers and promise <= stopping.tol * max(1.0, abs(point.elbo)):
+            promise, steers = self.promise(point), stopping.steers
+            near = promise <= stopping.tol * max(1.0, abs(point.elbo))
+            if not steers and (near or n >= stopping.max_iter):
                 point.prove(stopping.tol)
-            ending = stopping.record(n, point, step) or stopping.steered(point, promise)
-            if ending is not None or promise > SLOW * before:
+            ending = stopping.record(n, point, 1.0) or stopping.steered(point, promise)
+            if ending is not None:
                 return point, ending, n
-            found = self.step(problem, point.h, point.rho, point.loss.slopes)
-            if found is None or found.elbo < point.elbo:
+            slow, marginals = promise > SLOW * before, (point.h, point.rho)
+            found = None if slow else self.step(problem, *marginals, steers, point.loss.slopes)
+            if found is None or found.elbo < point.elbo - _ROUNDING * abs(point.elbo):
+                point.prove(stopping.tol)
                 return point, None, n
             point, before, n = found, promise, n + 1
 
