@@ -877,3 +877,12 @@ def test_series_are_cloned_pickled_and_warn_once():
     assert len([w for w in seen if issubclass(w.category, ConvergenceWarning)]) == 1
     seeded = [StochasticVolatilityModel(n_restarts=2, random_state=0).fit(POUND.returns[:100]).elbo_ for _ in range(2)]
     assert seeded[0] == seeded[1] >= model.elbo_ - 1e-6
+
+
+def test_numbers_in_the_byte_order_of_another_machine():
+    X, _, rng = panel()
+    y = rng.poisson(3.0, len(X))
+    X = X[["region", "age"]]
+    other = pd.DataFrame({name: X[name].to_numpy().astype(X[name].dtype.newbyteorder(">")) for name in X})
+    own, theirs = (GMRFRegressor({"region": "iid"}).fit(frame, y) for frame in (X, other))
+    np.testing.assert_array_equal(own.predict(X), theirs.predict(other))

@@ -248,7 +248,8 @@ def certificate(fit: FittedModel) -> list[str]:
         proof = "a stationary point, of a family that is not log-concave: another may be better"
     first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
     known = [fit.found.doubt] if fit.found.doubt else []
-    doubts = [f"CHECK: {doubt}" for doubt in (known if fit.integrated is None else fit.integrated.doubts)]
+    averaged = [] if fit.mixed is None else fit.mixed.doubts  # over theta, or over the likelihood's own parameters
+    doubts = [f"CHECK: {doubt}" for doubt in (*(known if fit.integrated is None else ()), *averaged)]
     return [*doubts, first] if fit.converged else [*doubts, first, fit.found.status]
 
 

@@ -43,6 +43,7 @@ _LEFT_OUT, _FALLEN, _LINE = (
 )  # a normal's share outside of a lattice; the least nats it ends at; of d = 1
 _MOST = 150  # points of a lattice
 _COUNTS = 0.01  # the share of a point whose correction has to be trusted, and of theta near a bound that is told
+_CUT = 0.05  # share of the posterior just beyond a lattice that was stopped, above which that is said
 _APART = 0.3  # nats between two rules above which the integration is not to be believed
 _CLOSE = 0.5  # sds from a bound that are near it
 _LEAST = 1e-6  # the share of a point that is mixed
@@ -173,10 +174,11 @@ def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
 
 # -- points and their weights -------------------------------------------------------------------------------
 class _Laid(NamedTuple):
-    """A design with its fits, and the log density there."""
+    """A design with its fits; ``cut`` is the share of the posterior expected at the next places, where it stopped short."""
 
     design: Design
     points: list[Point]
+    cut: float = 0.0
 
 
 def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold: set[int]) -> Integrated:
@@ -211,6 +213,9 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         told_apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
         doubts.append(f"{told_apart}: the points do not resolve the posterior of theta; state priors of it")
         through.match(laid.design.u, w)
+    if laid.cut > _CUT:
+        next_ones = f"the places next to them may hold {min(laid.cut, 1.0):.0%} of the posterior of theta"
+        doubts.append(f"the lattice was stopped at {len(laid.points)} points, and {next_ones}: tails are cut off")
     if tails and word == "ccd":
         cure = ': method="grid" does' if d <= designs.MOST else ""
         doubts.append(f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}")
@@ -317,9 +322,11 @@ def _lattice(fitter: Fitter, centre: Centre) -> _Laid:
         expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
         expected = np.maximum(expected, designs.continued(places, values, edge))
         wanted = (values.max() - expected < deep) & _inside(fitter, centre, design)
-        if not wanted.any() or len(places) + int(wanted.sum()) > _MOST:
+        if not wanted.any():
             return laid
         share = np.exp(expected - logsumexp(values))[wanted]
+        if len(places) + int(wanted.sum()) > _MOST:
+            return laid._replace(cut=float(share.sum()))
         places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < _LIGHT]
 
 
