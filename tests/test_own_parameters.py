@@ -172,7 +172,7 @@ def test_a_saved_fit_averages_again(tmp_path, levels):
 
 
 def test_averages_whose_points_miss_a_tail_say_so_first():
-    """Few extra zeros, and a logit of them with a wide prior: the points of a composite design do not reach its tail."""
+    """Few extra zeros, and a logit of them with a wide prior: a composite design does not reach its tail."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)
     y = np.where(rng.random(300) < 0.3, 0, rng.negative_binomial(2, 2 / (2 + np.exp(0.5 + 0.5 * x))))
@@ -186,8 +186,6 @@ def test_a_lattice_that_was_stopped_says_so_first(monkeypatch):
     monkeypatch.setattr("fenchel.hyperparameters.integration.integrating._MOST", 6)
     g = np.arange(N) % 6
     data = pd.DataFrame({"g": g.astype(str), "y": RNG.negative_binomial(2, 0.5, N)})
-    with pytest.warns(
-        UserWarning, match=r"the lattice was stopped at \d+ points, and the places next to them may hold"
-    ):
+    with pytest.warns(UserWarning, match=r"the lattice was stopped at \d+ points, and the places next to them may"):
         fit = fenchel.fit("y ~ (1|g)", data, "negative-binomial", integrate="grid")
     assert fit.summary().startswith("CHECK: the lattice was stopped at")

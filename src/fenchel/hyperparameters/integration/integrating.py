@@ -174,7 +174,7 @@ def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
 
 # -- points and their weights -------------------------------------------------------------------------------
 class _Laid(NamedTuple):
-    """A design with its fits; ``cut`` is the share of the posterior expected at the next places, where it stopped short."""
+    """A design with its fits; ``cut``: the share of the posterior that is expected just beyond one that was stopped."""
 
     design: Design
     points: list[Point]
