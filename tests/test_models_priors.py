@@ -270,6 +270,10 @@ def test_refusals_say_what_is_expected():
         model("ordinal", priors={"cutpoints": {"last": None}})
     with pytest.raises(Refusal, match=r"expected \{name: prior\} with names of 'first', 'step 1', 'step 2'"):
         model("ordinal", priors={"cutpoints": Normal()})
+    lives = pd.DataFrame({"t": np.arange(1.0, 13.0), "e": 1, "x": np.arange(12) % 5})
+    for given in (Normal(), {"sd": Normal()}):
+        with pytest.raises(Refusal, match="priors name 'baseline', whose size is fixed"):
+            fenchel.Model("cens(t, e) ~ x", lives, "cox", baseline="free", priors={"baseline": given})
     with pytest.raises(Refusal, match="sd and phi are given"):
         PC(sd=1.0, phi=0.5)
     with pytest.raises(Refusal, match="alpha below"):

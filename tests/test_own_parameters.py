@@ -1,6 +1,7 @@
 """A likelihood's own parameters that move eta: cutpoints, extra zeros, a Weibull's shape. Witness: sums over a grid."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -168,3 +169,23 @@ def test_a_saved_fit_averages_again(tmp_path, levels):
     fit.save(tmp_path / "fit.fenchel")
     again = fenchel.load(tmp_path / "fit.fenchel")
     np.testing.assert_array_equal(again.coefficients, fit.coefficients)
+
+
+def test_averages_whose_points_miss_a_tail_say_so_first():
+    """Few extra zeros, and a logit of them with a wide prior: a composite design does not reach its tail."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=300)
+    y = np.where(rng.random(300) < 0.3, 0, rng.negative_binomial(2, 2 / (2 + np.exp(0.5 + 0.5 * x))))
+    data = pd.DataFrame({"x": x, "y": y})
+    fit = fenchel.fit("y ~ x", data, "zero-inflated-negative-binomial", zero="~ x")
+    assert re.match(r"CHECK: zero .*: x: a long tail, which a composite design does not follow", fit.summary())
+    assert not fenchel.fit("y ~ x", ORDINAL, "ordinal").summary().startswith("CHECK")
+
+
+def test_a_lattice_that_was_stopped_says_so_first(monkeypatch):
+    monkeypatch.setattr("fenchel.hyperparameters.integration.integrating._MOST", 6)
+    g = np.arange(N) % 6
+    data = pd.DataFrame({"g": g.astype(str), "y": RNG.negative_binomial(2, 0.5, N)})
+    with pytest.warns(UserWarning, match=r"the lattice was stopped at \d+ points, and the places next to them may"):
+        fit = fenchel.fit("y ~ (1|g)", data, "negative-binomial", integrate="grid")
+    assert fit.summary().startswith("CHECK: the lattice was stopped at")

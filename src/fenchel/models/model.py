@@ -289,12 +289,9 @@ class Model:
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words; of a hurdle with ``zero=`` those of each part."""
-        import pandas as pd
+        from .tables import every_prior
 
-        from .tables import prior_table
-
-        own = prior_table(self)
-        return own if self.zeros is None else pd.concat({"count": own, "zero": self.zeros.priors}, names=["part"])
+        return every_prior(self)
 
     def fit(
         self,

@@ -257,6 +257,14 @@ def no_sd(h: Hyperparameter, side: str) -> bool:
 
 
 # -- priors -------------------------------------------------------------------------------------------------
+def every_prior(model: Model) -> pd.DataFrame:
+    """``prior_table`` of a model, or of both parts of a hurdle with ``zero=``."""
+    import pandas as pd
+
+    own = prior_table(model)
+    return own if model.zeros is None else pd.concat({"count": own, "zero": prior_table(model.zeros)}, names=["part"])
+
+
 def prior_table(model: Model) -> pd.DataFrame:
     """Every prior in words, with the middle 95 % of it; ``priors={name: {parameter: prior}}`` changes a row."""
     import pandas as pd
@@ -304,7 +312,8 @@ def certificate(fit: FittedModel) -> list[str]:
         proof = "a stationary point, of a family that is not log-concave: another may be better"
     first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
     known = [fit.found.doubt] if fit.found.doubt else []
-    doubts = [f"CHECK: {doubt}" for doubt in (known if fit.integrated is None else fit.integrated.doubts)]
+    averaged = [] if fit.mixed is None else fit.mixed.doubts  # over theta, or over the likelihood's own parameters
+    doubts = [f"CHECK: {doubt}" for doubt in (*(known if fit.integrated is None else ()), *averaged)]
     return [*doubts, first] if fit.converged else [*doubts, first, fit.found.status]
 
 

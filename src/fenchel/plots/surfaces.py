@@ -38,7 +38,8 @@ def plot_surface(
     Returns the Axes, of the first picture where there are two.
     """
     at = np.array(list(frame.index), dtype=np.float64)
-    across, high = map_size(*np.ptp(at, axis=0), _SIZE)
+    spans = np.ptp(at, axis=0)
+    across, high = map_size(float(spans[0]), float(spans[1]), _SIZE)
     if ax is None and column == "mean" and "sd" in frame:
         rows, columns = (2, 1) if across > 2.0 * high else (1, 2)  # wide maps below one another
         figure = new_figure(columns * (across + 1.6), rows * (high + 1.1))

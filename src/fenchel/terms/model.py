@@ -285,6 +285,8 @@ def _priors(where: str, term: Term, asked: Any) -> list[ScalarPrior | None]:
     typed = term.hyperparameters
     if asked is None:
         return [None] * len(typed)
+    if not typed:
+        raise problem(where, f"priors name {str(term.name)!r}, whose size is fixed", "terms that have hyperparameters")
     if not isinstance(asked, Mapping):
         word = asked.stated[0] if isinstance(asked, PC) else None
         asked = {next((h.scale.name for h in typed if h.scale.name.split(" ")[0] == word), typed[0].name): asked}

@@ -38,6 +38,9 @@ class DataColumn:
     """One column of a table."""
 
     def __init__(self, where: str, name: Hashable, data: Any) -> None:
+        dtype = getattr(data, "dtype", None)
+        if isinstance(dtype, np.dtype) and not dtype.isnative:  # pandas' hash tables want this machine's bytes
+            data = data.astype(dtype.newbyteorder("="))
         self.where, self.name, self.data = where, name, data
         self.dtype = getattr(data, "dtype", None)
         self.categories = getattr(self.dtype, "categories", None)  # pandas': all it may hold, in order

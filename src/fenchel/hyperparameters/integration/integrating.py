@@ -41,6 +41,7 @@ LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice
 LEAST_FALL_OF_LINE = 7.0  # nats: the same of one hyperparameter
 MOST_POINTS = 150  # of a lattice
 COUNTING_SHARE = 0.01  # of a point whose correction has to be trusted, and of theta near a bound that is told
+CUT_SHARE = 0.05  # of the posterior just beyond a lattice that was stopped, above which that is said
 RULES_APART = 0.3  # nats between two rules above which the integration is not to be believed
 NEAR_BOUND = 0.5  # sds
 LEAST_SHARE = 1e-6  # of a point that is mixed
@@ -173,10 +174,11 @@ def _about(inner: Evidence, evidence: str) -> tuple[Any, ...]:
 
 # -- points and their weights -------------------------------------------------------------------------------
 class FittedDesign(NamedTuple):
-    """A design with its fits, and the log density there."""
+    """A design with its fits; ``cut``: the share of the posterior that is expected just beyond one that was stopped."""
 
     design: Design
     points: list[Point]
+    cut: float = 0.0
 
 
 def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold: set[int]) -> Integrated:
@@ -211,6 +213,9 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
         apart = f"two rules of integration are {abs(total - rule):.1g} nats apart"
         doubts.append(f"{apart}: the points do not resolve the posterior of theta; state priors of it")
         through.match(laid.design.u, w)
+    if laid.cut > CUT_SHARE:
+        next_ones = f"the places next to them may hold {min(laid.cut, 1.0):.0%} of the posterior of theta"
+        doubts.append(f"the lattice was stopped at {len(laid.points)} points, and {next_ones}: tails are cut off")
     if tails and word == "ccd":
         cure = ': method="grid" does' if d <= designs.MOST else ""
         doubts.append(f"{' and '.join(tails)}: a long tail, which a composite design does not follow{cure}")
@@ -318,9 +323,11 @@ def _lattice(fitter: Fitter, centre: Centre) -> FittedDesign:
         expected = _through(fitter, centre, laid, beyond).at_u(design.u, free=True)
         expected = np.maximum(expected, designs.continued(places, values, edge))
         wanted = (values.max() - expected < deep) & _inside(fitter, centre, design)
-        if not wanted.any() or len(places) + int(wanted.sum()) > MOST_POINTS:
+        if not wanted.any():
             return laid
         share = np.exp(expected - logsumexp(values))[wanted]
+        if len(places) + int(wanted.sum()) > MOST_POINTS:
+            return laid._replace(cut=float(share.sum()))
         places, light = np.concatenate([places, edge[wanted]]), np.r_[light, share < LIGHT_SHARE]
 
 
