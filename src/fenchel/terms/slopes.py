@@ -96,11 +96,6 @@ class Grouped(LevelTerm):
     def claims(self) -> tuple[Hashable, ...]:
         return self.group
 
-    def named(self, name: Hashable) -> Self:
-        out = super().named(name)
-        out.group = (name,) if self.group == (None,) else self.group
-        return out
-
     def read(self, table: DataTable, scale: float) -> Self:
         out, column = copy.copy(self), joined_column(table, self.group)
         chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
