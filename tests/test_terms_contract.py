@@ -56,7 +56,6 @@ def test_designs_of_old_rows_and_new(name):
     np.testing.assert_allclose(term.rows(some, new=True).design.toarray(), rows.design.toarray()[5:9], atol=1e-14)
     np.testing.assert_allclose(term.rows(some, new=True).fixed, rows.fixed[5:9], atol=1e-14)
     assert set(term.claims) <= set(term.columns) <= set(ROWS)
-    assert term.named("another").read(TABLE, 1.0).name == "another"
 
 
 @every_term

@@ -10,63 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "infer": "inference",
-    "Solution": "solvers",
-    "Trace": "solvers",
-    "MirrorNewton": "solvers",
-    "CoupledNewton": "solvers",
-    "FeasibleLBFGS": "solvers",
-    "Posterior": "posterior",
-    "BernoulliLogit": "likelihoods",
-    "BernoulliProbit": "likelihoods",
-    "Beta": "likelihoods",
-    "BetaBinomial": "likelihoods",
-    "Binomial": "likelihoods",
-    "Exponential": "likelihoods",
-    "Gamma": "likelihoods",
-    "Gaussian": "likelihoods",
-    "Hurdle": "likelihoods",
-    "Interval": "likelihoods",
-    "LaplaceNoise": "likelihoods",
-    "LogisticNoise": "likelihoods",
-    "Mixed": "likelihoods",
-    "MultinomialLogit": "likelihoods",
-    "NegativeBinomial": "likelihoods",
-    "NegativeBinomial1": "likelihoods",
-    "Ordinal": "likelihoods",
-    "OrdinalProbit": "likelihoods",
-    "Poisson": "likelihoods",
-    "StochasticVolatility": "likelihoods",
-    "StudentT": "likelihoods",
-    "Truncated": "likelihoods",
-    "Tweedie": "likelihoods",
-    "Weibull": "likelihoods",
-    "ZeroInflated": "likelihoods",
-    "DenseCovariance": "priors",
-    "Features": "priors",
-    "SparsePrecision": "priors",
-    "BayesianLinearRegression": "estimators",
-    "BayesianLogisticRegression": "estimators",
-    "BayesianPoissonRegression": "estimators",
-    "GaussianProcessClassifier": "estimators",
-    "GaussianProcessPoissonRegressor": "estimators",
-    "GaussianProcessRegressor": "estimators",
-    "ProbabilisticPCA": "estimators",
-    "integrate": "hyperparameters",
-    "FittedModel": "models",
-    "FormulaRegressor": "models.regressor",
-    "Model": "models",
-    "Normal": "models",
-    "PC": "models",
-    "calibrate": "models",
-    "compare": "models",
-    "fit": "models",
-    "neighbours": "models.borders",
-    "Mesh": "gmrf.mesh",
-    "mesh": "gmrf.mesh_making",
-    "load": "files",
-    "save": "files",
+_HOME = {  # a name -> the module it is imported from
+    name: room
+    for room, names in {
+        "inference": "infer",
+        "solvers": "Solution Trace MirrorNewton CoupledNewton FeasibleLBFGS",
+        "posterior": "Posterior",
+        "likelihoods": (
+            "BernoulliLogit BernoulliProbit Beta BetaBinomial Binomial Exponential Gamma Gaussian "
+            "Hurdle Interval LaplaceNoise LogisticNoise Mixed MultinomialLogit NegativeBinomial "
+            "NegativeBinomial1 Ordinal OrdinalProbit Poisson StochasticVolatility StudentT "
+            "Truncated Tweedie Weibull ZeroInflated"
+        ),
+        "priors": "DenseCovariance Features SparsePrecision",
+        "estimators": (
+            "BayesianLinearRegression BayesianLogisticRegression BayesianPoissonRegression "
+            "GaussianProcessClassifier GaussianProcessPoissonRegressor GaussianProcessRegressor "
+            "ProbabilisticPCA"
+        ),
+        "hyperparameters": "integrate",
+        "models": "FittedModel Model Normal PC calibrate compare fit",
+        "models.regressor": "FormulaRegressor",
+        "models.borders": "neighbours",
+        "gmrf.mesh": "Mesh",
+        "gmrf.mesh_making": "mesh",
+        "files": "load save",
+    }.items()
+    for name in names.split()
 }
 _ROOMS = (
     "datasets",

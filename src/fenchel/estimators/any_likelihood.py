@@ -98,9 +98,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         """
         check_is_fitted(self)
         rows = {"exposure": exposure, "trials": trials, "event": event}
-        columns = {key: getattr(self, key, None) for key in rows}  # where an estimator finds what is not given
-        given = {k: columns[k] if v is None else v for k, v in rows.items()}
-        announce_missing(type(self).__name__, self._fitted, given)
+        announce_missing(type(self).__name__, self._fitted, rows)
         return self._score(X, y, sample_weight, **rows)
 
     def __sklearn_tags__(self) -> Any:

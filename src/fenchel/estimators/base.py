@@ -229,9 +229,6 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
     def _quantiles(self, X: Any, quantiles: ArrayLike, **rows: Any) -> np.ndarray:
         return self._predictive(X, **rows).quantile(levels_of(type(self).__name__, quantiles))
 
-    def _draws(self, X: Any, n_samples: int, random_state: Any, **rows: Any) -> np.ndarray:
-        return self._predictive(X, **rows).draws(int(n_samples), generator(random_state))
-
     def _points(self) -> list[tuple[float, Solution, np.ndarray]]:
         """The weight, the fit and theta of each point of the posterior of theta: one, where theta is learned."""
         mixed_over = self.integrated_

@@ -17,7 +17,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
 from ..predictive import Predictive
-from .base import LatentGaussianEstimator, levels_of, validate_data, weights_of
+from .base import LatentGaussianEstimator, generator, levels_of, validate_data, weights_of
 from .dask_input import DaskInput, in_partitions
 from .dask_predict import by_partition
 from .target import Target
@@ -106,7 +106,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Labels drawn from the posterior predictive distribution of each row: (M, n_samples)."""
-        return self._draws(X, n_samples, random_state)
+        return self._predictive(X).draws(int(n_samples), generator(random_state))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """The mean log predictive probability of the labels (larger is better, 0 is perfect).

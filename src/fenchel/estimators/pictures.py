@@ -100,7 +100,7 @@ def plot_partial_effect(
     new = _like(X, rows)
     new = new if final is estimator else estimator[:-1].transform(new)
     ax = new_figure(6.2, 3.6).subplots() if ax is None else ax
-    y, classes = None if y is None else np.asarray(y), getattr(final, "classes_", None)
+    y, classes = None if y is None else np.asarray(y), np.asarray(getattr(final, "classes_", ()))
     if not is_classifier(final):
         low, middle, high = final.predict_rate(new, [ends[0], 0.5, ends[1]]).T
         if y is not None:

@@ -40,29 +40,10 @@ OF_Y = ("event", "upper")  # what belongs to y itself, and new rows do not have
 
 
 @dataclass(frozen=True)
-class Target:
-    """A likelihood with its data.
+class Target(target.Target):
+    """A likelihood with its data and the weights of its rows."""
 
-    Attributes
-    ----------
-    likelihood : Likelihood
-        Where learning starts, with the rows' exposure, trials and events.
-    y : array (N,)
-        As the likelihood takes it, NaN where it is missing.
-    level, scale : float
-        The link of the overall mean, and the scale of eta.
-    values : array (K,) or None
-        What labels stand for, in order; ``words`` what they are called, where these are no numbers.
-    weights : array (N,) or None
-    """
-
-    likelihood: Likelihood
-    y: np.ndarray
-    level: float
-    scale: float
-    values: np.ndarray | None
-    words: np.ndarray | None
-    weights: np.ndarray | None
+    weights: np.ndarray | None = None
 
     @property
     def seen(self) -> np.ndarray:
@@ -72,7 +53,7 @@ class Target:
     @property
     def labels(self) -> np.ndarray | None:
         """The labels in order, as users know them."""
-        return self.values if self.words is None else self.words
+        return self.classes
 
 
 class Response:
@@ -181,9 +162,7 @@ class Response:
         family = counted("Model", self.family, y, self.name, "trials" in rows, "elbo")
         bound = bound if isinstance(family, str) else "best"
         self.found = read_observations("Model", family, bound, y, rows, weights, centred, True, words)
-        found = self.found
-        likelihood = found.likelihood
-        made = Target(likelihood, found.y, found.level, found.scale, found.values, words, weights)
+        likelihood, made = self.found.likelihood, Target(**vars(self.found), weights=weights)
         for second in self.seconds:
             likelihood = second.attached(likelihood, frame, made.y, made.seen)
         return replace(made, likelihood=likelihood)

@@ -343,12 +343,6 @@ class Term(ABC):
         pairs = zip(self.hyperparameters, theta, strict=True)
         return [*((h.name, h.value(t)) for h, t in pairs), ("typical sd", self.typical_sd(theta))]
 
-    def named(self, name: Hashable) -> Self:
-        """The same term under a name."""
-        out = copy.copy(self)
-        out.name = name
-        return out
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 

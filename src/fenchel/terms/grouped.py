@@ -117,11 +117,6 @@ class LevelTerm(Term):
     def claims(self) -> tuple[Hashable, ...]:
         return (self.column,)
 
-    def named(self, name: Hashable) -> Self:
-        out = super().named(name)
-        out.column = name if self.column is None else self.column
-        return out
-
     def with_levels(self, levels: Iterable[Hashable]) -> Self:
         out = copy.copy(self)
         out.chosen = levels

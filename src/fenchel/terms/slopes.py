@@ -95,11 +95,6 @@ class Grouped(LevelTerm):
     def claims(self) -> tuple[Hashable, ...]:
         return self.group
 
-    def named(self, name: Hashable) -> Self:
-        out = super().named(name)
-        out.group = (name,) if self.group == (None,) else self.group
-        return out
-
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         """``measured`` are ``SlopeMoments``."""
         return self._read_slopes(table, scale, measured)

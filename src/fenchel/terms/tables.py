@@ -98,8 +98,6 @@ class DataTable:
     where : str
         Who asks: the first word of every message.
     source : frame, array (N, D), structured array, or dict of columns
-    fitting : bool
-        Refuse columns of one name at once, and not only when one of them is used.
     weights : array (N,), optional
         How often each row was seen; default: once. Means, scales and projections over rows follow them.
     places : array (N,), optional
@@ -110,7 +108,6 @@ class DataTable:
         self,
         where: str,
         source: Any,
-        fitting: bool = False,
         weights: np.ndarray | None = None,
         places: np.ndarray | None = None,
     ) -> None:
@@ -125,9 +122,6 @@ class DataTable:
         self.weights = weights if weights is not None and weights.any() else None
         self.places = np.arange(self.n_rows) if places is None else places
         self._columns: dict[Any, DataColumn] = {}
-        if fitting and self.framed:
-            for name in self.names:
-                self.column(name)
 
     def __len__(self) -> int:
         return self.n_rows
