@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-import fenchel.estimators.partitioned as door
+import fenchel.estimators.dask_input as door
 from fenchel.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
