@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import fenchel
-import fenchel.estimators.partitioned as door
+import fenchel.estimators.dask_input as door
 from fenchel.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,

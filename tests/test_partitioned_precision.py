@@ -5,10 +5,9 @@ import pytest
 import scipy.sparse as sp
 
 from fenchel.distributed import Learning, Sums
-from fenchel.distributed.approximation import Approximation, Iterate
+from fenchel.distributed.approximation import Approximation, Iterate, QuadraticModel
 from fenchel.distributed.precision import GroupedVariances
 from fenchel.distributed.sparse_precision import PatternDesign, SparsePrior, Triangle
-from fenchel.distributed.steps import QuadraticModel
 from fenchel.likelihoods import Gaussian, Poisson
 from fenchel.models.partition_reader import _beside
 

@@ -6,6 +6,7 @@ answers are added up, ``rows.reduce(work)``. A latent Gaussian model on top of i
 ``solve`` runs the passes.
 """
 
+from .approximation import Learning
 from .checkpoint import Checkpoint
 from .evaluation import Chunk, Reader, chunk_rows
 from .fitting import PartitionedFit, Stage
@@ -13,7 +14,6 @@ from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed
 from .precision import PartitionedPrior
 from .solution import PartitionedSolution
 from .solver import FitState, PartitionedProblem, solve
-from .steps import Learning
 
 __all__ = [
     "Block",

@@ -11,19 +11,41 @@ prior, and needs no further pass:
 Without a dual the residuals bound what is missing by strong concavity (``primal.py``):
 
     best P - P <= 1/2 r' P^-1 r + 1/2 tr E V E P^-1
+
+The next q: Newton's step in the means, the natural gradient's in the precision, theta to where both put it.
+
+Seen from q the rows are a parabola in the means, of slope a = W' alpha and curvature H = W' (d2f/dh2) W, and a constant
+K+ in the precision. With dm and do the changes of the means and of the likelihood's own parameters, g and C the slope
+and curvature of the latter, and X how W' alpha moves with them,
+
+    J(theta) = max_{dm, do} [ -1/2 |m + dm - mu|_P^2 - dm' a - 1/2 dm' H dm + do' g - 1/2 do' C do - do' X dm ]
+               - 1/2 log|P + K+| + 1/2 log|P| + log p(theta)
+
+is maximised without a pass. It leaves out how the rows' curvature bends with rho, of relative size rho itself: with
+many rows to a weight that is little, and each pass leaves a share of that order. Where it is not, ``StepHistory``
+extrapolates from the last few steps (Anderson's method), in the metric of q.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
 
+from ..likelihoods.base import Likelihood
+from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import EPS
 from .evaluation import At
 from .partitions import Sums
 from .precision import PartitionedPrior, Precision
 
+THETA_LIMIT = 4.0  # e-folds that theta may go in one pass
+OWN_LIMIT = 2.0  # and the likelihood's own parameters
+_DIFFERENCE = 1e-4  # of theta, in Newton's steps at the end of its search
+_DEPTH = 6  # steps that are remembered
+_SLOWLY = 1e-3  # a step left of the last one from which extrapolation is worth it
 _SUMS, _LOG_DET = 4.0, 8.0  # root mean squares of rounding allowed for, as in ``rounding.py``
 
 
@@ -115,3 +137,161 @@ class Iterate:
             return np.inf
         sums = EPS * (float(self.sums["square"]) + self.elbo**2 + self.q.norm**2) ** 0.5
         return float(_SUMS * sums + _LOG_DET * self.q.factor.log_det_rounding)
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Which hyperparameters are learned: the prior's, and with ``own`` those of that likelihood, within bounds."""
+
+    theta: bool = False
+    own: Likelihood | None = None
+    own_bounds: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
+
+    def log_prior(self, q: Approximation) -> float:
+        """log p of all that is learned."""
+        value = q.prior.log_prior(q.theta)[0] if q.theta.size else 0.0
+        return float(value + (0.0 if self.own is None else self.own.log_prior(q.own)[0]))
+
+    def at(self, q: Approximation) -> np.ndarray:
+        """What is learned, at q: theta, then the likelihood's own."""
+        return np.append(q.theta if self.theta else np.zeros(0), q.own if self.own is not None else np.zeros(0))
+
+    def bounds(self, q: Approximation) -> np.ndarray:
+        """Of the same, (n, 2)."""
+        own = self.own_bounds if self.own is not None else np.zeros((0, 2))
+        return np.concatenate([q.prior.bounds if self.theta else np.zeros((0, 2)), own])
+
+    def rising(self, q: Approximation, slopes: np.ndarray) -> float:
+        """The largest slope within the bounds."""
+        x = self.at(q)
+        return float(np.abs(np.clip(x + slopes, *self.bounds(q).T) - x).max(initial=0.0)) if x.size else 0.0
+
+    def moved(self, q: Approximation, step: Step, t: float = 1.0) -> Approximation:
+        """q after t times a step; hyperparameters stay within their bounds. Raises NotPositiveDefinite."""
+        mean, gram, theta, own = q.place.plus(step, t)
+        theta = np.clip(theta, *q.prior.bounds.T) if theta.size else theta
+        own = own if self.own is None else np.clip(own, *self.own_bounds.T)
+        return Approximation(q.prior, theta, own, mean, gram)
+
+
+class QuadraticModel:
+    """The rows as seen from an iterate: J of the module's docstring, with its slopes and its maximum."""
+
+    def __init__(self, point: Iterate, learning: Learning) -> None:
+        self.q, self.learning, sums = point.q, learning, point.sums
+        self.a, self.H, self.K = sums["adjoint"].T.ravel(), sums["curvature"], sums["gram"]
+        self.own_slope, self.C, self.X = np.zeros(0), np.zeros((0, 0)), np.zeros((0, self.a.size))
+        if learning.own is not None:
+            self.own_slope = sums["own_slope"] + learning.own.log_prior(self.q.own)[1]
+            self.X, self.C = sums["own_cross"], _definite(sums["own_curvature"])
+
+    def solved(self, precision: Precision, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, float]:
+        """dm (L, C), do and the value of the parabola there; do as it is ``held``, where it is."""
+        q, g, X = self.q, self.own_slope, self.X
+        solve, r = precision.solver(self.H, self.K), precision.times(q.mean).T.ravel() + self.a
+        do = np.zeros(g.size) if held is None else held
+        if held is None and g.size:
+            S = self.C - X @ solve(X.T)
+            S = S if np.linalg.eigvalsh(S)[0] > 0.0 else self.C
+            do = np.linalg.solve(S, g + X @ solve(r))
+        r = r + X.T @ do
+        dm = -solve(r)
+        value = -0.5 * precision.norm(q.mean) - 0.5 * float(r @ dm) + float(do @ g) - 0.5 * float(do @ self.C @ do)
+        return dm.reshape(q.mean.T.shape).T, do, value
+
+    def value(self, theta: np.ndarray, held: np.ndarray | None = None) -> tuple[Approximation, float, np.ndarray]:
+        """The best q at theta, J there, and its slopes in theta. Raises NotPositiveDefinite."""
+        q, precision = self.q, self.q.prior.at(theta)
+        dm, _, value = self.solved(precision, held)
+        best = Approximation(q.prior, theta, q.own, q.mean + dm, self.K, precision)
+        log_prior, slope = q.prior.log_prior(theta)
+        return best, value - 0.5 * best.factor.log_det + log_prior, q.prior.gradient(best) + slope
+
+    def slopes(self, theta: np.ndarray) -> np.ndarray:
+        """Of J in theta."""
+        return self.value(theta)[2]
+
+    def best_theta(self) -> tuple[np.ndarray, np.ndarray]:
+        """The best theta within ``THETA_LIMIT``, and the slopes of J at the present one."""
+        q, bounds = self.q, self.q.prior.bounds
+        try:
+            slope = self.slopes(q.theta)
+        except NotPositiveDefinite:
+            return q.theta, np.full(q.theta.size, np.inf)
+        near = np.clip(np.stack([q.theta - THETA_LIMIT, q.theta + THETA_LIMIT], axis=1), *bounds.T[:, :, None])
+        scale = 1.0 / max(1.0, float(np.linalg.norm(slope)))  # its first step is then one e-fold at most
+
+        def negative(theta: np.ndarray) -> tuple[float, np.ndarray]:
+            _, J, gradient = self.value(theta)
+            return -scale * J, -scale * gradient
+
+        options = {"ftol": 1e-15, "gtol": 1e-9 * scale, "maxiter": 200}
+        found = minimize(negative, q.theta, jac=True, method="L-BFGS-B", bounds=near, options=options)
+        theta = np.asarray(found.x)
+        return (self._polished(theta, near) if theta.size <= q.prior.polished else theta), slope
+
+    def _polished(self, theta: np.ndarray, near: np.ndarray) -> np.ndarray:
+        """theta after two of Newton's steps: the search ends where J is flat to rounding."""
+        slope, steps = self.slopes(theta), _DIFFERENCE * np.eye(theta.size)
+        free = (theta > near[:, 0] + 2 * _DIFFERENCE) & (theta < near[:, 1] - 2 * _DIFFERENCE)
+        for _ in range(2 * bool(free.any())):
+            bend = np.array([(self.slopes(theta + d) - self.slopes(theta - d))[free] for d in steps[free]])
+            try:
+                move = np.zeros(theta.size)
+                move[free] = np.linalg.solve(-bend / (2 * _DIFFERENCE), slope[free])
+                ahead = self.slopes(theta + move) if np.abs(move).max() < _DIFFERENCE else slope
+            except (np.linalg.LinAlgError, NotPositiveDefinite):
+                break
+            if not np.abs(ahead[free]).max() < np.abs(slope[free]).max():
+                break
+            theta, slope = theta + move, ahead
+        return theta
+
+    def step(self) -> tuple[Step, np.ndarray]:
+        """The step from q, and the slopes of J there in what is learned: theta, then the likelihood's own."""
+        q, learning, theta, slopes = self.q, self.learning, self.q.theta, np.zeros(0)
+        if learning.theta and theta.size:
+            theta, slopes = self.best_theta()
+        precision = q.prior.at(theta)
+        dm, own, _ = self.solved(precision)
+        if learning.own is None:
+            own = np.zeros(q.own.size)
+        else:
+            slopes = np.append(slopes, self.own_slope)
+            held = np.clip(q.own + np.clip(own, -OWN_LIMIT, OWN_LIMIT), *learning.own_bounds.T) - q.own
+            if not np.array_equal(held, own):
+                dm, own, _ = self.solved(precision, held)
+        return Step(dm, self.K - q.gram, theta - q.theta, own), slopes
+
+
+@dataclass
+class StepHistory:
+    """The last steps, and the extrapolation that they suggest."""
+
+    before: list[tuple[Step, Step]] = field(default_factory=list)  # (where, the step from there)
+
+    def extrapolated(self, q: Approximation, step: Step) -> Step | None:
+        """Anderson's step; None where the plain one leaves little, or nothing is known yet."""
+        here, earlier = q.place, self.before
+        self.before = [*earlier[-_DEPTH + 1 :], (here, step)]
+        if not earlier:
+            return None
+        now, last = q.scaled(step), q.scaled(earlier[-1][1])
+        if np.linalg.norm(now) < _SLOWLY * np.linalg.norm(last):
+            return None
+        D = np.stack([now - q.scaled(r) for _, r in earlier], axis=1)
+        share = np.linalg.lstsq(D, now, rcond=1e-8)[0]
+        if not np.isfinite(share).all() or np.abs(share).sum() > 1e4:
+            return None
+        out = step
+        for weight, (x, r) in zip(share.tolist(), earlier, strict=True):
+            change = here.plus(x, -1.0).plus(step.plus(r, -1.0))
+            out = out.plus(change, -weight)
+        return out
+
+
+def _definite(C: np.ndarray) -> np.ndarray:
+    """C with its eigenvalues made positive."""
+    values, vectors = np.linalg.eigh(0.5 * (C + C.T))
+    size = np.maximum(np.abs(values), 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0))))
+    return np.asarray((vectors * size) @ vectors.T)

@@ -16,11 +16,10 @@ import numpy as np
 from ..checks import Refusal, problem
 from ..files import archive
 from ..linalg.dense import NotPositiveDefinite
-from .approximation import Approximation, Step
+from .approximation import Approximation, Step, StepHistory
 from .partitions import Interrupted
 from .precision import PartitionedPrior
 from .solver import FitState
-from .steps import StepHistory
 
 _FORMAT, _VERSION = "fenchel checkpoint", 2
 _SAME = 1e-9  # relative difference that another order of summation makes

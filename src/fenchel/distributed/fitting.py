@@ -20,13 +20,12 @@ from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import Prior
 from ..solvers.base import Callback, Stopping
-from .approximation import Approximation
+from .approximation import Approximation, Learning
 from .checkpoint import Checkpoint, Tried
 from .evaluation import Reader
 from .partitions import Partitions
 from .precision import PartitionedPrior
 from .solver import GTOL, FitState, Outcome, PartitionedProblem, Reduces, solve
-from .steps import Learning
 
 _SAMPLE_TOL = 1e-7  # relative gap of the fit of a sample
 _SAMPLE_PASSES = 60

@@ -25,50 +25,32 @@ from .survey import Moments, ValueCounts
 MOST_VALUES = 1 << 16  # different y that are kept, all partitions together
 
 
-@dataclass(frozen=True)
-class SurveyRequest:
-    """What the first pass is asked for.
-
-    where : who asks
-    names : names of the columns of X
-    keys : what rows have besides X, y and weight: exposure, trials, event
-    fewest, largest : int
-        Rows of each partition for the sample: one in ``SHARE``, within these.
-    most : int
-        Different y that a partition may send.
-    """
-
-    where: str
-    names: tuple[str, ...]
-    keys: tuple[str, ...]
-    fewest: int
-    largest: int
-    most: int
-
-
-def survey(block: Block, request: SurveyRequest) -> Sums:
+def survey(
+    block: Block, where: str, names: tuple[str, ...], keys: tuple[str, ...], sample: tuple[int, int], most: int
+) -> Sums:
     """The first pass over one partition: n, ``Moments`` of the columns, ``ValueCounts`` of y, and a sample.
 
-    The sample is a list of rows by column, each weighing the rows that it stands for.
+    ``keys`` is what rows have besides X, y and weight; at most so many different y are sent. The sample is a list of
+    rows by column, one in ``SHARE`` within the limits ``sample``, each weighing the rows that it stands for.
     """
-    where, place, n = request.where, f"of partition {block.number}", block.n
-    X = matrix(where, block["X"], request.names, block.number)
+    place, n = f"of partition {block.number}", block.n
+    X = matrix(where, block["X"], names, block.number)
     w = weights_of(where, block.get("weight"), n, block.number)
     y = target(where, block["y"], block.number)
-    rows = {key: block_vector(where, key, block[key], n, block.number) for key in request.keys}
-    if len(request.names) != X.shape[1]:
-        raise problem(where, f"X {place} has {X.shape[1]} columns", f"{len(request.names)}, as the first has")
+    rows = {key: block_vector(where, key, block[key], n, block.number) for key in keys}
+    if len(names) != X.shape[1]:
+        raise problem(where, f"X {place} has {X.shape[1]} columns", f"{len(names)}, as the first has")
     each, rng = np.ones(n) if w is None else w, np.random.default_rng(block.number)
     values = ValueCounts.of(y, rows, each)
-    if y.dtype.kind not in "biuf" and values.y.size > request.most:
+    if y.dtype.kind not in "biuf" and values.y.size > most:
         got = f"y {place} has {values.y.size} different labels"
-        raise problem(where, got, f"{request.most} at most", "For numbers use a regression.")
-    values = values.thinned(request.most, rng)
-    k = min(n, max(request.fewest, min(request.largest, n // SHARE)))
+        raise problem(where, got, f"{most} at most", "For numbers use a regression.")
+    values = values.thinned(most, rng)
+    k = min(n, max(sample[0], min(sample[1], n // SHARE)))
     keep = np.sort(rng.choice(n, k, replace=False))
-    sample = {"X": X[keep], "y": y[keep], "weight": each[keep] * (n / k)}
-    sample |= {key: value[keep] for key, value in rows.items()}
-    return Sums(n=n, columns=_moments(X, w), values=values, sample=[sample])
+    some = {"X": X[keep], "y": y[keep], "weight": each[keep] * (n / k)}
+    some |= {key: value[keep] for key, value in rows.items()}
+    return Sums(n=n, columns=_moments(X, w), values=values, sample=[some])
 
 
 def _moments(X: Any, w: np.ndarray | None) -> Moments:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from ..likelihoods.base import Likelihood
 from ..solvers.solution import Solution
 from .solver import Outcome
@@ -58,19 +56,8 @@ class PartitionedSolution(Solution):
 
     def summary(self) -> str:
         """The certificate first, then the evidence and the work."""
-        word = "converged" if self.converged else "NOT CONVERGED"
-        best = f"no Gaussian gives more than {self.elbo_upper:.6f}"
-        return "\n".join(
-            [
-                f"{self.likelihood!r}: {word}, by its {self.certificate} certificate",
-                f"  {'gap':<22}{self.gap:.3e}  (asked {self.tol:.1e} of the elbo)",
-                f"  {'log evidence':<22}at least {self.elbo:.6f} (elbo); "
-                + (best if np.isfinite(self.elbo_upper) else "another stationary point may give more"),
-                f"  {'observations':<22}{self.n_observed}",
-                f"  {'work':<22}{self.n_passes} passes over all rows, {self.trace['seconds'][-1]:.3f} s",
-                f"  {'status':<22}{self.status}",
-            ]
-        )
+        work = f"{self.n_passes} passes over all rows, {self.trace['seconds'][-1]:.3f} s"
+        return "\n".join(self._summary_lines(str(self.n_observed), "work", work))
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "not converged"

@@ -1,6 +1,6 @@
 """The fit of partitioned rows: passes over them, each of which is one iteration.
 
-    q, theta  ->  a pass: F, W' alpha, W' Lam W, W' H W  ->  the next q, theta (``steps.py``)  ->  ...
+    q, theta  ->  a pass: F, W' alpha, W' Lam W, W' H W  ->  the next q, theta (``approximation.py``)  ->  ...
 
 A step is whole unless the elbo falls; then shorter ones are evaluated together, in one more pass. With many rows to a
 weight a pass takes a share of the order of the posterior variance of eta off the error, so that four or five suffice
@@ -19,11 +19,10 @@ from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..solvers.base import Stopping, Trace
 from ..solvers.ending import Ending
-from .approximation import Approximation, Iterate, Step
+from .approximation import Approximation, Iterate, Learning, QuadraticModel, Step, StepHistory
 from .evaluation import Reader, evaluate
 from .partitions import Sums
 from .precision import PartitionedPrior
-from .steps import Learning, QuadraticModel, StepHistory
 
 _SHORTER = ((1.0, 0.5, 0.125), (0.03, 3e-3, 1e-4))  # of the plain step, those of a row evaluated in one pass
 _START = 1e4  # how much narrower than the prior the first q is: rows are then seen at its mean
@@ -32,7 +31,7 @@ _FLAT = 3  # passes that may bring nothing
 
 
 class Reduces(Protocol):
-    """What gives sums over rows: ``Partitions``, or ``Held`` for rows in memory."""
+    """What gives sums over rows: ``Partitions``, or ``InMemory`` for one of them."""
 
     def reduce(self, work: Callable[..., Any], *given: Any) -> Any: ...
 

@@ -35,9 +35,8 @@ from ..solvers.row_sample import SHARE, is_enough, sample
 from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
 from .counts import Counts
-from .dask_input import DaskInput, ReadTarget
+from .dask_input import DaskInput, ReadTarget, fit_partitioned
 from .latent import Latent, Moments, fitted_at
-from .partitioned import fit_partitioned
 from .standardize import centres_and_units
 from .target import Target
 

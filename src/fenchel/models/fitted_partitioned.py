@@ -9,9 +9,9 @@ import numpy as np
 
 from ..checks import Refusal, problem
 from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedSolution, Stage, is_dask
+from ..distributed.approximation import QuadraticModel
 from ..distributed.fitting import learned
 from ..distributed.sparse_precision import SparsePrior
-from ..distributed.steps import QuadraticModel
 from ..hyperparameters.learned import Learned
 from ..marginals import Answers
 from ..solvers.progress import reporting

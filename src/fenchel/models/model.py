@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
     from .multinomial import Classes
 
-
 _LOOSEST = 1e-3  # relative gap that a fit may ask for
+Stated = tuple[float, Mapping[str, Any], Sequence[str]]  # fixed_sd, priors, and names that another part has
 
 
 class Model:
@@ -224,31 +224,35 @@ class Model:
         if self.classes is not None:
             self.target = self.classes.target(self.target, keep, bound)
         self._state_own(fixed_sd, priors, self.target.y)
-        ordered, seen = self.target.likelihood.ordered, self.target.seen
+        self.ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
-        self.ordered, intercept = ordered, wanted and not ordered
-        offset = self.offset_at(self.frame)
-        about = float(np.average(offset, weights=seen)) if intercept else 0.0
-        self.level = self.target.level - about if intercept else 0.0  # of the intercept's prior
-        frame = self.compiled.extended(self.frame)
+        frame, about = self.compiled.extended(self.frame), np.average(self.offset_at(self.frame), weights=seen)
         table = DataTable("Model", frame, weights=self.target.weights, places=self.kept)
+        self._add_up(table, (fixed_sd, priors, elsewhere), float(about), weights=seen)
+
+    def _add_up(self, table: DataTable, stated: Stated, mean_offset: float, **options: Any) -> None:
+        """Read the terms against a table, and give the coefficients their priors; ``options`` of ``SumOfTerms``."""
+        (fixed_sd, priors, elsewhere), columns = stated, self.fixed.expression.columns
+        intercept = INTERCEPT in columns and not self.ordered
+        self.level = self.target.level - mean_offset if intercept else 0.0  # of the intercept's prior
         self.sum = SumOfTerms(
             [self.fixed, *self.compiled.terms],
             table,
             scale=self.target.scale,
             intercept=intercept,
-            centred=wanted or ordered,
+            centred=intercept or self.ordered,
             fixed_variance=fixed_sd**2,
-            weights=seen,
-            priors=effect_priors(self.compiled.terms, priors, self.fixed.expression.columns),
+            priors=effect_priors(self.compiled.terms, priors, columns),
+            **options,
         )
         self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))  # as read
-        self.coefficient_priors = self._coefficient_priors(priors, elsewhere)
+        others = [*elsewhere, *self.own_priors.names]
+        self.coefficient_priors = FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], others)
         if "Intercept" in self.coefficient_priors.stated:
             self.level = self.coefficient_priors.stated["Intercept"].mean
         self.sum.fixed_variance = self.coefficient_priors.variance
-        self.sum.offset = self.level + offset + self.coefficient_priors.offset(self.sum.X)
+        self.sum.offset = self.level + self.offset_at(self.frame) + self.coefficient_priors.offset(self.sum.X)
 
     def _state_own(self, fixed_sd: float, priors: Mapping[str, Any], y: np.ndarray) -> None:
         """Give the likelihood's own parameters their priors."""
@@ -260,10 +264,6 @@ class Model:
     def own_priors(self) -> OwnPriors:
         """Priors of the likelihood's own parameters; of an older file, as the likelihood states them."""
         return OwnPriors.as_stated(self.target.likelihood, self.target.y)
-
-    def _coefficient_priors(self, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> FixedPriors:
-        names = [*elsewhere, *self.own_priors.names]
-        return FixedPriors(self.sum, priors, [term.name for term in self.compiled.terms], names)
 
     @property
     def n_rows(self) -> tuple[int, int]:

@@ -34,7 +34,7 @@ _PAIRS = 1 << 21  # of latents that rows touch, looked up at a time
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedRows:
     """The response of some rows: y as its likelihood takes it, y before labels are counted, and weights."""
 
     likelihood: Likelihood
@@ -58,7 +58,7 @@ class Observed:
 
 
 @dataclass(frozen=True)
-class Reading:
+class PartitionReader:
     """What travels to the partitions: the parts of a compiled model that make rows of a frame.
 
     Attributes
@@ -89,7 +89,7 @@ class Reading:
             lost |= each
         return frame[~lost].reset_index(drop=True)
 
-    def observed(self, frame: pd.DataFrame) -> Observed:
+    def observed(self, frame: pd.DataFrame) -> ObservedRows:
         """The response of the rows of a frame."""
         raw, target = as_labels(self.response.family, self.response.values(frame)), self.target
         raw = raw.astype(float) if target.words is None and hasattr(raw.dtype, "categories") else raw
@@ -107,7 +107,7 @@ class Reading:
         if "failures" in rows:
             rows["trials"] = np.where(np.isnan(y), 0.0, y + rows.pop("failures"))
         likelihood = target.likelihood.with_rows(**rows) if rows else target.likelihood
-        return Observed(likelihood, y, plain, rows, weights)
+        return ObservedRows(likelihood, y, plain, rows, weights)
 
     def table(self, frame: pd.DataFrame) -> DataTable:
         return DataTable("Model", self.compiled.extended(frame))
@@ -169,7 +169,7 @@ def _beside(blocks: list[sp.csr_array]) -> sp.csr_array:
     return sp.csr_array((data.ravel(), indices.ravel(), indptr), shape=(n, sum(widths)))
 
 
-def measure(block: Block, reading: Reading) -> Sums | None:
+def measure(block: Block, reading: PartitionReader) -> Sums | None:
     """The second pass over one partition."""
     frame = reading.frame(block["table"])
     if not len(frame):

@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from ..distributed import Partitions, Sums
 from ..distributed.survey import Moments
 from ..estimators.observations import read_observations
 from ..gmrf.columns import Columns
-from ..likelihoods.base import Likelihood
 from ..linalg.moments import Moments as ColumnMoments
 from ..terms import Smooth, SumOfTerms, Term
 from ..terms.smooths import MeasuredCurve
@@ -32,11 +32,10 @@ from .frames import Dropped, unknown
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .origins import NEARLY, SAME
-from .partition_reader import Reading, measure, read_kinds
+from .partition_reader import PartitionReader, measure, read_kinds
 from .partition_survey import TableRequest, TableSketch, rows_for_all, sketch
 from .remarks import of_columns, warn
 from .response import Target
-from .specified import effect_priors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,31 +56,11 @@ class PartitionedModel(Model):
 
     rows: Partitions | None = None
 
-    def __init__(
-        self,
-        formula: str,
-        data: Any,
-        family: str | Likelihood | None = None,
-        *,
-        weights: Any = None,
-        exposure: Any = None,
-        trials: Any = None,
-        event: Any = None,
-        terms: Sequence[Term] = (),
-        graphs: Mapping[str, Any] | None = None,
-        env: Mapping[str, Any] | None = None,
-        levels: Mapping[Hashable, Iterable[Hashable]] | None = None,
-        priors: Mapping[str, Any] | None = None,
-        fixed_sd: float = 10.0,
-        bound: str = "best",
-        dispersion: str | None = None,
-        zero: str | None = None,
-        baseline: str = "rw1",
-        _depth: int | None = 1,
-    ) -> None:
-        given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
-        for word, value in {"terms": tuple(terms), "dispersion": dispersion, "zero": zero}.items():
-            if value:
+    def __init__(self, formula: str, data: Any, family: Any = None, *, _depth: int | None = 1, **options: Any) -> None:
+        signature(Model.__init__).bind(self, formula, data, family, **options)  # before a pass
+        given: dict[str, Any] = {key: options.get(key) for key in ("weights", "exposure", "trials", "event")}
+        for word in ("terms", "dispersion", "zero"):
+            if options.pop(word, None):
                 raise problem("Model", f"{word}= of a table that is out of memory", "a model without it")
         asked_family = read_family(family)
         if asked_family in ("cox", "multinomial") or str(asked_family).startswith("hurdle"):
@@ -109,20 +88,8 @@ class PartitionedModel(Model):
         shown, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
-            super().__init__(
-                formula,
-                shown,
-                family,
-                **given,
-                graphs=graphs,
-                env=env,
-                levels=levels,
-                priors=priors,
-                fixed_sd=fixed_sd,
-                bound=bound,
-                baseline=baseline,
-                _depth=None if _depth is None else _depth + 1,
-            )
+            depth = None if _depth is None else _depth + 1
+            super().__init__(formula, shown, family, **options, _depth=depth)
         warn(of_columns(self.sum.columns))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -149,34 +116,19 @@ class PartitionedModel(Model):
         self.n_used, self.n_seen = found["n"], found["n_seen"]
         if not self.n_seen:
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
-        fixed = self.fixed
-        wanted = INTERCEPT in fixed.expression.columns
+        read, wanted = self.fixed, INTERCEPT in self.fixed.expression.columns
         self.target = self._target(found, bound, wanted)
         self._state_own(fixed_sd, priors, self.standing)
-        intercept = wanted and not self.ordered
         left = _left_over(found["plain"], wanted)
-        measured = {name: _measured(found, name) for name in (term.name for term in self.compiled.terms)}
-        counts = {t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None}
-        self.sum = SumOfTerms(
-            [FixedPart(fixed.expression), *self.compiled.terms],
+        self.fixed = FixedPart(read.expression)
+        self._add_up(
             self.table(self.frame),
-            scale=self.target.scale,
-            intercept=intercept,
-            centred=wanted or self.ordered,
-            fixed_variance=fixed_sd**2,
-            priors=effect_priors(self.compiled.terms, priors, fixed.expression.columns),
-            columns=_columns(found["fixed"], left, fixed, self.sum.fixed_names, wanted or self.ordered),
-            measured={fixed.name: (means, left), **measured},
-            counts=counts,
+            (fixed_sd, priors, elsewhere),
+            found["offset"] / found["weight"],
+            columns=_columns(found["fixed"], left, read, self.sum.fixed_names, wanted or self.ordered),
+            measured={read.name: (means, left)} | {t.name: _measured(found, t.name) for t in self.compiled.terms},
+            counts={t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None},
         )
-        self.fixed = next(term for term in self.sum.terms if isinstance(term, FixedPart))
-        self.coefficient_priors = self._coefficient_priors(priors, elsewhere)
-        about = found["offset"] / found["weight"] if intercept else 0.0
-        self.level = self.target.level - about if intercept else 0.0
-        if "Intercept" in self.coefficient_priors.stated:
-            self.level = self.coefficient_priors.stated["Intercept"].mean
-        self.sum.fixed_variance = self.coefficient_priors.variance
-        self.sum.offset = self.level + self.offset_at(self.frame) + self.coefficient_priors.offset(self.sum.X)
         self.touched = _touched(found["touched"], self.sum)
         self.measured = np.concatenate([[found["n"], found["weight"], found["offset"]], *_figures(found)])
 
@@ -188,16 +140,16 @@ class PartitionedModel(Model):
             return term.about(np.array([self.survey.means[name] for name in term.inputs]))
         return term
 
-    def _reading(self, terms: list[Term]) -> Reading:
+    def _reading(self, terms: list[Term]) -> PartitionReader:
         """What travels to the partitions."""
         response, sum_ = copy.copy(self.response), copy.copy(self.sum)
         response.__dict__.pop("found", None)
         sum_.terms, sum_.training, sum_.X = terms, [], np.zeros((0, 0))
         target = replace(self.target, y=np.zeros(0), weights=None)
         parts = (response, target, self.compiled, self.offsets, sum_)
-        return Reading(self.asked.names, self.asked.needed, self.kinds, *parts)
+        return PartitionReader(self.asked.names, self.asked.needed, self.kinds, *parts)
 
-    def reading(self) -> Reading:
+    def reading(self) -> PartitionReader:
         """What makes rows for a fit of a partition."""
         return replace(self._reading(self.sum.terms), level=self.level, priors=self.coefficient_priors)
 
@@ -241,15 +193,12 @@ class PartitionedModel(Model):
         """
         from .fitted_partitioned import fitted
 
-        usual = {"n_restarts": 0, "evidence": "elbo", "integrate": (None, False), "n_jobs": None, "seed": 0}
-        usual |= {"engine": ("auto", "direct"), "n_probes": None}
+        usual: dict[str, tuple[Any, ...]] = {"n_restarts": (0,), "evidence": ("elbo",), "integrate": (None, False)}
+        usual |= {"engine": ("auto", "direct"), "n_probes": (None,), "n_jobs": (), "seed": ()}
         for key, value in others.items():
             if key not in usual:
                 raise TypeError(f"fit() got an unexpected keyword argument {key!r}")
-            plain = usual[key]
-            if key in ("n_restarts", "evidence", "integrate", "engine", "n_probes") and value not in (
-                plain if isinstance(plain, tuple) else (plain,)
-            ):
+            if usual[key] and value not in usual[key]:
                 raise problem("Model", f"{key} = {value!r} of a table that is out of memory", "a fit without it")
         tol = 1e-12 if tol is None else scalar("Model", "tol", tol, 0.0, 1e-3)
         return fitted(self, tol, progress, checkpoint)

@@ -147,47 +147,39 @@ class Solution(Stored):
 
     def summary(self) -> str:
         """A page for a statistician: the certificate first, then the evidence, then the fit."""
-        post = self.posterior
-        mean, sd = to_numpy(post.mean), np.sqrt(to_numpy(post.variance))
-        n = self._rows["weight"].shape[0]
-        rel = self.gap / max(1.0, abs(self.elbo))
+        post, n = self.posterior, self._rows["weight"].shape[0]
+        work = f"{self.method}, {self.n_iter} iterations, {self.trace['seconds'][-1]:.3f} s"
+        lines = self._summary_lines(f"{n}, of which {self.n_observed} observed", "solver", work)
+        lines.append(_line("", "".join(f"{name:>11}" for name in ("min", "25 %", "median", "75 %", "max"))))
+        for word, values in (("mean", to_numpy(post.mean)), ("sd", np.sqrt(to_numpy(post.variance)))):
+            quantiles = np.quantile(values, [0.0, 0.25, 0.5, 0.75, 1.0])
+            lines.append(_line(f"posterior {word} of eta", "".join(f"{v:>11.4g}" for v in quantiles)))
+        return "\n".join(lines)
+
+    def _summary_lines(self, observations: str, worker: str, work: str) -> list[str]:
+        """What a summary says of any fit."""
         word = "converged" if self.converged else "NOT CONVERGED"
         if self.converged and self.certificate == "stationarity":
             word = "stationary"
-        quantiles = np.quantile(mean, [0.0, 0.25, 0.5, 0.75, 1.0])
-        spreads = np.quantile(sd, [0.0, 0.25, 0.5, 0.75, 1.0])
-
-        def line(name: str, text: str) -> str:
-            return f"  {name:<22}{text}"
-
-        def numbers(values: np.ndarray) -> str:
-            return "".join(f"{v:>11.4g}" for v in values)
-
-        return "\n".join(
-            [
-                f"{self.likelihood!r}: {word}, by its {self.certificate} certificate",
-                line(
-                    "duality gap" if self.certificate == "duality" else "gap",
-                    f"{self.gap:.3e}  (relative {rel:.1e}, asked {self.tol:.1e})",
-                ),
-                line(
-                    "log evidence",
-                    f"at least {self.elbo:.6f} (elbo); "
-                    + (
-                        f"no Gaussian gives more than {self.elbo_upper:.6f}"
-                        if np.isfinite(self.elbo_upper)
-                        else "another stationary point may give more"
-                    ),
-                ),
-                line("observations", f"{n}, of which {self.n_observed} observed"),
-                line("solver", f"{self.method}, {self.n_iter} iterations, {self.trace['seconds'][-1]:.3f} s"),
-                line("status", self.status),
-                line("", "".join(f"{name:>11}" for name in ("min", "25 %", "median", "75 %", "max"))),
-                line("posterior mean of eta", numbers(quantiles)),
-                line("posterior sd of eta", numbers(spreads)),
-            ]
-        )
+        relative_gap = self.gap / max(1.0, abs(self.elbo))
+        best = f"no Gaussian gives more than {self.elbo_upper:.6f}"
+        best = best if np.isfinite(self.elbo_upper) else "another stationary point may give more"
+        return [
+            f"{self.likelihood!r}: {word}, by its {self.certificate} certificate",
+            _line(
+                "duality gap" if self.certificate == "duality" else "gap",
+                f"{self.gap:.3e}  (relative {relative_gap:.1e}, asked {self.tol:.1e})",
+            ),
+            _line("log evidence", f"at least {self.elbo:.6f} (elbo); {best}"),
+            _line("observations", observations),
+            _line(worker, work),
+            _line("status", self.status),
+        ]
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "not converged"
         return f"Solution({word}, elbo={self.elbo:.6f}, gap={self.gap:.1e}, n_iter={self.n_iter})"
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<22}{text}"
