@@ -79,3 +79,11 @@ def difference(f, x, step=1e-6):
         e = e.reshape(x.shape)
         columns.append((np.asarray(f(x + e)) - np.asarray(f(x - e))) / (2 * step))
     return np.stack(columns, axis=-1)
+
+
+@pytest.fixture(params=["numpy", "compiled"])
+def engine(request, monkeypatch):
+    """The rows of a table by either engine, whatever its size."""
+    from fenchel.linalg import small_table
+
+    monkeypatch.setattr(small_table, "is_small", lambda n_potentials, n_factors: request.param == "numpy")
