@@ -1,5 +1,6 @@
 """Small sparse matrices as chains of dense blocks, against matrices written out; and what that spares a first fit."""
 
+import os
 import pickle
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_pairs_of_few_rows_are_those_of_the_compiled_loop(monkeypatch):
     assert np.array_equal(few[1], many[1])
 
 
-def test_first_fits_of_small_tables_compile_nothing():
+def test_first_fits_of_small_tables_compile_nothing(tmp_path):
     code = """
 import numpy as np, pandas as pd, fenchel
 from numba.core import event
@@ -113,6 +114,19 @@ graph = {i: [j for j in (i - 1, i + 1) if 0 <= j < 15] for i in range(15)}
 fenchel.fit("y ~ x + (x|g)", data, family="poisson")
 fenchel.fit("y ~ x + s(z)", data)
 fenchel.fit("y ~ bym2(g)", data, family="poisson", graphs={"g": graph})
+kinds = data.assign(
+    real=rng.normal(size=90),
+    event=rng.integers(0, 2, 90),
+    item=pd.Categorical(rng.integers(0, 4, 90), ordered=True),
+    code=pd.Categorical(rng.choice(list("abc"), 90)),
+).mask(rng.random((90, 8)) < 0.05)
+for n_components in (2, "auto"):
+    table = fenchel.ProbabilisticPCA(n_components, max_iter=20).fit(kinds.drop(columns=["g"]))
+    table.transform(kinds.drop(columns=["g"]))
+    table.impute(kinds.drop(columns=["g"]))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}  # nothing was compiled before
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert "compiled" not in done.stdout

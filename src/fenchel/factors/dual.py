@@ -1,4 +1,5 @@
-"""The rows of a table under bounds that have a dual: each solved by itself in a compiled loop (``linalg/table.py``).
+"""The rows of a table under bounds that have a dual: each solved by itself in a compiled loop (``linalg/table.py``),
+or all at once by numpy where the table is small (``linalg/small_table.py``).
 
 A potential is a coordinate s of the dual. A column has one a predictor, an ordinal one two on its one predictor: the
 arrays of the compiled loop go by potentials, what leaves here goes by predictors.
@@ -6,14 +7,14 @@ arrays of the compiled loop go by potentials, what leaves here goes by predictor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
 from ..likelihoods.base import Likelihood
 from ..likelihoods.cumulative import by_steps
-from ..linalg import _cells, small, table
+from ..linalg import _cells, small, small_table
 from ..linalg.arrays import ArrayLike
 from .model import Solved
 
@@ -73,6 +74,15 @@ class Layout:
         return self.kind, self.first, self.levels, p.offset[self.owner], p.variance, cuts, W
 
 
+def solver_of(n_potentials: int, n_factors: int) -> Any:
+    """numpy for a small table, the compiled loop for others."""
+    if small_table.is_small(n_potentials, n_factors):
+        return small_table.solve
+    from ..linalg import table
+
+    return table.solve
+
+
 class Rows(Solved):
     """Every row solved by itself, to gaps that are small together."""
 
@@ -84,7 +94,7 @@ class Rows(Solved):
     ) -> None:
         self.p, own, arguments = p, model.layout, model.layout.arguments(p)
         R, L = values.shape[0], model.n_components
-        values, solve = np.ascontiguousarray(values), cast(Any, table.solve)
+        values, solve = np.ascontiguousarray(values), solver_of(own.owner.size * R, L)
         self.s = np.zeros((R, own.owner.size)) if start is None else np.array(start)
         self.mean, self.V = np.empty((R, L)), np.empty((R, L * (L + 1) // 2))
         self.elbo, self.gap, alpha, lam = np.empty(R), np.empty(R), np.empty_like(self.s), np.empty_like(self.s)

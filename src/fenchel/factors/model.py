@@ -2,9 +2,9 @@
 
 A multinomial column of K levels has K - 1 predictors (log-sum: the tilted bound wants predictors that are independent a
 priori, and those of a cell share z), every other column one. Ordered levels have offset 0: their cutpoints hold it. The
-evidence of a table is the sum over its rows, each a small problem of its own: ``dual.py`` solves them one by one in a
-compiled loop where it knows every likelihood, ``general.py`` together where it does not. At the optimum, by the
-envelope theorem,
+evidence of a table is the sum over its rows, each a small problem of its own: ``dual.py`` solves them where
+it knows every likelihood (small tables by numpy, others row by row in a compiled loop), ``general.py`` where it does
+not. At the optimum, by the envelope theorem,
 
     dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,   of a likelihood's own: -sum_r df/dtheta
 """
