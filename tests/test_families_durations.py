@@ -208,6 +208,15 @@ def test_cox_with_a_walk_predicts_survival():
         fit.survival(new, [100.0])
 
 
+def test_ratios_of_a_cox_model_are_hazard_ratios(tmp_path):
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"x": rng.normal(size=60), "t": rng.exponential(size=60), "died": rng.random(60) < 0.7})
+    fit = fenchel.fit("cens(t, died) ~ x", data, family="cox")
+    assert {"hazard_ratio", "hr_lower", "hr_upper"} <= set(fit.coefficients.columns)
+    fit.save(tmp_path / "fit")
+    assert "hazard_ratio" in fenchel.load(tmp_path / "fit").coefficients.columns
+
+
 def test_answers_are_those_of_many_more_intervals(monkeypatch):
     rng = np.random.default_rng(1)
     x, g = rng.normal(size=200), np.arange(200) % 40

@@ -84,6 +84,8 @@ def level_of_ordered(fit: FittedModel, solution: Solution | Answers) -> tuple[fl
 def reported(fit: FittedModel) -> tuple[Likelihood, float]:
     """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
     fitted, model = fit.found.likelihood, fit.model
+    if model.cox is not None:  # counts of events in pieces of durations
+        return fitted.changed(ratio="hazard_ratio"), 0.0
     if not (model.ordered and model.sum.fixed_names):
         return fitted.reported()
     shift = level_of_ordered(fit, fit.solution)[0]  # learned where columns are at their means, stated at x = 0
