@@ -148,11 +148,6 @@ class Classes(Target):
             out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
         return np.concatenate(out)
 
-    def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
-        p = self.probabilities(new)
-        u = rng.random((p.shape[0], size))
-        return self.labels[(u[:, :, None] > np.cumsum(p, axis=1)[:, None, :-1]).sum(axis=2)]
-
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         place = {label: k for k, label in enumerate(self.labels.tolist())}
         given = np.asarray(unmasked(self.where, "y", y), dtype=object if isinstance(y, list) else None)

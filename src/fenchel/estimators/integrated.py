@@ -77,16 +77,6 @@ class MixedRows:
         each = (w * np.asarray(own.predictive_survival(times, eta.mean, eta.variance)) for w, own, eta in parts)
         return np.asarray(sum(each))
 
-    def predictive_draws(self, h: np.ndarray, rho: Any, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of y (M, size), each row on its own."""
-        which = rng.choice(self.found.weights.size, size=size, p=self.found.weights)
-        out = np.empty((h.shape[0], size))
-        for k in np.unique(which):
-            mine, eta = which == k, self.found.etas[k]
-            at = to_numpy(eta.quantile(rng.random(int(mine.sum()))))
-            out[:, mine] = self.found.likelihoods[k].draw(rng.permuted(at, axis=1), rng)
-        return out
-
     def rates(self, levels: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
         """Quantiles (M, Q) of E[y | eta, theta]."""
         return self.found.mean_quantile(levels, values)

@@ -106,10 +106,6 @@ class Target:
         """Quantiles (M, Q) of y."""
         return self.decoded(np.asarray(new.likelihood.predictive_quantile(levels, new.h, new.rho)))
 
-    def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Draws of y (M, size), each row on its own."""
-        return self.decoded(new.likelihood.predictive_draws(new.h, new.rho, size, rng))
-
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         """log p(y) of given y (M,), NaN where it is."""
         return np.asarray(new.likelihood.predictive_log_density(self.places(y, new.h.shape[0]), new.h, new.rho))
