@@ -318,6 +318,7 @@ LOOKED_AT = {  # where such a name is harmless, and why
     "Stored.__setstate__": "json",
     "ProbabilisticPCA._surveyed": "the path is an argument of fit",
     "Model.__init__": "the scope of a formula that is written in Python",
+    "FormulaRegressor.__init__": "n_jobs of a fit that the user asks for",
 }
 
 

@@ -42,8 +42,8 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
     exposure, trials, event : name of a column of X, or a number, optional
         The formula may say them too: ``y | trials(n) ~ x``, ``cens(time, event) ~ x``.
     terms, graphs, env, levels, priors, fixed_sd, bound, dispersion, zero
-        Of ``fenchel.Model``. Variables of the formula are those of ``graphs`` and ``env`` alone, never the caller's:
-        a copy of the estimator in another process knows no caller.
+        Of ``fenchel.Model``. Variables of the formula are those of ``graphs`` and ``env`` alone, never the caller's,
+        and functions those of numpy and formulaic: one's own are a step of a pipeline (``FunctionTransformer``).
     n_restarts, tol, seed, evidence, integrate, n_jobs, engine
         Of ``fenchel.Model.fit``.
 
@@ -111,7 +111,8 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
         frame = self._frame(X, y, reset=True)
         options = self.get_params(deep=False)
         how = {key: options.pop(key) for key in _OF_FIT}
-        self.model_ = _model(options | {"data": frame, "weights": weights_of(sample_weight, frame)})
+        weights = weights_of(sample_weight, frame)
+        self.model_ = Model(data=frame, weights=weights, **options, _depth=None)  # a file may have brought the formula
         self.fit_: FittedModel = self.model_.fit(**how)
         self.converged_ = self.fit_.converged
         return self
@@ -181,8 +182,3 @@ def _columns(X: Any) -> Any:
     """The names of the columns of a frame, a dict or records; none of an array."""
     records = getattr(getattr(X, "dtype", None), "names", None) or ()
     return X if keyed(X) else getattr(X, "columns", records)
-
-
-def _model(options: dict[str, Any]) -> Model:
-    """The model, whose formula finds no variables here."""
-    return Model(**options)
