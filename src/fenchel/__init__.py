@@ -1,219 +1,24 @@
 """fenchel: fast, certified Bayesian inference in latent Gaussian models.
 
-The front door. Names load when first used, so that ``import fenchel`` costs almost nothing.
+The front door. Names load when first used, so that ``import fenchel`` costs almost nothing. Which they are, and where
+each lives, ``__init__.pyi`` says.
 """
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "infer": "inference",
-    "Solution": "solvers",
-    "Trace": "solvers",
-    "MirrorNewton": "solvers",
-    "CoupledNewton": "solvers",
-    "FeasibleLBFGS": "solvers",
-    "Posterior": "posterior",
-    "BernoulliLogit": "likelihoods",
-    "BernoulliProbit": "likelihoods",
-    "Beta": "likelihoods",
-    "BetaBinomial": "likelihoods",
-    "Binomial": "likelihoods",
-    "Exponential": "likelihoods",
-    "Gamma": "likelihoods",
-    "Gaussian": "likelihoods",
-    "Hurdle": "likelihoods",
-    "Interval": "likelihoods",
-    "LaplaceNoise": "likelihoods",
-    "LogisticNoise": "likelihoods",
-    "Mixed": "likelihoods",
-    "MultinomialLogit": "likelihoods",
-    "NegativeBinomial": "likelihoods",
-    "NegativeBinomial1": "likelihoods",
-    "Ordinal": "likelihoods",
-    "OrdinalProbit": "likelihoods",
-    "Poisson": "likelihoods",
-    "StochasticVolatility": "likelihoods",
-    "StudentT": "likelihoods",
-    "Truncated": "likelihoods",
-    "Tweedie": "likelihoods",
-    "Weibull": "likelihoods",
-    "ZeroInflated": "likelihoods",
-    "DenseCovariance": "priors",
-    "Features": "priors",
-    "SparsePrecision": "priors",
-    "BayesianLinearRegression": "estimators",
-    "BayesianLogisticRegression": "estimators",
-    "BayesianPoissonRegression": "estimators",
-    "GMRFRegressor": "estimators",
-    "GaussianProcessClassifier": "estimators",
-    "GaussianProcessPoissonRegressor": "estimators",
-    "GaussianProcessRegressor": "estimators",
-    "ProbabilisticPCA": "estimators",
-    "StochasticVolatilityModel": "estimators",
-    "integrate": "hyperparameters",
-    "FittedModel": "models",
-    "Model": "models",
-    "Normal": "models",
-    "PC": "models",
-    "calibrate": "models",
-    "compare": "models",
-    "fit": "models",
-    "neighbours": "models.borders",
-    "Mesh": "gmrf.mesh",
-    "mesh": "gmrf.mesh_making",
-    "load": "files",
-    "save": "files",
-}
-_ROOMS = (
-    "datasets",
-    "estimators",
-    "gmrf",
-    "hyperparameters",
-    "likelihoods",
-    "linalg",
-    "models",
-    "priors",
-    "solvers",
-    "terms",
-)
 
-__all__ = [
-    "PC",
-    "BayesianLinearRegression",
-    "BayesianLogisticRegression",
-    "BayesianPoissonRegression",
-    "BernoulliLogit",
-    "BernoulliProbit",
-    "Beta",
-    "BetaBinomial",
-    "Binomial",
-    "CoupledNewton",
-    "DenseCovariance",
-    "Exponential",
-    "FeasibleLBFGS",
-    "Features",
-    "FittedModel",
-    "GMRFRegressor",
-    "Gamma",
-    "Gaussian",
-    "GaussianProcessClassifier",
-    "GaussianProcessPoissonRegressor",
-    "GaussianProcessRegressor",
-    "Hurdle",
-    "Interval",
-    "LaplaceNoise",
-    "LogisticNoise",
-    "Mesh",
-    "MirrorNewton",
-    "Mixed",
-    "Model",
-    "MultinomialLogit",
-    "NegativeBinomial",
-    "NegativeBinomial1",
-    "Normal",
-    "Ordinal",
-    "OrdinalProbit",
-    "Poisson",
-    "Posterior",
-    "ProbabilisticPCA",
-    "Solution",
-    "SparsePrecision",
-    "StochasticVolatility",
-    "StochasticVolatilityModel",
-    "StudentT",
-    "Trace",
-    "Truncated",
-    "Tweedie",
-    "Weibull",
-    "ZeroInflated",
-    "__version__",
-    "calibrate",
-    "compare",
-    "datasets",
-    "estimators",
-    "fit",
-    "gmrf",
-    "hyperparameters",
-    "infer",
-    "integrate",
-    "likelihoods",
-    "linalg",
-    "load",
-    "mesh",
-    "models",
-    "neighbours",
-    "priors",
-    "save",
-    "solvers",
-    "terms",
-]
-
-if TYPE_CHECKING:
-    from . import (
-        datasets,
-        estimators,
-        gmrf,
-        hyperparameters,
-        likelihoods,
-        linalg,
-        models,
-        priors,
-        solvers,
-        terms,
-    )
-    from .estimators import (
-        BayesianLinearRegression,
-        BayesianLogisticRegression,
-        BayesianPoissonRegression,
-        GaussianProcessClassifier,
-        GaussianProcessPoissonRegressor,
-        GaussianProcessRegressor,
-        GMRFRegressor,
-        ProbabilisticPCA,
-        StochasticVolatilityModel,
-    )
-    from .files import load, save
-    from .gmrf.mesh import Mesh
-    from .gmrf.mesh_making import mesh
-    from .hyperparameters import integrate
-    from .inference import infer
-    from .likelihoods import (
-        BernoulliLogit,
-        BernoulliProbit,
-        Beta,
-        BetaBinomial,
-        Binomial,
-        Exponential,
-        Gamma,
-        Gaussian,
-        Hurdle,
-        Interval,
-        LaplaceNoise,
-        LogisticNoise,
-        Mixed,
-        MultinomialLogit,
-        NegativeBinomial,
-        NegativeBinomial1,
-        Ordinal,
-        OrdinalProbit,
-        Poisson,
-        StochasticVolatility,
-        StudentT,
-        Truncated,
-        Tweedie,
-        Weibull,
-        ZeroInflated,
-    )
-    from .models import PC, FittedModel, Model, Normal, calibrate, compare, fit
-    from .models.borders import neighbours
-    from .posterior import Posterior
-    from .priors import DenseCovariance, Features, SparsePrecision
-    from .solvers import CoupledNewton, FeasibleLBFGS, MirrorNewton, Solution, Trace
+_STUB = Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_LISTED = re.findall(r"^from \.([\w.]*) import (\w+) as", _STUB, re.MULTILINE)  # a room and a name, "" and a room
+_ROOMS = tuple(name for room, name in _LISTED if not room)
+_HOME = {name: room for room, name in _LISTED if room}
+__all__ = sorted([*_HOME, *_ROOMS, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

@@ -142,8 +142,9 @@ def _check_words(where: str, own: Likelihood, word: str, bound: str, given: Mapp
         if key not in own.row_parameters:
             owners = [f'"{w}"' for w, o in WORDS.items() if key in o.row_parameters or (key == "upper" and o.durations)]
             raise problem(where, f'{key} meets likelihood="{word}"', f"{key} with {' or '.join(owners)} alone")
-    if "trials" in own.row_parameters and "trials" not in given:
-        raise problem(where, "trials is missing", "the trials of each row", "Call fit(X, y, trials=n).")
+    for key in own.needs:
+        if key not in given:
+            raise problem(where, f"{key} is missing", f"the {key} of each row", f"Call fit(X, y, {key}=...).")
     choice(where, "bound", bound, ("best", *(word for word in own.bounds if word != "none")))
 
 

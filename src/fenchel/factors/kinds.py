@@ -20,13 +20,15 @@ from .reading import Reading, Wanted
 
 Kind = type[Likelihood] | Likelihood
 _COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
-_ALL: dict[str, Kind] = {
-    **{word: own if own.called else type(own) for word, own in likelihoods.WORDS.items()},
-    "multinomial": MultinomialLogit,
-}
-WORDS: dict[str, Kind] = {  # what a column may be called; a binomial's trials are not in its column
-    word: _ALL[word] for word in (*_COMMON, *_ALL) if word != "binomial"
-}
+
+
+def words() -> dict[str, Kind]:
+    """What a column may be called; a binomial's trials are not in its column."""
+    known: dict[str, Kind] = {
+        word: own if own.called else type(own) for word, own in likelihoods.WORDS.items() if not own.needs
+    }
+    known["multinomial"] = MultinomialLogit
+    return {word: known[word] for word in (*_COMMON, *known)}
 
 
 def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
@@ -59,8 +61,8 @@ def _named(where: str, what: str, word: Any) -> Wanted:
         if rows:
             raise problem(where, f"{what} has its {rows[0]} by row", "one number: a table may get other rows")
         return word
-    choice(where, what, word, ("auto", *WORDS), "Or give a Likelihood.")
-    return WORDS.get(word)
+    choice(where, what, word, ("auto", *words()), "Or give a Likelihood.")
+    return words().get(word)
 
 
 def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[Any, ...]]:
@@ -102,7 +104,7 @@ def _n_levels(kind: Kind) -> int | None:
 def word_of(kind: Kind) -> str:
     cls = kind if isinstance(kind, type) else type(kind)
     own = None if isinstance(kind, type) else kind.word
-    return own or next((word for word, known in WORDS.items() if known is cls), cls.__name__)
+    return own or next((word for word, known in words().items() if known is cls), cls.__name__)
 
 
 def is_softmax(own: Likelihood) -> bool:

@@ -39,6 +39,9 @@ class Likelihood(Predicted, ABC):
     Attributes
     ----------
     word : what an estimator calls it, or None
+    aliases : what other software calls it, without signs: R's, brms's, glmmTMB's and mgcv's names
+    needs : those of ``row_parameters`` that have no default
+    above_zero : the word of its counts above 0, where zeros may be a model of their own
     support : "real", "count", "positive", "unit" (between 0 and 1) or "levels" (0, ..., K-1), what y is
     noise : whether eta is on the scale of y
     ratio : what exp(effect) is called, or None
@@ -50,6 +53,9 @@ class Likelihood(Predicted, ABC):
     """
 
     word: str | None = None
+    aliases: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    above_zero: str | None = None
     support: str = "real"
     noise: bool = False
     ratio: str | None = None

@@ -39,7 +39,7 @@ class Binomial(LogitLikelihood):
     """
 
     word, support = "binomial", "count"
-    row_parameters = ("trials",)
+    row_parameters = needs = ("trials",)
 
     def __init__(self, trials: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
         super().__init__(bound)

@@ -117,6 +117,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         "exact": ExactExpectation,
     }
     word = "negative-binomial"
+    aliases = ("nb", "nb2", "nbinom", "nbinom2", "negbin", "negbinomial", "negativebinomial2")
     bends_above_zero = "right"
     # up to where the largest count has a millionth more variance than a Poisson's
     parameters = (
@@ -125,6 +126,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
             "size",
             bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]),
             weak=(1.0, 3.0),  # 0.008 to 970 in 95 of 100
+            formula=("dispersion", "log size"),
         ),
     )
 

@@ -50,7 +50,7 @@ class Ordinal(Cumulative):
         "exact": ExactExpectation,
     }
     n_softpluses, softplus_scale = 2, 1.0
-    word, ratio = "ordinal", "odds_ratio"
+    word, aliases, ratio = "ordinal", ("cumulative", "ocat"), "odds_ratio"
     link = staticmethod(logit)
 
     def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
