@@ -80,7 +80,7 @@ def test_evidence_is_named():
     with pytest.raises(ValueError, match="laplace"):
         GMRFRegressor({"g": "iid"}, likelihood="bernoulli", evidence="laplace", learn=False).fit({"g": [0, 1]}, [0, 1])
     with pytest.raises(ValueError, match="laplace"):
-        learn(BernoulliLogit(), WeightVariances(W), y, evidence="laplace")
+        learn(BernoulliLogit("log-sum"), WeightVariances(W), y, evidence="laplace")
 
 
 def test_models_and_maps_learn_by_it_when_asked():

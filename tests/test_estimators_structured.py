@@ -427,7 +427,7 @@ def test_means_quantiles_draws_and_scores_agree(likelihood):
 def test_quantiles_of_known_binomials():
     h, rho = np.array([0.0, 1.0, -3.0]), np.full(3, 1e-20)
     levels = np.array([0.01, 0.3, 0.5, 0.999])
-    found = Binomial([10.0, 1.0, 400.0]).predictive_quantile(levels, h, rho)
+    found = Binomial([10.0, 1.0, 400.0], bound="log-sum").predictive_quantile(levels, h, rho)
     expected = scipy.stats.binom.ppf(levels[None, :], np.array([[10], [1], [400]]), 1 / (1 + np.exp(-h[:, None])))
     np.testing.assert_array_equal(found, expected)
 

@@ -79,7 +79,7 @@ def test_three_labels_are_multinomial(data):
         assert 'family="multinomial"' in str(said.value)
         assert "GaussianProcess" not in str(said.value)
     with pytest.raises(ValueError, match='expected family="multinomial"'):
-        fenchel.fit("h ~ x", data, family=fenchel.MultinomialLogit(3))
+        fenchel.fit("h ~ x", data, family=fenchel.MultinomialLogit(3, bound="log-sum"))
 
 
 # -- the left side -------------------------------------------------------------------------------------------

@@ -151,7 +151,10 @@ def test_given_likelihoods_of_the_compiled_loop_stay_in_it():
             {"size": Gamma, "paid": "auto"},
             "likelihood of column 'size' = <class .* is not known.* Or give a Likelihood",
         ),
-        ({"calls": MultinomialLogit(3)}, r"column 'calls' has \d+ levels; expected 3 for \"multinomial\""),
+        (
+            {"calls": MultinomialLogit(3, bound="log-sum")},
+            r"column 'calls' has \d+ levels; expected 3 for \"multinomial\"",
+        ),
         ({"late": Gamma(1.0)}, r"column 'late': Gamma: y\[.*\] = 0 is not"),
         (
             {"paid": Amount(2.0), "calls": "poisson", "late": "multinomial"},

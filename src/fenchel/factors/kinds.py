@@ -115,7 +115,7 @@ def is_softmax(own: Likelihood) -> bool:
 def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str, weights: Any = None) -> Likelihood:
     """The likelihood where learning from the cells that are seen, or from values with weights, begins."""
     if kind is MultinomialLogit:
-        return MultinomialLogit(n_levels)
+        return MultinomialLogit(n_levels, bound="log-sum")
     pattern = next((own for own in likelihoods.WORDS.values() if kind is own or kind is type(own)), None)
     if pattern is None:
         return kind  # type: ignore[return-value]  # a likelihood as it is

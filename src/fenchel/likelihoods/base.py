@@ -73,12 +73,19 @@ class Likelihood(Predicted, ABC):
 
     # -- its bound ---------------------------------------------------------------------------------
     def _choose(self, bound: str | type[Bound]) -> None:
-        """Keep the bound asked for: one of the likelihood's by its word, or a class of the user's own."""
+        """Keep the bound asked for: one of the likelihood's by its word, a class of the user's own, or "best"."""
+        if bound == "best":
+            bound = self.tightest
         if isinstance(bound, type) and issubclass(bound, Bound):
             self.__dict__["bounds"] = {**self.bounds, bound.__name__: bound}
             bound = bound.__name__
-        choice(self.name, "bound", bound, tuple(self.bounds))
+        choice(self.name, "bound", bound, ("best", *self.bounds))
         self.bound = str(bound)
+
+    @property
+    def tightest(self) -> str:
+        """The word of the best bound: that of exact expectations where they are at hand, or the last one."""
+        return "exact" if "exact" in self.bounds else list(self.bounds)[-1]
 
     @cached_property
     def objective(self) -> Bound:
@@ -114,8 +121,7 @@ class Likelihood(Predicted, ABC):
         seen, w = observed(y, weights)
         given = {p.attribute: p.start(self, seen, w) for p in self.parameters if p.start is not None}
         if len(self.bounds) > 1:
-            tightest = "exact" if "exact" in self.bounds else list(self.bounds)[-1]
-            given["bound"] = tightest if bound == "best" else bound
+            given["bound"] = self.tightest if bound == "best" else bound
         return type(self)(**given, **rows)
 
     @classmethod

@@ -98,7 +98,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         Above 0; the larger, the nearer to a Poisson. Learnable.
     exposure : float or array (N,), optional
         Expected counts, person-years, area: what the mean is relative to. 0 means unobserved.
-    bound : {"log-sum", "tilted", "exact"}
+    bound : {"best", "log-sum", "tilted", "exact"}
         The paper's bound, the tighter one (each one convex problem with a duality gap), or no bound at all (with a
         strong-concavity certificate).
 
@@ -130,9 +130,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         ),
     )
 
-    def __init__(
-        self, size: float = 1.0, exposure: ArrayLike | None = None, bound: str | type[Bound] = "log-sum"
-    ) -> None:
+    def __init__(self, size: float = 1.0, exposure: ArrayLike | None = None, bound: str | type[Bound] = "best") -> None:
         super().__init__(bound)
         r = numeric(self.name, "size", size)
         if r.ndim != 0:

@@ -34,7 +34,7 @@ class Ordinal(Cumulative):
     ----------
     cutpoints : array (K-1,)
         Increasing; level k lies between cutpoints k-1 and k.
-    bound : {"log-sum", "tilted", "exact"}
+    bound : {"best", "log-sum", "tilted", "exact"}
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Ordinal(Cumulative):
     word, aliases, ratio = "ordinal", ("cumulative", "ocat"), "odds_ratio"
     link = staticmethod(logit)
 
-    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "best") -> None:
         super().__init__(cutpoints, bound)
 
     def softpluses(self, rows: Rows) -> Softpluses:

@@ -99,7 +99,7 @@ class Tweedie(Likelihood):
         return {
             "y": y,
             "count": y,  # its neighbour's
-            "floor": stirling(y),
+            "floor": np.asarray(stirling(y)),
             "exposure": np.where(seen, exposure, 1.0),
             "log_a": log_a,
             "jumps": jumps,
