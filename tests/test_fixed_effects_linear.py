@@ -49,6 +49,8 @@ TARGETS = {
     "ordinal-probit": np.digitize(ETA + rng.normal(size=N), [-1.0, 1.0]).astype(float),
 }
 THREE = np.argmax(BASE @ rng.normal(size=(3, 3)) + rng.gumbel(size=(N, 3)), axis=1)
+for kind in ("zero-inflated", "truncated", "hurdle"):
+    TARGETS[f"{kind}-negative-binomial-1"] = TARGETS[f"{kind}-negative-binomial"]
 LINEAR = [("linear", name) for name in WORDS]
 CASES = [*LINEAR, ("labels", "two"), ("labels", "three"), ("counts", "")]
 

@@ -1,16 +1,5 @@
-"""What an estimator fits: a likelihood, by its word or as it is, with its y and the rows' own parameters.
-
-    "gaussian", "laplace", "logistic", "student-t"              y = eta + noise
-    "poisson", "negative-binomial", "negative-binomial-1"       counts of mean exposure e^eta
-    "zero-inflated-poisson", "hurdle-..."                       the same with zeros of their own
-    "truncated-poisson", "truncated-negative-binomial"          counts above 0
-    "gamma", "tweedie"                                          y > 0, or y >= 0, of mean e^eta
-    "exponential", "weibull"                                    durations, hazard k t^{k-1} e^eta, censored by event,
-                                                                or known up to an interval
-    "beta", "binomial", "beta-binomial", "bernoulli", "probit"  mean sigmoid(eta), Phi(eta) for the probit
-    "ordinal", "ordinal-probit"                                 ordered levels, cutpoints from their frequencies
-
-What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.
+"""What an estimator fits: a likelihood, by its word (``likelihoods.WORDS``) or as it is, with its y and the rows' own
+parameters. What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.
 """
 
 from __future__ import annotations
