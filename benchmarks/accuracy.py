@@ -63,7 +63,7 @@ def methods(case: Case, draws: int) -> dict[str, Method]:
     else:
         models = {"exact": Poisson() if case.kind == "poisson" else StochasticVolatility()}
     prior, y = DenseCovariance(case.K), case.y
-    plain = BernoulliLogit() if case.kind == "bernoulli" else models["exact"]  # rivals ask it for log p alone
+    plain = BernoulliLogit("log-sum") if case.kind == "bernoulli" else models["exact"]  # rivals ask it for log p alone
 
     def fit(model: Any) -> Solution:
         return fenchel.infer(model, prior, y, tol=TOL)

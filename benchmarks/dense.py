@@ -67,7 +67,10 @@ def main() -> None:
             K, binary, classes = data(n, variance)
             spd = K + np.eye(n)
             prior = DenseCovariance(K)
-            models = [("binary", BernoulliLogit(), binary), ("softmax 5", MultinomialLogit(5, None), classes)]
+            models = [
+                ("binary", BernoulliLogit("log-sum"), binary),
+                ("softmax 5", MultinomialLogit(5, None, bound="log-sum"), classes),
+            ]
             reference = None
             for name, likelihood, y in models:
 

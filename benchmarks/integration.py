@@ -131,7 +131,7 @@ def report(name: str, stored: dict[str, Any]) -> None:
     print(f"  {'eta':<34}{'mean':>9}{'sd':>9}")
     print(f"  {'integrated':<34}{eta_errors(found, stored['eta'])}")
     print(f"  {'learned theta, q':<34}{eta_errors(mode.solution.posterior, stored['eta'])}")
-    plain = mode.likelihood if mode.likelihood.objective.convex else BernoulliLogit()
+    plain = mode.likelihood if mode.likelihood.objective.convex else BernoulliLogit("log-sum")
     other = laplace(plain, mode.prior, case.y)  # whose approximation knows of no bound
     print(f"  {'learned theta, Laplace':<34}{eta_errors(other.posterior, stored['eta'])}")
     values = found.theta.of(case.told(mode), size=8192)  # as the table of a model does

@@ -40,7 +40,7 @@ KEPT = Path(__file__).with_name("points_gpboost.json")
 SIDE, RANGE, FEATURES, NOISE = 10.0, 2.0, 3000, 0.5
 LIKELIHOODS: dict[str, Likelihood] = {
     "poisson": Poisson(),
-    "bernoulli": BernoulliLogit(),
+    "bernoulli": BernoulliLogit("log-sum"),
     "gaussian": Gaussian(NOISE**2),
 }
 

@@ -82,7 +82,7 @@ def several(f: Any) -> Any:
 def solution(likelihood: Any = None, y: Any = None) -> Any:
     prior = fenchel.DenseCovariance(COVARIANCE)
     return fenchel.infer(
-        fenchel.BernoulliLogit() if likelihood is None else likelihood, prior, Y > 0 if y is None else y
+        fenchel.BernoulliLogit("log-sum") if likelihood is None else likelihood, prior, Y > 0 if y is None else y
     )
 
 

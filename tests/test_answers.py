@@ -154,7 +154,7 @@ ANSWERS = {
     "poisson features": lambda: fit(Poisson(), features(), COUNTS),
     "poisson sparse": lambda: fit(Poisson(), sparse(), COUNTS),
     "poisson lbfgs": lambda: {"elbo": fenchel.infer(Poisson(), dense(), COUNTS, "lbfgs", tol=1e-9).elbo},
-    "bernoulli log-sum dense": lambda: fit(BernoulliLogit(), dense(), LABELS),
+    "bernoulli log-sum dense": lambda: fit(BernoulliLogit("log-sum"), dense(), LABELS),
     "bernoulli tilted sparse": lambda: fit(BernoulliLogit("tilted"), sparse(), LABELS),
     "bernoulli bohning features": lambda: fit(BernoulliLogit("bohning"), features(), LABELS),
     "bernoulli jaakkola dense": lambda: fit(BernoulliLogit("jaakkola"), dense(), LABELS),
@@ -168,7 +168,7 @@ ANSWERS = {
     "ordinal tilted": lambda: fit(Ordinal(CUTS, "tilted"), dense(), LEVELS),
     "ordinal probit": lambda: fit(OrdinalProbit(CUTS), features(), LEVELS),
     "softmax tilted": lambda: fit(MultinomialLogit(3, bound="tilted"), DenseCovariance(MULTI), LEVELS),
-    "softmax log-sum features": lambda: fit(MultinomialLogit(3, reference=None), features(), LEVELS),
+    "softmax log-sum features": lambda: fit(MultinomialLogit(3, reference=None, bound="log-sum"), features(), LEVELS),
     "gaussian design": lambda: fit(Gaussian(0.2), DenseCovariance(K[:9, :9], design=X @ RNG_DESIGN), REAL),
     "laplace noise": lambda: fit(LaplaceNoise(0.4), dense(), REAL),
     "logistic noise": lambda: fit(LogisticNoise(0.3, "tilted"), dense(), REAL),
@@ -216,8 +216,8 @@ ANSWERS = {
     "map": mapped,
     "table": by_the_compiled_loop,
     "table exact": lambda: table(bound="exact"),
-    "rival laplace": lambda: rival("laplace", BernoulliLogit()),
-    "rival ep": lambda: rival("ep", BernoulliLogit()),
+    "rival laplace": lambda: rival("laplace", BernoulliLogit("log-sum")),
+    "rival ep": lambda: rival("ep", BernoulliLogit("log-sum")),
 }
 RNG_DESIGN = np.random.default_rng(3).normal(size=(3, 9))
 

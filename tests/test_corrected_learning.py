@@ -80,7 +80,7 @@ def test_evidence_is_named():
     with pytest.raises(ValueError, match="laplace"):
         fenchel.fit("y ~ (1|g)", {"g": [0, 1] * 4, "y": [0, 1, 1, 0] * 2}, "bernoulli", evidence="laplace")
     with pytest.raises(ValueError, match="laplace"):
-        learn(BernoulliLogit(), WeightVariances(W), y, evidence="laplace")
+        learn(BernoulliLogit("log-sum"), WeightVariances(W), y, evidence="laplace")
 
 
 def test_models_and_maps_learn_by_it_when_asked():

@@ -45,7 +45,7 @@ def test_counts_against_brute_force():
 
 def test_draws_say_the_same():
     y = np.array([0.0, 4.0])
-    sol = fenchel.infer(NegativeBinomial(2.0), DenseCovariance(K), y)
+    sol = fenchel.infer(NegativeBinomial(2.0, bound="log-sum"), DenseCovariance(K), y)
     one, two = sol.corrected().predictive(), sol.importance(8192).predictive()
     np.testing.assert_allclose(two.mean, one.mean, rtol=0.02)
     np.testing.assert_allclose(two.cdf(1.0), one.cdf(1.0), atol=0.01)
@@ -58,7 +58,11 @@ def test_labels_and_levels():
     side, first, _ = brute(lambda i, eta: -np.logaddexp(0, -eta))
     found = fenchel.infer(BernoulliLogit("exact"), DenseCovariance(K), y).corrected().predictive()
     np.testing.assert_allclose(found.mean[0], first @ (1 / (1 + np.exp(-side))), atol=1e-5)
-    levels = fenchel.infer(Ordinal([-1.0, 1.0]), DenseCovariance(K), np.array([2, 0])).corrected().predictive()
+    levels = (
+        fenchel.infer(Ordinal([-1.0, 1.0], bound="log-sum"), DenseCovariance(K), np.array([2, 0]))
+        .corrected()
+        .predictive()
+    )
     assert levels.probabilities.shape == (2, 3)
     np.testing.assert_allclose(levels.probabilities.sum(axis=1), 1.0)
     total = np.cumsum(levels.probabilities, axis=1)
@@ -119,6 +123,6 @@ def test_marginals_that_pairs_do_not_carry_are_not_said_to_be_trusted():
 def test_softmax_is_refused_with_a_sentence():
     from fenchel.likelihoods import MultinomialLogit
 
-    found = fenchel.infer(MultinomialLogit(3), DenseCovariance(K), np.array([0, 2])).corrected()
+    found = fenchel.infer(MultinomialLogit(3, bound="log-sum"), DenseCovariance(K), np.array([0, 2])).corrected()
     with pytest.raises(ValueError, match="predictors an observation"):
         found.predictive()

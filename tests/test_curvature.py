@@ -20,7 +20,7 @@ def counts(constraints):
 
 @pytest.mark.parametrize("constraints", [None, np.ones((1, 72))], ids=["free", "held"])
 @pytest.mark.parametrize(
-    "likelihood", [fenchel.Poisson(), fenchel.NegativeBinomial(3.0), fenchel.Gaussian(0.5)], ids=str
+    "likelihood", [fenchel.Poisson(), fenchel.NegativeBinomial(3.0, bound="log-sum"), fenchel.Gaussian(0.5)], ids=str
 )
 def test_the_curvature_by_the_factor_of_lam_is_the_one_by_its_own(constraints, likelihood, monkeypatch):
     prior, y = counts(constraints)

@@ -303,10 +303,12 @@ def test_missing_of_pandas_is_unobserved_in_y():
         lambda ones: fenchel.Features(ones[:, None]),
         lambda ones: fenchel.Features(np.eye(N), variance=ones),
         lambda ones: fenchel.infer(fenchel.Poisson(ones), fenchel.DenseCovariance(np.eye(N)), COUNTS),
-        lambda ones: fenchel.infer(fenchel.Binomial(9 * ones), fenchel.DenseCovariance(np.eye(N)), COUNTS),
+        lambda ones: fenchel.infer(
+            fenchel.Binomial(9 * ones, bound="log-sum"), fenchel.DenseCovariance(np.eye(N)), COUNTS
+        ),
         lambda ones: fenchel.infer(fenchel.Gaussian(ones), fenchel.DenseCovariance(np.eye(N)), COUNTS),
         lambda ones: fenchel.infer(fenchel.Poisson(), fenchel.DenseCovariance(np.eye(N)), COUNTS, weights=ones),
-        lambda ones: fenchel.Ordinal(np.ma.cumsum(ones)),
+        lambda ones: fenchel.Ordinal(np.ma.cumsum(ones), bound="log-sum"),
         lambda ones: estimators.BayesianPoissonRegression().fit(PLAIN, COUNTS, exposure=ones),
         lambda ones: fenchel.fit("y ~ (1|a)", PLAIN.assign(y=COUNTS), "poisson", exposure=ones),
     ],
@@ -392,7 +394,7 @@ def test_draws_of_the_latents_have_the_posterior_s_moments(case):
 def test_draws_of_the_latents_class_by_class():
     y = np.arange(9) % 3
     K = np.exp(-0.5 * (np.arange(9.0)[:, None] - np.arange(9.0)) ** 2)
-    sol = fenchel.infer(fenchel.MultinomialLogit(3), fenchel.DenseCovariance(K), y)
+    sol = fenchel.infer(fenchel.MultinomialLogit(3, bound="log-sum"), fenchel.DenseCovariance(K), y)
     draws = sol.posterior.sample_latents(20_000, 1)
     assert draws.shape == (20_000, 9, 2)  # the last class is the baseline
     for c in range(2):
@@ -440,9 +442,15 @@ SINGULAR = sp.csc_array(np.diff(np.eye(N), axis=0).T @ np.diff(np.eye(N), axis=0
         (lambda: fenchel.Gamma(1e200), r"Gamma: shape = 1e\+200 cannot be squared"),
         (lambda: fenchel.StudentT(df=1e-140), r"StudentT: df = 1e-140; expected 0\.001 or more"),
         (lambda: fenchel.Gaussian(10**400), "Gaussian: variance is not an array of real numbers"),
-        (lambda: fenchel.MultinomialLogit(None), r"MultinomialLogit: n_classes = None; expected an integer >= 2"),
-        (lambda: fenchel.MultinomialLogit(np.inf), r"n_classes = inf; expected an integer >= 2"),
-        (lambda: fenchel.MultinomialLogit(3, n_draws="many"), r"n_draws = 'many'; expected an integer >= 1"),
+        (
+            lambda: fenchel.MultinomialLogit(None, bound="log-sum"),
+            r"MultinomialLogit: n_classes = None; expected an integer >= 2",
+        ),
+        (lambda: fenchel.MultinomialLogit(np.inf, bound="log-sum"), r"n_classes = inf; expected an integer >= 2"),
+        (
+            lambda: fenchel.MultinomialLogit(3, n_draws="many", bound="log-sum"),
+            r"n_draws = 'many'; expected an integer >= 1",
+        ),
         (lambda: fenchel.BernoulliLogit(bound=np.ones((3, 2))), "bound = .* is not known; expected"),
         (lambda: fenchel.BernoulliLogit(bound=sp.eye_array(3)), "bound = .* is not known; expected"),
         (lambda: fenchel.Features(None), "Features: design is None; expected features X"),

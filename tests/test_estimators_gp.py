@@ -50,11 +50,13 @@ def test_the_fit_is_infers_fit():
     X, y = binary()
     kernel = 2.0 * RBF(1.5)
     model = GaussianProcessClassifier(kernel, optimizer=None, bound="log-sum", fit_intercept=False).fit(X, y)
-    sol = fenchel.infer(BernoulliLogit(), DenseCovariance(kernel(X)), y)
+    sol = fenchel.infer(BernoulliLogit("log-sum"), DenseCovariance(kernel(X)), y)
     assert model.elbo_ == pytest.approx(sol.elbo, abs=1e-8)
     new = np.random.default_rng(1).normal(size=(5, 2))
     h, rho = sol.posterior.predict(cross=kernel(new, X), variance=kernel.diag(new))
-    np.testing.assert_allclose(model.predict_proba(new)[:, 1], BernoulliLogit().predictive_mean(h, rho), atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict_proba(new)[:, 1], BernoulliLogit("log-sum").predictive_mean(h, rho), atol=1e-6
+    )
     np.testing.assert_allclose(model.latent_mean_and_variance(new)[0], h, atol=1e-6)
     p = model.predict_proba(new)[:, 1]
     np.testing.assert_allclose(model.decision_function(new), np.log(p / (1 - p)), atol=1e-9)

@@ -311,10 +311,10 @@ LIKELIHOODS = {
     "poisson": (fenchel.Poisson(3.0), lambda eta: st.poisson(3.0 * np.exp(eta))),
     "many": (fenchel.Poisson(1e4), lambda eta: st.poisson(1e4 * np.exp(eta))),
     "negative binomial": (
-        fenchel.NegativeBinomial(2.5, 3.0),
+        fenchel.NegativeBinomial(2.5, 3.0, bound="log-sum"),
         lambda eta: st.nbinom(2.5, 2.5 / (2.5 + 3.0 * np.exp(eta))),
     ),
-    "binomial": (fenchel.Binomial(20.0), lambda eta: st.binom(20, expit(eta))),
+    "binomial": (fenchel.Binomial(20.0, bound="log-sum"), lambda eta: st.binom(20, expit(eta))),
     "gamma": (fenchel.Gamma(2.5), lambda eta: st.gamma(2.5, scale=np.exp(eta) / 2.5)),
     "nearly certain": (fenchel.Gamma(1e5), lambda eta: st.gamma(1e5, scale=np.exp(eta) / 1e5)),
     "waiting": (fenchel.Gamma(0.2), lambda eta: st.gamma(0.2, scale=np.exp(eta) / 0.2)),
@@ -505,7 +505,11 @@ def test_bounds_by_name():
             r"likelihood = 'normal' is not known; .* Or give a Likelihood, such as fenchel\.",
         ),
         ({"likelihood": 3}, {}, r"likelihood is a int; expected one of 'gaussian', .*, or a Likelihood"),
-        ({"likelihood": fenchel.MultinomialLogit(3)}, {}, r"has 2 predictors a row; .* GaussianProcessClassifier"),
+        (
+            {"likelihood": fenchel.MultinomialLogit(3, bound="log-sum")},
+            {},
+            r"has 2 predictors a row; .* GaussianProcessClassifier",
+        ),
         ({"likelihood": fenchel.Poisson(), "bound": "tilted"}, {}, r"bound = 'tilted' is not known; .* brings its own"),
         ({"likelihood": "poisson", "bound": "exact"}, {}, r"bound = 'exact' is not known; expected 'best'"),
         (

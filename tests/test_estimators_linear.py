@@ -83,7 +83,7 @@ def test_the_fit_is_infers_fit(intercept, bound, standardize):
     np.testing.assert_allclose(h, Wn @ m, atol=1e-6)
     np.testing.assert_allclose(h, new @ model.coef_[0] + model.intercept_[0], atol=1e-9)
     np.testing.assert_allclose(rho, np.sum((Wn @ V) * Wn, axis=1), rtol=1e-6)
-    p = BernoulliLogit().predictive_mean(h, rho)
+    p = BernoulliLogit("log-sum").predictive_mean(h, rho)
     np.testing.assert_allclose(model.predict_proba(new)[:, 1], p, atol=1e-9)
     np.testing.assert_allclose(model.decision_function(new), np.log(p / (1 - p)), atol=1e-9)
 

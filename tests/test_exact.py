@@ -332,11 +332,11 @@ def test_what_has_no_dual_says_so():
     with pytest.raises(ValueError, match="walks on the dual"):
         fenchel.paper.rivals.opper_archambeau(BernoulliLogit("exact"), prior, y)
     with pytest.raises(ValueError, match="no convex dual"):
-        BernoulliLogit("exact").objective.dual.site(np.zeros((3, 1)), BernoulliLogit().prepare(y))
+        BernoulliLogit("exact").objective.dual.site(np.zeros((3, 1)), BernoulliLogit("log-sum").prepare(y))
     with pytest.raises(ValueError, match="mean and log variance"):
         fenchel.infer(BernoulliLogit("exact"), prior, y, start=np.zeros(3))
     with pytest.raises(ValueError, match="bounds with a dual wherever"):
-        Mixed([BernoulliLogit("exact"), MultinomialLogit(3)], which=[0, 1])
+        Mixed([BernoulliLogit("exact"), MultinomialLogit(3, bound="log-sum")], which=[0, 1])
     with pytest.raises(ValueError, match="bounds with a dual wherever"):
         Mixed([BernoulliLogit("tilted"), MultinomialLogit(3, bound="exact")], which=[0, 1])
     assert "strong-concavity" in fenchel.infer(Ordinal([0.0], "exact"), prior, y).summary()

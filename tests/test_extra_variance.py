@@ -100,7 +100,9 @@ def test_counts_with_extra_variance_are_counts_of_a_larger_exposure(kind):
 
 @every_kind
 @pytest.mark.parametrize(
-    "likelihood", [Poisson(), BernoulliLogit("tilted"), BernoulliLogit("exact"), MultinomialLogit(3)], ids=repr
+    "likelihood",
+    [Poisson(), BernoulliLogit("tilted"), BernoulliLogit("exact"), MultinomialLogit(3, bound="log-sum")],
+    ids=repr,
 )
 def test_slope_of_the_evidence(kind, likelihood):
     """dP/dc = -lam/2 against differences; 0 at a hole."""
@@ -134,7 +136,9 @@ def test_predictors_that_are_correlated_a_priori():
     """The cavity is a matrix there: c is on its diagonal, and is not in what the site takes away."""
     root = rng.normal(size=(2 * N, 2 * N)) / 4.0
     c, y = np.column_stack([C, C[::-1]]), np.random.default_rng(5).integers(0, 3, N)
-    sol = fenchel.infer(MultinomialLogit(3), DenseCovariance(root @ root.T, extra_variance=c), y, tol=1e-12)
+    sol = fenchel.infer(
+        MultinomialLogit(3, bound="log-sum"), DenseCovariance(root @ root.T, extra_variance=c), y, tol=1e-12
+    )
     post, lam = sol.posterior, np.asarray(sol.lam)
     V = post.covariance().reshape(N, 2, N, 2)
     mean, variance = post.cavity()

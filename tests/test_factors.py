@@ -80,7 +80,7 @@ LIKELIHOODS = [
     Poisson(),
     Gaussian(0.5),
     Ordinal([-1.0, 1.0], "tilted"),
-    MultinomialLogit(4),
+    MultinomialLogit(4, bound="log-sum"),
 ]
 
 

@@ -107,7 +107,10 @@ def test_estimators_and_solutions(tmp_path):
             lambda e: e.predict(frame),
         ),
         (fenchel.ProbabilisticPCA(2).fit(X), lambda e: e.transform(X)),
-        (fenchel.infer(fenchel.BernoulliLogit(), fenchel.DenseCovariance(K), y > 0), lambda s: s.posterior.variance),
+        (
+            fenchel.infer(fenchel.BernoulliLogit("log-sum"), fenchel.DenseCovariance(K), y > 0),
+            lambda s: s.posterior.variance,
+        ),
         (fenchel.infer(fenchel.Poisson(), fenchel.Features(X), k), lambda s: s.posterior.mean),
         (fenchel.infer(fenchel.Gaussian(1.0), fenchel.SparsePrecision(Q), y), lambda s: s.posterior.variance),
     ):

@@ -191,7 +191,7 @@ def test_what_compiled_loops_rely_on_is_looked_through(kept, tmp_path):
     refused(mesh, put("nodes", (0, 0), np.nan), "nodes of a mesh")
     refused(factors, lambda bad: setattr(bad._model, "n_predictors", 10**6), "not those of its columns")
     refused(factors, lambda bad: setattr(bad._model, "widths", [1, 1, 1, 9]), "not those of its columns")
-    wrong = fenchel.likelihoods.Ordinal(np.arange(8.0))
+    wrong = fenchel.likelihoods.Ordinal(np.arange(8.0), bound="log-sum")
     refused(factors, lambda bad: object.__setattr__(bad._table.columns[2], "likelihood", wrong), "other levels")
     factors._inner = copy.copy(factors._inner)
     object.__setattr__(factors._inner, "loadings", np.zeros((99, 1)))

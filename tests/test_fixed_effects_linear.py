@@ -50,6 +50,8 @@ TARGETS = {
     "stochastic-volatility": np.exp(ETA / 2) * np.random.default_rng(7).normal(size=N),
 }
 THREE = np.argmax(BASE @ rng.normal(size=(3, 3)) + rng.gumbel(size=(N, 3)), axis=1)
+for kind in ("zero-inflated", "truncated", "hurdle"):
+    TARGETS[f"{kind}-negative-binomial-1"] = TARGETS[f"{kind}-negative-binomial"]
 LINEAR = [("linear", name) for name in WORDS]
 CASES = [*LINEAR, ("labels", "two"), ("labels", "three"), ("counts", "")]
 

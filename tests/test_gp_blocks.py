@@ -188,7 +188,9 @@ def test_progress_on_request(data, capsys, optimizer):
     assert model.elbo_ == quiet.elbo_
     heard = []
     family = fenchel.hyperparameters.KernelCovariance(KERNEL, X)
-    found = fenchel.hyperparameters.learn(BernoulliLogit(), family, eta > 0, progress=True, callback=heard.append)
+    found = fenchel.hyperparameters.learn(
+        BernoulliLogit("log-sum"), family, eta > 0, progress=True, callback=heard.append
+    )
     assert len(heard) <= found.n_evaluations  # the caller's function hears evaluations, the line their iterations too
 
 

@@ -99,7 +99,7 @@ def test_learning_is_exact_regression_where_that_is_known():
 def test_the_gradient_of_everything_learned():
     x, y = counts_on_a_line()
     log_prior = independent({0: PCVariance(1.0), 1: PCRange(0.5, dimension=1)})
-    for likelihood, target in ((Gaussian(0.7), y), (Ordinal([0.5, 1.5]), np.minimum(y, 2))):
+    for likelihood, target in ((Gaussian(0.7), y), (Ordinal([0.5, 1.5], bound="log-sum"), np.minimum(y, 2))):
         family = KernelCovariance(1.3 * RBF(0.8), x, log_prior=log_prior)
         evidence = Evidence(likelihood, family, target, tol=1e-17)
         theta = evidence.start + 0.1

@@ -214,14 +214,16 @@ def test_tables_of_the_paper(h, rho, y):
     """f as the paper's table prints it, computed here a second time."""
     H, R, one = np.array([[h]]), np.array([[rho]]), np.ones(1)
     log_sum = -y * h + np.logaddexp(0, h + rho / 2)
-    assert BernoulliLogit().objective.f(H, R, BernoulliLogit().prepare(y * one))[0] == pytest.approx(log_sum, rel=1e-12)
+    assert BernoulliLogit("log-sum").objective.f(H, R, BernoulliLogit("log-sum").prepare(y * one))[0] == pytest.approx(
+        log_sum, rel=1e-12
+    )
     tilt = optimize.minimize_scalar(
         lambda a: a * a * rho / 2 + np.logaddexp(0, h + (1 - 2 * a) * rho / 2),
         bounds=(0, 1),
         method="bounded",
         options={"xatol": 1e-12},
     )
-    tilted = BernoulliLogit("tilted").objective.f(H, R, BernoulliLogit().prepare(y * one))[0]
+    tilted = BernoulliLogit("tilted").objective.f(H, R, BernoulliLogit("log-sum").prepare(y * one))[0]
     assert tilted == pytest.approx(-y * h + tilt.fun, rel=1e-9, abs=1e-9)
     assert tilted <= log_sum + 1e-12 * abs(log_sum)
     if abs(h) < 10:
@@ -259,7 +261,7 @@ def test_softmax_table(reference):
 
 
 def test_ordinal_sums_to_one_and_is_the_difference_of_logistics():
-    likelihood = Ordinal([-1.0, 0.5, 2.0])
+    likelihood = Ordinal([-1.0, 0.5, 2.0], bound="log-sum")
     eta = np.linspace(-30, 30, 13)[None, :]
     p = np.stack([np.exp(likelihood.log_density(eta, likelihood.prepare([k]))[0]) for k in range(4)])
     np.testing.assert_allclose(p.sum(0), 1.0, atol=1e-12)
@@ -329,7 +331,7 @@ def test_predictive_density_against_scipy(likelihood, y, h, rho):
 
 def test_predictive_density_far_in_the_tail():
     """log E[sigmoid] of N(-1000, 1): exp(-1000 + 1/2), no underflow."""
-    value = BernoulliLogit().predictive_log_density([1.0], np.array([-1000.0]), np.array([1.0]))
+    value = BernoulliLogit("log-sum").predictive_log_density([1.0], np.array([-1000.0]), np.array([1.0]))
     assert value[0] == pytest.approx(-999.5, abs=1e-9)
 
 
@@ -337,16 +339,16 @@ def test_predictive_density_far_in_the_tail():
 def test_predictive_moments(rho):
     """Means and variances from their own densities: sums over counts, quadrature over reals, frequencies of draws."""
     h, r = np.array([0.4]), np.array([rho])
-    p = BernoulliLogit().predictive_probabilities(h, r)
+    p = BernoulliLogit("log-sum").predictive_probabilities(h, r)
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
     eta = stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000) * np.sqrt(rho) + 0.4
     sigmoid = 1 / (1 + np.exp(-eta))
-    assert BernoulliLogit().predictive_mean(h, r)[0] == pytest.approx(sigmoid.mean(), abs=2e-5)
-    binomial = Binomial(7)
+    assert BernoulliLogit("log-sum").predictive_mean(h, r)[0] == pytest.approx(sigmoid.mean(), abs=2e-5)
+    binomial = Binomial(7, bound="log-sum")
     assert binomial.predictive_mean(h, r)[0] == pytest.approx(7 * sigmoid.mean(), abs=2e-4)
     total = 7 * (sigmoid * (1 - sigmoid)).mean() + 49 * sigmoid.var()
     assert binomial.predictive_variance(h, r)[0] == pytest.approx(total, abs=1e-3)
-    ordinal = Ordinal([-1.0, 1.0])
+    ordinal = Ordinal([-1.0, 1.0], bound="log-sum")
     q = ordinal.predictive_probabilities(h, r)[0]
     assert q.sum() == pytest.approx(1.0)
     assert ordinal.predictive_mean(h, r)[0] == pytest.approx(q @ [0, 1, 2])
@@ -362,7 +364,7 @@ def test_predictive_moments(rho):
 
 
 def test_softmax_probabilities_are_seeded_and_right():
-    likelihood = MultinomialLogit(3, None)
+    likelihood = MultinomialLogit(3, None, bound="log-sum")
     h, rho = np.array([[0.5, -1.0, 0.0]]), np.array([[2.0, 0.5, 1.0]])
     a, b = (likelihood.predictive_probabilities(h, rho, rng=seed) for seed in (1, 1))
     np.testing.assert_array_equal(a, b)
@@ -370,8 +372,8 @@ def test_softmax_probabilities_are_seeded_and_right():
     e = np.exp(eta)
     np.testing.assert_allclose(a[0], (e / e.sum(1, keepdims=True)).mean(0), atol=0.01)
     assert a.sum() == pytest.approx(1.0)
-    two = MultinomialLogit(2)
-    binary = BernoulliLogit().predictive_probabilities(np.array([0.7]), np.array([2.0]))[0]
+    two = MultinomialLogit(2, bound="log-sum")
+    binary = BernoulliLogit("log-sum").predictive_probabilities(np.array([0.7]), np.array([2.0]))[0]
     np.testing.assert_allclose(
         two.predictive_probabilities(np.array([[-0.7]]), np.array([[2.0]]))[0], binary, atol=0.01
     )
@@ -381,7 +383,7 @@ def test_softmax_probabilities_are_seeded_and_right():
     ("likelihood", "y"),
     [
         (Gaussian(0.7), [0.3, -1.0, 2.0]),
-        (Ordinal([-1.0, 0.2, 1.5]), [0, 1, 2, 3, 1]),
+        (Ordinal([-1.0, 0.2, 1.5], bound="log-sum"), [0, 1, 2, 3, 1]),
         (Ordinal([-1.0, 0.2], "tilted"), [0, 1, 2]),
         (Ordinal([-1.0, 0.2], "exact"), [0, 1, 2]),
     ],
@@ -416,7 +418,7 @@ def test_binomial_is_a_sum_of_bernoullis():
 
 
 def test_mixed_rows_are_their_parts():
-    parts = [Poisson(2.0), BernoulliLogit("tilted"), StochasticVolatility(), MultinomialLogit(3)]
+    parts = [Poisson(2.0), BernoulliLogit("tilted"), StochasticVolatility(), MultinomialLogit(3, bound="log-sum")]
     which = np.array([0, 1, 2, 3, 1])
     mixed = Mixed(parts, which)
     y = np.array([3.0, 1.0, 0.0, 2.0, 0.0])
@@ -474,12 +476,20 @@ def test_predictive_density_of_a_zero_return(rho):
 
 def test_predictive_variances_are_never_negative():
     h, rho = np.array([40.0, -40.0, 0.0]), np.ones(3)
-    assert (BernoulliLogit().predictive_variance(h, rho) > 0).all()
-    assert (Binomial(10).predictive_variance(h, rho) > 0).all()
+    assert (BernoulliLogit("log-sum").predictive_variance(h, rho) > 0).all()
+    assert (Binomial(10, bound="log-sum").predictive_variance(h, rho) > 0).all()
 
 
 @pytest.mark.parametrize(
-    "likelihood", [Poisson(), Gaussian(1.0), StochasticVolatility(), BernoulliLogit(), Binomial(3), Ordinal([0.0])]
+    "likelihood",
+    [
+        Poisson(),
+        Gaussian(1.0),
+        StochasticVolatility(),
+        BernoulliLogit("log-sum"),
+        Binomial(3, bound="log-sum"),
+        Ordinal([0.0], bound="log-sum"),
+    ],
 )
 def test_predictions_take_lists_and_columns(likelihood):
     flat, column, listed = (
@@ -499,7 +509,7 @@ def test_mixed_may_name_one_part_twice_and_refuses_vector_means():
     alone = part.expectations(h, rho, part.prepare([1.0, 2.0, 3.0]))
     for ours, theirs in zip(twice.expectations(h, rho, rows), alone, strict=True):
         np.testing.assert_allclose(ours, theirs)
-    mixed = Mixed([Poisson(), MultinomialLogit(3)], which=[0, 1])
+    mixed = Mixed([Poisson(), MultinomialLogit(3, bound="log-sum")], which=[0, 1])
     with pytest.raises(ValueError, match="is a vector of probabilities"):
         mixed.predictive_mean(np.zeros((2, 2)), np.ones((2, 2)))
 
@@ -518,4 +528,4 @@ def test_gaussian_evidence_of_targets_far_from_zero(offset):
 def test_missing_booleans_of_pandas_are_unobserved():
     pandas = pytest.importorskip("pandas")
     y = pandas.Series([pandas.NA, True, False], dtype="boolean")
-    np.testing.assert_array_equal(BernoulliLogit().prepare(y)["weight"], [0.0, 1.0, 1.0])
+    np.testing.assert_array_equal(BernoulliLogit("log-sum").prepare(y)["weight"], [0.0, 1.0, 1.0])

@@ -47,7 +47,9 @@ def test_the_distribution_function_holds_off_the_support(cls):
             np.testing.assert_allclose(likelihood.cdf(k, ETA) - likelihood.cdf(k - 0.01, ETA), mass, atol=1e-12)
 
 
-@pytest.mark.parametrize("likelihood", [fenchel.BernoulliLogit(), fenchel.Ordinal([-1.0, 0.5])])
+@pytest.mark.parametrize(
+    "likelihood", [fenchel.BernoulliLogit("log-sum"), fenchel.Ordinal([-1.0, 0.5], bound="log-sum")]
+)
 def test_the_distribution_function_of_levels_holds_for_any_x(likelihood):
     p = likelihood.probabilities_at(ETA)
     assert np.isnan(likelihood.cdf(np.nan, ETA)).all()
@@ -164,5 +166,5 @@ def test_a_word_starts_where_learning_starts(word):
 
 
 def test_an_unknown_word():
-    with pytest.raises(ValueError, match="word = 'normal' is not known; expected 'gaussian' or 'laplace'"):
-        named("normal")
+    with pytest.raises(ValueError, match="word = 'uniform' is not known; expected 'gaussian' or 'laplace'"):
+        named("uniform")

@@ -62,7 +62,7 @@ def test_many_places_of_every_unknown():
 
 
 def test_of_several_predictors():
-    sol = fenchel.infer(MultinomialLogit(3), DenseCovariance(np.eye(4)), [0, 1, 2, 2])
+    sol = fenchel.infer(MultinomialLogit(3, bound="log-sum"), DenseCovariance(np.eye(4)), [0, 1, 2, 2])
     assert sol.posterior.quantile([0.25, 0.75]).shape == (4, 2, 2)
     same_as_scipy(sol.posterior, sol.posterior.mean, sol.posterior.variance)
 

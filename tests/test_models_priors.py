@@ -52,7 +52,7 @@ LEFT = {
     **dict.fromkeys(["binomial", "beta-binomial"], "hits | trials(5)"),
     **dict.fromkeys(["ordinal", "ordinal-probit"], "grade"),
     **dict.fromkeys(["gamma", "exponential", "weibull"], "amount"),
-    **dict.fromkeys(["truncated-poisson", "truncated-negative-binomial"], "above"),
+    **dict.fromkeys([word for word in WORDS if word.startswith("truncated")], "above"),
     "beta": "share",
     "tweedie": "cover",
 }

@@ -125,7 +125,7 @@ def test_it_is_short():
         BernoulliLogit("exact"),
         Gaussian(0.4),
         StochasticVolatility(),
-        Ordinal([-0.3, 0.8]),
+        Ordinal([-0.3, 0.8], bound="log-sum"),
         Ordinal([-0.3, 0.8], "exact"),
     ],
     ids=repr,
@@ -191,7 +191,7 @@ def test_learning(likelihood):
 def test_what_it_cannot_do_is_said():
     y = targets(None)
     with pytest.raises(ValueError, match="share a normalisation"):
-        fenchel.infer(MultinomialLogit(3), OURS, y)
+        fenchel.infer(MultinomialLogit(3, bound="log-sum"), OURS, y)
     posterior = fenchel.infer(Poisson(), OURS, y).posterior
     for ask, words in (
         (posterior.latent_covariance, "latent_covariance"),

@@ -46,7 +46,7 @@ K = np.exp(-0.5 * (x - x.T) ** 2)
 counts = np.random.default_rng(0).poisson(np.exp(np.sin(2.0 * x[:, 0])))
 MODELS = [
     (Poisson(), DenseCovariance(K), counts),
-    (BernoulliLogit(), Features(np.hstack([x, np.sin(x)])), counts > 1),
+    (BernoulliLogit("log-sum"), Features(np.hstack([x, np.sin(x)])), counts > 1),
     (Gaussian(0.5), DenseCovariance(K), np.cos(x[:, 0])),
 ]
 

@@ -83,7 +83,7 @@ def test_ends_of_rows_by_quadrature():
     assert below[[0, 3]].tolist() == [0.0, 0.0]
     assert (upto[[0, 3]] > 0.01).all()
     assert below[1] == upto[1]
-    below, upto = cavity_pit(BernoulliLogit(), given, np.array([0.0, 1.0, 0.0, 1.0]))
+    below, upto = cavity_pit(BernoulliLogit("log-sum"), given, np.array([0.0, 1.0, 0.0, 1.0]))
     assert upto[1] == pytest.approx(1.0)
     assert below[1] == pytest.approx(mean_of(lambda e: 1 / (1 + np.exp(e)), 1), abs=1e-8)
 

@@ -137,7 +137,7 @@ def test_both_ways_to_solve_a_softmax_agree(reference, monkeypatch):
     from fenchel.problem import Problem
 
     rng = np.random.default_rng(0)
-    likelihood = MultinomialLogit(4, reference)
+    likelihood = MultinomialLogit(4, reference, bound="log-sum")
     problem = Problem(likelihood, DenseCovariance.example(rng, 15, 1)[0], rng.integers(0, 4, 15))
     s, answers = rng.normal(size=(15, likelihood.n_predictors)), []
     for limit in (0.0, np.inf):
@@ -201,7 +201,7 @@ def test_correlated_predictors_reduce_to_independent_ones():
     rng = np.random.default_rng(2)
     n, C = 10, 2
     K = DenseCovariance.example(rng, n, 1)[0].covariance
-    y, likelihood = rng.integers(0, 3, n), MultinomialLogit(3)
+    y, likelihood = rng.integers(0, 3, n), MultinomialLogit(3, bound="log-sum")
     one = fenchel.infer(likelihood, DenseCovariance(K), y, tol=TIGHT)
     many = fenchel.infer(likelihood, DenseCovariance(np.kron(K, np.eye(C))), y, tol=TIGHT)
     own = fenchel.infer(likelihood, DenseCovariance(np.stack([K, K])), y, tol=TIGHT)
@@ -211,7 +211,7 @@ def test_correlated_predictors_reduce_to_independent_ones():
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("likelihood", [Poisson(), MultinomialLogit(3)])
+@pytest.mark.parametrize("likelihood", [Poisson(), MultinomialLogit(3, bound="log-sum")])
 def test_gradient_of_the_evidence_in_the_covariance(likelihood, sparse):
     """dP/dSigma by the envelope formula against differences of refitted evidence."""
     import scipy.sparse as sp
@@ -262,7 +262,7 @@ def test_gradient_of_the_evidence_in_the_design(kind, n, C):
     if kind == "batch" and C > 1:
         pytest.skip("the loadings of a table have their own layout")
     rng = np.random.default_rng(4)
-    likelihood = Poisson() if C == 1 else MultinomialLogit(C + 1)
+    likelihood = Poisson() if C == 1 else MultinomialLogit(C + 1, bound="log-sum")
     W, root = rng.normal(size=(n, 3)) * (rng.random((n, 3)) < 0.8), rng.normal(size=(3, 3))
     y = rng.integers(0, 3, 5 * n if kind == "batch" else n).astype(float)
     y[2] = np.nan
@@ -355,7 +355,7 @@ def test_vague_weights_lose_no_digits(variance):
         (Gaussian(0.01), eta + 0.1 * rng.normal(size=400)),
         (Poisson(), rng.poisson(np.exp(eta)).astype(float)),
         (BernoulliLogit("tilted"), (rng.random(400) < 1 / (1 + np.exp(-eta))).astype(float)),
-        (MultinomialLogit(3), rng.integers(0, 3, 400).astype(float)),
+        (MultinomialLogit(3, bound="log-sum"), rng.integers(0, 3, 400).astype(float)),
     ):
         sol = fenchel.infer(likelihood, Features(X, variance=variance), y)
         assert sol.converged, (likelihood, sol.status)

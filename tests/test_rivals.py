@@ -51,12 +51,12 @@ def likelihoods(rng, n):
     counts[1] = np.nan
     return {
         "poisson": (Poisson(exposure=rng.uniform(0.5, 2.0, n)), counts),
-        "bernoulli": (BernoulliLogit(), rng.integers(0, 2, n).astype(float)),
+        "bernoulli": (BernoulliLogit("log-sum"), rng.integers(0, 2, n).astype(float)),
         "tilted": (BernoulliLogit("tilted"), rng.integers(0, 2, n).astype(float)),
-        "softmax": (MultinomialLogit(3), rng.integers(0, 3, n).astype(float)),
+        "softmax": (MultinomialLogit(3, bound="log-sum"), rng.integers(0, 3, n).astype(float)),
         "symmetric": (MultinomialLogit(3, None, "tilted"), rng.integers(0, 3, n).astype(float)),
         "volatility": (StochasticVolatility(), returns),
-        "ordinal": (Ordinal([-0.5, 0.7]), rng.integers(0, 3, n).astype(float)),
+        "ordinal": (Ordinal([-0.5, 0.7], bound="log-sum"), rng.integers(0, 3, n).astype(float)),
         "gaussian": (Gaussian(0.5), rng.normal(size=n)),
     }
 
@@ -229,7 +229,7 @@ def test_laplace_against_scikit_learn():
     y = (X[:, 0] + 0.5 * rng.normal(size=40) > 0).astype(float)
     k = ConstantKernel(3.0) * RBF(1.3)
     theirs = GaussianProcessClassifier(k, optimizer=None).fit(X, y)
-    ours = rivals.laplace(BernoulliLogit(), DenseCovariance(k(X)), y)
+    ours = rivals.laplace(BernoulliLogit("log-sum"), DenseCovariance(k(X)), y)
     assert ours.converged
     assert ours.log_evidence == pytest.approx(theirs.log_marginal_likelihood_value_, abs=1e-4)  # their own tolerance
 
@@ -337,7 +337,7 @@ def test_the_evidence_of_ep_for_one_observation_is_exact():
         lambda x: np.exp(3 * (x + np.log(2)) - 2 * np.exp(x)) / 6 * np.exp(-0.5 * (x - 0.4) ** 2 / 0.7), -8, 8
     )[0] / np.sqrt(2 * np.pi * 0.7)
     assert sol.log_evidence == pytest.approx(np.log(truth), abs=1e-9)
-    many = rivals.ep(Binomial([5]), DenseCovariance(np.array([[0.7]])), [2.0])
+    many = rivals.ep(Binomial([5], bound="log-sum"), DenseCovariance(np.array([[0.7]])), [2.0])
     truth = scipy.integrate.quad(
         lambda x: 10 * np.exp(2 * x) / (1 + np.exp(x)) ** 5 * np.exp(-0.5 * x**2 / 0.7), -8, 8
     )[0] / np.sqrt(2 * np.pi * 0.7)
@@ -416,7 +416,7 @@ def test_a_rivals_fit_starts_another_method():
 def test_refusals():
     K = np.eye(3)
     with pytest.raises(ValueError, match="ep: MultinomialLogit has 2 predictors an observation; expected one"):
-        rivals.ep(MultinomialLogit(3), DenseCovariance(K), [0, 1, 2])
+        rivals.ep(MultinomialLogit(3, bound="log-sum"), DenseCovariance(K), [0, 1, 2])
     with pytest.raises(ValueError, match="bandwidth = -1; expected an integer >= 0"):
         rivals.primal_cholesky(Poisson(), DenseCovariance(K), [0, 1, 2], bandwidth=-1)
     with pytest.raises(ValueError, match="mean = 'other'"):

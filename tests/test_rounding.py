@@ -99,7 +99,7 @@ def test_rounding_is_negligible_on_ordinary_problems():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(40, 2))
     K = 4.0 * np.exp(-0.5 * ((x[:, None] - x[None]) ** 2).sum(-1))
-    sol = fenchel.infer(BernoulliLogit(), DenseCovariance(K), (x[:, 0] > 0).astype(float))
+    sol = fenchel.infer(BernoulliLogit("log-sum"), DenseCovariance(K), (x[:, 0] > 0).astype(float))
     assert 0.0 < sol.rounding < 1e-12
     assert sol.elbo_upper == sol.elbo + sol.gap
 

@@ -225,8 +225,8 @@ def test_lbfgs_says_so_when_it_does_not_converge():
     x = np.linspace(0, 10, 80)
     K = 100.0 * np.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
     y = (rng.random(80) < 0.5).astype(float)
-    sol = fenchel.infer(BernoulliLogit(), DenseCovariance(K), y, method="lbfgs", max_iter=30)
-    best = fenchel.infer(BernoulliLogit(), DenseCovariance(K), y)
+    sol = fenchel.infer(BernoulliLogit("log-sum"), DenseCovariance(K), y, method="lbfgs", max_iter=30)
+    best = fenchel.infer(BernoulliLogit("log-sum"), DenseCovariance(K), y)
     assert best.converged
     assert not sol.converged
     assert "not converged" in sol.status
@@ -252,7 +252,7 @@ def test_iterations_of_the_design_table():
     X = (X - X.mean(0)) / X.std(0)
     for variance, length, limit in ((1, 5, 8), (9, 5, 9), (100, 5, 11), (1e4, 10, 15), (1e6, 3, 60)):
         prior = DenseCovariance(variance * RBF(length)(X))
-        log_sum = fenchel.infer(BernoulliLogit(), prior, y, tol=1e-6)
+        log_sum = fenchel.infer(BernoulliLogit("log-sum"), prior, y, tol=1e-6)
         tilted = fenchel.infer(BernoulliLogit("tilted"), prior, y, tol=1e-6)
         assert log_sum.converged
         assert tilted.converged
@@ -308,8 +308,8 @@ def test_weights_equal_repeated_rows(weights):
     for likelihood, y in (
         (Poisson(), [1.0, 0, 3, 2, 0, 1]),
         (BernoulliLogit("tilted"), [0.0, 1, 1, 0, 1, 0]),
-        (MultinomialLogit(3, None), [0.0, 1, 2, 2, 1, 0]),
-        (Ordinal([-1.0, 1.0]), [0.0, 1, 2, 1, 0, 2]),
+        (MultinomialLogit(3, None, bound="log-sum"), [0.0, 1, 2, 2, 1, 0]),
+        (Ordinal([-1.0, 1.0], bound="log-sum"), [0.0, 1, 2, 1, 0, 2]),
         (StochasticVolatility(), [0.1, -1.0, 0.0, 2.0, 0.5, 1.0]),
     ):
         y = np.asarray(y, dtype=float)

@@ -173,7 +173,11 @@ def test_components_and_softmax_under_constraints():
     Q = sp.block_diag([laplacian(4, [(0, 1), (1, 2), (2, 3)]), laplacian(3, [(0, 1), (1, 2), (0, 2)])], format="csc")
     Sigma = np.linalg.pinv(Q.toarray())
     prior = SparsePrecision(Q, constraints="sum-to-zero")
-    for likelihood in (MultinomialLogit(3), MultinomialLogit(3, None, "tilted"), BernoulliLogit("tilted")):
+    for likelihood in (
+        MultinomialLogit(3, bound="log-sum"),
+        MultinomialLogit(3, None, "tilted"),
+        BernoulliLogit("tilted"),
+    ):
         y = rng.integers(0, 3 if likelihood.name != "BernoulliLogit" else 2, 7)
         sparse = fenchel.infer(likelihood, prior, y, tol=1e-20)
         dense = fenchel.infer(likelihood, DenseCovariance((Sigma + Sigma.T) / 2), y, tol=1e-20)

@@ -267,7 +267,7 @@ def test_latent_covariance():
     v = np.array([0.5, 1.0, 2.0])
     for n in (30, 4):  # in the space of the weights, and of the rows
         W, y = rng.normal(size=(n, 3)), rng.integers(0, 2, n)
-        for likelihood in (BernoulliLogit(), MultinomialLogit(3, None)):
+        for likelihood in (BernoulliLogit("log-sum"), MultinomialLogit(3, None, bound="log-sum")):
             sol = fenchel.infer(likelihood, Features(W, v), y)
             lam = np.asarray(sol.lam)
             V = [np.linalg.inv(np.diag(1 / v) + W.T @ np.diag(lam[:, c]) @ W) for c in range(lam.shape[1])]
@@ -284,9 +284,9 @@ def test_predictions_of_narrow_posteriors():
     w = w / w.sum()
     h, rho = np.linspace(-40.0, 40.0, 81), rng.uniform(0.0, 0.12, 81)
     tau = 1.0 / (1.0 + np.exp(-(h[:, None] + np.sqrt(rho)[:, None] * x)))
-    np.testing.assert_allclose(BernoulliLogit().predictive_mean(h, rho), tau @ w, rtol=1e-12)
+    np.testing.assert_allclose(BernoulliLogit("log-sum").predictive_mean(h, rho), tau @ w, rtol=1e-12)
     for reference in (None, "last"):
-        likelihood = MultinomialLogit(3, reference)
+        likelihood = MultinomialLogit(3, reference, bound="log-sum")
         C = likelihood.n_predictors
         h, rho = 2.0 * rng.normal(size=(9, C)), rng.uniform(0.0, 0.01, (9, C))
         rho[4] = 0.5  # a wide row among them is drawn, and does not touch the others

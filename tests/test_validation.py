@@ -31,7 +31,7 @@ def problem_of(name):
         "features": (BernoulliLogit("exact"), Features(rng.normal(size=(N, 3)), 4.0), binary),
         "noise": (Gaussian(0.3), DenseCovariance(K), f + 0.5 * rng.normal(size=N)),
         "outliers": (StudentT(4.0, 0.3), DenseCovariance(K), f + 0.5 * rng.standard_t(3, size=N)),
-        "classes": (MultinomialLogit(3), DenseCovariance(K), rng.integers(0, 3, N).astype(float)),
+        "classes": (MultinomialLogit(3, bound="log-sum"), DenseCovariance(K), rng.integers(0, 3, N).astype(float)),
     }[name]
 
 

@@ -386,6 +386,11 @@ def library_likelihood(like: dict[str, Any]) -> Any:
     if like["name"] == "Mixed":
         return likelihoods.Mixed([library_likelihood(part) for part in like["parts"]], like["which"])
     given = {k: v for k, v in like.items() if k not in ("name", "bound")}
+    for word in ("ZeroInflated", "Hurdle", "Truncated", "Interval"):
+        if like["name"].startswith(word):
+            own = {k: given.pop(k) for k in ("probability", "upper") if k in given}
+            base = getattr(likelihoods, like["name"].removeprefix(word))
+            return getattr(likelihoods, word)(base(**given), **own)
     cls = getattr(likelihoods, like["name"])
     if len(cls.bounds) > 1:
         given["bound"] = like["bound"]

@@ -1,17 +1,5 @@
-"""What an estimator fits: a likelihood, by its word or as it is, with its y and the rows' own parameters.
-
-    "gaussian", "laplace", "logistic", "student-t"              y = eta + noise
-    "stochastic-volatility"                                     y of mean 0 and variance e^eta
-    "poisson", "negative-binomial", "negative-binomial-1"       counts of mean exposure e^eta
-    "zero-inflated-poisson", "hurdle-..."                       the same with zeros of their own
-    "truncated-poisson", "truncated-negative-binomial"          counts above 0
-    "gamma", "tweedie"                                          y > 0, or y >= 0, of mean e^eta
-    "exponential", "weibull"                                    durations, hazard k t^{k-1} e^eta, censored by event,
-                                                                or known up to an interval
-    "beta", "binomial", "beta-binomial", "bernoulli", "probit"  mean sigmoid(eta), Phi(eta) for the probit
-    "ordinal", "ordinal-probit"                                 ordered levels, cutpoints from their frequencies
-
-What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.
+"""What an estimator fits: a likelihood, by its word (``likelihoods.WORDS``) or as it is, with its y and the rows' own
+parameters. What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.
 """
 
 from __future__ import annotations
@@ -143,8 +131,9 @@ def _check_words(where: str, own: Likelihood, word: str, bound: str, given: Mapp
         if key not in own.row_parameters:
             owners = [f'"{w}"' for w, o in WORDS.items() if key in o.row_parameters or (key == "upper" and o.durations)]
             raise problem(where, f'{key} meets likelihood="{word}"', f"{key} with {' or '.join(owners)} alone")
-    if "trials" in own.row_parameters and "trials" not in given:
-        raise problem(where, "trials is missing", "the trials of each row", "Call fit(X, y, trials=n).")
+    for key in own.needs:
+        if key not in given:
+            raise problem(where, f"{key} is missing", f"the {key} of each row", f"Call fit(X, y, {key}=...).")
     choice(where, "bound", bound, ("best", *(word for word in own.bounds if word != "none")))
 
 

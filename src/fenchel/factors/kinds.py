@@ -20,14 +20,17 @@ from .reading import Reading, Wanted
 
 Kind = type[Likelihood] | Likelihood
 _COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")
-_ALL: dict[str, Kind] = {
-    **{word: own if own.called else type(own) for word, own in likelihoods.WORDS.items()},
-    "multinomial": MultinomialLogit,
-}
-_NO_COLUMN = ("binomial", "stochastic-volatility")  # whose trials are not in it; whose mean is 0 in every row
-WORDS: dict[str, Kind] = {  # what a column may be called
-    word: _ALL[word] for word in (*_COMMON, *_ALL) if word not in _NO_COLUMN
-}
+
+
+def words() -> dict[str, Kind]:
+    """What a column may be called: no likelihood whose trials are not in it, or that says nothing of its mean."""
+    known: dict[str, Kind] = {
+        word: own if own.called else type(own)
+        for word, own in likelihoods.WORDS.items()
+        if not (own.needs or own.of_variance)
+    }
+    known["multinomial"] = MultinomialLogit
+    return {word: known[word] for word in (*_COMMON, *known)}
 
 
 def wanted(likelihood: Any, names: list[Any], where: str) -> list[Wanted]:
@@ -60,8 +63,8 @@ def _named(where: str, what: str, word: Any) -> Wanted:
         if rows:
             raise problem(where, f"{what} has its {rows[0]} by row", "one number: a table may get other rows")
         return word
-    choice(where, what, word, ("auto", *WORDS), "Or give a Likelihood.")
-    return WORDS.get(word)
+    choice(where, what, word, ("auto", *words()), "Or give a Likelihood.")
+    return words().get(word)
 
 
 def levels_of(cells: Cells, reading: Reading, where: str) -> tuple[Kind, tuple[Any, ...]]:
@@ -103,7 +106,7 @@ def _n_levels(kind: Kind) -> int | None:
 def word_of(kind: Kind) -> str:
     cls = kind if isinstance(kind, type) else type(kind)
     own = None if isinstance(kind, type) else kind.word
-    return own or next((word for word, known in WORDS.items() if known is cls), cls.__name__)
+    return own or next((word for word, known in words().items() if known is cls), cls.__name__)
 
 
 def is_softmax(own: Likelihood) -> bool:
@@ -114,7 +117,7 @@ def is_softmax(own: Likelihood) -> bool:
 def begun(kind: Kind, seen: np.ndarray, n_levels: int, bound: str) -> Likelihood:
     """The likelihood where learning from the cells that are seen begins."""
     if kind is MultinomialLogit:
-        return MultinomialLogit(n_levels)
+        return MultinomialLogit(n_levels, bound="log-sum")
     pattern = next((own for own in likelihoods.WORDS.values() if kind is own or kind is type(own)), None)
     if pattern is None:
         return kind  # type: ignore[return-value]  # a likelihood as it is

@@ -152,14 +152,17 @@ def judge(y: np.ndarray, F: np.ndarray) -> Reading:
     found: dict[type[Likelihood], float] = {}
     if values[0] >= 0:
         measured = K > MOST_LEVELS and values[0] > 0
-        start, counts = np.r_[np.zeros(q), np.log(y.mean())], Poisson() if measured else NegativeBinomial(5.0)
+        start, counts = (
+            np.r_[np.zeros(q), np.log(y.mean())],
+            Poisson() if measured else NegativeBinomial(5.0, bound="log-sum"),
+        )
         found[Poisson] = _scalar(counts, y, ones, start, (-4.0, 12.0)) - (q + 1 + counts.theta.size) * price
     if values[0] < 0 or K > MOST_LEVELS:  # a density, and cells of width one
         start = np.r_[np.zeros(q), y.mean()]
         found[Gaussian] = _scalar(Gaussian(float(y.var())), y, ones, start, (-12.0, 24.0)) - (q + 2) * price
     if K <= MOST_LEVELS:
         share = np.cumsum(np.bincount(codes))[:-1] / n
-        ordered = _scalar(Ordinal(logit(share)), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
+        ordered = _scalar(Ordinal(logit(share), bound="log-sum"), codes.astype(float), F, np.zeros(q), (-12.0, 12.0))
         found[BernoulliLogit if K == 2 else Ordinal] = ordered - (K - 1 + q) * price
     if 2 < K <= MOST_LEVELS:
         found[MultinomialLogit] = _softmax(codes, ones, K) - (K - 1) * (q + 1) * price

@@ -1,6 +1,5 @@
-"""Likelihoods, one a file; ``base`` is the contract. ``named`` finds one by the word an estimator has for it."""
+"""Likelihoods, one a file; ``base`` is the contract. ``named`` finds one by its word, ``register`` gives it one."""
 
-from ..checks import choice
 from .base import Likelihood
 from .bernoulli import BernoulliLogit
 from .beta import Beta
@@ -22,6 +21,7 @@ from .ordinal_probit import OrdinalProbit
 from .parameters import Parameter
 from .poisson import Poisson
 from .probit import BernoulliProbit
+from .registry import WORDS, named, register
 from .scalar import ExponentialLikelihood
 from .sites import Domain, Loss, Site
 from .stochastic_volatility import StochasticVolatility
@@ -33,6 +33,7 @@ from .tweedie import Tweedie
 from .zero_inflated import ZeroInflated
 
 __all__ = [
+    "WORDS",
     "BernoulliLogit",
     "BernoulliProbit",
     "Beta",
@@ -69,10 +70,10 @@ __all__ = [
     "Weibull",
     "ZeroInflated",
     "named",
+    "register",
 ]
 
-_SUPPORTS = ("real", "count", "positive", "unit", "levels")
-_PATTERNS: tuple[Likelihood, ...] = (  # one of each that has a word
+for _pattern in (  # one of each that has a word
     *(BernoulliLogit(), BernoulliProbit(), Binomial(1), BetaBinomial(1), Beta(), Ordinal([0.0]), OrdinalProbit([0.0])),
     *(Gaussian(), LaplaceNoise(), LogisticNoise(), StudentT(), Gamma(), Tweedie(), Exponential(), Weibull()),
     *(counts() for counts in (Poisson, NegativeBinomial, NegativeBinomial1)),
@@ -82,25 +83,5 @@ _PATTERNS: tuple[Likelihood, ...] = (  # one of each that has a word
         for made in (Truncated, Hurdle, ZeroInflated)
     ),
     StochasticVolatility(),
-)
-
-
-def _order(own: Likelihood) -> tuple[int, bool, int]:
-    """By what their y is, the simplest first; a likelihood of the variance of y after those of its mean."""
-    return _SUPPORTS.index(own.support), isinstance(own, StochasticVolatility), len(own.parameters)
-
-
-WORDS: dict[str, Likelihood] = {str(own.word): own for own in sorted(_PATTERNS, key=_order)}
-
-
-def named(word: str) -> Likelihood:
-    """The likelihood that goes by a word, such as "poisson".
-
-    Examples
-    --------
-    >>> from fenchel.likelihoods import named
-    >>> named("negative-binomial").name
-    'NegativeBinomial'
-    """
-    choice("named", "word", word, tuple(WORDS))
-    return WORDS[word]
+):
+    register(_pattern)

@@ -39,6 +39,10 @@ class Likelihood(Predicted, ABC):
     Attributes
     ----------
     word : what an estimator calls it, or None
+    aliases : what other software calls it, without signs: R's, brms's, glmmTMB's and mgcv's names
+    needs : those of ``row_parameters`` that have no default
+    of_variance : whether eta is the log variance of y, whose mean is 0
+    above_zero : the word of its counts above 0, where zeros may be a model of their own
     support : "real", "count", "positive", "unit" (between 0 and 1) or "levels" (0, ..., K-1), what y is
     noise : whether eta is on the scale of y
     ratio : what exp(effect) is called, or None
@@ -50,6 +54,10 @@ class Likelihood(Predicted, ABC):
     """
 
     word: str | None = None
+    aliases: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    of_variance: bool = False
+    above_zero: str | None = None
     support: str = "real"
     noise: bool = False
     ratio: str | None = None
@@ -67,12 +75,19 @@ class Likelihood(Predicted, ABC):
 
     # -- its bound ---------------------------------------------------------------------------------
     def _choose(self, bound: str | type[Bound]) -> None:
-        """Keep the bound asked for: one of the likelihood's by its word, or a class of the user's own."""
+        """Keep the bound asked for: one of the likelihood's by its word, a class of the user's own, or "best"."""
+        if bound == "best":
+            bound = self.tightest
         if isinstance(bound, type) and issubclass(bound, Bound):
             self.__dict__["bounds"] = {**self.bounds, bound.__name__: bound}
             bound = bound.__name__
-        choice(self.name, "bound", bound, tuple(self.bounds))
+        choice(self.name, "bound", bound, ("best", *self.bounds))
         self.bound = str(bound)
+
+    @property
+    def tightest(self) -> str:
+        """The word of the best bound: that of exact expectations where they are at hand, or the last one."""
+        return "exact" if "exact" in self.bounds else list(self.bounds)[-1]
 
     @cached_property
     def objective(self) -> Bound:
@@ -108,8 +123,7 @@ class Likelihood(Predicted, ABC):
         seen, w = observed(y, weights)
         given = {p.attribute: p.start(self, seen, w) for p in self.parameters if p.start is not None}
         if len(self.bounds) > 1:
-            tightest = "exact" if "exact" in self.bounds else list(self.bounds)[-1]
-            given["bound"] = tightest if bound == "best" else bound
+            given["bound"] = self.tightest if bound == "best" else bound
         return type(self)(**given, **rows)
 
     @classmethod

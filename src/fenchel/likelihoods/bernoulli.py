@@ -56,7 +56,7 @@ class LogitLikelihood(Likelihood):
     ratio: str | None = "odds_ratio"
     n_softpluses, softplus_scale = 1, 1.0
 
-    def __init__(self, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(self, bound: str | type[Bound] = "best") -> None:
         self._choose(bound)
 
     def softpluses(self, rows: Rows) -> Softpluses:
@@ -96,9 +96,9 @@ class BernoulliLogit(LogitLikelihood):
 
     Parameters
     ----------
-    bound : {"log-sum", "tilted", "bohning", "jaakkola", "exact"}
+    bound : {"best", "log-sum", "tilted", "bohning", "jaakkola", "exact"}
         The paper's bound, the tighter one, a constant curvature (each one convex problem with a duality gap), the best
-        quadratic bound, or no bound at all (both with a strong-concavity certificate).
+        quadratic bound, or no bound at all (both with a strong-concavity certificate). "best" is "exact".
 
     Examples
     --------

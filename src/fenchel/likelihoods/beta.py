@@ -89,9 +89,13 @@ class Beta(TangentLikelihood):
     array([0.0625])
     """
 
-    word, support, ratio = "beta", "unit", "odds_ratio"
+    word, aliases, support, ratio = "beta", ("betafamily", "betar"), "unit", "odds_ratio"
     # where log Gamma keeps its sixth digit
-    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e8), weak=(2.0, 3.0)),)
+    parameters = (
+        Parameter(
+            "precision", "precision", bounds=(1e-3, 1e8), weak=(2.0, 3.0), formula=("dispersion", "log precision")
+        ),
+    )
 
     def __init__(self, precision: float = 10.0, bound: str | type[Bound] = "tangent") -> None:
         self._choose(bound)

@@ -53,8 +53,12 @@ class BetaBinomial(TangentLikelihood):
     """
 
     word, support, ratio = "beta-binomial", "count", "odds_ratio"
-    row_parameters = ("trials",)
-    parameters = (Parameter("precision", "precision", bounds=(1e-3, 1e7), weak=(2.0, 3.0)),)
+    row_parameters = needs = ("trials",)
+    parameters = (
+        Parameter(
+            "precision", "precision", bounds=(1e-3, 1e7), weak=(2.0, 3.0), formula=("dispersion", "log precision")
+        ),
+    )
 
     def __init__(self, trials: ArrayLike, precision: ArrayLike = 10.0) -> None:
         phi = positive(self.name, "precision", numeric(self.name, "precision", precision))

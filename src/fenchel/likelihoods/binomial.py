@@ -28,7 +28,8 @@ class Binomial(LogitLikelihood):
     ----------
     trials : int or array (N,)
         Trials of each row; 0 means unobserved.
-    bound : {"log-sum", "tilted", "bohning", "jaakkola", "exact"}
+    bound : {"best", "log-sum", "tilted", "bohning", "jaakkola", "exact"}
+        As in ``BernoulliLogit``.
 
     Examples
     --------
@@ -39,9 +40,9 @@ class Binomial(LogitLikelihood):
     """
 
     word, support = "binomial", "count"
-    row_parameters = ("trials",)
+    row_parameters = needs = ("trials",)
 
-    def __init__(self, trials: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(self, trials: ArrayLike, bound: str | type[Bound] = "best") -> None:
         super().__init__(bound)
         self.trials = trials
 

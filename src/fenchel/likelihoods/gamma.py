@@ -49,6 +49,7 @@ class Gamma(ExponentialLikelihood):
             "shape",
             bounds=lambda own, y: (math.log(1e-4), -log_noise_variance(np.log(y), 1.0 / own.shape)[0]),
             weak=(1.0, 3.0),
+            formula=("dispersion", "log shape"),
         ),
     )
 

@@ -68,7 +68,7 @@ class Gaussian(Likelihood):
 
     bound = "none"
     bounds: ClassVar[Bounds] = {"none": GaussianSite}
-    word, noise = "gaussian", True
+    word, aliases, noise = "gaussian", ("normal",), True
     parameters = (
         Parameter(
             "noise variance",
@@ -79,6 +79,7 @@ class Gaussian(Likelihood):
             shown="sd",
             power=2.0,
             weak=(None, 6.0),
+            formula=("dispersion", "log sd"),
         ),
     )
 

@@ -74,7 +74,7 @@ class Hurdle(OwnProbability):
     def __init__(self, base: ExposedMean, probability: ArrayLike = 0.5) -> None:
         super().__init__(base)
         self.base = Truncated(base).changed(called=self.called)
-        self.bound, self.log_concave = self.base.bound, self.base.log_concave
+        self.bound, self.log_concave, self.above_zero = self.base.bound, self.base.log_concave, self.base.word
         self._choose_probability(probability)
 
     @property

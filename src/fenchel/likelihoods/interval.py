@@ -55,7 +55,7 @@ class Interval(Modified):
         if not isinstance(base, ProportionalHazards):
             raise problem("Interval", f"base is {base!r}", "durations: Weibull(), Exponential()")
         super().__init__(base)
-        self.row_parameters, self.upper, self.word = ("upper",), upper, None
+        self.row_parameters, self.upper, self.word, self.aliases = ("upper",), upper, None, ()
         self.moves_eta = base.moves_eta
 
     def neighbour(self) -> Likelihood:

@@ -9,7 +9,7 @@ The base's parameters are parameters of the whole, its own come behind them; so 
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -33,16 +33,21 @@ class Modified(Likelihood):
     base : Likelihood
     own : the parameters that come behind those of the base
     prefix : of the word of the whole
+    shorter : what the whole is called besides, by the word of the base
     """
 
     prefix = ""
+    shorter: ClassVar[dict[str, str]] = {}
     own: tuple[Parameter, ...] = ()
 
     def __init__(self, base: Any) -> None:
         self.called = type(self).__name__ + type(base).__name__
         self.base = base.changed(called=self.called)
         self.row_parameters = base.row_parameters
-        self.word = f"{self.prefix}-{base.word}" if base.word else None
+        self.word, self.needs = f"{self.prefix}-{base.word}" if base.word else None, base.needs
+        start = self.prefix.replace("-", "")
+        others = (self.shorter[base.word],) if base.word in self.shorter else ()
+        self.aliases = (*(start + alias for alias in base.aliases), *others)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:  # type: ignore[override]

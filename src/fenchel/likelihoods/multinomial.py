@@ -117,7 +117,7 @@ class MultinomialLogit(Likelihood):
     n_classes : int
     reference : {"last", None}
         ``"last"`` fixes the last class's predictor at 0 and has K-1 predictors; ``None`` gives every class one.
-    bound : {"log-sum", "tilted", "exact"}
+    bound : {"best", "log-sum", "tilted", "exact"}
         The paper's, a tighter one (each one convex problem with a duality gap), or the expectation itself by a rule of
         fixed points: a strong-concavity certificate, and marginal rather than conditional variances.
     n_draws : int
@@ -136,7 +136,7 @@ class MultinomialLogit(Likelihood):
     support = "levels"
 
     def __init__(
-        self, n_classes: int, reference: str | None = "last", bound: str | type[Bound] = "log-sum", n_draws: int = 1024
+        self, n_classes: int, reference: str | None = "last", bound: str | type[Bound] = "best", n_draws: int = 1024
     ) -> None:
         self._choose(bound)
         choice(self.name, "reference", reference, ("last", None))

@@ -98,7 +98,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         Above 0; the larger, the nearer to a Poisson. Learnable.
     exposure : float or array (N,), optional
         Expected counts, person-years, area: what the mean is relative to. 0 means unobserved.
-    bound : {"log-sum", "tilted", "exact"}
+    bound : {"best", "log-sum", "tilted", "exact"}
         The paper's bound, the tighter one (each one convex problem with a duality gap), or no bound at all (with a
         strong-concavity certificate).
 
@@ -117,6 +117,7 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
         "exact": ExactExpectation,
     }
     word = "negative-binomial"
+    aliases = ("nb", "nb2", "nbinom", "nbinom2", "negbin", "negbinomial", "negativebinomial2")
     bends_above_zero = "right"
     # up to where the largest count has a millionth more variance than a Poisson's
     parameters = (
@@ -125,12 +126,11 @@ class NegativeBinomial(GammaPoisson, LogitLikelihood):
             "size",
             bounds=lambda own, y: np.log([1e-5, 1e6 * float(np.nanmax(y, initial=1.0))]),
             weak=(1.0, 3.0),  # 0.008 to 970 in 95 of 100
+            formula=("dispersion", "log size"),
         ),
     )
 
-    def __init__(
-        self, size: float = 1.0, exposure: ArrayLike | None = None, bound: str | type[Bound] = "log-sum"
-    ) -> None:
+    def __init__(self, size: float = 1.0, exposure: ArrayLike | None = None, bound: str | type[Bound] = "best") -> None:
         super().__init__(bound)
         r = numeric(self.name, "size", size)
         if r.ndim != 0:

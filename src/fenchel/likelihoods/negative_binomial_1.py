@@ -54,9 +54,18 @@ class NegativeBinomial1(GammaPoisson, TangentLikelihood):
     array([1.5])
     """
 
-    word = "negative-binomial-1"
+    word, aliases = "negative-binomial-1", ("nb1", "nbinom1")
     bends_above_zero, narrow_above_zero = "left", 0.25
-    parameters = (Parameter("dispersion", "dispersion", bounds=(1e-6, 1e6), start=_start, weak=(0.0, 3.0)),)
+    parameters = (
+        Parameter(
+            "dispersion",
+            "dispersion",
+            bounds=(1e-6, 1e6),
+            start=_start,
+            weak=(0.0, 3.0),
+            formula=("dispersion", "log dispersion"),
+        ),
+    )
 
     def __init__(self, dispersion: ArrayLike = 1.0, exposure: ArrayLike | None = None) -> None:
         a = positive(self.name, "dispersion", numeric(self.name, "dispersion", dispersion))

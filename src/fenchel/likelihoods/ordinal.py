@@ -34,7 +34,7 @@ class Ordinal(Cumulative):
     ----------
     cutpoints : array (K-1,)
         Increasing; level k lies between cutpoints k-1 and k.
-    bound : {"log-sum", "tilted", "exact"}
+    bound : {"best", "log-sum", "tilted", "exact"}
 
     Examples
     --------
@@ -50,10 +50,10 @@ class Ordinal(Cumulative):
         "exact": ExactExpectation,
     }
     n_softpluses, softplus_scale = 2, 1.0
-    word, ratio = "ordinal", "odds_ratio"
+    word, aliases, ratio = "ordinal", ("cumulative", "ocat"), "odds_ratio"
     link = staticmethod(logit)
 
-    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "log-sum") -> None:
+    def __init__(self, cutpoints: ArrayLike, bound: str | type[Bound] = "best") -> None:
         super().__init__(cutpoints, bound)
 
     def softpluses(self, rows: Rows) -> Softpluses:

@@ -43,6 +43,7 @@ class Parameter:
     shown, power : what users read, and theta = power log of it, where that is not the attribute itself: an sd
     weak : (median, sd) of the normal density that each entry of theta has by default in a model of a formula; None for
         the median is where learning starts
+    formula : the argument of a model, "dispersion" or "zero", that is a formula of it, and what that is linear in
     """
 
     name: str
@@ -55,6 +56,7 @@ class Parameter:
     shown: str | None = None
     power: float | None = None
     weak: tuple[float | None, float] = (None, 3.0)
+    formula: tuple[str, str] | None = None
 
     def bounds_of(self, likelihood: Any, y: np.ndarray) -> np.ndarray:
         """Of theta (k, 2)."""

@@ -57,7 +57,13 @@ class ExposedMean(Likelihood):
     """Counts of mean exposure * e^eta: what the Poisson and its relatives share.
 
     ``rows["count"]`` is y. Modifiers (``modified.py``) ask more of them: a row as a whole, whatever its weight counts,
-    and what is known of a zero, p0 = p(0|eta), at rows or at eta (N, M).
+    and, to be truncated, at rows or at eta (N, M)
+
+        rest_above_zero(eta, rows)       -log p(y|y > 0, eta) less c e^eta, with its first two slopes
+        theta_above_zero(eta, rows)      its slope in theta, and that one's slope in eta
+        inflections_above_zero(rows)     where it bends over (N,), infinite where it does not
+        zero_at(eta)                     -log p(0|eta)
+        draw_above_zero(eta, rng)        one y > 0 for each eta
     """
 
     bends_above_zero: str | None = None  # "left", "right": where -log p(y|y > 0) has an inflection, if it has one
@@ -118,29 +124,9 @@ class ExposedMean(Likelihood):
         """The same of dpsi/dtheta."""
         return None
 
-    def rest_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array, Array]:
-        """-log p(y|y > 0, eta) less c e^eta, with its first two slopes, at eta (N, M)."""
-        raise NotImplementedError(f"{self.name} does not implement rest_above_zero(); Truncated needs it.")
-
-    def theta_above_zero(self, eta: Array, rows: Rows) -> tuple[Array, Array]:
-        """The slope of -log p(y|y > 0, eta) in theta, and its own slope in eta."""
-        raise NotImplementedError(f"{self.name} does not implement theta_above_zero(); Truncated needs it.")
-
-    def inflections_above_zero(self, rows: Rows) -> np.ndarray:
-        """Where -log p(y|y > 0, eta) bends over (N,), infinite where it does not."""
-        raise NotImplementedError(f"{self.name} does not implement inflections_above_zero(); Truncated needs it.")
-
-    def zero_at(self, eta: np.ndarray) -> np.ndarray:
-        """-log p0."""
-        raise NotImplementedError(f"{self.name} does not implement zero_at(); Truncated needs it.")
-
     def above(self, x: np.ndarray, eta: np.ndarray) -> np.ndarray:
         """P(y > x|eta)."""
         return 1.0 - self.cdf_inside(x, eta)
-
-    def draw_above_zero(self, eta: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """One y > 0 for each eta."""
-        raise NotImplementedError(f"{self.name} does not implement draw_above_zero(); Truncated needs it.")
 
 
 class Poisson(ExposedMean, ExponentialLikelihood):

@@ -32,7 +32,8 @@ class StochasticVolatility(ExponentialLikelihood):
     array([1.])
     """
 
-    word, sign = "stochastic-volatility", -1.0
+    word, aliases, of_variance = "stochastic-volatility", ("stochvol",), True
+    sign = -1.0
 
     def check(self, y: np.ndarray) -> dict[str, np.ndarray]:
         return {"y": np.where(np.isnan(y), 1.0, y)}

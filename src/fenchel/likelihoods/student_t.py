@@ -16,6 +16,7 @@ Prediction uses that the noise is a scale mixture of normals, noise^2 = 1/w with
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -61,11 +62,11 @@ class StudentT(NoiseLikelihood):
 
     bounds: ClassVar[Bounds] = {"super-gaussian": SuperGaussian}
     log_concave = False
-    word, heavy_tailed = "student-t", True
+    word, aliases, heavy_tailed = "student-t", ("t", "student", "scat"), True
     # nu from Cauchy's to where nothing tells it from a normal
     parameters = (
         Parameter("degrees of freedom", "df", LogAbove(1.0), (1.0 + 1e-3, 1.0 + 1e6), weak=(2.0, 2.0)),
-        SCALE,
+        replace(SCALE, formula=("dispersion", "log sd")),
     )
 
     def __init__(

@@ -54,6 +54,8 @@ class Truncated(ModifiedCounts, TangentLikelihood):
 
     def __init__(self, base: ExposedMean) -> None:
         super().__init__(base)
+        if not hasattr(base, "rest_above_zero"):
+            raise problem("Truncated", f"{base!r} does not say what it is above 0", "a base with rest_above_zero()")
         self.log_concave = base.bends_above_zero is None
         self.bound = "exact" if self.log_concave else "tangent"
         self._narrow = base.narrow_above_zero

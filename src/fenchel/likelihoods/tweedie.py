@@ -18,6 +18,7 @@ from scipy.special import digamma, gammainc, gammaln
 
 from ..checks import first_value, number, numeric, positive, problem, vector
 from ..linalg.arrays import Array, ArrayLike, Seed, asarray, namespace
+from ..linalg.functions import stirling
 from ..transforms import Between
 from .base import Likelihood, Rows, flat
 from .bounds import Bounds, ExactExpectation
@@ -58,7 +59,7 @@ class Tweedie(Likelihood):
     array([2.])
     """
 
-    word, support, ratio, atom = "tweedie", "positive", "mean_ratio", True
+    word, aliases, support, ratio, atom = "tweedie", ("tw",), "positive", "mean_ratio", True
     row_parameters = ("exposure",)
     bounds: ClassVar[Bounds] = {"exact": ExactExpectation}
     parameters = (
@@ -94,8 +95,11 @@ class Tweedie(Likelihood):
         count, back = np.unique(np.where(np.isnan(y), 0.0, y), return_inverse=True)
         log_a, jumps, slope = (x[back] for x in _series(count, self.dispersion, self.power))
         seen = ~np.isnan(y)
+        y = np.where(seen, y, 0.0)
         return {
-            "y": np.where(seen, y, 0.0),
+            "y": y,
+            "count": y,  # its neighbour's
+            "floor": np.asarray(stirling(y)),
             "exposure": np.where(seen, exposure, 1.0),
             "log_a": log_a,
             "jumps": jumps,

@@ -86,7 +86,17 @@ class ZeroInflated(OwnProbability):
     bound = "mixture"
     bounds: ClassVar[Bounds] = {"mixture": ZeroMixture}
     log_concave = False
-    own = (Parameter("probability", "probability", LOGIT, bounds=PROBABILITY_BOUNDS, weak=(-1.0, 3.0)),)
+    shorter: ClassVar[dict[str, str]] = {"poisson": "zip", "negative-binomial": "zinb"}
+    own = (
+        Parameter(
+            "probability",
+            "probability",
+            LOGIT,
+            bounds=PROBABILITY_BOUNDS,
+            weak=(-1.0, 3.0),
+            formula=("zero", "logit of a zero"),
+        ),
+    )
 
     def __init__(self, base: ExposedMean, probability: ArrayLike = 0.1) -> None:
         super().__init__(base)

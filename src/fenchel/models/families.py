@@ -7,43 +7,20 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from ..checks import choice, problem
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
+from ..likelihoods.registry import bare, spelled
 from ..terms.tables import present
 
-FAMILIES = (*WORDS, "multinomial", "cox")
-_ELSEWHERE = {  # the same model under another name, without signs
-    "normal": "gaussian",
-    "t": "student-t",
-    "student": "student-t",
-    "scat": "student-t",
-    "nb": "negative-binomial",
-    "nb2": "negative-binomial",
-    "nbinom": "negative-binomial",
-    "nbinom2": "negative-binomial",
-    "negbin": "negative-binomial",
-    "negbinomial": "negative-binomial",
-    "negativebinomial2": "negative-binomial",
-    "nb1": "negative-binomial-1",
-    "nbinom1": "negative-binomial-1",
-    "truncatednbinom2": "truncated-negative-binomial",
-    "hurdlenegbinomial": "hurdle-negative-binomial",
-    "zip": "zero-inflated-poisson",
-    "zeroinflatednegbinomial": "zero-inflated-negative-binomial",
-    "betafamily": "beta",
-    "betar": "beta",
-    "tw": "tweedie",
-    "cumulative": "ordinal",
-    "ocat": "ordinal",
+_MODELS = {  # families that are no likelihood of a row, by their spellings without signs
+    "multinomial": "multinomial",
     "categorical": "multinomial",
     "multinom": "multinomial",
+    "cox": "cox",
     "coxph": "cox",
-    "stochvol": "stochastic-volatility",
 }
 _OTHERS = {  # what is none of ours, and what to take
     "lognormal": 'np.log(y) on the left side with family="gaussian"',
@@ -52,7 +29,6 @@ _OTHERS = {  # what is none of ours, and what to take
     "inversegaussian": 'family="gamma", or np.log(y) with family="gaussian"',
     "compois": 'family="poisson", or "negative-binomial" where counts spread more',
     "genpois": 'family="negative-binomial-1", whose variance is a multiple of its mean',
-    "truncatednbinom1": 'family="truncated-negative-binomial"',
     "exgaussian": 'family="student-t", or np.log(y) with family="gaussian"',
     "skewnormal": 'family="student-t", or np.log(y) with family="gaussian"',
     "logit": 'family="bernoulli", whose link is the logit',
@@ -69,13 +45,17 @@ def read_family(family: object) -> str | Likelihood | None:
     if not isinstance(family, str):
         got = f"family is a {type(family).__name__}"
         raise problem("Model", got, 'a name such as "poisson", or a Likelihood such as fenchel.Poisson()')
-    bare = re.sub(r"[^a-z0-9]", "", family.lower())
-    if bare in _OTHERS:
-        raise problem("Model", f"family = {family!r} is not one of this library", _OTHERS[bare])
-    known = {word.replace("-", ""): word for word in FAMILIES} | _ELSEWHERE
-    word = known.get(bare, family)
-    choice("Model", "family", word, FAMILIES, "Or a Likelihood, such as fenchel.Poisson().")
+    text = bare(family)
+    if text in _OTHERS:
+        raise problem("Model", f"family = {family!r} is not one of this library", _OTHERS[text])
+    word = spelled(text) or _MODELS.get(text, family)
+    choice("Model", "family", word, families(), "Or a Likelihood, such as fenchel.Poisson().")
     return word
+
+
+def families() -> tuple[str, ...]:
+    """What a model's family may be called."""
+    return (*WORDS, *dict.fromkeys(_MODELS.values()))
 
 
 def without_trials(family: str, name: str, y: object) -> Exception:

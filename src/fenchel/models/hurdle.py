@@ -18,6 +18,7 @@ import numpy as np
 from ..checks import choice, count, problem
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import Stored
+from ..likelihoods import WORDS
 from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
 from . import predictions, tables
@@ -33,11 +34,16 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
     from .model import Model
 
-TRUNCATED = {"hurdle-poisson": "truncated-poisson", "hurdle-negative-binomial": "truncated-negative-binomial"}
 _DRAWS = 2000  # of a fixed seed, for the interval of a mean
 
 
 PARTS = ("count", "zero")
+
+
+def above_zero(family: object) -> str | None:
+    """The family of the counts above 0 of one whose zeros may be a model of their own; None for any other."""
+    own = WORDS.get(family) if isinstance(family, str) else None
+    return None if own is None else own.above_zero
 
 
 def zeros_of(scope: Scope, family: object, zero: str | None, **given: Any) -> Model | None:
@@ -47,7 +53,7 @@ def zeros_of(scope: Scope, family: object, zero: str | None, **given: Any) -> Mo
     """
     from .model import Model
 
-    if zero is None or family not in TRUNCATED:
+    if zero is None or above_zero(family) is None:
         return None
     text = scope.parsed.response.text
     name = text.strip("`")

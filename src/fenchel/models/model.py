@@ -28,7 +28,7 @@ from .families import read_family
 from .fixed import INTERCEPT, FixedPart
 from .frames import Dropped, Table, missing, read_frame, unknown, used
 from .grammar import parse
-from .hurdle import TRUNCATED, FittedHurdle, names_in, of_part, zeros_of
+from .hurdle import FittedHurdle, above_zero, names_in, of_part, zeros_of
 from .own_priors import OwnPriors
 from .remarks import of_data, warn, warn_of
 from .response import Response, Target
@@ -167,7 +167,7 @@ class Model:
         self.zeros = zeros_of(
             scope, family, zero, weights=weights, levels=levels, priors=priors or {}, fixed_sd=fixed_sd
         )
-        family = TRUNCATED[str(family)] if self.zeros is not None else family
+        family = above_zero(family) or family if self.zeros is not None else family
         asked = {"dispersion": dispersion, "zero": None if self.zeros else zero}
         self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
         self.response = Response(scope, family, given, self.seconds, self.zeros is not None)

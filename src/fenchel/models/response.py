@@ -95,7 +95,7 @@ class Response:
             if key in self.given:
                 raise scope.refuse(argument.at, f"{key} stands in the formula and in {key}=", "one of them")
             self.given[key] = _argument(scope, argument)
-        needs = isinstance(family, str) and "trials" in WORDS[family].row_parameters
+        needs = isinstance(family, str) and "trials" in WORDS[family].needs
         if needs and not {"trials", "failures"} & set(self.given):
             raise without_trials(str(family), self.name, scope.frame[self.name] if bare else ())
         for key, value in self.given.items():

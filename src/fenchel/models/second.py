@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..checks import problem
+from ..likelihoods import WORDS, Parameter
 from ..likelihoods.base import Likelihood
 from ..linalg.moments import column_moments
 from ..transforms import OfRows
@@ -29,24 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FARTHEST = 40.0  # a bound of what one sd of a column does
-_OWN = {  # the attribute that a formula is of, what it is called, and the power of e
-    "dispersion": {
-        "gaussian": ("variance", "log sd", 2.0),
-        "student-t": ("scale", "log sd", 1.0),
-        "gamma": ("shape", "log shape", 1.0),
-        "beta": ("precision", "log precision", 1.0),
-        "beta-binomial": ("precision", "log precision", 1.0),
-        "negative-binomial": ("size", "log size", 1.0),
-        "negative-binomial-1": ("dispersion", "log dispersion", 1.0),
-        "truncated-negative-binomial": ("size", "log size", 1.0),
-        "hurdle-negative-binomial": ("size", "log size", 1.0),
-        "zero-inflated-negative-binomial": ("size", "log size", 1.0),
-    },
-    "zero": {
-        "zero-inflated-poisson": ("probability", "logit of a zero", 1.0),
-        "zero-inflated-negative-binomial": ("probability", "logit of a zero", 1.0),
-    },
-}
 
 
 def read_second(word: str, text: str) -> Parsed:
@@ -54,6 +37,11 @@ def read_second(word: str, text: str) -> Parsed:
     if not isinstance(text, str) or text.count("~") != 1 or text.split("~")[0].strip():
         raise problem("Model", f"{word} = {text!r}", f'a formula without a left side, such as {word}="~ x + f"')
     return parse(f"{word} ~ {text.split('~')[1].strip()}")
+
+
+def _parameter_of(word: str, own: Likelihood) -> Parameter | None:
+    """The parameter of which ``dispersion=`` or ``zero=`` is a formula."""
+    return next((p for p in own.parameters if p.formula is not None and p.formula[0] == word), None)
 
 
 class SecondPredictor:
@@ -71,11 +59,12 @@ class SecondPredictor:
 
     def __init__(self, word: str, text: str, scope: Scope, family: object) -> None:
         self.word, self.parsed = word, read_second(word, text)
-        known = _OWN[word]
-        if not isinstance(family, str) or family not in known:
+        parameter = _parameter_of(word, WORDS[family]) if isinstance(family, str) and family in WORDS else None
+        if parameter is None or parameter.formula is None:
             shown = f'family="{family}"' if isinstance(family, str) else f"the family {family!r}"
+            known = [name for name, own in WORDS.items() if _parameter_of(word, own) is not None]
             raise problem("Model", f"{word}= meets {shown}", f"one of {', '.join(known)}")
-        self.attribute, self.of, self.power = known[family]
+        self.attribute, self.of, self.power = parameter.attribute, parameter.formula[1], parameter.power or 1.0
         if self.parsed.terms:
             term = self.parsed.terms[0]
             advice = (

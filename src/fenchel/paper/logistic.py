@@ -130,7 +130,7 @@ def methods() -> dict[str, Fit]:
     """The four approximations, as functions of (prior, y)."""
     from .rivals import ep, laplace
 
-    paper = BernoulliLogit()
+    paper = BernoulliLogit("log-sum")
     return {
         "log-sum": partial(infer, paper),
         "tilted": partial(infer, BernoulliLogit("tilted")),
@@ -151,7 +151,7 @@ def learn(name: str, fit: Fit, design: Design, variances: np.ndarray) -> Learned
     variance = float(variances[int(np.argmax(evidence))])
     solution = fit(design.prior(variance), design.y)
     h, rho = solution.posterior.predict(design=design.W_test)
-    scores = BernoulliLogit().predictive_log_density(design.y_test, h, rho)
+    scores = BernoulliLogit("log-sum").predictive_log_density(design.y_test, h, rho)
     right = (np.asarray(h) > 0) == (design.y_test == 1)
     return Learned(name, evidence, variance, solution, float(-np.mean(scores) / np.log(2)), float(right.mean()))
 
@@ -260,11 +260,11 @@ def study(settings: Settings) -> Study:
     exact = sample(design, exact_variance, many, rng)
     p = np.where(design.y_test == 1, exact.probability, 1.0 - exact.probability)
     paper = design.prior(learned["log-sum"].variance)
-    optimum = infer(BernoulliLogit(), paper, design.y, tol=1e-12)
+    optimum = infer(BernoulliLogit("log-sum"), paper, design.y, tol=1e-12)
     cap = min(settings.cap, 1.0 if settings.quick else 20.0)
     rivals = runners(start_line(design.y), settings.quick)
     entries = race(
-        (BernoulliLogit(), paper, design.y),
+        (BernoulliLogit("log-sum"), paper, design.y),
         rivals,
         optimum.elbo,
         cap=cap,
