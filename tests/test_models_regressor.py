@@ -126,7 +126,7 @@ def test_variables_are_given():
     by_env = FormulaRegressor("y ~ icar(g, ring)", "poisson", env={"ring": ring}).fit(X, COUNT)
     assert by_graphs.fit_.elbo == by_env.fit_.elbo
     for formula in ("y ~ twice(x)", "y ~ x.rank()"):  # a file may have brought it, and fit runs nothing of its own
-        with pytest.raises(ValueError, match="expected arithmetic, comparisons, np.log and its like"):
+        with pytest.raises(ValueError, match=r"expected arithmetic, comparisons, np.log and its like"):
             FormulaRegressor(formula, env={"twice": lambda v: 2 * v}).fit(X, REAL)
 
 

@@ -16,7 +16,7 @@ from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
-from .base import LatentGaussianEstimator, validate_data, weights_of
+from .base import LatentGaussianEstimator, generator, validate_data, weights_of
 from .brought import Brought, in_partitions
 from .lazily import by_partition
 from .target import Predictive, Target
@@ -28,6 +28,7 @@ _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
 class Classification(ClassifierMixin, LatentGaussianEstimator):
     """Binary (one latent) and joint multi-class (one latent a class) classification."""
 
+    _target: Classes
     classes_: np.ndarray
     bound: str
 
@@ -104,7 +105,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> np.ndarray:
         """Labels drawn from the posterior predictive distribution of each row: (M, n_samples)."""
-        return self._draws(X, n_samples, random_state)
+        return self._target.draws(self._predictive(X), int(n_samples), generator(random_state))
 
     def score(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """The mean log predictive probability of the labels (larger is better, 0 is perfect).
@@ -147,6 +148,12 @@ class Classes(Target):
             e = np.exp(eta - eta.max(axis=2, keepdims=True))
             out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
         return np.concatenate(out)
+
+    def draws(self, new: Predictive, size: int, rng: np.random.Generator) -> np.ndarray:
+        """Draws of y (M, size), each row on its own."""
+        p = self.probabilities(new)
+        u = rng.random((p.shape[0], size))
+        return self.labels[(u[:, :, None] > np.cumsum(p, axis=1)[:, None, :-1]).sum(axis=2)]
 
     def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
         place = {label: k for k, label in enumerate(self.labels.tolist())}
