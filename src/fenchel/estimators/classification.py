@@ -29,6 +29,7 @@ _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
 class Classification(ClassifierMixin, LatentGaussianEstimator):
     """Binary (one latent) and joint multi-class (one latent a class) classification."""
 
+    _target: Classes
     classes_: np.ndarray
     bound: str
 
