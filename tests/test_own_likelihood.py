@@ -213,7 +213,7 @@ def test_it_goes_where_its_likelihood_goes():
     model = BayesianLinearRegression("ridge", likelihood).fit(X, X[:, 0] > 0)
     assert isinstance(pickle.loads(pickle.dumps(model)).likelihood_.objective, HalfTilted)
     assert model.predict_proba(X).shape == (30, 2)
-    with pytest.raises(ValueError, match="BernoulliLogit: bound = 'half' is not known; expected 'log-sum' or 'tilted'"):
+    with pytest.raises(ValueError, match="BernoulliLogit: bound = 'half' is not known; expected 'best' or 'log-sum'"):
         BernoulliLogit("half")
 
 
