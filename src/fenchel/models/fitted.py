@@ -22,7 +22,7 @@ from ..hyperparameters.mode import Mode
 from ..marginals import Answers
 from ..tasks import Jobs
 from ..validation import KFold, LeaveGroupOut
-from . import averages, cox, criticism, over_theta, predictions, remarks, tables
+from . import averages, cox, criticism, over_theta, own_priors, predictions, remarks, tables
 from .frames import Table
 from .picture_methods import Pictures
 
@@ -172,7 +172,7 @@ class FittedModel(Pictures, Stored):
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words."""
-        return tables.prior_table(self.model)
+        return own_priors.prior_table(self.model)
 
     def summary(self) -> str:
         """A page for a reader: the certificate first, then the model, its rows and what it found."""

@@ -289,7 +289,7 @@ class Model:
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words; of a hurdle with ``zero=`` those of each part."""
-        from .tables import every_prior
+        from .own_priors import every_prior
 
         return every_prior(self)
 

@@ -1,4 +1,4 @@
-"""Priors of a likelihood's own parameters, by the words that tables print.
+"""Priors of a likelihood's own parameters, by the words that tables print, and the table of every prior.
 
     "noise"                     sd or scale of noise about eta, about where learning starts, which goes with the sd of y
     "size", "shape", "power", "precision", "dispersion", "df", "probability"
@@ -12,7 +12,7 @@ those of formulas and of the first cutpoint as it reaches the coefficients of th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,12 @@ from ..hyperparameters.priors import PC, Density, Normal, PCDeviation, PCVarianc
 from ..likelihoods.base import Likelihood
 from ..likelihoods.parameters import Entry
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .model import Model
+
+_MIDDLE = 1.96  # sds either way: 95 % of a normal
 _USUAL = 10.0  # fixed_sd, of which the declared widths are
 
 
@@ -118,3 +124,43 @@ def _weak(entry: Entry, fixed_sd: float) -> Normal:
 def scale_of(entry: Entry) -> Scale:
     """How an entry is shown."""
     return Scale(entry.name, entry.label, entry.value, 0.0, entry.factor)
+
+
+# -- every prior of a model ------------------------------------------------------------------------------
+def every_prior(model: Model) -> pd.DataFrame:
+    """``prior_table`` of a model, or of both parts of a hurdle with ``zero=``."""
+    import pandas as pd
+
+    own = prior_table(model)
+    return own if model.zeros is None else pd.concat({"count": own, "zero": prior_table(model.zeros)}, names=["part"])
+
+
+def prior_table(model: Model) -> pd.DataFrame:
+    """Every prior in words, with the middle 95 % of it; ``priors={name: {parameter: prior}}`` changes a row."""
+    import pandas as pd
+
+    from .tables import names_of
+
+    rows, given = [], model.coefficient_priors
+    for j, name in enumerate(names_of(model)):
+        own = int(model.sum.intercept)
+        sd = float(np.sqrt(given.variance[j]))
+        if name in given.stated:
+            mean, sd = given.stated[name].mean, given.stated[name].sd
+            text = f"N({mean:.4g}, {sd:.4g}^2)"
+        elif j < own:
+            mean = round(model.level + model.target.likelihood.reported()[1], 10)
+            text = f"N({mean:.4g}, {sd:.4g}^2)"
+        else:
+            mean, per_sd = 0.0, sd
+            sd = sd / float(model.sum.columns.scale[j - own])
+            text = f"N(0, {sd:.4g}^2), {per_sd:.4g} for one sd of it"
+        text = f"flat: {text}" if name in given.flat else text
+        rows.append((name, given.part(j), text, mean - _MIDDLE * sd, mean + _MIDDLE * sd))
+    for term in model.sum.effects:
+        for h in term.hyperparameters:
+            rows.append((str(term.name), h.scale.name, *described(h.prior, h.scale, h.bounds)))
+        rows += [(str(term.name), *pair, np.nan, np.nan) for pair in term.stated]
+    rows += model.own_priors.rows()
+    frame = pd.DataFrame(rows, columns=["name", "parameter", "prior", "lower", "upper"])
+    return frame.set_index(["name", "parameter"])

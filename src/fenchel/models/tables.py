@@ -14,13 +14,13 @@ from scipy.stats import qmc
 from ..checks import number, problem
 from ..hyperparameters.evidence import Evidence
 from ..hyperparameters.mode import Mode, mode_of
-from ..hyperparameters.priors import described as prior_described
 from ..iterative import IterativeFit
 from ..likelihoods.base import Likelihood
 from ..marginals import Answers
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .marginal_tables import marginal_table
+from .own_priors import prior_table
 from .specified import ambiguous, term_named, terms_over
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .model import Model
 
 INTERCEPT = "Intercept"
-_MIDDLE = 1.96  # sds either way: 95 % of a normal
 _DRAWS = 512  # of a fixed net, for intervals of hyperparameters
 
 
@@ -256,49 +255,6 @@ def no_sd(h: Hyperparameter, side: str) -> bool:
     if h.size is None or abs(h.scale.factor) != 2.0:
         return False
     return side == ("upper" if h.scale.factor < 0.0 else "lower")
-
-
-# -- priors -------------------------------------------------------------------------------------------------
-def every_prior(model: Model) -> pd.DataFrame:
-    """``prior_table`` of a model, or of both parts of a hurdle with ``zero=``."""
-    import pandas as pd
-
-    own = prior_table(model)
-    return own if model.zeros is None else pd.concat({"count": own, "zero": prior_table(model.zeros)}, names=["part"])
-
-
-def prior_table(model: Model) -> pd.DataFrame:
-    """Every prior in words, with the middle 95 % of it; ``priors={name: {parameter: prior}}`` changes a row."""
-    import pandas as pd
-
-    rows, given = [], model.coefficient_priors
-    for j, name in enumerate(names_of(model)):
-        own = int(model.sum.intercept)
-        sd = float(np.sqrt(given.variance[j]))
-        if name in given.stated:
-            mean, sd = given.stated[name].mean, given.stated[name].sd
-            text = f"N({mean:.4g}, {sd:.4g}^2)"
-        elif j < own:
-            mean = round(model.level + fit_shift(model), 10)
-            text = f"N({mean:.4g}, {sd:.4g}^2)"
-        else:
-            mean, per_sd = 0.0, sd
-            sd = sd / float(model.sum.columns.scale[j - own])
-            text = f"N(0, {sd:.4g}^2), {per_sd:.4g} for one sd of it"
-        text = f"flat: {text}" if name in given.flat else text
-        rows.append((name, given.part(j), text, mean - _MIDDLE * sd, mean + _MIDDLE * sd))
-    for term in model.sum.effects:
-        for h in term.hyperparameters:
-            rows.append((str(term.name), h.scale.name, *prior_described(h.prior, h.scale, h.bounds)))
-        rows += [(str(term.name), *pair, np.nan, np.nan) for pair in term.stated]
-    rows += model.own_priors.rows()
-    frame = pd.DataFrame(rows, columns=["name", "parameter", "prior", "lower", "upper"])
-    return frame.set_index(["name", "parameter"])
-
-
-def fit_shift(model: Model) -> float:
-    """What eta as reported is above eta as fitted."""
-    return model.target.likelihood.reported()[1]
 
 
 # -- the summary --------------------------------------------------------------------------------------------
