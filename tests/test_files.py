@@ -463,6 +463,6 @@ def test_categories_are_kept_where_no_table_may_be(labels):
 
     dtype, encoder = pd.CategoricalDtype(labels, ordered=True), Encoder()
     root = encoder.value(dtype, "dtype")
-    again = Decoder(encoder.nodes, encoder.arrays, 1).root(root)
+    again = Decoder(encoder.nodes, encoder.arrays).root(root)
     assert again == dtype
     assert again.categories.dtype == dtype.categories.dtype

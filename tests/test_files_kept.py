@@ -243,46 +243,15 @@ def test_what_is_left_out_is_made_again(tmp_path):
         assert one.log_marginal_likelihood(theta) == other.log_marginal_likelihood(theta)
 
 
-# -- files of older formats ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("version", range(1, keeping.VERSION + 1))
-def test_files_of_every_format_load(version):
-    """Written when the format was the newest; answers to rounding, since libraries move on."""
-    X = np.random.default_rng(0).normal(size=(12, 2))
-    table = other_python.pd.DataFrame({"x": X[:3, 0], "g": list("aab")})
-    K = np.exp(-0.5 * np.subtract.outer(X[:, 0], X[:, 0]) ** 2) + 1e-6 * np.eye(12)
-    new = np.array(json.loads((HERE / "stored" / "new.json").read_text()))
-    answers = json.loads((HERE / "stored" / f"answers.v{version}.json").read_text())
-    for name, ask in {
-        "classifier": lambda e: e.predict_proba(new),
-        "linear": lambda e: e.predict(new),
-        "factors": lambda e: e.transform(new),
-        "solution": lambda s: s.posterior.predict(cross=K[:3], variance=np.diagonal(K)[:3], mean=0.0),
-        "model": lambda f: f.predict(table, interval=0.9)[["mean", "lower", "upper"]].to_numpy(),
-    }.items():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("warnings.warn", lambda *a, **k: None)  # of other versions of formulaic
-            fit = fenchel.load(HERE / "stored" / f"{name}.v{version}.fenchel")
-        assert np.asarray(ask(fit)) == pytest.approx(np.array(answers[name]), rel=1e-9, abs=1e-12)
-
-
-def test_a_file_without_what_classes_have_got_since_answers(tmp_path):
-    """Files of integrated fits from before doubts, the peak of theta and priors of own parameters were kept."""
-    x = np.linspace(-1, 1, 20)
-    fit = fenchel.fit("y ~ x", {"x": x, "y": x + np.sin(9 * x)}, integrate="grid", priors={"noise": None})
-    said, table, words = fit.predict(interval=0.9), fit.hyperparameters.drop(columns="value"), fit.summary()
-    theta, made = fit.integrated.theta, ("hyperparameters", "remarks")
-    for owner, name in ((fit.integrated, "doubts"), (theta, "peak"), (theta.log_density, "_cells")):
-        del owner.__dict__[name]
-    del fit.model.__dict__["own_priors"]
-    fit.__dict__ = {name: value for name, value in fit.__dict__.items() if name not in made}
-    fit.save(tmp_path / "older.fenchel")
-    back = fenchel.load(tmp_path / "older.fenchel")
-    assert np.array_equal(back.predict(interval=0.9), said)
-    assert np.array_equal(back.hyperparameters.drop(columns="value"), table)
-    assert back.summary().splitlines()[-1] == words.splitlines()[-1]
-    assert "flat in log sd" in back.summary()
-    assert back.integrated.doubts == []
-    assert np.array_equal(back.integrated.theta.peak, back.integrated.theta.mode)
+# -- other formats --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("step", "whose"), [(-1, "an older"), (1, "a newer")])
+def test_a_file_of_another_format_is_refused(kept, tmp_path, step, whose):
+    path = tmp_path / "a.fenchel"
+    kept[1]["linear"].save(path)
+    content, arrays = archive.read(path)
+    archive.write(path, {**content, "version": keeping.VERSION + step}, arrays)
+    with pytest.raises(Refusal, match=rf"has format {keeping.VERSION + step}, of {whose} fenchel"):
+        fenchel.load(path)
 
 
 # -- whole at every moment ----------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ CLASSES = (
         "fenchel.linalg.sparse:SymbolicCholesky",
         "fenchel.posterior:Posterior",
     ),
-    *("fenchel.priors.made:Made", "fenchel.gmrf.precisions:Combination", "fenchel.likelihoods.mixed:Mixed"),
+    *("fenchel.priors.rebuildable:Made", "fenchel.gmrf.precisions:Combination", "fenchel.likelihoods.mixed:Mixed"),
 )
 NAMES = (
     *("predict", "save", "summary", "sample", "evaluate", "read", "rows", "verify", "refuse", "mark", "build", "size"),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..checks import Refusal, problem
-from .beside import check_plain, checked, replacing
+from .atomic_write import check_plain, checked, replacing
 
 CONTENT = "content.json"
 KINDS = "biufcmMSU"  # of dtypes that are plain bytes

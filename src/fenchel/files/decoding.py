@@ -20,7 +20,6 @@ from . import foreign, trusted
 from .attributes import recomputed
 from .evaluating import is_plain
 from .graph import SEQUENCES
-from .older import GONE, MOVED, complete, name_now
 
 Json = Any
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -34,10 +33,10 @@ _SPARE, _TIMES = 1 << 24, 16  # bytes that may be made of a file, and how many t
 class Decoder:
     """Makes an object of nodes and arrays. Whatever is odd is a ValueError, TypeError, KeyError or the like."""
 
-    def __init__(self, nodes: Any, arrays: list[np.ndarray], version: int) -> None:
+    def __init__(self, nodes: Any, arrays: list[np.ndarray]) -> None:
         if not isinstance(nodes, list):
             raise ValueError("it has no nodes")
-        self.nodes, self.arrays, self.version = nodes, arrays, version
+        self.nodes, self.arrays = nodes, arrays
         self._made: dict[int, Any] = {}
         self._open: set[int] = set()
         self._taken: set[int] = set()
@@ -61,7 +60,6 @@ class Decoder:
         self._into = into
         out = self.value(v)
         for key, made in self._filled:
-            complete(key, made)
             if trusted.verified(type(made)):
                 self.spend(sum(x.nbytes for x in made.__dict__.values() if isinstance(x, np.ndarray)))
             trusted.check_object(key, made)
@@ -156,10 +154,9 @@ class Decoder:
         else:
             self._made[place] = out = self._begun(word, rest)
             cls, (key, attributes, slots) = type(out), rest
-            given = [(name_now(key, _text(name), self.version), value) for name, value in _list(attributes or [])]
+            given = [(_text(name), value) for name, value in _list(attributes or [])]
             again = recomputed(cls) if trusted.verified(cls) else ()
             given = [(name, value) for name, value in given if name not in again or self._is_number(value)]
-            given = [(name, value) for name, value in given if name not in GONE.get(key, ())]
             names = {name for name, _ in given}
             for name, value in given:
                 out.__dict__[trusted.check_attribute(cls, name)] = self.value(value, name)
@@ -177,8 +174,6 @@ class Decoder:
 
     def _begun(self, word: str, rest: list[Json]) -> Any:
         """An object without its attributes; of ``rest`` its class, attributes and slots stay."""
-        if type(rest[0]) is str:
-            rest[0] = MOVED.get(rest[0], rest[0])
         cls, into = trusted.object_of(rest[0]), self._into
         if issubclass(cls, str) is not (word == "text"):
             raise ValueError(f"{rest[0]} is filled in another way")

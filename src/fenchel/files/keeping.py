@@ -16,7 +16,7 @@ from . import archive
 from .decoding import Decoder
 from .graph import Encoder
 
-FORMAT, VERSION = "fenchel", 2
+FORMAT, VERSION = "fenchel", 3
 _WITH = ("fenchel", "numpy", "scipy", "pandas", "formulaic", "scikit-learn")
 
 
@@ -61,11 +61,13 @@ def unpacked(path: str | Path, content: dict[str, Any], arrays: list[np.ndarray]
     """The object of json and arrays from ``path``; ``into``: an empty one of its class, to be filled."""
     if content.get("format") != FORMAT or type(content.get("version")) is not int or "root" not in content:
         raise problem("load", f"{path} is not a file of fenchel's", "one that save wrote")
-    if content["version"] > VERSION:
-        got = f"{path} has format {content['version']}, of a newer fenchel"
-        raise problem("load", got, f"format {VERSION}", "Update fenchel, or save it again with this one.")
+    if content["version"] != VERSION:
+        newer = content["version"] > VERSION
+        got = f"{path} has format {content['version']}, of {'a newer' if newer else 'an older'} fenchel"
+        advice = "Update fenchel, or save it again with this one." if newer else "Fit it again, and save that."
+        raise problem("load", got, f"format {VERSION}", advice)
     try:
-        out = Decoder(content.get("nodes"), arrays, content["version"]).root(content["root"], into)
+        out = Decoder(content.get("nodes"), arrays).root(content["root"], into)
         if type(out).__name__ != content.get("holds"):
             raise ValueError(f"it holds a {type(out).__name__}")
     except Refusal:

@@ -16,7 +16,7 @@ from ..linalg.arrays import ArrayLike, to_numpy
 from ..linalg.threads import FEW, one_thread
 from ..priors.base import NewRows
 from ..priors.dense import DenseCovariance, checked_covariance
-from ..priors.made import Made
+from ..priors.rebuildable import Made
 from ..solvers.solution import Solution
 from .base import Family, offset_at
 

@@ -136,7 +136,7 @@ def rows_lower(i, r, w, alpha, a, lda, b, ldb, c, ldc):
         add_product(t - s, t, r, alpha, a[s:], lda, YES, b, ldb, NO, 1.0, c[s * ldc :], ldc)
 
 
-# -- fronts: ``teams.py`` does the same, stripes on several threads ---------------------------------------------------
+# -- fronts: ``parallel_front.py`` does the same, stripes on several threads -----------------------------------
 @compiled
 def wide_cholesky(w, a, lda, inverse, ldi, block):
     """L of a symmetric matrix (w, w) by its lower triangle, in place, and L^-1; the first bad pivot, or -1.

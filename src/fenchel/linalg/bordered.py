@@ -192,8 +192,6 @@ class BorderedCholesky:
         S = self.symbolic
         if type(S) is not BorderedAnalysis:
             raise ValueError("the analysis of a factor is none")
-        if "_L" in self.__dict__:
-            self._of_format_1(self.__dict__.pop("_L"))
         packed = self._z is not None and S.n_border > _LARGE
         sizes = [(self._x, (S.size if packed else S.nnz,)), (self._diagonal, (S.n,)), (self._pivots, (S.n,))]
         sizes += [] if self._z is None else [(self._z, (S.nnz,))]
@@ -206,18 +204,6 @@ class BorderedCholesky:
 
             self._z = self._z.copy()
             kernels.pack(S.border(self._x), S.border(self._z))
-
-    def _of_format_1(self, L: np.ndarray) -> None:
-        """Files of the first formats have the border's factor beside the leaves', and the diagonal in A's order."""
-        S = self.symbolic
-        sizes = [(self._x, (S.nnz,)), (self._diagonal, (S.n,)), (L, (S.n_border, S.n_border))]
-        if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == shape for x, shape in sizes):
-            raise ValueError("the arrays of a factor are not of the sizes of its analysis")
-        S.border(self._x)[:] = L
-        self._z, self._pivots, self._diagonal = None, self._x[S.pivot], self._diagonal[S.order]
-        self._pivots[: S.n_leaves] = 1.0 / self._pivots[: S.n_leaves]
-        for name in ("_selected", "_regressions"):
-            self.__dict__.pop(name, None)
 
     @property
     def _leaves(self) -> tuple[np.ndarray, ...]:

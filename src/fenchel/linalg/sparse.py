@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
-from . import walks
+from . import parallel_tree
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
 from .tally import note
@@ -199,7 +199,7 @@ class SparseCholesky:
         self._x, self._inverse = x, np.empty(S.inverse_ptr[-1])
         self._z: np.ndarray | None = None
         self._diagonal = self._x[S.diagonal]
-        bad = walks.factorise(S, self._x, self._inverse)
+        bad = parallel_tree.factorise(S, self._x, self._inverse)
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {S.order[bad]} is not positive")
 
@@ -230,12 +230,12 @@ class SparseCholesky:
 
     def solve(self, b: ArrayLike) -> np.ndarray:
         """A^-1 b for b (n,) or (n, k)."""
-        out = walks.solve(self.symbolic, self._x, self._inverse, checked_columns(b, self.n), forward=True)
+        out = parallel_tree.solve(self.symbolic, self._x, self._inverse, checked_columns(b, self.n), forward=True)
         return out.reshape(np.shape(b))
 
     def sample(self, noise: ArrayLike) -> np.ndarray:
         """P' L^-T noise: draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
-        out = walks.solve(self.symbolic, self._x, self._inverse, checked_columns(noise, self.n), forward=False)
+        out = parallel_tree.solve(self.symbolic, self._x, self._inverse, checked_columns(noise, self.n), forward=False)
         return out.reshape(np.shape(noise))
 
     # -- the selected inverse --------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class SparseCholesky:
         """The inverse on the pattern of L, as panels; computed when first asked for."""
         if self._z is None:
             note(inverses=1)
-            self._z = walks.invert(self.symbolic, self._x, self._inverse)
+            self._z = parallel_tree.invert(self.symbolic, self._x, self._inverse)
         return self._z
 
     def row_variances(self, W: Any, T: Any) -> np.ndarray:
@@ -283,7 +283,7 @@ class SparseCholesky:
         S, z = self.symbolic, self._selected
         tree = S.start, S.ptr, S.panel, S.parent, S.relative
         out, lower = np.empty(S.nnz), (self._x, self._inverse, S.inverse_ptr)
-        with walks.alone(S):
+        with parallel_tree.alone(S):
             kernels.reduce(*tree, *lower, np.empty(max(1, S.up_peak)), e)
             kernels.sandwich(*tree, S.children, *lower, np.empty((2, max(1, S.down_peak))), z, e, out)
         return out

@@ -30,9 +30,9 @@ from ..terms import IID, DataColumn, Kind, LevelTerm, Term
 from ..terms.levels import inferred
 from .borders import graph_from
 from .fixed import INTERCEPT, Expression
+from .formula_errors import ELSEWHERE
 from .frames import unknown, used
 from .grammar import ARGUMENTS, TERMS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
-from .unreadable import ELSEWHERE
 
 if TYPE_CHECKING:
     import pandas as pd

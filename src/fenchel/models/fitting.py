@@ -7,9 +7,9 @@ from typing import Any
 
 from ..likelihoods.base import Likelihood
 from .fitted import FittedModel
+from .formula_errors import unknown_option
 from .frames import Table
 from .model import Model
-from .unreadable import unknown_option
 
 
 def fit(formula: str, data: Table, family: str | Likelihood | None = None, **options: Any) -> FittedModel:

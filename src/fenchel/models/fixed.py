@@ -25,9 +25,9 @@ from ..checks import Refusal
 from ..files.expressions import ALLOWED, BARE, NotAllowed, read, without_backticks
 from ..terms.base import Rows, Term
 from ..terms.tables import DataColumn, DataTable, Kind, shown
+from .formula_errors import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
 from .frames import is_date
 from .origins import between, left_over, moved, varied
-from .unreadable import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,9 +23,9 @@ from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
 from . import predictions, tables
 from .compiler import Scope
+from .dispersion import read_second
 from .frames import Table
 from .refusing import refused
-from .second import read_second
 from .specified import FLAT, term_named
 
 if TYPE_CHECKING:

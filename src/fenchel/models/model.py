@@ -9,7 +9,6 @@ import copy
 import sys
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from inspect import Signature, signature
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
+from .dispersion import SecondPredictor
 from .families import read_family
 from .fixed import INTERCEPT, FixedPart
 from .frames import Dropped, Table, missing, read_frame, unknown, used
@@ -32,7 +32,6 @@ from .hurdle import FittedHurdle, above_zero, names_in, of_part, zeros_of
 from .own_priors import OwnPriors
 from .remarks import of_data, warn, warn_of
 from .response import Response, Target
-from .second import SecondPredictor
 from .specified import FixedPriors, effect_priors, spelled_out
 
 if TYPE_CHECKING:
@@ -259,11 +258,6 @@ class Model:
         names = [*self.fixed.expression.columns, *(str(term.name) for term in self.compiled.terms)]
         self.own_priors = OwnPriors(self.target.likelihood, y, priors, fixed_sd, names)
         self.target = replace(self.target, likelihood=self.own_priors.likelihood)
-
-    @cached_property
-    def own_priors(self) -> OwnPriors:
-        """Priors of the likelihood's own parameters; of an older file, as the likelihood states them."""
-        return OwnPriors.as_stated(self.target.likelihood, self.target.y)
 
     @property
     def n_rows(self) -> tuple[int, int]:

@@ -72,13 +72,6 @@ class OwnPriors:
         self.likelihood = likelihood.with_priors(priors) if entries else likelihood
         self.bounds = likelihood.theta_bounds(y) if entries else np.zeros((0, 2))
 
-    @classmethod
-    def as_stated(cls, likelihood: Likelihood, y: np.ndarray) -> OwnPriors:
-        """Those that a likelihood has already, flat where it states none."""
-        out = cls(likelihood, y, {}, _USUAL, ())
-        out.likelihood = likelihood
-        return out
-
     def rows(self) -> list[tuple[str, str, str, float, float]]:
         """Name, parameter, prior in words and the middle 95 % of it, for each entry."""
         out = []

@@ -15,7 +15,7 @@ from ..marginals import NormalMarginals, probabilities
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
-from ..terms.ahead import Unseen
+from ..terms.forecast import Unseen
 from .cox import TIME, refuse_rows
 from .frames import missing, read_frame, used
 from .specified import ambiguous, term_named, terms_over

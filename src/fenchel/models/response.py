@@ -25,11 +25,11 @@ from ..estimators.observations import counted, read_observations, target_of, wei
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
+from .dispersion import SecondPredictor
 from .families import check_labels, without_trials
 from .fixed import Expression
 from .frames import column_of, unknown
 from .grammar import Argument, Computed, Constant, Name
-from .second import SecondPredictor
 
 if TYPE_CHECKING:
     import pandas as pd

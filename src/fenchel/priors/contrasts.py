@@ -25,8 +25,8 @@ from ..linalg.design import Design, Scaled
 from ..linalg.matrices import Sparse
 from .base import Factor, Predictors
 from .latents import Latents
-from .made import array_of
 from .predictors import BlockFactor, Blocks, LatentPredictors, Seen
+from .rebuildable import array_of
 from .rowspace import RowPredictors
 from .sparse import SparseFactor, SparseLatents, SparsePrecision, SparsePredictors
 from .weightspace import WeightPredictors, WeightsFactor

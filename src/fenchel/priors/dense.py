@@ -16,7 +16,7 @@ from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, namespace, to_numpy
 from .base import Predictors, Prior
 from .latents import Latents
-from .made import Made, array_of
+from .rebuildable import Made, array_of
 from .setup import LatentPrior, in_smaller_space
 
 

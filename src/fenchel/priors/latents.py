@@ -11,7 +11,7 @@ from ..linalg.arrays import Array, namespace
 from ..linalg.dense import diagonal_matrix, diagonal_of, semidefinite_root, solve_lower
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import array_design
-from .made import Made, array_of
+from .rebuildable import Made, array_of
 
 
 class Latents:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..linalg import dense
 from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
-from .made import Made, array_of, packed, unpacked
+from .rebuildable import Made, array_of, packed, unpacked
 
 DEAD = 1e-150  # a lam below this is 0: its reciprocal would overflow when squared
 _WEAK = 1e-7  # below this lam S_nn, rows of Vt are formed by themselves

@@ -21,9 +21,9 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design, Identity, Index
 from ..linalg.threads import FEW
 from .base import Product
-from .made import Made, Submatrix
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
+from .rebuildable import Made, Submatrix
 from .row_newton import direction
 from .rowblock import RowBlock, RowFactor
 

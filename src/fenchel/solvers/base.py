@@ -22,7 +22,7 @@ from ..linalg.tally import counted
 from ..posterior import Posterior
 from ..problem import Point, Problem
 from .ending import Ending
-from .levelled import levelled
+from .initial_point import levelled
 
 Callback = Callable[[dict[str, float]], object]
 _MANY = 10_000  # rows from which a start is judged by its dual as well

@@ -18,7 +18,7 @@ from ..priors.capabilities import HasFewWeights
 from ..problem import Point, Problem
 from .base import Finisher, Outcome, Solver, Stopping, relative
 from .directions import MirrorDirection
-from .levelled import levelled
+from .initial_point import levelled
 from .mirror_search import Found, MirrorSearch, Walk
 from .row_sample import is_tall, refined, sampled, start_of
 

@@ -24,7 +24,7 @@ from ..hyperparameters.priors import PC, Normal, PCDeviation, PCPrecision, PCRan
 from ..hyperparameters.shares import PCCorrelation
 from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
-from .ahead import Unseen, numbered
+from .forecast import Unseen, numbered
 from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types

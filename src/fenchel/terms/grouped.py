@@ -16,9 +16,9 @@ from .. import gmrf
 from ..checks import problem
 from ..gmrf import MarkovField
 from ..priors.sparse import SparsePrecision
-from .ahead import FARTHEST, Unseen, beyond
 from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
 from .coordinates import far_times
+from .forecast import FARTHEST, Unseen, beyond
 from .levels import inferred, listed, mismatch, step_of
 from .tables import DataColumn, DataTable, present, shown, sort_of, values
 

@@ -23,8 +23,8 @@ from scipy.linalg import block_diag
 from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, row_products
 from ..priors.constraints import checked_constraints
-from .ahead import Unseen, numbered
 from .base import Rows, Term
+from .forecast import Unseen, numbered
 from .grouped import IID, LevelTerm
 from .sizes import deviation
 from .slopes import Grouped

@@ -21,9 +21,9 @@ from ..hyperparameters.priors import PC, ScalarPrior, independent
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
-from .ahead import Unseen
 from .base import Rows, Term
 from .fixed import Covariate
+from .forecast import Unseen
 from .tables import DataTable
 
 T = TypeVar("T")

@@ -21,9 +21,9 @@ from ..gmrf.mesh import Mesh
 from ..gmrf.mesh_making import LINK, remade
 from ..gmrf.mesh_making import mesh as triangulated
 from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
-from .ahead import Unseen, UnseenPoints
 from .base import Rows, Term, effect_range
 from .coordinates import coordinate_remarks
+from .forecast import Unseen, UnseenPoints
 from .sizes import PCDeviation, deviation
 from .tables import DataTable
 

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 
 from ..checks import choice, problem
 from ..gmrf.processes import KERNELS, NUGGET, Process
-from .ahead import Unseen, UnseenPoints
 from .base import Hyperparameter, Rows, Term, effect_range
 from .coordinates import spans_of
+from .forecast import Unseen, UnseenPoints
 from .sizes import deviation
 from .smooths import numbers_of
 from .tables import DataTable

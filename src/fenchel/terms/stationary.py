@@ -22,8 +22,8 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..gmrf.states import Stationary, hermite
-from .ahead import Unseen, in_gaps, inner_covariance
 from .base import Rows, Term, effect_range
+from .forecast import Unseen, in_gaps, inner_covariance
 from .points import Matern
 from .sizes import deviation
 from .tables import DataTable

@@ -22,9 +22,9 @@ from ..gmrf.blocks import ScaledByDeviation
 from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
 from ..hyperparameters.priors import Normal
 from ..priors.sparse import SparsePrecision
-from .ahead import Unseen, in_gaps, inner_covariance
 from .base import Rows, correlation, effect_range, typical
 from .coordinates import far_times
+from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
 from .levels import inferred, listed
 from .sizes import PartialCorrelation, deviation

@@ -20,9 +20,9 @@ from scipy.spatial import cKDTree
 
 from ..checks import choice, count, first, problem
 from ..gmrf.vecchia import KERNELS, Vecchia
-from .ahead import Unseen, UnseenPoints, numbered
 from .base import Rows, Term, effect_range
 from .coordinates import spans_of
+from .forecast import Unseen, UnseenPoints, numbered
 from .points import pc_pair
 from .sizes import PCDeviation, deviation
 from .tables import DataTable

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="no locks and no pipes")
 WRITER = """
 import os, sys, time
 from pathlib import Path
-from fenchel.files.beside import replacing
+from fenchel.files.atomic_write import replacing
 with replacing(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()
@@ -47,9 +47,9 @@ def test_what_a_killed_save_left_is_swept_and_what_is_being_written_is_not(tmp_p
 
 
 def test_a_sweep_between_the_name_and_its_lock(tmp_path, monkeypatch):
-    from fenchel.files import beside
+    from fenchel.files import atomic_write
 
-    lock, swept = beside.fcntl.flock, []
+    lock, swept = atomic_write.fcntl.flock, []
 
     def late(handle, how):
         if not swept:
@@ -57,8 +57,8 @@ def test_a_sweep_between_the_name_and_its_lock(tmp_path, monkeypatch):
             swept[0].unlink()
         lock(handle, how)
 
-    monkeypatch.setattr(beside.fcntl, "flock", late)
-    with beside.replacing(tmp_path / "a") as file:
+    monkeypatch.setattr(atomic_write.fcntl, "flock", late)
+    with atomic_write.replacing(tmp_path / "a") as file:
         file.write(b"whole")
     assert swept
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"whole"]

@@ -25,7 +25,7 @@ from fenchel.terms import (
     SumOfTerms,
     Wiener,
 )
-from fenchel.terms.ahead import beyond, extension
+from fenchel.terms.forecast import beyond, extension
 from fenchel.terms.levels import step_of
 
 N, AHEAD = 20, 7

@@ -3,8 +3,8 @@
     factorise    bottom up: the parts, then the top that joins them
     invert       top down: the top, then the parts
 
-A part is a few whole subtrees on one thread; large fronts of the top are cut into stripes (``teams.py``). Every product
-is the one that a single thread would make, so the digits are the same. BLAS keeps to one thread throughout: nearly all
+A part is a few whole subtrees on one thread; large fronts of the top are cut into stripes (``parallel_front.py``). Every
+product is the one that a single thread would make, so the digits are the same. BLAS keeps to one thread throughout: nearly all
 of its calls are too short for more.
 """
 
@@ -155,14 +155,15 @@ def factorise(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) ->
     bad = [column for column in plan.run(lambda part: some(plan.nodes[part], plan.up[part])) if column >= 0]
     if bad:
         return min(bad)
-    from . import teams
+    from . import parallel_front
 
     with alone(S), plan.pool() as pool:
         for k, floor in zip(plan.nodes[-1], plan.up[len(plan.nodes) - 1 :], strict=False):
             if plan.large[k]:
                 w, r = S.start[k + 1] - S.start[k], S.ptr[k + 1] - S.ptr[k]
                 kernels.assemble(k, *tree, x, stack, floor, where)
-                column = teams.eliminate(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], stack[floor:])
+                below = inverse[S.inverse_ptr[k] :]
+                column = parallel_front.eliminate(pool, w, r, x[S.panel[k] :], below, stack[floor:])
                 column += S.start[k] if column >= 0 else 0
             else:
                 column = some(np.array([k]), floor)
@@ -186,7 +187,7 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np
         with alone(S):
             some(plan.nodes[-1], 0)
         return z
-    from . import teams
+    from . import parallel_front
 
     with alone(S), plan.pool() as pool:
         for k, floor in reversed(list(zip(plan.nodes[-1], plan.down[len(plan.nodes) - 1 :], strict=False))):
@@ -194,7 +195,7 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np
                 w, r = S.start[k + 1] - S.start[k], S.ptr[k + 1] - S.ptr[k]
                 kernels.read_front(k, S.start, S.ptr, S.parent, S.relative, stack, floor, where)
                 Z22, out = stack[floor + w * (w + r) + w :], z[S.panel[k] :]
-                teams.invert(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], Z22, w + r, out)
+                parallel_front.invert(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], Z22, w + r, out)
                 kernels.write_front(w, w + r, out, stack[floor:])
             else:
                 some(np.array([k]), floor, keep=True)
