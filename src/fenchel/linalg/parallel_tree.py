@@ -3,9 +3,9 @@
     factorise    bottom up: the parts, then the top that joins them
     invert       top down: the top, then the parts
 
-A part is a few whole subtrees on one thread; large fronts of the top are cut into stripes (``parallel_front.py``). Every
-product is the one that a single thread would make, so the digits are the same. BLAS keeps to one thread throughout: nearly all
-of its calls are too short for more.
+A part is a few whole subtrees on one thread; large fronts of the top are cut into stripes
+(``parallel_front.py``). Every product is the one that a single thread would make, so the digits are the same.
+BLAS keeps to one thread throughout: nearly all of its calls are too short for more.
 """
 
 from __future__ import annotations
