@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from conftest import fit_at_start
 
 import fenchel
 from fenchel import gmrf
@@ -241,13 +242,35 @@ def test_maps_go_by_labels(tmp_path):
 def test_holes_in_dates_are_filled(dates, hole):
     kept = dates.delete(hole)
     y = np.random.default_rng(0).poisson(3.0, len(kept)).astype(float)
-    fit = fenchel.fit("y ~ rw1(t)", pd.DataFrame({"t": kept, "y": y}), "poisson")
+    fit = fit_at_start("y ~ rw1(t)", pd.DataFrame({"t": kept, "y": y}))
     assert list(fit.effects["t"].index) == list(dates)
     numbers = pd.DataFrame({"t": np.delete(np.arange(len(dates)), hole), "y": y})
-    steps = fenchel.fit("y ~ rw1(t)", numbers, "poisson")
-    assert fit.elbo == pytest.approx(steps.elbo, abs=1e-8)
-    np.testing.assert_allclose(fit.effects["t"]["mean"], steps.effects["t"]["mean"], atol=1e-7)
+    steps = fit_at_start("y ~ rw1(t)", numbers)
+    assert fit.elbo == pytest.approx(steps.elbo, abs=1e-10)
+    np.testing.assert_allclose(fit.effects["t"]["mean"], steps.effects["t"]["mean"], atol=1e-10)
     assert (fit.effects["t"]["n"].to_numpy() == 0).sum() == len(hole)
+
+
+def test_dates_without_a_step_are_told_of_one_that_works():
+    """A term of steps as an object; ``rw1(t)`` of a formula is a walk in continuous time then."""
+    y = np.arange(1.0, 16.0)
+    working = pd.DataFrame({"t": pd.bdate_range("2020-01-01", periods=15), "y": y})
+    with pytest.raises(
+        ValueError, match=r"none is a Saturday or Sunday; .* levels=\{'t': pandas\.bdate_range\(data\['t'"
+    ):
+        fenchel.fit("y ~ 1", working, terms=[fenchel.terms.RW1("t")])
+    odd = pd.DataFrame({"t": pd.to_datetime(["2020-01-01", "2020-01-03", "2020-01-06"]), "y": y[:3]})
+    with pytest.raises(ValueError, match=r"not equally spaced; .* pandas\.date_range\(data\['t'\]\.min\(\), .*, freq="):
+        fenchel.fit("y ~ 1", odd, terms=[fenchel.terms.RW1("t")])
+    with pytest.raises(ValueError, match="the times 't' are not equally spaced"):
+        fenchel.fit("y ~ 1", {"t": [0.0, 0.4, 3.1], "y": y[:3]}, terms=[fenchel.terms.RW1("t")])
+
+
+def test_outlines_are_no_graph_of_a_term():
+    town = {"type": "FeatureCollection", "features": []}
+    data = {"town": ["a", "b", "a"], "y": [1.0, 2.0, 3.0]}
+    with pytest.raises(ValueError, match="holds outlines, not neighbours"):
+        fenchel.fit("y ~ 1", data, terms=[fenchel.terms.BYM2("town", town)])
 
 
 def test_dates_that_are_no_regular_steps_are_a_walk_in_continuous_time():

@@ -240,11 +240,8 @@ DEVICE_CALLS = [
     (lambda t: fenchel.BayesianLogisticRegression().fit(np.eye(3), t), "y"),
     (lambda t: fenchel.GaussianProcessClassifier().fit(np.eye(3), t), "y"),
     (lambda t: fenchel.GaussianProcessRegressor().fit(np.eye(3), [0, 1, 0], sample_weight=t), "sample_weight"),
-    (lambda t: fenchel.GMRFRegressor().fit(np.eye(3), t), "y"),
-    (lambda t: fenchel.GMRFRegressor().fit(t, [0, 1, 0]), "X"),
-    (lambda t: fenchel.GMRFRegressor().fit({"x": t}, [0, 1, 0]), "X"),
+    (lambda t: fenchel.FormulaRegressor("y ~ x0").fit(np.eye(3), t), "y"),
     (lambda t: fenchel.ProbabilisticPCA().fit(t), "X"),
-    (lambda t: fenchel.StochasticVolatilityModel().fit(t, [0.1, 0.2, 0.3]), "X"),
     (lambda t: fenchel.Model("y ~ x", {"x": t, "y": [0, 1, 0]}), "data['x']"),
     (lambda t: fenchel.infer(Poisson(), DenseCovariance(np.eye(3)), t), "y"),
 ]

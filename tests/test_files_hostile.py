@@ -316,7 +316,6 @@ RUNS = {  # names in the code of a class by which it could run a program, open a
 LOOKED_AT = {  # where such a name is harmless, and why
     "Stored.__getstate__": "json",
     "Stored.__setstate__": "json",
-    "ProbabilisticPCA._surveyed": "the path is an argument of fit",
     "Model.__init__": "the scope of a formula that is written in Python",
     "FormulaRegressor.__init__": "n_jobs of a fit that the user asks for",
 }

@@ -78,3 +78,20 @@ def test_groups_have_wider_intervals():
     assert model.predict(X[:3]) == pytest.approx(drawn.mean(axis=0), rel=0.06)
     with pytest.raises(ValueError, match="integrate = 'some' is not known"):
         FormulaRegressor("y ~ (1|g)", "poisson", integrate="some").fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantiles_of_several_classes_are_over_theta():
+    """By draws of the mixture: a point of the lattice, and then its eta."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 1))
+    y = np.digitize(X[:, 0] + 0.5 * rng.normal(size=30), [-0.5, 0.5])
+    model = GaussianProcessClassifier(integrate=True).fit(X, y)
+    parts, levels = model._predictive(X[:2]).parts, [0.1, 0.5, 0.9]
+    assert len(parts) > 3
+    of = rng.choice(len(parts), size=40_000, p=[part.weight for part in parts])
+    eta = np.stack([part.h + np.sqrt(part.rho) * rng.normal(size=part.h.shape) for part in (parts[k] for k in of)])
+    p = np.exp(eta) / np.exp(eta).sum(axis=2, keepdims=True)
+    np.testing.assert_allclose(
+        model.predict_quantiles(X[:2], levels), np.moveaxis(np.quantile(p, levels, axis=0), 0, -1), atol=0.03
+    )

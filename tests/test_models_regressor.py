@@ -153,3 +153,9 @@ def test_a_file_keeps_it(tmp_path):
 def test_sentences(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_a_hurdle_of_two_parts_is_refused():
+    data = pd.DataFrame({"x": [0.1, 0.2, 0.3, 0.4], "y": [0, 2, 0, 3]})
+    with pytest.raises(ValueError, match="zero= of family = 'hurdle-poisson'"):
+        FormulaRegressor("y ~ x", "hurdle-poisson", zero="~ x").fit(data)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conftest import ONE_PREDICTOR
 
-from fenchel.likelihoods import Ordinal, Poisson, Weibull
+from fenchel.likelihoods import Mixed, Ordinal, Poisson, Weibull
 from fenchel.marginals import NodalMarginals, NormalAnswers, NormalMarginals
 from fenchel.predictive import KINDS, Predictive
 
@@ -90,3 +90,23 @@ def test_values_and_labels_of_levels():
     np.testing.assert_allclose(found.exceedance("outcome", 1.5), p[:, 1:].sum(axis=1))
     assert set(found.draws(200, np.random.default_rng(0)).ravel()) == set(words)
     assert found.quantile(0.99).tolist() == ["high"] * 3
+
+
+def test_a_row_that_overflows_leaves_the_intervals_of_others():
+    """The mean of a duration falls in eta; far out it is infinite on both sides."""
+    h, rho = np.array([0.1, -900.0]), np.array([0.5, 0.5])
+    alone = Predictive(Weibull(2.0), NormalMarginals(h[:1], rho[:1])).mean_quantile([0.1, 0.9])
+    with np.errstate(over="ignore"):
+        both = Predictive(Weibull(2.0), NormalMarginals(h, rho)).mean_quantile([0.1, 0.9])
+    np.testing.assert_array_equal(both[:1], alone)
+    assert alone[0, 0] < alone[0, 1]
+
+
+def test_bands_of_rows_of_several_likelihoods():
+    """Of ``Mixed`` each row has the band of its own likelihood, whether its mean rises or falls in eta."""
+    h, rho = np.array([0.1, 0.2]), np.array([0.3, 0.4])
+    mixed = Mixed([Poisson(), Weibull(1.0)], np.array([0, 1]))
+    band = Predictive(mixed, NormalMarginals(h, rho)).mean_quantile([0.1, 0.9])
+    for i, own in enumerate((Poisson(), Weibull(1.0))):
+        alone = Predictive(own, NormalMarginals(h[i : i + 1], rho[i : i + 1])).mean_quantile([0.1, 0.9])
+        np.testing.assert_allclose(band[i : i + 1], alone)

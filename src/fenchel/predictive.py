@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.special import logsumexp
@@ -45,7 +45,12 @@ class Part:
     @cached_property
     def normal(self) -> bool:
         """Whether closed forms of the likelihood over N(h, rho) serve."""
-        return self.likelihood.n_predictors > 1 or not isinstance(self.eta, NodalMarginals)
+        return self.likelihood.n_predictors > 1 or not self.nodal
+
+    @cached_property
+    def nodal(self) -> bool:
+        """Whether the marginals are weighted points; asked of the class, which computes nothing."""
+        return hasattr(type(self.eta), "nodes")
 
     @cached_property
     def h(self) -> np.ndarray:
@@ -61,11 +66,11 @@ class Part:
 
     def average(self, ask: Asked) -> np.ndarray:
         """E[ask(eta)] of each row: ask answers (..., n, M), this is (..., N)."""
-        if not isinstance(self.eta, NodalMarginals):
+        if not self.nodal:
             own = self.likelihood
             return np.asarray(expect(lambda eta, rows: ask(own.take(rows), to_numpy(eta), rows), self.h, self.rho))
         parts = []
-        for rows, eta, weight in self.eta.nodes():
+        for rows, eta, weight in cast(NodalMarginals, self.eta).nodes():
             with np.errstate(all="ignore"):
                 value = np.asarray(ask(self.likelihood.take(rows), eta, rows))
             parts.append(np.sum(np.where(weight > 0.0, value * weight, 0.0), axis=-1))
@@ -114,9 +119,10 @@ class Part:
         def log_p(own: Likelihood, eta: np.ndarray, rows: slice) -> np.ndarray:
             return np.asarray(own.log_density(eta, slice_rows(data, rows)))
 
-        assert isinstance(self.eta, NodalMarginals)
-        nodes = self.eta.nodes()
-        largest = [log_p(self.likelihood.take(rows), eta, rows).max(axis=1) for rows, eta, _ in nodes]
+        largest = []
+        for rows, eta, weight in cast(NodalMarginals, self.eta).nodes():
+            each = log_p(self.likelihood.take(rows), eta, rows)
+            largest.append(np.where(weight > 0.0, each, -np.inf).max(axis=1))
         top = np.concatenate(largest)
         mass = self.average(lambda own, eta, rows: np.exp(log_p(own, eta, rows) - top[rows, None]))
         return np.where(data["weight"] > 0.0, top + np.log(mass), np.nan)
@@ -280,9 +286,9 @@ class Predictive:
         if len(self.parts) == 1:
             part = self.parts[0]
             ends = self._mean_at(part, np.stack([part.h - 1.0, part.h + 1.0], axis=1))
-            falls = ends[:, 1].sum() < ends[:, 0].sum()
-            eta = to_numpy(part.eta.quantile(1.0 - levels if falls else levels))
-            out = self._mean_at(part, eta)
+            falls = (ends[:, 1] < ends[:, 0])[:, None]  # row by row: rows of ``Mixed`` differ, and one may overflow
+            up, down = (to_numpy(part.eta.quantile(q)) for q in (levels, 1.0 - levels))
+            out = self._mean_at(part, np.where(falls, down, up))
         else:
             even = (np.arange(_QUANTILES_A_PART) + 0.5) / _QUANTILES_A_PART
             each = [self._mean_at(part, to_numpy(part.eta.quantile(even))) for part in self.parts]

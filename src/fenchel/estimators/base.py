@@ -218,13 +218,9 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
         check_is_fitted(self)
         table = self._table(X)
         if self.integrated_ is not None:
-            return mixed(self.integrated_, self._target, self._latent, table, self._found(table, rows))
+            return mixed(self.integrated_, self._target, self._latent, table, rows)
         moments = self._latent.moments(self.solution_.posterior, self.theta_, table, mean_only)
-        return self._target.at(self._fitted, NormalMarginals.of(*moments), self._found(table, rows))
-
-    def _found(self, table: Any, rows: dict[str, Any]) -> dict[str, Any]:
-        """Exposure, trials and event of new rows, where they are not given."""
-        return rows
+        return self._target.at(self._fitted, NormalMarginals.of(*moments), rows)
 
     def _quantiles(self, X: Any, quantiles: ArrayLike, **rows: Any) -> np.ndarray:
         return self._predictive(X, **rows).quantile(levels_of(type(self).__name__, quantiles))
@@ -240,14 +236,14 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
         """Draws of y (M, n_samples) with the rows of one draw together: eta is drawn jointly, Gaussian given theta."""
         check_is_fitted(self)
         table, rng, points = self._table(X), generator(random_state), self._points()
-        given, drawn = self._found(table, rows), []
+        drawn = []
         size = count(type(self).__name__, "n_samples", n_samples, 1)
         sizes = rng.multinomial(size, [weight for weight, *_ in points])
         for size, (_, solution, theta) in zip(sizes, points, strict=True):
             if size:
                 eta = self._latent.draws(solution.posterior, theta, table, int(size), rng)
                 likelihood = self._fitted if self.integrated_ is None else solution.likelihood
-                own = self._target.likelihood_at(likelihood, len(eta), given)
+                own = self._target.likelihood_at(likelihood, len(eta), rows)
                 drawn.append(np.asarray(own.draw(eta, rng), dtype=np.float64))
         return self._target.decoded(rng.permutation(np.hstack(drawn), axis=1))
 

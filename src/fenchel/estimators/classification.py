@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 import numpy as np
@@ -16,13 +17,14 @@ from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
-from ..predictive import Predictive
+from ..predictive import Part, Predictive
 from .base import LatentGaussianEstimator, generator, levels_of, validate_data, weights_of
 from .dask_input import DaskInput, in_partitions
 from .dask_predict import by_partition
 from .target import Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
+_DRAWS = 4096  # of eta, by which quantiles of the probabilities of several classes are read off
 _CHUNK = 1 << 22  # numbers held at once by the quantiles of several classes
 
 
@@ -149,20 +151,27 @@ def probabilities_of(new: Predictive) -> np.ndarray:
 
 def probability_quantiles(new: Predictive, levels: np.ndarray) -> np.ndarray:
     """Quantiles of the probabilities themselves: (M, Q) for the second of two classes, (M, K, Q) for more."""
-    part = new.parts[0]
-    if part.likelihood.n_predictors == 1:
+    if new.likelihood.n_predictors == 1:
         return new.mean_quantile(levels)
-    h, rho = part.h, part.rho
-    draws = np.random.default_rng(0).standard_normal((4096, h.shape[1]))
-    step, out = max(1, _CHUNK // draws.size), []
-    if rho.ndim == 2:
-        rho = rho[:, :, None] * np.eye(h.shape[1])
-    for i in range(0, h.shape[0], step):
-        root = np.stack([semidefinite_root(V) for V in rho[i : i + step]])
-        eta = h[i : i + step, None, :] + draws[None] @ root.transpose(0, 2, 1)
+    n, C = new.parts[0].h.shape
+    normals = np.random.default_rng(0).standard_normal((_DRAWS, C))
+    ends = np.round(np.cumsum([0.0, *(part.weight for part in new.parts)]) * _DRAWS).astype(int)
+    step, out = max(1, _CHUNK // normals.size), []
+    for i in range(0, n, step):
+        rows, shares = slice(i, i + step), zip(new.parts, pairwise(ends), strict=True)
+        eta = np.concatenate([_eta_draws(part, rows, normals[a:b]) for part, (a, b) in shares], axis=1)
         e = np.exp(eta - eta.max(axis=2, keepdims=True))
         out.append(np.moveaxis(np.quantile(e / e.sum(axis=2, keepdims=True), levels, axis=1), 0, -1))
     return np.concatenate(out)
+
+
+def _eta_draws(part: Part, rows: slice, normals: np.ndarray) -> np.ndarray:
+    """eta of some rows (n, S, C) from standard normals (S, C), of one part of a mixture."""
+    rho = part.rho[rows]
+    if rho.ndim == 2:
+        rho = rho[:, :, None] * np.eye(rho.shape[1])
+    root = np.stack([semidefinite_root(V) for V in rho])
+    return part.h[rows, None, :] + normals[None] @ root.transpose(0, 2, 1)
 
 
 def read_classes(where: str, y: ArrayLike, bound: str, weights: Any, joint: bool) -> Classes:

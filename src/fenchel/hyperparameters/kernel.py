@@ -88,10 +88,6 @@ class KernelCovariance(Family):
                 out += [h.name] if h.n_elements == 1 else [f"{h.name}[{i}]" for i in range(h.n_elements)]
         return tuple(out)
 
-    def kernel_at(self, theta: np.ndarray) -> Any:
-        """The kernel with other hyperparameters."""
-        return self.kernel.clone_with_theta(np.asarray(theta, dtype=np.float64))
-
     def _set(self, theta: np.ndarray) -> Any:
         """One copy of the kernel, set to theta."""
         if self._scratch is None:

@@ -23,7 +23,6 @@ import numpy as np
 
 from ..checks import choice, problem, scalar
 
-LogPrior = Callable[[np.ndarray], tuple[float, np.ndarray]]
 Density = Callable[[float], tuple[float, float]]  # log p(theta) and its slope
 _GRID = 2001  # points at which a density is summed
 _MIDDLE = 1.959964  # sds either way of a normal: 95 %

@@ -89,17 +89,6 @@ def expect(g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequ
     return _in_chunks(one, h, rho, kinks)
 
 
-def expect_narrow(g: Callable[[Array, slice], Array], h: Array, rho: Array) -> Array:
-    """``expect`` by twelve Gauss-Hermite nodes, for a g that is smooth on the scale of sqrt(rho)."""
-    nodes, weights = (asarray(a, h) for a in _hermite(12))
-
-    def one(rows: slice, h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
-        xp = namespace(h)
-        return xp.sum(g(h[:, None] + xp.sqrt(rho)[:, None] * nodes, rows) * weights, axis=-1)
-
-    return _in_chunks(one, h, rho, [], few=False)
-
-
 def log_expect(log_g: Callable[[Array, slice], Array], h: Array, rho: Array, kinks: Sequence[Array]) -> Array:
     """log E[exp log_g(eta)] for eta ~ N(h, rho) and a log-concave exp log_g, rowwise; accurate far in the tails."""
     return tilted_moments(log_g, h, rho, kinks)[0, :]

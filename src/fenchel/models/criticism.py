@@ -56,9 +56,9 @@ def pit(fit: FittedModel) -> Pit:
 def information(fit: FittedModel) -> InformationCriterion:
     """WAIC, over the hyperparameters too where they are integrated out."""
     mixed = fit.integrated
-    gaussian = fit.solution.posterior if fit.answers is None else fit.answers
+    alone = fit.solution.posterior if fit.answers is None else fit.answers
     parts = () if mixed is None else tuple(zip(mixed.weights, mixed.likelihoods, mixed.answers, strict=True))
-    found = waic(fit.found.likelihood, gaussian if mixed is None else mixed, fit.solution.y, parts)
+    found = waic(fit.found.likelihood, alone if mixed is None else mixed, fit.solution.y, parts)
     return over_rows(fit, found, "log_density", "penalty", "flagged")
 
 

@@ -23,9 +23,9 @@ def marginal_table(
     Where exp(effect) has a name, ``word`` ("odds_ratio"): its median, its interval ("or_lower", "or_upper") and its
     probability to exceed 1.
     """
-    pd = optional("effect_table", "pandas")
+    pd = optional("effects", "pandas")
     if not 0.0 < level < 1.0:
-        raise problem("effect_table", f"level = {level!r}", "a probability between 0 and 1")
+        raise problem("effects", f"level = {level!r}", "a probability between 0 and 1")
     mean, sd, ends = to_numpy(found.mean), to_numpy(found.sd), to_numpy(found.interval(level))
     columns = {"mean": mean, "sd": sd, "lower": ends[:, 0], "upper": ends[:, 1]}
     nothing = (sd == 0.0) & (mean == 0.0)  # on neither side of 0

@@ -12,7 +12,7 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from ..checks import problem, vector
+from ..checks import problem, refuse_device, vector
 from ..distributed import is_dask
 from ..estimators.base import validate_data, weights_of
 from ..files import Stored
@@ -113,6 +113,9 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
         how = {key: options.pop(key) for key in _OF_FIT}
         weights = weights_of(sample_weight, frame)
         self.model_ = Model(data=frame, weights=weights, **options, _depth=None)  # a file may have brought the formula
+        if self.model_.zeros is not None:
+            advice = "fenchel.fit fits both parts; without zero= a hurdle has one probability of a zero."
+            raise problem(name, f"zero= of family = {self.family!r}", "a model of one part", advice)
         self.fit_: FittedModel = self.model_.fit(**how)
         self.converged_ = self.fit_.converged
         return self
@@ -173,6 +176,7 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
             raise problem(name, got, "a response that is one column, or y among the columns of X")
         if np.ma.isMaskedArray(y):  # what is masked is unobserved
             y = np.where(np.ma.getmaskarray(y), np.array(None, dtype=object), np.ma.getdata(y))
+        refuse_device(type(self).__name__, "y", y)
         y = y.array if hasattr(y, "array") else column_or_1d(y, warn=True)  # by place, not by an index
         check_consistent_length(frame, y)
         return frame.assign(**{bare: y})

@@ -87,7 +87,7 @@ def _dates(where: str, name: Hashable, dates: Any) -> list[Any]:
     gaps, filled = np.diff(dates.asi8), dates
     if regular(gaps.astype(np.float64)) or (whole and regular(months.astype(np.float64))):
         return list(dates)
-    first_to_last = f"X[{name!r}].min(), X[{name!r}].max()"
+    first_to_last = f"data[{name!r}].min(), data[{name!r}].max()"
     if whole and (months > 0).all():
         steps = range(0, int(months.sum()) + 1, int(np.gcd.reduce(months)))
         later = [dates[0] + (pd.offsets.MonthEnd(k) if ends else pd.DateOffset(months=k)) for k in steps[1:]]

@@ -62,7 +62,7 @@ def centred(fitter: Fitter, learned: Learned, free: list[int], beyond: bool) -> 
     peak = here.theta
     if beyond:
         here, peak = _climbed(fitter, here, mode)
-    away = float(np.linalg.norm(mode.directions.T @ here.slope[free]))  # sds to the mode of the elbo
+    away = float(np.linalg.norm(mode.directions.T @ here.slope[mode.free]))  # sds to the mode of the elbo
     beyond = beyond and away > NEAR_MODE
     points: list[Point] = []
 
