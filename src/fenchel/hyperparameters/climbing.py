@@ -15,6 +15,7 @@ from scipy.optimize import lsq_linear
 
 _SHARE = 0.02  # of the rise a step promises: the gap that the fit at its end may have
 _REACH, _FURTHEST = 2.0, 4.0  # in e-folds: what the first step may do, and any
+_CLEAR = 0.1  # of the rise a step promises: what the fit where it begins may have left, for its slope to count
 _POOR, _GOOD = 0.25, 0.75  # of the promised rise: the reach shrinks below the one, and grows above the other
 _LEAST = 1e-8  # of the largest curvature, in directions of which nothing is known: a step to the end of the reach
 _TRUST = 10.0  # the most by which the curvature may be mended, either way
@@ -57,9 +58,13 @@ class Climb:
         """Nats that the fit at the end of the last step may leave."""
         return _SHARE * self.promised
 
-    def learn(self, gone: Gone, rise: float) -> None:
-        """What came of a step: ``rise`` is what the objective rose."""
-        if np.isfinite(gone.fall).all() and gone.step.any():
+    def learn(self, gone: Gone, rise: float, missing: float = 0.0) -> None:
+        """What came of a step: ``rise`` is what the objective rose, ``missing`` what the fit where it began left, nats.
+
+        A fit that left much beside what the step promised says nothing of the curvature: its slope is off by as much.
+        """
+        clear = missing <= _CLEAR * self.promised
+        if clear and np.isfinite(gone.fall).all() and gone.step.any():
             self.gone = [*self.gone[-_STEPS + 1 :], gone]
         longest, share = float(np.abs(gone.step).max()), rise / self.promised
         if not share > _POOR:

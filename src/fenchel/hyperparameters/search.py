@@ -17,7 +17,7 @@ from ..checks import Refusal, problem
 from ..solvers.base import Callback
 from .climbing import Climb, Gone
 from .learned import Found, SearchEnding
-from .objective import F, Objective, Reached
+from .objective import F, Fit, Objective, Reached
 
 _NOTHING = 1e-12  # of |elbo|: a rise that is rounding
 _STEEP = 1e-6  # of |elbo|: a slope, in nats an e-fold, along which a search may be stopped by that
@@ -28,6 +28,11 @@ _HAIR = 10.0  # an inner gap that rounding leaves this far above tol is no failu
 
 
 _NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
+
+
+def _missing(fit: Fit) -> float:
+    """Nats that a fit which only steers says it left; others leave next to nothing."""
+    return fit.ending.value * max(1.0, abs(fit.elbo)) if fit.ending.code == "steered" else 0.0
 
 
 class _Arrived(Exception):
@@ -179,7 +184,8 @@ class Search(Generic[F]):
             value, slope = self.negative(there)
             self.n_steps += 1
             self._step(there)
-            climb.learn(Gone(there - here.theta, slope + here.gradient, curvature), -value - here.value)
+            gone = Gone(there - here.theta, slope + here.gradient, curvature)
+            climb.learn(gone, -value - here.value, _missing(here.solution))
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
             elif not climb.reach > _NOTHING:
