@@ -99,12 +99,13 @@ class PrimalPoint:
 
     @property
     def s(self) -> Array:
-        """(h, log rho) (N, 2); of a bound that has a dual its mirror coordinate (N, P)."""
+        """(h, log rho) (N, 2), where a fit that starts here begins; of a bound that has a dual its mirror coordinate."""
         xp, rows = namespace(self.h), self.problem.rows
         if self.problem.bound.convex:
             dual = self.problem.dual
             return dual.maximiser(self.h, self.rho, dual.start(rows, 1.0), rows)
-        return xp.concat([self.h, xp.log(xp.maximum(self.rho, _LEAST + xp.zeros_like(self.rho)))], axis=1)
+        h = self.h if self.ahead is None else self.ahead
+        return xp.concat([h, xp.log(xp.maximum(self.rho, _LEAST + xp.zeros_like(self.rho)))], axis=1)
 
     @property
     def r(self) -> Array:
@@ -128,6 +129,8 @@ class PrimalPoint:
     def resolution(self) -> float:
         """A shortfall, in nats, below which that error hides it."""
         return _RESOLVED * self.blur
+
+    ahead: Array | None = None  # h after the next step, of a point that only steers a search
 
     decrement: float = np.inf  # l^2, where the search has settled
 

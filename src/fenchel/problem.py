@@ -217,7 +217,7 @@ class Problem:
 
     def _coordinates_of(self, start: Any) -> Array:
         """The s of a Solution, in the coordinates of this problem's bound: its marginals if they are not its own."""
-        if hasattr(start, "s") and start.likelihood.objective.convex and self.bound.convex:
+        if hasattr(start, "s") and start.likelihood.objective.convex is self.bound.convex:
             return start.s
         h, rho = start.posterior.mean, start.posterior.variance
         if h.shape != (self.n_observations,):

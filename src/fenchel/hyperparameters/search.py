@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from ..checks import Refusal, problem
 from ..solvers.base import Callback
 from .learned import Found, SearchEnding
-from .objective import Evaluated, F, Objective
+from .objective import Evaluated, F, Fit, Objective
 from .trust_region import Step, TrustRegion
 
 ROUNDING = 1e-12  # of |elbo|: a rise that is none
@@ -26,6 +26,11 @@ NEGLIGIBLE_RISE = 0.05  # of gtol^2: nats that Newton's step may promise where i
 NEAR_FIRST_STEP = 0.3  # log units: first step from a start that was looked for, lest it leave the peak
 GAP_MARGIN = 10.0  # an inner gap that rounding leaves this far above tol is no failure of learning
 NO_SLOPE = "convergence: norm of projected gradient <= pgtol"  # as the optimiser says it
+
+
+def _missing(fit: Fit) -> float:
+    """Nats that a fit which only steers the search left, by its own account; others leave next to nothing."""
+    return fit.ending.value * max(1.0, abs(fit.elbo)) if fit.ending.code == "steered" else 0.0
 
 
 class _Arrived(Exception):
@@ -187,7 +192,8 @@ class Search(Generic[F]):
             value, slope = self.negative(there)
             self.n_steps += 1
             self._step(there)
-            model.update(Step(there - here.theta, slope + here.gradient, curvature), -value - here.value)
+            taken = Step(there - here.theta, slope + here.gradient, curvature)
+            model.update(taken, -value - here.value, _missing(here.solution))
             if self.known is not here:
                 curvature = evidence.curvature(there, -slope)
             elif not model.radius > ROUNDING:

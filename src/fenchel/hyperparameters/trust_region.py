@@ -14,6 +14,7 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 GAP_SHARE = 0.02  # of the promised rise: the gap that the fit at the end of a step may have
+CLEAR_SHARE = 0.1  # of the promised rise: what the fit where a step began may have left, for its slope to count
 FIRST_RADIUS = 2.0  # log units
 POOR_SHARE = 0.25  # of the promised rise: below it the radius shrinks
 GOOD_SHARE = 0.75  # of the promised rise: above it the radius grows
@@ -59,9 +60,13 @@ class TrustRegion:
         """Nats that the fit at the end of the last step may leave."""
         return GAP_SHARE * self.promised_rise
 
-    def update(self, taken: Step, rise: float) -> None:
-        """What came of a step: ``rise`` is how much the objective rose."""
-        if np.isfinite(taken.gradient_fall).all() and taken.step.any():
+    def update(self, taken: Step, rise: float, missing: float = 0.0) -> None:
+        """What came of a step: ``rise`` is how much the objective rose, ``missing`` what the fit where it began left.
+
+        A fit that left much beside what the step promised says nothing of the curvature: its slope is off by as much.
+        """
+        clear = missing <= CLEAR_SHARE * self.promised_rise
+        if clear and np.isfinite(taken.gradient_fall).all() and taken.step.any():
             self.steps = [*self.steps[-REMEMBERED_STEPS + 1 :], taken]
         longest, share = float(np.abs(taken.step).max()), rise / self.promised_rise
         if not share > POOR_SHARE:

@@ -4,7 +4,8 @@
 
 One factorisation a step, and no system is solved beyond it. A step is Newton's in the means, with the variances of the
 new sites in their place: what it misses of a mean is its share rho of the last error, and rho is small where rows are
-many times the weights. ``CoupledNewton`` takes over where steps do not rise or do not converge as fast as that.
+many times the weights. From one point to the next the means take Newton's step by the old factor first, so that lam' is
+that of where they will be. ``CoupledNewton`` takes over where steps do not rise or do not converge as fast as that.
 
 How much is missing is told by the decrement of the natural gradient, an upper bound on r' Vt r + d' (Vt o Vt) d / 2:
 
@@ -72,14 +73,12 @@ class RowSteps:
         rho = 0.0 * h + float(namespace(h).mean(near.rho))
         return self.step(problem, h, rho, steers), n + 1
 
-    def step(
-        self, problem: Problem, h: Array, rho: Array, steers: bool, slopes: tuple[Array, Array] | None = None
-    ) -> PrimalPoint | None:
-        """The point one step from the marginals (h, rho), whose ``slopes`` may be known; None if it is not finite.
+    def step(self, problem: Problem, h: Array, rho: Array, steers: bool) -> PrimalPoint | None:
+        """The point one step from the marginals (h, rho); None if it is not finite.
 
         Its certificate is the cheap one, or none where it only ``steers``.
         """
-        alpha, lam = problem.loss(h, rho).slopes if slopes is None else slopes
+        alpha, lam = problem.loss(h, rho).slopes
         try:
             factor = problem.predictors.at(lam)
         except NotPositiveDefinite:
@@ -108,11 +107,14 @@ class RowSteps:
             near = promise <= stopping.tol * max(1.0, abs(point.elbo))
             if not steers and (near or n >= stopping.max_iter):
                 point.prove(stopping.tol)
-            ending = stopping.record(n, point, 1.0) or stopping.steered(point, promise)
+            ending = stopping.record(n, point, 1.0)
             if ending is not None:
                 return point, ending, n
-            slow, marginals = promise > SLOW * before, (point.h, point.rho)
-            found = None if slow else self.step(problem, *marginals, steers, point.loss.slopes)
+            ahead = point.h + point.factor.apply(point.r)  # Newton's step in the means by the factor at hand
+            if (ending := stopping.steered(point, promise)) is not None:
+                point.ahead = ahead
+                return point, ending, n
+            found = None if promise > SLOW * before else self.step(problem, ahead, point.rho, steers)
             if found is None or found.elbo < point.elbo - _ROUNDING * abs(point.elbo):
                 point.prove(stopping.tol)
                 return point, None, n
