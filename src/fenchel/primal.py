@@ -99,7 +99,7 @@ class PrimalPoint:
 
     @property
     def s(self) -> Array:
-        """(h, log rho) (N, 2), from which a fit may start; of a bound that has a dual its mirror coordinate (N, P)."""
+        """Where a fit that starts here begins: (h, log rho) (N, 2), or the mirror coordinate of a bound with a dual."""
         xp, rows = namespace(self.h), self.problem.rows
         if self.problem.bound.convex:
             dual = self.problem.dual
