@@ -228,6 +228,7 @@ def answer(name):
         return {key: float(value) for key, value in ANSWERS[name]().items()}
 
 
+@pytest.mark.every_run
 @pytest.mark.parametrize("name", ANSWERS)
 def test_the_answers_are_those_of_the_tree_before(name):
     before = json.loads(STORED.read_text())[name]

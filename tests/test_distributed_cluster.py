@@ -97,6 +97,7 @@ def rows(folder, tmp_path, monkeypatch):
     return made, rng.poisson(np.exp(X[:, 0]))
 
 
+@pytest.mark.every_run
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # sockets of a scheduler that was killed
 def test_workers_and_schedulers_may_die(clusters, rows, tmp_path):
     made, y = rows
