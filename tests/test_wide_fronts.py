@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_bordered import change_of, check, on_pattern
 from test_tally import lattice
 
-from fenchel.linalg import SparseCholesky, SymbolicCholesky, _blas, threads, walks
+from fenchel.linalg import SparseCholesky, SymbolicCholesky, _blas, parallel_tree, threads
 from fenchel.linalg._fronts import WIDE
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.sparse import symmetric_csc
@@ -71,9 +71,9 @@ def test_the_first_bad_pivot_of_a_wide_front_is_named(bad):
 def answers(A, E, b, n_cores):
     """All that a factor says, on so many threads however small the tree is."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "PARALLEL", 0.0)
-        patch.setattr(walks, "LARGE", 1e4)
-        patch.setattr(walks, "cores", lambda ours=False: n_cores)
+        patch.setattr(parallel_tree, "PARALLEL", 0.0)
+        patch.setattr(parallel_tree, "LARGE", 1e4)
+        patch.setattr(parallel_tree, "cores", lambda ours=False: n_cores)
         factor = SymbolicCholesky(A).factor(A.data)
         out = [factor.solve(b), factor.sample(b), factor.inverse_data(), factor.stored_inverse(), factor.sandwich(E)]
         return factor, [np.array(factor.log_det), *out]
@@ -125,7 +125,7 @@ def test_stripes_of_a_very_large_front_have_the_same_digits():
 @pytest.mark.parametrize("n_cores", [2, 3, 8])
 def test_a_schedule_has_every_front_once_and_parents_in_the_same_part_or_the_top(n_cores):
     S = SymbolicCholesky(lattice(40))
-    plan = walks.Schedule(S, n_cores)
+    plan = parallel_tree.Schedule(S, n_cores)
     np.testing.assert_array_equal(np.sort(np.concatenate(plan.nodes)), np.arange(S.parent.size))
     assert 2 <= len(plan.nodes) - 1 <= 2 * n_cores
     top = len(plan.nodes) - 1
