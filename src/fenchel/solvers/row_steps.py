@@ -32,6 +32,7 @@ from .coupled_search import with_slopes
 from .ending import Ending
 from .row_sample import is_tall, sampled
 
+_PROVABLE = 1e-3  # of tol: what may be promised where a proof is tried; its bound is a thousand times that, or more
 _ROUNDING = 1e-11  # of |elbo|: a fall below this is none
 _LEVEL_ROWS = 4096  # of which the level is found
 _LEVEL_STEPS = 6  # of Newton's method
@@ -104,7 +105,7 @@ class RowSteps:
         before = np.inf
         while True:
             promise, steers = self.promise(point), stopping.steers
-            near = promise <= stopping.tol * max(1.0, abs(point.elbo))
+            near = promise <= _PROVABLE * stopping.tol * max(1.0, abs(point.elbo))
             if not steers and (near or n >= stopping.max_iter):
                 point.prove(stopping.tol)
             ending = stopping.record(n, point, 1.0)
