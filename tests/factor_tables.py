@@ -13,7 +13,7 @@ def factor_model(kinds, levels, n_components, bound="tilted", noise="column"):
     made = {
         "bernoulli": lambda K: BernoulliLogit(bound),
         "poisson": lambda K: Poisson(),
-        "multinomial": MultinomialLogit,
+        "multinomial": lambda K: MultinomialLogit(K, bound="log-sum"),
         "ordinal": lambda K: Ordinal(np.arange(K - 1.0), bound),
         "gaussian": lambda K: Gaussian(1.0),
     }

@@ -53,7 +53,7 @@ def brute(likelihood, y, S, mean, step, reach=9.0):
 
 @pytest.mark.parametrize("cls", scalar_likelihoods(), ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize(
-    ("n", "variance", "R", "step"), [(1, 25.0, 0.0, 0.005), (2, 9.0, 0.8, 0.03), (3, 4.0, 0.6, 0.2)]
+    ("n", "variance", "R", "step"), [(1, 25.0, 0.0, 0.005), (2, 9.0, 0.8, 0.03), (3, 4.0, 0.6, 0.1)]
 )
 def test_up_to_three_observations_are_exact(cls, n, variance, R, step):
     likelihood, y = cls.example(np.random.default_rng(n), n)

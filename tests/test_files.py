@@ -18,7 +18,7 @@ from scipy import sparse
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.files import trusted
+from fenchel.files import keeping, trusted
 from fenchel.files.archive import CONTENT
 
 RNG = np.random.default_rng(0)
@@ -408,7 +408,9 @@ def test_hostile_archives(tmp_path):
         text = header.encode()
         return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + payload
 
-    plain = json.dumps({"format": "fenchel", "version": 1, "holds": "x", "root": [0], "nodes": [["array", 0]]})
+    plain = json.dumps(
+        {"format": "fenchel", "version": keeping.VERSION, "holds": "x", "root": [0], "nodes": [["array", 0]]}
+    )
     assert "compressed" in zipped((CONTENT, plain + " " * 10_000_000), how=zipfile.ZIP_DEFLATED)
     for shape, dtype in (
         ("(1000000000000,)", "<f8"),

@@ -86,7 +86,7 @@ SCALAR = [case for case in LIKELIHOOD_CASES if case.values[0].n_predictors == 1]
 def test_three_observations_of_every_likelihood(likelihood, y):
     likelihood = likelihood.take(np.arange(3))
     sol = fenchel.infer(likelihood, DenseCovariance(K3, mean=MT3), y[:3])
-    found, truth = sol.importance(4096), Grid(sol, K3, MT3)
+    found, truth = sol.importance(16384), Grid(sol, K3, MT3)
     loose = likelihood.bound not in ("exact", "none")  # and may leave q too narrow
     agree(found, truth.log_evidence, 0.3 if loose and not found.trusted else 1e-3)
     if not found.trusted:

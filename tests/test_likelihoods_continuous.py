@@ -571,7 +571,7 @@ def test_mixed_rows():
         (
             lambda: LogisticNoise(1.0, "bohning"),
             [1],
-            r"LogisticNoise: bound = 'bohning' is not known; expected 'exact' or",
+            r"LogisticNoise: bound = 'bohning' is not known; expected 'best' or 'exact'",
         ),
         (lambda: StudentT(-2.0), [1], r"StudentT: df = -2 is not a positive number"),
         (

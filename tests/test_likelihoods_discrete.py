@@ -527,7 +527,10 @@ def test_they_mix():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: BernoulliProbit("tilted"), r"BernoulliProbit: bound = 'tilted' is not known; expected 'exact'"),
+        (
+            lambda: BernoulliProbit("tilted"),
+            r"BernoulliProbit: bound = 'tilted' is not known; expected 'best' or 'exact'",
+        ),
         (lambda: BernoulliProbit().prepare([2.0]), r"y\[0\] = 2 is an unknown label; expected 0 or 1"),
         (lambda: OrdinalProbit([1.0, 0.0]), r"OrdinalProbit: cutpoints \[1.0, 0.0\] do not increase"),
         (lambda: OrdinalProbit([0.0, 1.0]).prepare([0, 3]), r"y\[1\] = 3 is an unknown label; expected 0, ..., 2"),
@@ -547,7 +550,7 @@ def test_they_mix():
         (lambda: Beta().prepare([0.5, 1.0]), r"Beta: y\[1\] = 1 lies on the edge.* Move them inside"),
         (lambda: Beta().prepare([0.5, 7.0]), r"Beta: y\[1\] = 7 is not a proportion"),
         (lambda: Beta(-2.0), r"Beta: precision = -2 is not a positive number"),
-        (lambda: Beta(bound="exact"), r"Beta: bound = 'exact' is not known; expected 'tangent'"),
+        (lambda: Beta(bound="exact"), r"Beta: bound = 'exact' is not known; expected 'best' or 'tangent'"),
     ],
 )
 def test_errors_say_what_to_do(make, sentence):

@@ -101,7 +101,7 @@ def test_a_word_is_said_once(words):
     with pytest.raises(ValueError, match="'nbinom2' is 'negative-binomial' already"):
         register(Twice())
     with pytest.raises(ValueError, match="has no word"):
-        register(fenchel.StochasticVolatility())
+        register(fenchel.MultinomialLogit(3))
 
 
 @pytest.mark.parametrize(

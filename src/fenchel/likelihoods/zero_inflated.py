@@ -42,7 +42,8 @@ class ZeroMixture(DirectBound):
 
     def loss(self, h: Array, rho: Array, rows: Rows) -> Loss:
         xp, zero = namespace(h), rows["count"] == 0.0
-        base = self.likelihood.base.row_loss(h, rho, rows)
+        with np.errstate(over="ignore", invalid="ignore"):  # slopes of zeros that are none of the count's do not count
+            base = self.likelihood.base.row_loss(h, rho, rows)
         level, w, rest = _level_off(base.value, rows["odds"])
         w, rest = xp.where(zero, w, xp.ones_like(w)), xp.where(zero, rest, xp.zeros_like(w))
         alpha, half = base.alpha, base.lam / 2

@@ -52,6 +52,7 @@ GRID_UP_TO = 3  # hyperparameters for which "auto" is a grid
 GRID_OF_TAILS_UP_TO = 4  # hyperparameters: the same where one of them has a long tail
 GRID_OF_TAILS_ROWS = 20_000  # rows: at most so many then
 LONG_TAIL = 0.5  # of a side of a coordinate, from which its tail is long: exponential in theta is 1 and more
+LONG_TAIL_OF_MIXTURES = 0.3  # the same of a likelihood that is not log-concave, such as one with extra zeros
 
 
 def integrate(
@@ -192,7 +193,8 @@ def _integrated(fitter: Fitter, family: Family, mode: Learned, method: str, hold
             "integrate", f'method = "grid" and {d} hyperparameters', f"at most {designs.MOST}", 'Use method="ccd".'
         )
     centre = centred(fitter, mode, free, fitter.beyond)
-    tails = [fitter.evidence.names[i] for i, c in zip(free, centre.coordinates.stretch, strict=True) if c > LONG_TAIL]
+    long = LONG_TAIL if fitter.evidence.likelihood.objective.log_concave else LONG_TAIL_OF_MIXTURES
+    tails = [fitter.evidence.names[i] for i, c in zip(free, centre.coordinates.stretch, strict=True) if c > long]
     word = method if method != "auto" else _chosen(d, bool(tails), len(fitter.evidence.targets.y))
     if word == "grid":
         laid = _lattice(fitter, centre)
