@@ -26,11 +26,13 @@ def register(pattern: Likelihood) -> None:
 
     Examples
     --------
-    >>> from fenchel.likelihoods import Gamma, named, register
+    >>> from fenchel.likelihoods import WORDS, Gamma, named, register
     >>> class Amounts(Gamma):
     ...     word, aliases = "amounts", ("money",)
     >>> register(Amounts())
     >>> named("money").name
+    'Amounts'
+    >>> WORDS.pop("amounts").name  # unknown again
     'Amounts'
     """
     if pattern.word is None:
