@@ -65,7 +65,7 @@ def test_the_front_door_refuses_strangers():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_files_stay_small_and_open_with_a_docstring(path):
     text = path.read_text()
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 450
     assert text == "" or text.lstrip().startswith('"""')
 
 
