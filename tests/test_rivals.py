@@ -160,7 +160,7 @@ def test_slopes_of_the_primal(name, width):
     start = problem.at(problem.default_start())
     covariance = "factor" if width is None else width
     geometry = Geometry(problem, "test")
-    surface = MeanCovariance(geometry, Primal("x", covariance)._parts(geometry), start, restricted=False)
+    surface = MeanCovariance(geometry, Primal(covariance)._parts(geometry), start, restricted=False)
     x = surface.start(np.asarray(start.alpha), np.asarray(start.lam))
     x = x + 0.01 * rng.normal(size=x.size)
     assert_slope(surface, x)

@@ -18,44 +18,22 @@ import numpy as np
 from scipy.linalg.blas import dsyr
 from scipy.optimize import brentq
 
-from ...inference import infer
-from ...likelihoods.base import Likelihood, slice_rows
+from ...likelihoods.base import slice_rows
 from ...linalg.arrays import to_numpy
 from ...linalg.dense import symmetrised
-from ...priors.base import Prior
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping
+from ...solvers.base import Outcome, Solver, Stopping
 from ...solvers.quasi_newton import Landscape, descend
-from ...solvers.solution import Solution
-from .candidate import Candidate, Expected, expected, explicit
 from .geometry import Geometry
+from .judging import Candidate, Expected, expected, explicit, starts
 from .opper_archambeau import precision_roots
-from .run import starts
-
-
-def coordinate_ascent(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    tol: float = 1e-8,
-    max_iter: int = 1000,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Coordinate ascent with rank-one updates. An iteration is a sweep over all observations and one over the mean.
-
-    Parameters as in ``infer``. Certificate: the duality gap at its own (h, rho).
-    """
-    return infer(
-        likelihood, prior, y, CoordinateAscent(), tol, max_iter, start, progress, weights=weights, callback=callback
-    )
 
 
 class CoordinateAscent(Solver):
-    """Sweeps over lam, then the mean by L-BFGS in whitened latents."""
+    """Coordinate ascent: an iteration is a sweep over all lam, then the mean by L-BFGS in whitened latents.
+
+    Certificate: the duality gap at its own (h, rho).
+    """
 
     name = "coordinate_ascent"
 

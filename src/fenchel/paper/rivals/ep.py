@@ -12,53 +12,17 @@ schedule of van Gerven et al. 2010.)
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...checks import problem as refusal
-from ...inference import infer
-from ...likelihoods.base import Likelihood, slice_rows
+from ...likelihoods.base import slice_rows
 from ...linalg.arrays import Array
 from ...linalg.quadrature import tilted_moments
-from ...priors.base import Prior
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping
-from ...solvers.solution import Solution
-from .candidate import Candidate, dual_form
+from ...solvers.base import Outcome, Solver, Stopping
+from .judging import Candidate, dual_form
 
 _GENTLEST = 0.02
-
-
-def ep(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    damping: float = 1.0,
-    tol: float = 1e-8,
-    max_iter: int = 200,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Expectation propagation.
-
-    Parameters
-    ----------
-    damping : float in (0, 1]
-        The largest share of a new site taken in a sweep; it is lowered when the mismatch grows.
-    tol : float
-        Of the largest mismatch between a marginal and its tilted distribution, in standard deviations (means) and
-        relative (variances). Their being equal is all that ``converged`` says: EP has no certificate.
-
-    The others are those of ``infer``; ``start`` is not used, sites begin at zero. ``sol.log_evidence`` is EP's
-    estimate, which is no bound.
-    """
-    if not 0.0 < damping <= 1.0:
-        raise refusal("ep", f"damping = {damping!r}", "a number in (0, 1]")
-    return infer(likelihood, prior, y, EP(damping), tol, max_iter, start, progress, weights=weights, callback=callback)
 
 
 class SettlingCandidate(Candidate):
@@ -131,11 +95,23 @@ class Sites:
 
 
 class EP(Solver):
-    """Parallel expectation propagation."""
+    """Parallel expectation propagation.
+
+    Parameters
+    ----------
+    damping : float in (0, 1]
+        The largest share of a new site taken in a sweep; it is lowered when the mismatch grows.
+
+    ``tol`` bounds the largest mismatch between a marginal and its tilted distribution, in standard deviations (means)
+    and relative (variances). Their being equal is all that ``converged`` says: EP has no certificate. ``start`` is not
+    used, sites begin at zero. ``sol.log_evidence`` is EP's estimate, which is no bound.
+    """
 
     name = "ep"
 
     def __init__(self, damping: float = 1.0) -> None:
+        if not 0.0 < damping <= 1.0:
+            raise refusal("ep", f"damping = {damping!r}", "a number in (0, 1]")
         self.damping = damping
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:

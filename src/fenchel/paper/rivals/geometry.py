@@ -2,17 +2,32 @@
 
 The prior's own mean may be shifted by observations without curvature; the problem has done that in ``mt``. Dense, on
 the host: the methods of this room need all of Sigma.
+
+A q that need not have the form of the dual's is given by its mean and a root of its covariance:
+
+    u ~ N(mean, U U'),   Cov[z] = G G',  G = R U
+
+The blocks' roots are independent, or share their columns (``joint``): then the predictors of one observation,
+independent a priori, are correlated under q.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 
+from ...checks import count
 from ...checks import problem as refusal
 from ...linalg.arrays import Array, is_numpy
 from ...linalg.dense import semidefinite_root, solve_lower
+from ...posterior import Posterior
+from ...priors.adjoint import PriorAdjoint
+from ...priors.base import NewRows
 from ...priors.latents import Latents
-from ...priors.predictors import LatentPredictors
+from ...priors.prediction import assembled
+from ...priors.predictors import Blocks, LatentPredictors
 from ...priors.sparse import SparseLatents
 from ...problem import Problem
 
@@ -107,3 +122,125 @@ def _root(z: Latents, where: str) -> np.ndarray:
         return np.asarray(semidefinite_root(z.covariance_times(np.eye(z.n))))
     R = np.asarray(z.root)
     return np.diag(R) if R.ndim == 1 else R
+
+
+# -- q by its mean and a root of its covariance ---------------------------------------------------------
+class ExplicitPosterior(Posterior):
+    """q(z) with the methods of ``Posterior``.
+
+    Parameters
+    ----------
+    u : array, flat over the blocks
+        Mean of the whitened latents.
+    U : list of arrays (r, k)
+        A root of each block's covariance.
+    sites : (alpha, lam) of all observations, for the cavities
+    joint : bool
+        Whether the roots share their columns.
+    """
+
+    def __init__(
+        self, geometry: Geometry, u: np.ndarray, U: list[np.ndarray], sites: tuple[Array, Array], joint: bool = False
+    ) -> None:
+        problem = geometry.problem
+        assert isinstance(problem.all_predictors, LatentPredictors)
+        self._everyone: LatentPredictors = problem.all_predictors
+        self._all, self._active = problem.all_predictors, problem.active
+        self._geometry, self._u, self._U, self._joint = geometry, geometry.cut(u), U, joint
+        self._alpha, self._lam = sites
+        self._G = [R @ part for R, part in zip(geometry.R, U, strict=True)]
+        shift = self._everyone.adjoints(problem.fixed_alpha)  # of the observations without curvature
+        self._means = [
+            z.mean - z.covariance_times(a) + R @ part
+            for z, a, R, part in zip(self._everyone.latents, shift, geometry.R, self._u, strict=True)
+        ]
+        self._shift = shift
+
+    def _seen(self, parts: list[np.ndarray]) -> list[np.ndarray]:
+        """W x of each block, for x (L,) or (L, k)."""
+        return [np.asarray(W.times(part)) for W, part in zip(self._everyone.designs, parts, strict=True)]
+
+    @cached_property
+    def _marginals(self) -> tuple[Array, Array]:
+        blocks = self._everyone.blocks
+        h = blocks.join(self._seen(self._means)) + self._everyone.offset
+        return h, blocks.join([np.sum(part**2, axis=1) for part in self._seen(self._G)])
+
+    @cached_property
+    def latent_mean(self) -> Array:
+        return self._everyone.columns(self._means)
+
+    @cached_property
+    def latent_variance(self) -> Array:
+        return self._everyone.columns([np.sum(G**2, axis=1) for G in self._G])
+
+    def _predict(self, new: NewRows) -> tuple[Array, Array]:
+        rows, m = self._everyone.new_rows(new)
+        means, spreads = [], []
+        for b, row in enumerate(rows):
+            if new.design is not None:
+                means.append(row.times(self._means[b]))
+                spreads.append(np.sum(np.asarray(row.times(self._G[b])) ** 2, axis=1))
+            else:
+                X = self._white(b, row)
+                means.append(X @ self._u[b] - row @ self._shift[b])
+                spreads.append(np.sum(X**2, axis=1) - np.sum((X @ self._U[b]) ** 2, axis=1))
+        blocks = Blocks(m, self._everyone.blocks.groups)
+        h, rho = assembled(self._everyone, new, blocks.join(means), None if new.mean_only else blocks.join(spreads))
+        return h, h if rho is None else rho
+
+    def _white(self, b: int, cross: np.ndarray) -> np.ndarray:
+        """X* with X* u what the latents say of eta*, from Cov(eta*, z) (M, L)."""
+        R = self._geometry.R[b]
+        return np.asarray(np.linalg.lstsq(R, cross.T, rcond=None)[0].T)
+
+    def _joint_factor(self) -> Any:
+        return self
+
+    def covariance(self) -> Array:
+        parts = self._seen(self._G)
+        blocks = [part @ part.T for part in parts]
+        return blocks[0] if len(blocks) == 1 else np.stack(blocks)
+
+    def observation_covariance(self) -> Array:
+        """Cov[eta_n] of each observation (N, C, C), for predictors that are correlated a priori."""
+        n, C = self._everyone.n_observations, self._everyone.n_predictors
+        root = self._seen(self._G)[0].reshape(n, C, -1)
+        return np.asarray(root @ root.transpose(0, 2, 1))
+
+    def sample(self, size: int = 1, rng: Any = None) -> Array:
+        size = count("posterior.sample", "size", size)
+        flat = [draw.T for draw in self._draws(self._seen(self._G), size, rng)]
+        n, C = self._everyone.n_observations, self._everyone.n_predictors
+        eta = flat[0].reshape(size, n, C) if len(flat) == 1 else np.stack(flat, axis=2)
+        return self._shaped(self._marginals[0][None, ...] + eta)
+
+    def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
+        draws = [draw.T for draw in self._draws(self._G, count("posterior.sample_latents", "size", size), rng)]
+        return self.latent_mean[None, ...] + (draws[0] if len(draws) == 1 else np.stack(draws, axis=2))
+
+    def _draws(self, roots: list[np.ndarray], size: int, rng: Any) -> list[np.ndarray]:
+        """Noise with covariance G G' of each block (R, size); joint roots share it."""
+        rng = np.random.default_rng(rng)
+        shared = rng.standard_normal((roots[0].shape[1], size))
+        return [np.asarray(G @ (shared if self._joint else rng.standard_normal((G.shape[1], size)))) for G in roots]
+
+    def cavity(self) -> tuple[Array, Array]:
+        if self._all.correlated:
+            return super().cavity()
+        h, rho = self._marginals
+        remainder = 1.0 - self._lam * rho
+        if np.any(remainder <= 0.0):
+            raise refusal(
+                "posterior.cavity", "a site is worth more than the whole marginal", "a fit that converged further"
+            )
+        v = rho / remainder
+        return h + self._alpha * v, v
+
+    def adjoint(self) -> PriorAdjoint:
+        raise refusal(
+            "posterior",
+            "the evidence gradient was asked of a baseline",
+            "a fit by infer()",
+            "The envelope needs the dual.",
+        )

@@ -19,40 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from ...inference import infer
-from ...likelihoods.base import Likelihood
 from ...linalg.arrays import Array
 from ...linalg.dense import solve_cholesky, solve_lower
 from ...linalg.tolerances import ARMIJO
-from ...priors.base import Prior
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping
-from ...solvers.solution import Solution
-from .candidate import Candidate, dual_form, expected, explicit
+from ...solvers.base import Outcome, Solver, Stopping
 from .geometry import Geometry
-from .run import starts
+from .judging import Candidate, dual_form, expected, explicit, starts
 
 _SHORTEST = 1e-12
-
-
-def laplace(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    tol: float = 1e-8,
-    max_iter: int = 200,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Laplace's approximation, by Newton's method with a line search.
-
-    Parameters as in ``infer``. ``sol.log_evidence`` is Laplace's estimate, which is no bound; ``converged`` says that
-    the mode was found, to ``tol`` in the log posterior density.
-    """
-    return infer(likelihood, prior, y, Laplace(), tol, max_iter, start, progress, weights=weights, callback=callback)
 
 
 class ModeCandidate(Candidate):
@@ -72,7 +47,11 @@ class ModeCandidate(Candidate):
 
 
 class Laplace(Solver):
-    """Newton's method for the mode."""
+    """Laplace's approximation, by Newton's method with a line search.
+
+    ``sol.log_evidence`` is Laplace's estimate, which is no bound; ``converged`` says that the mode was found, to
+    ``tol`` in the log posterior density.
+    """
 
     name = "laplace"
 

@@ -14,40 +14,20 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from ...checks import choice
-from ...inference import infer
-from ...likelihoods.base import Likelihood
 from ...linalg.arrays import to_numpy
 from ...linalg.dense import NotPositiveDefinite, solve_lower
-from ...priors.base import Prior
 from ...priors.predictors import BlockFactor
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping
-from ...solvers.solution import Solution
-from .candidate import Candidate, dual_form, expected, explicit
+from ...solvers.base import Outcome, Solver, Stopping
 from .geometry import Geometry
-from .run import Judged, climb
+from .judging import Candidate, Judged, climb, dual_form, expected, explicit
 
 
-def opper_archambeau(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    mean: str = "latent",
-    lam: str = "log",
-    memory: int = 20,
-    tol: float = 1e-8,
-    max_iter: int = 10_000,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
+class OpperArchambeau(Solver):
     """Maximise the bound over (m, lam) by the same L-BFGS as the paper's dual.
 
     Parameters
@@ -59,14 +39,8 @@ def opper_archambeau(
     memory : int
         Pairs of the L-BFGS.
 
-    The others are those of ``infer``. Certificate: the duality gap at its own (h, rho).
+    Certificate: the duality gap at its own (h, rho).
     """
-    method = OpperArchambeau(mean, lam, memory)
-    return infer(likelihood, prior, y, method, tol, max_iter, start, progress, weights=weights, callback=callback)
-
-
-class OpperArchambeau(Solver):
-    """(m, lam) by L-BFGS."""
 
     name = "opper_archambeau"
 

@@ -8,103 +8,54 @@ mean_field       a diagonal V                                          (Braun an
 
 The mean is whitened, m = mu + R u, and so are V and C where they are full: this is the prior's own preconditioner, and
 the best setting found. A band and a diagonal are of the covariance of z, as their authors have them.
+
+With eta = mt + F x, x ~ N(0, P^-1) a priori and V = Cov_q[x], a part gives
+
+    rho = diag(F V F'),    KL_V = 1/2 (tr(P V) - log|P V| - r),    their slopes, and a root of V
+    factor  V = C C':   dKL/dC + ... = P C - diag(1/C_ii) + F' Lam F C  on C's pattern,   Lam = 2 df/drho
+    matrix  V:          1/2 (P - V^-1 + F' Lam F)
+
+-KL is strongly concave in (u, C) in the metric of P, and f is convex in them, so the squared slope in that metric
+bounds how much any other member of the family could gain (the mean's share is added by the caller).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import lapack
+from scipy.linalg.blas import dgemm, dsyrk, dtrmm
 
 from ...checks import problem as refusal
-from ...inference import infer
-from ...likelihoods.base import Likelihood
 from ...linalg.arrays import to_numpy
-from ...priors.base import Prior
 from ...problem import Point, Problem
-from ...solvers.base import Callback, Outcome, Solver, Stopping
-from ...solvers.solution import Solution
-from .candidate import Candidate, expected, explicit
+from ...solvers.base import Outcome, Solver, Stopping
 from .geometry import Geometry
-from .parametrisations import BandFactor, FullFactor, FullMatrix, Part
-from .run import Judged, climb
+from .judging import Candidate, Judged, climb, expected, explicit
 
-
-def primal_full(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    memory: int = 20,
-    tol: float = 1e-8,
-    max_iter: int = 10_000,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Maximise the bound over (m, V) directly. Parameters as in ``infer``; certificate: the duality gap."""
-    method = Primal("primal_full", "matrix", memory=memory)
-    return infer(likelihood, prior, y, method, tol, max_iter, start, progress, weights=weights, callback=callback)
-
-
-def primal_cholesky(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    bandwidth: int | None = None,
-    memory: int = 20,
-    tol: float = 1e-8,
-    max_iter: int = 10_000,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Maximise the bound over (m, C), V = C C'.
-
-    Parameters
-    ----------
-    bandwidth : int, optional
-        Keep only this many diagonals of C below the main one: a smaller family, whose best q is worse. Its gap then is
-        the strong-concavity bound on what another q of that family could gain. Default: all of C, and the duality gap.
-
-    The others are those of ``infer``.
-    """
-    if bandwidth is not None and (int(bandwidth) != bandwidth or bandwidth < 0):
-        raise refusal("primal_cholesky", f"bandwidth = {bandwidth!r}", "an integer >= 0, or None for all of C")
-    method = Primal("primal_cholesky", "factor" if bandwidth is None else int(bandwidth), memory=memory)
-    return infer(likelihood, prior, y, method, tol, max_iter, start, progress, weights=weights, callback=callback)
-
-
-def mean_field(
-    likelihood: Likelihood,
-    prior: Prior,
-    y: Any,
-    *,
-    memory: int = 20,
-    tol: float = 1e-8,
-    max_iter: int = 10_000,
-    start: Any = None,
-    progress: bool = False,
-    weights: Any = None,
-    callback: Callback | None = None,
-) -> Solution:
-    """Maximise the bound over means and a diagonal V. The gap bounds what another diagonal q could gain.
-
-    Parameters as in ``infer``. Needs a positive definite Sigma: no diagonal V has a finite KL from a singular one.
-    """
-    method = Primal("mean_field", 0, memory=memory)
-    return infer(likelihood, prior, y, method, tol, max_iter, start, progress, weights=weights, callback=callback)
+_NAMES: dict[str | int, str] = {"matrix": "primal_full", 0: "mean_field"}
 
 
 class Primal(Solver):
-    """(u, covariance part) by L-BFGS; a factor's diagonal is kept positive by feasible steps."""
+    """Maximise the bound over the mean and a covariance, by L-BFGS.
 
-    def __init__(self, name: str, covariance: str | int, memory: int = 20) -> None:
-        self.name, self.covariance, self.memory = name, covariance, memory
+    Parameters
+    ----------
+    covariance : {"matrix", "factor"} or int
+        V itself; its Cholesky factor, whose diagonal is kept positive by feasible steps; or a factor with this many
+        diagonals below the main one (0: a diagonal V, mean field). The gap of the last kind bounds what another q of
+        that family could gain; it needs a positive definite Sigma, because no diagonal V has a finite KL from a
+        singular one. The certificate of the others is the duality gap.
+    memory : int
+        Pairs of the L-BFGS.
+    """
+
+    def __init__(self, covariance: str | int, memory: int = 20) -> None:
+        self.covariance, self.memory = covariance, memory
+        self.name = _NAMES.get(covariance, "primal_cholesky")
 
     def run(self, problem: Problem, start: Point, stopping: Stopping) -> Outcome:
         geometry = Geometry(problem, self.name)
@@ -125,6 +76,13 @@ class Primal(Solver):
                 BandFactor(None if all_rows else rows, geometry.precision(b), geometry.R[b], int(self.covariance))
             )
         return parts
+
+
+def banded_primal(bandwidth: int | None = None, memory: int = 20) -> Primal:
+    """``Primal`` over a Cholesky factor: all of it, or ``bandwidth`` diagonals of it below the main one."""
+    if bandwidth is not None and (int(bandwidth) != bandwidth or bandwidth < 0):
+        raise refusal("primal_cholesky", f"bandwidth = {bandwidth!r}", "an integer >= 0, or None for all of C")
+    return Primal("factor" if bandwidth is None else int(bandwidth), memory)
 
 
 class Place:
@@ -217,3 +175,218 @@ class Member(Candidate):
     @cached_property
     def gap(self) -> float:
         return self.family_gap
+
+
+# -- ways to write a covariance as a flat vector ---------------------------------------------------------
+class Part(ABC):
+    """One block's covariance. ``size`` numbers; ``state`` is what an evaluation leaves behind."""
+
+    size: int
+
+    @abstractmethod
+    def start(self, lam: np.ndarray) -> np.ndarray:
+        """The vector of V = (P + F' Lam F)^-1, or of its nearest relative in the family."""
+
+    @abstractmethod
+    def at(self, x: np.ndarray) -> tuple[np.ndarray, float, Any] | None:
+        """rho (rows,), KL_V, state; None where V is not positive definite."""
+
+    @abstractmethod
+    def slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
+        """d(KL_V + sum f)/dx, with lam = 2 df/drho (rows,)."""
+
+    @abstractmethod
+    def shortfall(self, state: Any, lam: np.ndarray) -> float:
+        """The strong-concavity bound's share of this covariance."""
+
+    @abstractmethod
+    def root(self, state: Any) -> np.ndarray:
+        """U with V = U U'."""
+
+    def positive(self, x: np.ndarray) -> np.ndarray:
+        """Which entries must stay above zero."""
+        return np.zeros(self.size, dtype=bool)
+
+
+class FullFactor(Part):
+    """A lower triangular C in whitened latents: F = X, P = I."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X, self.r = np.asfortranarray(X), X.shape[1]  # the order BLAS takes without a copy
+        self.lower = np.tril_indices(self.r)
+        self.size = self.lower[0].size
+        self.diagonal = self.lower[0] == self.lower[1]
+
+    def positive(self, x: np.ndarray) -> np.ndarray:
+        return self.diagonal
+
+    def start(self, lam: np.ndarray) -> np.ndarray:
+        return np.linalg.cholesky(_posterior(self.X, lam))[self.lower]
+
+    def at(self, x: np.ndarray) -> tuple[np.ndarray, float, Any]:
+        C = np.zeros((self.r, self.r), order="F")
+        C[self.lower] = x
+        FC = dtrmm(1.0, C, self.X, side=1, lower=1)
+        kl = 0.5 * (float(x @ x) - self.r) - float(np.log(np.diag(C)).sum())
+        return np.einsum("ij,ij->i", FC, FC), kl, (C, FC)
+
+    def slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
+        C, FC = state
+        G = dgemm(1.0, self.X, np.asfortranarray(lam[:, None] * FC), beta=1.0, c=C, trans_a=1)
+        G[np.diag_indices(self.r)] -= 1.0 / np.diag(C)
+        return G[self.lower]
+
+    def shortfall(self, state: Any, lam: np.ndarray) -> float:
+        g = self.slope(state, lam)
+        return 0.5 * float(g @ g)
+
+    def root(self, state: Any) -> np.ndarray:
+        return np.asarray(state[0])
+
+
+class FullMatrix(Part):
+    """V itself, in whitened latents; off-diagonal entries times sqrt(2), so that lengths are Frobenius norms."""
+
+    def __init__(self, X: np.ndarray) -> None:
+        self.X, self.r = np.asfortranarray(X), X.shape[1]  # the order BLAS takes without a copy
+        self.lower = np.tril_indices(self.r)
+        self.size = self.lower[0].size
+        self.scale = np.where(self.lower[0] == self.lower[1], 1.0, np.sqrt(2.0))
+
+    def start(self, lam: np.ndarray) -> np.ndarray:
+        return _posterior(self.X, lam)[self.lower] * self.scale
+
+    def at(self, x: np.ndarray) -> tuple[np.ndarray, float, Any] | None:
+        V = np.zeros((self.r, self.r), order="F")
+        V[self.lower] = x / self.scale
+        C, info = lapack.dpotrf(V, lower=1, clean=1)
+        if info != 0:
+            return None
+        FC = dtrmm(1.0, C, self.X, side=1, lower=1)
+        kl = 0.5 * (float(np.trace(V)) - self.r) - float(np.log(np.diag(C)).sum())
+        return np.einsum("ij,ij->i", FC, FC), kl, C
+
+    def _half(self, C: np.ndarray, lam: np.ndarray) -> np.ndarray:
+        """dP/dV with its sign turned, symmetric."""
+        inverse, _ = lapack.dpotri(C, lower=1)
+        root = np.asfortranarray(np.sqrt(lam)[:, None] * self.X)
+        half = dsyrk(0.5, root, beta=-0.5, c=inverse, trans=1, lower=1, overwrite_c=1)
+        half = np.tril(half) + np.tril(half, -1).T
+        half[np.diag_indices(self.r)] += 0.5
+        return np.asarray(half)
+
+    def slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
+        return self._half(state, lam)[self.lower] * self.scale
+
+    def shortfall(self, state: Any, lam: np.ndarray) -> float:
+        G = np.tril(2.0 * self._half(state, lam) @ state)
+        return 0.5 * float(np.sum(G * G))
+
+    def root(self, state: Any) -> np.ndarray:
+        return np.asarray(state)
+
+
+class BandFactor(Part):
+    """C with C_ij = 0 unless 0 <= i - j <= width, in the latents z themselves: F = W, P = Sigma^-1.
+
+    width 0 is mean field. Rows are scaled to a P with unit diagonal, so that all variables are of order one. Held as
+    diagonals: c[k, j] = C[j + k, j].
+    """
+
+    def __init__(self, W: np.ndarray | None, P: np.ndarray, R: np.ndarray, width: int) -> None:
+        r = P.shape[0]
+        self.r, self.width, self.R = r, min(width, r - 1), R
+        self.scale = 1.0 / np.sqrt(np.diag(P))
+        self.P = P * self.scale[:, None] * self.scale[None, :]
+        self.log_det_P = -2.0 * float(np.log(np.diag(R) / self.scale).sum())
+        self.W = W  # None: every latent is a row
+        index = np.arange(r)
+        self.live = index[None, :] + np.arange(self.width + 1)[:, None] < r
+        self.size = int(self.live.sum())
+
+    def positive(self, x: np.ndarray) -> np.ndarray:
+        out = np.zeros(self.live.shape, dtype=bool)
+        out[0] = True
+        return out[self.live]
+
+    def start(self, lam: np.ndarray) -> np.ndarray:
+        weight = lam if self.W is None else (self.W**2).T @ lam
+        c = np.zeros(self.live.shape)
+        c[0] = 1.0 / np.sqrt(1.0 + self.scale**2 * weight)
+        return c[self.live]
+
+    def _times(self, c: np.ndarray) -> np.ndarray:
+        """P C on the pattern, as diagonals: (P C)[j+k, j] = sum_l P[j+k, j+l] C[j+l, j]."""
+        out = np.zeros_like(c)
+        for k in range(self.width + 1):
+            for m in range(self.width + 1):
+                top = self.r - max(k, m)
+                out[k, :top] += np.diagonal(self.P, m - k)[min(k, m) : min(k, m) + top] * c[m, :top]
+        return out
+
+    def _seen(self, c: np.ndarray) -> np.ndarray:
+        """W C (rows, r) for a given W."""
+        assert self.W is not None
+        out = np.zeros((self.W.shape[0], self.r))
+        for k in range(self.width + 1):
+            out[:, : self.r - k] += (self.W * self.scale[None, :])[:, k:] * c[k, : self.r - k]
+        return out
+
+    def at(self, x: np.ndarray) -> tuple[np.ndarray, float, Any]:
+        c = np.zeros(self.live.shape)
+        c[self.live] = x
+        Pc = self._times(c)
+        if self.W is None:
+            seen, rho = None, np.zeros(self.r)
+            for k in range(self.width + 1):
+                rho[k:] += c[k, : self.r - k] ** 2
+            rho *= self.scale**2
+        else:
+            seen = self._seen(c)
+            rho = np.einsum("ij,ij->i", seen, seen)
+        kl = 0.5 * (float(np.sum(c * Pc)) - self.r - self.log_det_P) - float(np.log(c[0]).sum())
+        return rho, kl, (c, Pc, seen)
+
+    def _slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
+        c, Pc, seen = state
+        G = Pc.copy()
+        if seen is None:
+            for k in range(self.width + 1):
+                G[k, : self.r - k] += (self.scale**2 * lam)[k:] * c[k, : self.r - k]
+        else:
+            assert self.W is not None
+            scaled = self.W * self.scale[None, :]
+            weighted = lam[:, None] * seen
+            for k in range(self.width + 1):
+                G[k, : self.r - k] += np.einsum("ij,ij->j", scaled[:, k:], weighted[:, : self.r - k])
+        G[0] -= 1.0 / c[0]
+        return G
+
+    def slope(self, state: Any, lam: np.ndarray) -> np.ndarray:
+        return self._slope(state, lam)[self.live]
+
+    def shortfall(self, state: Any, lam: np.ndarray) -> float:
+        """1/2 sum_j G_j' (P_jj)^-1 G_j, P_jj the square block of P on column j's pattern."""
+        G, total, b = self._slope(state, lam), 0.0, self.width + 1
+        G = np.where(self.live, G, 0.0)
+        whole = self.r - b + 1
+        blocks = np.lib.stride_tricks.sliding_window_view(self.P, (b, b))[np.arange(whole), np.arange(whole)]
+        columns = G[:, :whole].T[:, :, None]
+        total += 0.5 * float(np.sum(columns * np.linalg.solve(blocks, columns)))
+        for j in range(whole, self.r):  # the last, shorter columns
+            g = G[: self.r - j, j]
+            total += 0.5 * float(g @ np.linalg.solve(self.P[j:, j:], g))
+        return total
+
+    def root(self, state: Any) -> np.ndarray:
+        from scipy.linalg import solve_triangular
+
+        c, C = state[0], np.zeros((self.r, self.r))
+        for k in range(self.width + 1):
+            C[np.arange(k, self.r), np.arange(self.r - k)] = c[k, : self.r - k]
+        return np.asarray(solve_triangular(self.R, self.scale[:, None] * C, lower=True))
+
+
+def _posterior(X: np.ndarray, lam: np.ndarray) -> np.ndarray:
+    """(I + X' Lam X)^-1."""
+    return np.asarray(np.linalg.inv(np.eye(X.shape[1]) + X.T @ (lam[:, None] * X)))

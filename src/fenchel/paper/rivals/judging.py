@@ -1,4 +1,4 @@
-"""A rival's q, judged: the objective is the paper's, whatever led to q.
+"""How a rival is run and judged: the objective is the paper's, whatever led to q.
 
     P = -KL[q || p] - sum_n f_n(h_n, rho_n)                              eq:primal-problem
     D at s_hat(h, rho), where f is reached, bounds every q from above:   gap = D - P
@@ -8,18 +8,23 @@ A method that searches a smaller family, or something else, says so in ``certifi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from ...linalg.arrays import Array, to_numpy
 from ...posterior import Posterior
 from ...priors.base import Factor
-from ...problem import Problem
-from .explicit import ExplicitPosterior
-from .geometry import Geometry
+from ...problem import Point, Problem
+from ...solvers.base import Outcome, Stopping
+from ...solvers.quasi_newton import Landscape, descend
+from .geometry import ExplicitPosterior, Geometry
+
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -112,3 +117,50 @@ def dual_form(problem: Problem, factor: Factor, beta: Array, lam: Array, margina
         return Posterior(problem.all_predictors, problem.active, factor, sites, marginals)
 
     return make
+
+
+# -- rivals that climb by L-BFGS -----------------------------------------------------------------------
+class Judged(Landscape[P]):
+    """A landscape whose points can be laid before the judges."""
+
+    @abstractmethod
+    def judged(self, point: P) -> Candidate:
+        """The q of a point."""
+
+    @abstractmethod
+    def start(self, alpha: np.ndarray, lam: np.ndarray) -> np.ndarray:
+        """x of m = mu - Sigma W' alpha and V = (Sigma^-1 + W' Lam W)^-1, or what is nearest."""
+
+
+def starts(point: Point) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(alpha, lam) a primal method may begin at: a good start of the dual can be a poor q.
+
+    The dual's start; the prior's mean with its variances; nearly the prior itself; and, when observations without
+    curvature (returns of zero) pull the mean, a common alpha that pulls as much the other way.
+    """
+    alpha, lam = np.asarray(point.alpha), np.asarray(point.lam)
+    out = [(alpha, lam), (0.0 * alpha, lam), (0.0 * alpha, 1e-3 * lam)]
+    pull = np.asarray(point.problem.fixed_alpha).sum(axis=0)
+    if pull.any():
+        out.append((0.0 * alpha - pull / alpha.shape[0], lam))
+    return out
+
+
+def climb(landscape: Judged[P], point: Point, memory: int, stopping: Stopping) -> Outcome:
+    """L-BFGS with Wolfe steps until ``stopping`` ends it; the certificate is computed off the clock.
+
+    It begins at the best of ``starts``.
+    """
+    x = min((landscape.start(*pair) for pair in starts(point)), key=lambda x: landscape.value(landscape.at(x)))
+    n, ending, candidate = 0, None, None
+    for n, (place, step) in enumerate(descend(landscape, x, memory)):
+        with stopping.off_the_clock():
+            candidate = landscape.judged(place)
+            _ = candidate.gap
+        ending = stopping.record(n, candidate, step)
+        if ending is not None:
+            break
+    assert candidate is not None
+    if ending is None:
+        ending = stopping.ended(candidate, "stalled", "the line search stalled")
+    return Outcome(candidate, ending, n, stopping.trace)
