@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import fenchel
-import fenchel.estimators.dask_input as door
+import fenchel.estimators.dask_rows as door
 from fenchel.estimators import (
     BayesianLinearRegression,
     BayesianLogisticRegression,
@@ -261,7 +261,7 @@ def test_one_partition_gives_the_same_as_many_and_the_scheduler_does_not_matter(
 # -- what travels, and how often rows are read --------------------------------------------------------------
 def test_what_a_partition_sends_does_not_grow_with_its_rows():
     from fenchel.distributed.evaluation import At, evaluate
-    from fenchel.distributed.linear import LinearReader
+    from fenchel.distributed.linear import LinearReader, LinearTable
     from fenchel.distributed.partitions import Block
     from fenchel.likelihoods import BernoulliLogit
 
@@ -271,8 +271,8 @@ def test_what_a_partition_sends_does_not_grow_with_its_rows():
         block = Block(X=X, y=(X[:, 0] > 0).astype(float), weight=None)
         block.number, block.n = 0, n
         reader = LinearReader(
-            "test", tuple("abcd"), (np.zeros(D), np.zeros(D), np.ones(D)), np.zeros(D, bool), True,
-            BernoulliLogit("exact"), (),
+            LinearTable("test", tuple("abcd"), ()), (np.zeros(D), np.zeros(D), np.ones(D)), np.zeros(D, bool), True,
+            BernoulliLogit("exact"),
         )  # fmt: skip
         at = At(np.zeros((D + 1, 1)), 0.1 * np.eye(D + 1)[None], np.zeros(0))
         sizes.append(len(pickle.dumps(evaluate(block, reader, (at,), False))))
@@ -354,7 +354,7 @@ def test_scores_and_what_needs_rows(data):
     assert model.log_marginal_likelihood() == model.elbo_
     with pytest.raises(ValueError, match="the rows of the fit are in partitions"):
         model.log_marginal_likelihood(model.theta_)
-    with pytest.raises(AttributeError, match="loo asks for the rows of the fit"):
+    with pytest.raises(AttributeError, match="needs the rows of the fit"):
         model.solution_.loo()
     assert "passes over all rows" in model.solution_.summary()
     draws = model.solution_.posterior.sample_latents(4000, 0)
@@ -367,9 +367,12 @@ def test_scores_and_what_needs_rows(data):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda d: {"X": np.where(np.arange(N)[:, None] == 210, np.nan, d["X"])}, "X of partition 1 has nan in row 80"),
+        (
+            lambda d: {"X": np.where(np.arange(N)[:, None] == 210, np.nan, d["X"])},
+            r"X of partition 1\[80, 0\] = nan is",
+        ),
         (lambda d: {"y": np.full(N, "one")}, "y has one class only, 'one'"),
-        (lambda d: {"w": -d["weight"]}, "sample_weight of partition . has -"),
+        (lambda d: {"w": -d["weight"]}, r"sample_weight of partition .\[.*\] = -"),
         (lambda d: {"w": d["weight"] / d["weight"].sum()}, "sample_weight sums to 1 over all partitions"),
         (lambda d: {"w": 0.0 * d["weight"]}, "sample_weight is 0 in every row of every partition; expected one row"),
         (lambda d: {"y": data_none(d["label"])}, "y of partition 2 has None in row"),

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-import fenchel.estimators.dask_input as door
+import fenchel.estimators.dask_rows as door
 from fenchel.distributed import Interrupted, Partitions
 from fenchel.estimators import BayesianLinearRegression, BayesianLogisticRegression, BayesianPoissonRegression
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fenchel
-import fenchel.estimators.dask_input as door
+import fenchel.estimators.dask_rows as door
 from fenchel.distributed import Interrupted
 from fenchel.estimators import BayesianPoissonRegression
 
@@ -161,7 +161,7 @@ def test_the_process_of_the_fit_may_die(rows, folder, tmp_path):
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
         "import os, dask, dask.array as da, numpy as np\n"
         "from partition_reader import read, N, D, PARTS\n"
-        "import fenchel.estimators.dask_input as door; door._FEWEST = door._LARGEST = 64\n"
+        "import fenchel.estimators.dask_rows as door; door._FEWEST = door._LARGEST = 64\n"
         "from fenchel.estimators import BayesianPoissonRegression\n"
         f"given = {str(tmp_path / 'X.npy')!r}\n"
         f"blocks = [dask.delayed(read)(given, i, os.getpid(), 4 * PARTS, {str(log)!r}) for i in range(PARTS)]\n"

@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 from fenchel.distributed import Learning, Sums
 from fenchel.distributed.approximation import Approximation, Iterate, QuadraticModel
-from fenchel.distributed.precision import GroupedVariances
-from fenchel.distributed.sparse_precision import PatternDesign, SparsePrior, Triangle
+from fenchel.distributed.precision import GroupedVariances, PatternDesign, SparsePrior, Triangle
+from fenchel.hyperparameters import WeightVariances
 from fenchel.likelihoods import Gaussian, Poisson
 from fenchel.models.partition_reader import _beside
 
@@ -74,7 +74,7 @@ class Diagonal:
 def both():
     """The same prior of L weights as dense weights and as sparse latents, with K, K+ and H of random rows."""
     rng, family = np.random.default_rng(6), Diagonal()
-    dense = GroupedVariances([0] * L, np.exp(0.3), 0.0)
+    dense = GroupedVariances(WeightVariances(np.zeros((1, L)), variance=np.exp(0.3)))
     dense.theta, dense.bounds, dense.log_prior = family.theta, family.bounds, family.log_prior
     sparse = SparsePrior(family, sp.csr_array(np.ones((1, L))))
     K, plus, H = (x.T @ x for x in rng.normal(size=(3, 30, L)))

@@ -6,14 +6,12 @@ answers are added up, ``rows.reduce(work)``. A latent Gaussian model on top of i
 ``solve`` runs the passes.
 """
 
-from .approximation import Learning
-from .checkpoint import Checkpoint
+from .approximation import Learning, PartitionedSolution
+from .checkpoint import Checkpoint, FitState
 from .evaluation import Chunk, Reader, chunk_rows
-from .fitting import PartitionedFit, Stage
+from .fitting import PartitionedFit, PartitionedProblem, solve
 from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed, is_dask
 from .precision import PartitionedPrior
-from .solution import PartitionedSolution
-from .solver import FitState, PartitionedProblem, solve
 
 __all__ = [
     "Block",
@@ -29,7 +27,6 @@ __all__ = [
     "PartitionedSolution",
     "Partitions",
     "Reader",
-    "Stage",
     "Sums",
     "chunk_rows",
     "computed",

@@ -28,7 +28,7 @@ extrapolates from the last few steps (Anderson's method), in the metric of q.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,16 +37,18 @@ from scipy.optimize import minimize
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import EPS
+from ..solvers.solution import Solution
 from .evaluation import At
 from .partitions import Sums
 from .precision import PartitionedPrior, Precision
 
-THETA_LIMIT = 4.0  # e-folds that theta may go in one pass
-OWN_LIMIT = 2.0  # and the likelihood's own parameters
-_DIFFERENCE = 1e-4  # of theta, in Newton's steps at the end of its search
-_DEPTH = 6  # steps that are remembered
-_SLOWLY = 1e-3  # a step left of the last one from which extrapolation is worth it
-_SUMS, _LOG_DET = 4.0, 8.0  # root mean squares of rounding allowed for, as in ``rounding.py``
+THETA_LIMIT = 4.0  # log units: the longest step of an entry of theta in one pass
+OWN_LIMIT = 2.0  # log units: the same for the likelihood's own parameters
+_DIFFERENCE = 1e-4  # log units: the differences of theta in the Newton steps that end its search
+_DEPTH = 6  # earlier steps that an extrapolation uses
+_SLOW = 1e-3  # ratio of two steps; a step that is shorter than this is not extrapolated
+_SUM_ROUNDING = 4.0  # root mean squares of the rounding of sums, as in ``rounding.py``
+_LOG_DET_ROUNDING = 8.0  # the same of log determinants
 
 
 class Step(NamedTuple):
@@ -87,6 +89,11 @@ class Approximation:
     def place(self) -> Step:
         """Its parameters."""
         return Step(self.mean, self.gram, self.theta, self.own)
+
+    @property
+    def posterior(self) -> Any:
+        """It, as a fit returns it."""
+        return self.prior.posterior(self)
 
     def at(self) -> At:
         """Where rows are to be evaluated."""
@@ -136,7 +143,7 @@ class Iterate:
         if not np.isfinite(self.elbo):
             return np.inf
         sums = EPS * (float(self.sums["square"]) + self.elbo**2 + self.q.norm**2) ** 0.5
-        return float(_SUMS * sums + _LOG_DET * self.q.factor.log_det_rounding)
+        return float(_SUM_ROUNDING * sums + _LOG_DET_ROUNDING * self.q.factor.log_det_rounding)
 
 
 @dataclass(frozen=True)
@@ -146,6 +153,14 @@ class Learning:
     theta: bool = False
     own: Likelihood | None = None
     own_bounds: np.ndarray = field(default_factory=lambda: np.zeros((0, 2)))
+
+    @classmethod
+    def of(cls, theta: bool, own: Likelihood | None, y: np.ndarray) -> Learning:
+        """The bounds of a likelihood's own parameters are by y, and hold where they start."""
+        if own is None:
+            return cls(theta)
+        start, (low, high) = own.theta, own.theta_bounds(y).T
+        return cls(theta, own, np.stack([np.minimum(low, start), np.maximum(high, start)], axis=1))
 
     def log_prior(self, q: Approximation) -> float:
         """log p of all that is learned."""
@@ -175,10 +190,15 @@ class Learning:
 
 
 class QuadraticModel:
-    """The rows as seen from an iterate: J of the module's docstring, with its slopes and its maximum."""
+    """The rows as seen from an iterate: J of the module's docstring, with its slopes and its maximum.
+
+    Called with all hyperparameters, theta and then the likelihood's own, it is the evidence near its mode: J and its
+    slopes, without a further pass. ``bounds`` are theirs.
+    """
 
     def __init__(self, point: Iterate, learning: Learning) -> None:
         self.q, self.learning, sums = point.q, learning, point.sums
+        self.best, self.bounds = self.q, learning.bounds(self.q)
         self.a, self.H, self.K = sums["adjoint"].T.ravel(), sums["curvature"], sums["gram"]
         self.own_slope, self.C, self.X = np.zeros(0), np.zeros((0, 0)), np.zeros((0, self.a.size))
         if learning.own is not None:
@@ -206,6 +226,17 @@ class QuadraticModel:
         best = Approximation(q.prior, theta, q.own, q.mean + dm, self.K, precision)
         log_prior, slope = q.prior.log_prior(theta)
         return best, value - 0.5 * best.factor.log_det + log_prior, q.prior.gradient(best) + slope
+
+    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
+        own = theta[self.q.theta.size :] - self.q.own
+        self.best, J, slope = self.value(theta[: self.q.theta.size], own)
+        dm = (self.best.mean - self.q.mean)[:, 0]
+        return J, np.append(slope, self.own_slope - self.C @ own - self.X @ dm)
+
+    @property
+    def solution(self) -> Any:
+        """The posterior at the hyperparameters that were asked last."""
+        return self.best.posterior
 
     def slopes(self, theta: np.ndarray) -> np.ndarray:
         """Of J in theta."""
@@ -277,7 +308,7 @@ class StepHistory:
         if not earlier:
             return None
         now, last = q.scaled(step), q.scaled(earlier[-1][1])
-        if np.linalg.norm(now) < _SLOWLY * np.linalg.norm(last):
+        if np.linalg.norm(now) < _SLOW * np.linalg.norm(last):
             return None
         D = np.stack([now - q.scaled(r) for _, r in earlier], axis=1)
         share = np.linalg.lstsq(D, now, rcond=1e-8)[0]
@@ -295,3 +326,46 @@ def _definite(C: np.ndarray) -> np.ndarray:
     values, vectors = np.linalg.eigh(0.5 * (C + C.T))
     size = np.maximum(np.abs(values), 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0))))
     return np.asarray((vectors * size) @ vectors.T)
+
+
+class PartitionedSolution(Solution):
+    """A fit of partitioned rows, with its certificate; attributes as those of ``Solution``, but for those of rows.
+
+    Attributes
+    ----------
+    elbo, elbo_upper, gap, rounding, converged, optimal, certificate, log_evidence, ending, status, n_iter, trace, tol
+        As of ``Solution``.
+    posterior : of the latents
+    likelihood : Likelihood
+        Without the parameters of rows.
+    n_observed : int
+        Rows that carry information.
+    n_passes : int
+        How often all rows were read, the first look at them included.
+    """
+
+    n_observed: int = 0
+
+    def __init__(self, outcome: Any, likelihood: Likelihood, tol: float, n_passes: int) -> None:
+        point, ending = outcome.point, outcome.ending
+        if ending.reached and point.certificate == "stationarity":
+            doubt = f"; {likelihood.name} is not log-concave, so another stationary point may be better"
+            outcome = replace(outcome, ending=replace(ending, code="stationary", advice=doubt))
+        self._certify(outcome, likelihood, "passes over partitions", tol)
+        self.n_observed, self.n_passes = int(point.sums["n"]), n_passes
+        self.posterior: Any = point.q.posterior
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"PartitionedSolution: {name} needs the rows of the fit, which are in partitions and not held here. "
+            "Fit a sample of them in memory for it."
+        )
+
+    def summary(self) -> str:
+        """The certificate first, then the evidence and the work."""
+        work = f"{self.n_passes} passes over all rows, {self.trace['seconds'][-1]:.3f} s"
+        return "\n".join(self._summary_lines(str(self.n_observed), "work", work))
+
+    def __repr__(self) -> str:
+        word = "converged" if self.converged else "not converged"
+        return f"PartitionedSolution({word}, elbo={self.elbo:.6f}, gap={self.gap:.1e}, n_passes={self.n_passes})"

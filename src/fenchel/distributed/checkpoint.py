@@ -1,15 +1,17 @@
-"""The iterate of a fit in a file, written beside it first and then renamed: whole at every moment.
+"""The file that keeps where a fit is, so that the same call goes on after an interruption.
 
-It is of the size of the weights, and goes with its problem: the settings it was written under, what the columns and y
-measured, and the elbo that the rows gave at the iterate, which they must give again.
+The file is written beside the old one and then renamed, so it is whole at every moment. It holds the iterate, which has
+the size of the weights, and what tells this fit from others: the settings, numbers measured of the columns and of y,
+and the elbo of the iterate, which the rows must give again.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,22 +21,44 @@ from ..linalg.dense import NotPositiveDefinite
 from .approximation import Approximation, Step, StepHistory
 from .partitions import Interrupted
 from .precision import PartitionedPrior
-from .solver import FitState
 
-_FORMAT, _VERSION = "fenchel checkpoint", 2
-_SAME = 1e-9  # relative difference that another order of summation makes
-
-
-Tried = dict[int, tuple[float, Approximation]]  # stage -> its evidence, and q where it ended
+_FORMAT = "fenchel checkpoint"
+_VERSION = 2
+_SAME = 1e-9  # relative difference that another order of summation makes; a larger one means other data
 
 
-class Resumed(NamedTuple):
-    """Where a fit goes on: the stage, its state, the stages that ended before, and the passes of all of them."""
+@dataclass
+class FitState:
+    """Where a fit is: what a checkpoint keeps.
 
-    stage: int
-    state: FitState
-    tried: Tried
-    n_passes: int
+    Attributes
+    ----------
+    q : Approximation
+    history : StepHistory
+    n : int
+        Steps of this stage.
+    elbo : float or None
+        Of q, where it is known.
+    stage : int
+        Which of the priors of a fit by stages is worked on.
+    tried : dict of int to (float, Approximation)
+        Of each stage that ended, its evidence, and q there.
+    n_before : int
+        Steps of the stages that ended.
+    """
+
+    q: Approximation
+    history: StepHistory = field(default_factory=StepHistory)
+    n: int = 0
+    elbo: float | None = None
+    stage: int = 0
+    tried: dict[int, tuple[float, Approximation]] = field(default_factory=dict)
+    n_before: int = 0
+
+    @property
+    def best(self) -> int:
+        """The stage of the largest evidence among those tried."""
+        return max(self.tried, key=lambda k: self.tried[k][0])
 
 
 class Checkpoint:
@@ -56,82 +80,30 @@ class Checkpoint:
         if self.path.is_dir() or not self.path.parent.is_dir():
             got = f"checkpoint = {str(path)!r} is {'a folder' if self.path.is_dir() else 'in no folder that exists'}"
             raise problem(where, got, "the path of a file")
-
         self.settings: dict[str, Any] = {}
         self.measured = np.zeros(0)
 
     def describe(self, settings: Mapping[str, Any], measured: np.ndarray) -> None:
-        """Say what tells this fit from others: settings by name, and numbers measured of the rows."""
+        """Set what tells this fit from others: settings by name, and numbers measured of the rows."""
         self.settings, self.measured = dict(settings), measured
 
-    def save(self, state: FitState, stage: int = 0, tried: Tried | None = None, n_passes: int = 0) -> None:
-        """Write where the fit is."""
-        ended = tried or {}
+    def save(self, state: FitState) -> None:
+        """Write where the fit is, whole; where that fails the old file stays."""
         places = [state.q.place, *(part for pair in state.history.before for part in pair)]
-        places += [q.place for _, q in ended.values()]
+        places += [q.place for _, q in state.tried.values()]
         content = {
+            "format": _FORMAT,
+            "version": _VERSION,
             "settings": self.settings,
-            "stage": stage,
+            "stage": state.stage,
             "n": state.n,
             "elbo": state.elbo,
             "remembered": len(state.history.before),
-            "tried": [[k, value] for k, (value, _) in ended.items()],
-            "passes": n_passes,
+            "tried": [[k, value] for k, (value, _) in state.tried.items()],
+            "passes": state.n_before,
         }
-        self._write(content, [self.measured, *(array for place in places for array in place)])
-
-    def resume(self, priors: Sequence[PartitionedPrior]) -> Resumed | None:
-        """Where the file left off, given the prior of each stage; None where there is no file."""
-        if not self.path.exists():
-            return None
-        content, arrays = self._read()
-        self._check(content, arrays[0] if arrays else None)
-        places = _places(arrays[1:])
         try:
-            stage = int(content["stage"])
-            q = _approximation(priors[stage], next(places))
-            history = StepHistory([(next(places), next(places)) for _ in range(int(content["remembered"]))])
-            state = FitState(q, history, int(content["n"]), float(content["elbo"]))
-            tried = {int(k): (float(v), _approximation(priors[int(k)], next(places))) for k, v in content["tried"]}
-            return Resumed(stage, state, tried, int(content["passes"]))
-        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, StopIteration, NotPositiveDefinite):
-            raise self._of_another("what it holds is not of this shape") from None
-
-    def _read(self) -> tuple[dict[str, Any], list[np.ndarray]]:
-        try:
-            content, arrays = archive.read(self.path)
-        except (Refusal, OSError) as error:
-            raise problem(
-                self.where, f"checkpoint {self.path} cannot be read ({error})", "one that fit wrote", "Remove it."
-            ) from None
-        if content.get("format") != _FORMAT or content.get("version") != _VERSION:
-            raise problem(self.where, f"checkpoint {self.path} is not one of this version", "one that fit wrote")
-        return content, arrays
-
-    def _check(self, content: Mapping[str, Any], found: Any) -> None:
-        """Refuse the checkpoint of other settings or other rows; default priors follow the rows, and so come last."""
-        old, settings, measured = content.get("settings"), self.settings, self.measured
-        changed = [key for key in settings if not isinstance(old, dict) or old.get(key) != settings[key]]
-        same = np.shape(found) == measured.shape and np.allclose(found, measured, rtol=_SAME, atol=1e-300)
-        if not same and set(changed) <= {"priors"}:
-            raise self._of_another("the data differ (X, y or the weights)")
-        if old != settings:
-            raise self._of_another(f"{', '.join(changed) or 'the settings'} differ")
-
-    def same_rows(self, told: float, elbo: float) -> None:
-        """Refuse a checkpoint whose rows gave another elbo at the same iterate."""
-        if abs(told - elbo) > _SAME * max(1.0, abs(elbo)):
-            raise self._of_another("the data differ (its rows gave another elbo)")
-
-    def _of_another(self, why: str) -> Refusal:
-        """The sentence of a checkpoint that is not of this fit."""
-        got = f"checkpoint {self.path} is of another fit: {why}"
-        return problem(self.where, got, "the one that this call wrote", "Give another path, or remove the file.")
-
-    def _write(self, content: Mapping[str, Any], arrays: list[np.ndarray]) -> None:
-        """Write it whole, or leave the old one and say so."""
-        try:
-            archive.write(self.path, {"format": _FORMAT, "version": _VERSION, **content}, arrays)
+            archive.write(self.path, content, [self.measured, *(array for place in places for array in place)])
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             what = "the disk is full" if full else f"{type(error).__name__}: {error}"
@@ -141,12 +113,54 @@ class Checkpoint:
                 f"path, and call fit again.{old}"
             ) from error
 
+    def resume(self, priors: Sequence[PartitionedPrior]) -> FitState | None:
+        """Where the file left off, given the prior of each stage; None where there is no file."""
+        if not self.path.exists():
+            return None
+        try:
+            content, arrays = archive.read(self.path)
+        except (Refusal, OSError) as error:
+            got = f"checkpoint {self.path} cannot be read ({error})"
+            raise problem(self.where, got, "one that fit wrote", "Remove it.") from None
+        if content.get("format") != _FORMAT or content.get("version") != _VERSION:
+            raise problem(self.where, f"checkpoint {self.path} is not one of this version", "one that fit wrote")
+        self._check_settings(content.get("settings"), arrays[0] if arrays else None)
+        places = _places(arrays[1:])
+
+        def stored(k: Any) -> Approximation:
+            mean, gram, theta, own = next(places)
+            return Approximation(priors[int(k)], theta, own, mean, gram)
+
+        try:
+            q = stored(content["stage"])
+            history = StepHistory([(next(places), next(places)) for _ in range(int(content["remembered"]))])
+            tried = {int(k): (float(value), stored(k)) for k, value in content["tried"]}
+            counts = int(content["stage"]), tried, int(content["passes"])
+            return FitState(q, history, int(content["n"]), float(content["elbo"]), *counts)
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError, StopIteration, NotPositiveDefinite):
+            raise self._refusal("what it holds is not of this shape") from None
+
+    def _check_settings(self, old: Any, measured: Any) -> None:
+        """Refuse the checkpoint of other settings or other rows; default priors follow the rows, and so come last."""
+        changed = [key for key in self.settings if not isinstance(old, dict) or old.get(key) != self.settings[key]]
+        same = np.shape(measured) == self.measured.shape
+        same = same and np.allclose(measured, self.measured, rtol=_SAME, atol=1e-300)
+        if not same and set(changed) <= {"priors"}:
+            raise self._refusal("the data differ (X, y or the weights)")
+        if old != self.settings:
+            raise self._refusal(f"{', '.join(changed) or 'the settings'} differ")
+
+    def check_rows(self, before: float, elbo: float) -> None:
+        """Refuse a checkpoint whose rows gave another elbo at the same iterate."""
+        if abs(before - elbo) > _SAME * max(1.0, abs(elbo)):
+            raise self._refusal("the data differ (its rows gave another elbo)")
+
+    def _refusal(self, why: str) -> Refusal:
+        got = f"checkpoint {self.path} is of another fit: {why}"
+        return problem(self.where, got, "the one that this call wrote", "Give another path, or remove the file.")
+
 
 def _places(arrays: Sequence[np.ndarray]) -> Iterator[Step]:
     """Four arrays at a time."""
     for i in range(0, len(arrays) - 3, 4):
         yield Step(*(np.asarray(array, dtype=np.float64) for array in arrays[i : i + 4]))
-
-
-def _approximation(prior: PartitionedPrior, place: Step) -> Approximation:
-    return Approximation(prior, place.theta, place.own, place.mean, place.gram)

@@ -1,15 +1,21 @@
-"""A whole fit of partitioned rows: a start, the passes of one stage or of several, a checkpoint, what was learned.
+"""The fit of partitioned rows: passes over them, each of which is one iteration.
 
-A stage is a prior and what is learned under it. Hyperparameters move with q, pass by pass, so that learning costs
-hardly more passes than a fit. Several stages are tried one after the other, each from where the last one ended, while
-their evidence rises: a variance for each weight ("ard") is ridge first, then width by width as in ``relevance.py``.
+    q, theta  ->  a pass: F, W' alpha, W' Lam W, W' H W  ->  the next q, theta (``approximation.py``)  ->  ...
+
+A step is whole unless the elbo falls; then shorter ones are evaluated together, in one more pass. With many rows to a
+weight a pass takes a share of the order of the posterior variance of eta off the error, so that four or five suffice
+from the start that a sample of the rows gives. The certificate comes with every pass. Hyperparameters move with q, pass
+by pass, so that learning costs hardly more passes than a fit.
+
+A fit may have several stages: problems that differ in the prior, each started where the last one ended, while their
+evidence rises. A variance for each weight ("ard") is ridge first, then width by width as in ``relevance.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,28 +24,199 @@ from ..hyperparameters.objective import entries_at_bounds
 from ..hyperparameters.relevance import LOST
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
-from ..priors.base import Prior
-from ..solvers.base import Callback, Stopping
-from .approximation import Approximation, Learning
-from .checkpoint import Checkpoint, Tried
-from .evaluation import Reader
-from .partitions import Partitions
-from .precision import PartitionedPrior
-from .solver import GTOL, FitState, Outcome, PartitionedProblem, Reduces, solve
+from ..solvers.base import Callback, Stopping, Trace
+from ..solvers.ending import Ending
+from .approximation import Approximation, Iterate, Learning, PartitionedSolution, QuadraticModel, Step, StepHistory
+from .checkpoint import Checkpoint, FitState
+from .evaluation import Reader, evaluate
+from .partitions import Sums
 
+_SHORTER = ((0.5, 0.125), (0.03, 3e-3, 1e-4))  # lengths of the plain step that are evaluated together in one pass
+_START = 1e4  # ratio of the first q's precision to the prior's; rows are then seen at the mean of q
+GTOL = 1e-4  # nats a log unit: slopes of hyperparameters below it count as 0
+_FLAT = 3  # passes without improvement after which a fit ends
 _SAMPLE_TOL = 1e-7  # relative gap of the fit of a sample
-_SAMPLE_PASSES = 60
-_MOST_PASSES = 200  # of one stage
-_HELD_SLOPE = 1e-3  # nats for an e-fold: a slope that a bound holds up
+_SAMPLE_PASSES = 60  # iterations of the same; it then starts the fit as it is
+_MOST_PASSES = 200  # iterations of one stage; it then ends without converging
+_HELD_SLOPE = 1e-3  # nats a log unit: a larger slope at a bound means that the bound decides
+
+
+class Reduces(Protocol):
+    """What gives sums over rows: ``Partitions``, or ``InMemory`` for one of them."""
+
+    def reduce(self, work: Callable[..., Any], *given: Any) -> Any: ...
+
+
+@dataclass
+class Outcome:
+    """Where a fit ended; ``slopes`` are those left in what was learned."""
+
+    point: Iterate
+    ending: Ending
+    n_iter: int
+    trace: Trace
+    slopes: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
-class Stage:
-    """A prior, what is learned under it, and by what its end is judged among others."""
+class PartitionedProblem:
+    """A likelihood, a prior of the weights, and rows in partitions.
 
-    prior: PartitionedPrior
-    learning: Learning
+    Attributes
+    ----------
+    rows : Partitions
+    reader : Reader
+        Makes a design, y, weights and offsets of one partition.
+    likelihood : Likelihood
+        Without the parameters of its rows, which the reader adds.
+    prior : PartitionedPrior
+    learning : Learning
+        Which hyperparameters are learned.
+    score : callable, optional
+        Of an ``Outcome``: the evidence by which this problem is compared with others.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np
+    >>> from fenchel.distributed import Chunk, Partitions, PartitionedProblem, FitState, solve
+    >>> from fenchel.distributed.precision import GroupedVariances
+    >>> from fenchel.hyperparameters import WeightVariances
+    >>> from fenchel.likelihoods import Poisson
+    >>> from fenchel.linalg.matrices import array_design
+    >>> from fenchel.solvers.base import Stopping
+    >>> class Reader:
+    ...     def chunks(self, block):
+    ...         yield Chunk(array_design(block["X"]), Poisson(), block["y"])
+    >>> X = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> y = np.round(np.exp(X @ [0.5, 1.0]))
+    >>> rows = Partitions.of("mine", X=da.from_array(X, chunks=(300, 2)), y=y)
+    >>> prior = GroupedVariances(WeightVariances(np.zeros((1, 2)), groups=[-1, -1]))  # fixed variances
+    >>> task = PartitionedProblem(rows, Reader(), Poisson(), prior)
+    >>> found = solve(task, FitState(task.first()), Stopping(1e-10, 50))
+    >>> found.ending.reached, bool(abs(found.point.q.mean[1, 0] - 1.0) < 0.05)
+    (True, True)
+    """
+
+    rows: Any
+    reader: Reader
+    likelihood: Likelihood
+    prior: Any
+    learning: Learning = Learning()  # noqa: RUF009
     score: Callable[[Outcome], float] | None = None
+
+    def evaluated(self, trials: list[Approximation]) -> list[Iterate]:
+        """What the rows say of each of them: one pass."""
+        points, own = tuple(q.at() for q in trials), self.learning.own is not None
+        found: Sums = self.rows.reduce(evaluate, self.reader, points, own)
+        out = []
+        for k, q in enumerate(trials):
+            sums: Sums = found[str(k)]
+            for key in ("gram", "curvature"):
+                sums[key] = self.prior.unpacked(sums[key])
+            out.append(Iterate(q, sums, self.likelihood.objective, self.learning.log_prior(q)))
+        return out
+
+    def first(self) -> Approximation:
+        """Where a fit begins without a better start: at the prior's mean, narrow."""
+        theta, C = self.prior.theta, self.likelihood.n_predictors
+        theta = np.clip(theta, *self.prior.bounds.T) if self.learning.theta else theta
+        own = self.likelihood.theta if self.learning.own is not None else np.zeros(0)
+        precision = self.prior.at(theta)
+        mean = np.repeat(precision.centre[:, None], C, axis=1)
+        return Approximation(self.prior, theta, own, mean, _START * precision.entries(C), precision)
+
+    def learned(self, outcome: Outcome, tol: float, n: int) -> Learned:
+        """Where ``n`` passes that learn theta beside q ended, as ``hyperparameters.learn`` returns it."""
+        point, q, learning, family = outcome.point, outcome.point.q, self.learning, self.prior.family
+        likelihood = self.likelihood.with_theta(q.own) if q.own.size else self.likelihood
+        solution = PartitionedSolution(outcome, likelihood, tol, self.rows.passes[0])
+        theta, cut, slopes = np.append(q.theta, q.own), q.theta.size, np.zeros(q.theta.size + q.own.size)
+        objective, converged, ending = solution.elbo, solution.optimal, solution.ending
+        at_bounds: dict[int, str] = {}
+        held: tuple[int, ...] = ()
+        if learning.at(q).size:
+            bounds = np.tile([-np.inf, np.inf], (theta.size, 1))
+            if learning.theta:
+                slopes[:cut], bounds[:cut] = outcome.slopes[:cut], q.prior.bounds
+            if learning.own is not None:
+                slopes[cut:], bounds[cut:] = outcome.slopes[-q.own.size :], learning.own_bounds
+            left, allowed = learning.rising(q, outcome.slopes), max(GTOL, point.rounding**0.5)
+            names = [*family.names, *(likelihood.theta_names if q.own.size else [])]
+            at_bounds, held = entries_at_bounds(bounds, theta, slopes, _HELD_SLOPE)
+            objective, converged = point.objective, solution.optimal and left <= allowed
+            ending = SearchEnding(
+                "converged" if converged else "fit" if not solution.optimal else "slope",
+                "largest projected slope",
+                left,
+                allowed,
+                search="learned with the latents, pass by pass",
+                at_bounds={names[i]: side for i, side in at_bounds.items()},
+                fit=solution.ending,
+            )
+        found = Found(theta, solution, objective, slopes, converged, ending, 1, n, at_bounds=at_bounds, held=held)
+        return Learned(**vars(found), likelihood=likelihood, prior=family.at(q.theta))
+
+
+def solve(
+    task: PartitionedProblem, state: FitState, stopping: Stopping, checkpoint: Checkpoint | None = None
+) -> Outcome:
+    """From ``state`` to where ``stopping`` ends it, and no slope in what is learned is above ``GTOL``.
+
+    The checkpoint keeps every step that was taken.
+    """
+    point, learning, length, flat = task.evaluated([state.q])[0], task.learning, 0.0, 0
+    if checkpoint is not None and state.elbo is not None:
+        checkpoint.check_rows(state.elbo, point.elbo)
+    elif checkpoint is not None:
+        state.elbo = point.elbo
+        checkpoint.save(state)
+    while True:
+        ending = stopping.record(state.n, point, length)
+        step, slopes = QuadraticModel(point, learning).step() if np.isfinite(point.elbo) else (None, np.zeros(0))
+        settled = step is None or learning.rising(point.q, slopes) <= max(GTOL, point.rounding**0.5)
+        if ending is not None and (ending.code != "converged" or settled):
+            break
+        found = None if step is None or flat >= _FLAT else _next(task, point, state.history, step)
+        if found is None:
+            ending = ending or stopping.stagnated(point)
+            break
+        (ahead, length), before = found, point
+        risen = ahead.objective > before.objective + before.rounding or ahead.shortfall < 0.9 * before.shortfall
+        flat = 0 if risen else flat + 1
+        point, state.q, state.n, state.elbo = ahead, ahead.q, state.n + 1, ahead.elbo
+        if checkpoint is not None:
+            checkpoint.save(state)
+    return Outcome(point, ending, state.n, stopping.trace, slopes)
+
+
+def _next(task: PartitionedProblem, point: Iterate, history: StepHistory, plain: Step) -> tuple[Iterate, float] | None:
+    """The next point and its step, or None where nothing improves."""
+    extrapolated = history.extrapolated(point.q, plain)
+    attempts = [] if extrapolated is None else [(extrapolated, (1.0,))]
+    for step, lengths in [*attempts, (plain, (1.0,)), *((plain, shorter) for shorter in _SHORTER)]:
+        trials = []
+        for t in lengths:
+            try:
+                trials.append((task.learning.moved(point.q, step, t), t))
+            except NotPositiveDefinite:
+                continue
+        if not trials:
+            continue
+        found = task.evaluated([q for q, _ in trials])
+        best = max(range(len(found)), key=lambda k: found[k].objective)
+        better = _is_better(found[best], point)
+        if (step is extrapolated and not better) or (better and lengths[0] < 1.0):
+            history.before.clear()  # these steps say little of the next
+        if better:
+            return found[best], trials[best][1]
+    return None
+
+
+def _is_better(ahead: Iterate, point: Iterate) -> bool:
+    """Whether the objective has not fallen, but for rounding, where nearness to the optimum may judge."""
+    if not np.isfinite(ahead.elbo):
+        return False
+    return ahead.objective >= point.objective - (point.rounding if ahead.shortfall <= point.shortfall else 0.0)
 
 
 @dataclass
@@ -48,64 +225,46 @@ class PartitionedFit:
 
     Attributes
     ----------
-    rows, reader, likelihood, stages : the problem
+    stages : problems that are solved one after the other
     tol : relative gap
     sample : rows in memory that stand for all, in which a fit begins; None begins at the prior
     checkpoint : where the iterate is kept
     callback : hears of every pass
-    n_passes : steps taken, of all stages
     """
 
-    rows: Partitions
-    reader: Reader
-    likelihood: Likelihood
-    stages: list[Stage]
+    stages: list[PartitionedProblem]
     tol: float
     sample: Reduces | None = None
     checkpoint: Checkpoint | None = None
     callback: Callback | None = None
-    n_passes: int = 0
 
-    def run(self) -> tuple[Outcome, int, dict[int, float]]:
-        """Where the best stage ended, which it is, and the evidence of each stage that was judged."""
-        resumed = None if self.checkpoint is None else self.checkpoint.resume([stage.prior for stage in self.stages])
-        first, state, tried = 0, cast(FitState | None, None), cast(Tried, {})
-        if resumed is not None:
-            first, state, tried, self.n_passes = resumed
-        outcome: Outcome | None = None
-        for k in range(first, len(self.stages)):
-            task, told = self._task(k), None if state is None else state.elbo
-            state = state or FitState(self._start(task, outcome))
-            outcome, ended, state = self._solved(task, state, k, tried, told), k, None
-            self.n_passes += outcome.n_iter
-            score = self.stages[k].score
-            if score is not None:
-                tried[k] = score(outcome), outcome.point.q
-                if tried[k][0] < tried[_best(tried)][0] - LOST:
-                    break
-        assert outcome is not None
-        if tried and _best(tried) != ended:
-            ended = _best(tried)
-            outcome = solve(self._task(ended), FitState(tried[ended][1]), Stopping(self.tol, _MOST_PASSES))
-        return outcome, ended, {k: value for k, (value, _) in tried.items()}
+    def run(self) -> tuple[Outcome, FitState]:
+        """Where the best stage ended; the state names it, with the evidence of each stage that was judged."""
+        state = None if self.checkpoint is None else self.checkpoint.resume([stage.prior for stage in self.stages])
+        state = state or FitState(self._start())
+        while True:
+            task, k = self.stages[state.stage], state.stage
+            outcome = solve(task, state, Stopping(self.tol, _MOST_PASSES, self.callback), self.checkpoint)
+            passes = state.n_before + outcome.n_iter
+            worse = False
+            if task.score is not None:
+                state.tried[k] = task.score(outcome), outcome.point.q
+                worse = state.tried[k][0] < state.tried[state.best][0] - LOST
+            if worse or k + 1 == len(self.stages):
+                break
+            q, prior = outcome.point.q, self.stages[k + 1].prior
+            theta = q.theta if q.theta.size == prior.theta.size else np.full(prior.theta.size, q.theta[0])
+            begun = Approximation(prior, theta, q.own, q.mean, q.gram)
+            state = FitState(begun, stage=k + 1, tried=state.tried, n_before=passes)
+        if state.tried and state.best != k:
+            best = FitState(state.tried[state.best][1], stage=state.best, tried=state.tried)
+            outcome, state = solve(self.stages[best.stage], best, Stopping(self.tol, _MOST_PASSES)), best
+        state.n_before = passes
+        return outcome, state
 
-    def _solved(self, task: PartitionedProblem, state: FitState, k: int, tried: Tried, told: float | None) -> Outcome:
-        file, passes, stopping = self.checkpoint, self.n_passes, Stopping(self.tol, _MOST_PASSES, self.callback)
-        if file is None:
-            return solve(task, state, stopping)
-        same = None if told is None else lambda point: file.same_rows(told, point.elbo)
-        return solve(task, state, stopping, keep=lambda now: file.save(now, k, tried, passes), same=same)
-
-    def _task(self, k: int) -> PartitionedProblem:
-        stage = self.stages[k]
-        return PartitionedProblem(self.rows, self.reader, self.likelihood, stage.prior, stage.learning)
-
-    def _start(self, task: PartitionedProblem, last: Outcome | None) -> Approximation:
-        """Where a stage begins: the first at the fit of the sample, the others where the last one ended."""
-        if last is not None:
-            q, n = last.point.q, task.prior.theta.size
-            theta = np.full(n, q.theta[0]) if q.theta.size != n else q.theta
-            return Approximation(task.prior, theta, q.own, q.mean, q.gram)
+    def _start(self) -> Approximation:
+        """Where the first stage begins: at the fit of the sample."""
+        task = self.stages[0]
         first = task.first()
         if self.sample is None:
             return first
@@ -116,38 +275,3 @@ class PartitionedFit:
         except NotPositiveDefinite:
             return first
         return found.point.q if np.isfinite(found.point.elbo) else first
-
-
-def _best(tried: Tried) -> int:
-    """The stage of the largest evidence."""
-    return max(tried, key=lambda k: tried[k][0])
-
-
-def learned(outcome: Outcome, learning: Learning, solution: Any, prior: Prior, names: list[str], n: int) -> Learned:
-    """What passes that learn theta beside q came to, in ``n`` of them, as ``hyperparameters.learn`` says it."""
-    point, q, likelihood = outcome.point, outcome.point.q, solution.likelihood
-    theta, cut = np.append(q.theta, q.own), q.theta.size
-    if not learning.at(q).size:
-        found = Found(theta, solution, solution.elbo, np.zeros(0), solution.optimal, solution.ending, 1, n)
-        return Learned(**vars(found), likelihood=likelihood, prior=prior)
-    slopes, bounds = np.zeros(theta.size), np.tile([-np.inf, np.inf], (theta.size, 1))
-    if learning.theta:
-        slopes[:cut], bounds[:cut] = outcome.slopes[:cut], q.prior.bounds
-    if learning.own is not None:
-        slopes[cut:], bounds[cut:] = outcome.slopes[-q.own.size :], learning.own_bounds
-    left, allowed = learning.rising(q, outcome.slopes), max(GTOL, point.rounding**0.5)
-    named = [*names, *(likelihood.theta_names if q.own.size else [])]
-    at_bounds, held = entries_at_bounds(bounds, theta, slopes, _HELD_SLOPE)
-    converged = solution.optimal and left <= allowed
-    ending = SearchEnding(
-        "converged" if converged else "fit" if not solution.optimal else "slope",
-        "largest projected slope",
-        left,
-        allowed,
-        search="learned with the latents, pass by pass",
-        at_bounds={named[i]: side for i, side in at_bounds.items()},
-        fit=solution.ending,
-    )
-    found = Found(theta, solution, point.objective, slopes, converged, ending, 1, n)
-    found.at_bounds, found.held = at_bounds, held
-    return Learned(**vars(found), likelihood=likelihood, prior=prior)

@@ -17,7 +17,7 @@ from ..checks import problem
 from ..likelihoods import WORDS
 from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, levels_of
-from .dask_predict import by_partition
+from .dask_rows import by_partition
 from .labels import known
 from .observations import announce_missing
 

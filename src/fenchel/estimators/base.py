@@ -28,7 +28,7 @@ from ..linalg.arrays import ArrayLike
 from ..marginals import NormalMarginals
 from ..predictive import Predictive
 from ..solvers.solution import Solution
-from .dask_predict import by_partition, score_partitions
+from .dask_rows import by_partition, score_partitions
 from .integrated import integrated, mixed, reported_moments, with_prior
 from .latent import Latent, fitted_at
 from .target import Target
@@ -71,7 +71,7 @@ class LatentGaussianEstimator(Stored, BaseEstimator):
     def _fit(self, X: Any, target: Target, weights: Any) -> Self:
         """Read X into a latent, and fit it to the target."""
 
-    def _fit_partitions(self, given: Any, read: Any) -> Self:
+    def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
         """Fit rows in partitions, where the estimator can."""
         advice = "BayesianLogisticRegression, BayesianPoissonRegression and BayesianLinearRegression take partitions."
         raise problem(type(self).__name__, "X is a collection of Dask's", "a table in memory: X.compute()", advice)

@@ -19,8 +19,7 @@ from ..linalg.arrays import ArrayLike
 from ..linalg.dense import semidefinite_root
 from ..predictive import Part, Predictive
 from .base import LatentGaussianEstimator, generator, levels_of, validate_data, weights_of
-from .dask_input import DaskInput, in_partitions
-from .dask_predict import by_partition
+from .dask_rows import by_partition, in_partitions
 from .target import Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
@@ -48,7 +47,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
             Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
         if in_partitions(type(self).__name__, X, checkpoint):
-            return self._fit_partitions(DaskInput(X, y, sample_weight, None, checkpoint), self._read_partitions)
+            return self._fit_partitions(X, y, sample_weight, checkpoint)
         refuse_device(type(self).__name__, "y", y)
         X, y = validate_data(self, X, y, **self._accepted)
         weights = weights_of(sample_weight, X)

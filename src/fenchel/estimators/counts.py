@@ -13,8 +13,7 @@ from ..likelihoods import Poisson
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
-from .dask_input import DaskInput, in_partitions
-from .dask_predict import by_partition
+from .dask_rows import by_partition, in_partitions
 from .target import Target
 
 
@@ -38,8 +37,7 @@ class Counts(Regression):
             Of a fit to a Dask collection: a file in which the iterate is kept, and from which the same call goes on.
         """
         if in_partitions(type(self).__name__, X, checkpoint):
-            given = DaskInput(X, y, sample_weight, {"exposure": exposure}, checkpoint)
-            return self._fit_partitions(given, self._read_partitions)
+            return self._fit_partitions(X, y, sample_weight, checkpoint, exposure=exposure)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights = weights_of(sample_weight, X)
         return self._fit(X, read_counts(type(self).__name__, y, exposure, weights), weights)

@@ -35,7 +35,7 @@ from ..solvers.row_sample import SHARE, is_enough, sample
 from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
 from .counts import Counts
-from .dask_input import DaskInput, ReadTarget, fit_partitioned
+from .dask_rows import fit_partitioned
 from .latent import Latent, Moments, fitted_at
 from .standardize import centres_and_units
 from .target import Target
@@ -175,8 +175,8 @@ class LinearModel(LatentGaussianEstimator):
         """Whether the variance is learned by Laplace's evidence rather than by the elbo."""
         return False
 
-    def _fit_partitions(self, given: DaskInput, read: ReadTarget) -> Self:
-        fit_partitioned(self, given, read)
+    def _fit_partitions(self, X: Any, y: Any, weight: Any, checkpoint: Any, **rows: Any) -> Self:
+        fit_partitioned(self, X, y, weight, checkpoint, **rows)
         return self
 
     def _take(self, found: Learned, target: Target, latent: WeightsLatent, mean: float) -> None:

@@ -23,8 +23,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
-from .dask_input import DaskInput, in_partitions, partitions_target
-from .dask_predict import by_partition
+from .dask_rows import by_partition, in_partitions, partitions_target
 from .gaussian_process import GaussianProcess
 from .labels import read_labels
 from .linear import LinearModel
@@ -74,7 +73,7 @@ class _Generic(Regression):
         """
         name, rows = type(self).__name__, {"exposure": exposure, "trials": trials, "event": event}
         if in_partitions(name, X, checkpoint):
-            return self._fit_partitions(DaskInput(X, y, sample_weight, rows, checkpoint), self._read_partitions)
+            return self._fit_partitions(X, y, sample_weight, checkpoint, **rows)
         y, words = read_labels(name, self.likelihood, y)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights, y = weights_of(sample_weight, X), numeric(name, "y", y)

@@ -31,7 +31,7 @@ TRUSTED: tuple[str, ...] = (
     "fenchel.models.multinomial.FittedMultinomial",
     "fenchel.models.regressor.FormulaRegressor",
     "fenchel.solvers.solution.Solution",
-    "fenchel.distributed.solution.PartitionedSolution",
+    "fenchel.distributed.approximation.PartitionedSolution",
     "fenchel.posterior.Posterior",
     "fenchel.corrections.corrected.Corrected",
     *(f"fenchel.corrections.large.{word}Corrected" for word in ("Large", "Local", "Tall")),

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import Refusal, problem
-from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedSolution, Stage, is_dask
+from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProblem, is_dask
 from ..distributed.approximation import QuadraticModel
-from ..distributed.fitting import learned
-from ..distributed.sparse_precision import SparsePrior
+from ..distributed.precision import SparsePrior
 from ..hyperparameters.learned import Learned
-from ..marginals import Answers
 from ..solvers.progress import reporting
 from .fitted import FittedModel
 from .remarks import warn_of
@@ -26,51 +24,23 @@ def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any)
     """Run the passes."""
     if model.rows is None:
         raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
-    family, likelihood = model.sum.family(), model.target.likelihood
-    prior = SparsePrior(family, model.touched)
-    own = likelihood if likelihood.theta.size else None
-    bounds = np.zeros((0, 2))
-    if own is not None:
-        bounds = likelihood.theta_bounds(model.standing)
-        start = likelihood.theta
-        bounds = np.stack([np.minimum(bounds[:, 0], start), np.maximum(bounds[:, 1], start)], axis=1)
-    learning = Learning(bool(family.theta.size), own, bounds)
+    likelihood, prior = model.target.likelihood, SparsePrior(model.sum.family(), model.touched)
+    learning = Learning.of(bool(prior.theta.size), likelihood if likelihood.theta.size else None, model.standing)
     reading = replace(model.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
-    file = None if checkpoint is None else Checkpoint("Model", checkpoint)
-    if file is not None:
+    rows, file = model.rows, None
+    if checkpoint is not None:
+        file = Checkpoint("Model", checkpoint)
         priors = model.priors.reset_index().astype(str).to_numpy().tolist()
         settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
         file.describe(settings, model.measured)
-    rows = model.rows if file is None else replace(model.rows, kept=file.path)
+        rows = replace(rows, kept=file.path)
+    task = PartitionedProblem(rows, reading, likelihood, prior, learning)
     with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
-        stages = [Stage(prior, learning)]
-        outcome, _, _ = PartitionedFit(rows, reading, likelihood, stages, tol, None, file, report).run()
-    q = outcome.point.q
-    likelihood = likelihood.with_theta(q.own) if q.own.size else likelihood
-    solution = PartitionedSolution(outcome, likelihood, tol, rows.passes[0])
-    found = learned(outcome, learning, solution, family.at(q.theta), list(family.names), outcome.n_iter)
-    fit = FittedPartitioned(model, found, ModelEvidence(QuadraticModel(outcome.point, learning)))
+        outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
+    found = task.learned(outcome, tol, outcome.n_iter)
+    fit = FittedPartitioned(model, found, QuadraticModel(outcome.point, learning))
     warn_of(fit)
     return fit
-
-
-class ModelEvidence:
-    """The evidence near its mode by the quadratic model of the rows there: no further pass."""
-
-    def __init__(self, rows: QuadraticModel) -> None:
-        self.rows, self.best, self.bounds = rows, rows.q, rows.learning.bounds(rows.q)
-
-    def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        q, rows = self.rows.q, self.rows
-        do = theta[q.theta.size :] - q.own
-        self.best, J, slope = rows.value(theta[: q.theta.size], do)
-        dm = (self.best.mean - q.mean)[:, 0]
-        return J, np.append(slope, rows.own_slope - rows.C @ do - rows.X @ dm)
-
-    @property
-    def solution(self) -> Answers:
-        """The posterior at the theta that was asked last."""
-        return self.best.prior.posterior(self.best)
 
 
 class FittedPartitioned(FittedModel):
@@ -84,7 +54,7 @@ class FittedPartitioned(FittedModel):
     model: PartitionedModel
     mixed = None  # at the learned hyperparameters, the likelihood's own too
 
-    def __init__(self, model: PartitionedModel, found: Learned, evidence: ModelEvidence) -> None:
+    def __init__(self, model: PartitionedModel, found: Learned, evidence: QuadraticModel) -> None:
         self.evidence = evidence
         super().__init__(model, found)
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
-from ..distributed.sparse_precision import PatternDesign
+from ..distributed.precision import PatternDesign
 from ..distributed.survey import LatentSets, Moments, ValueCounts
 from ..estimators.labels import encoded, levels_of_words
 from ..estimators.observations import weight_seen

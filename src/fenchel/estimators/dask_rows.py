@@ -1,0 +1,264 @@
+"""Linear models and predictions of rows in a Dask collection: what an estimator does in memory, by passes.
+
+A fit takes one pass over the rows to measure the columns, read y into a target from its different values, and bring a
+sample; ``distributed/linear.py`` does the rest. Predictions are lazy, a partition at a time, by the same methods as in
+memory.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from inspect import signature
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..checks import holds, numeric, optional, problem
+from ..distributed import (
+    Block,
+    Checkpoint,
+    InMemory,
+    Learning,
+    PartitionedProblem,
+    Partitions,
+    Sums,
+    computed,
+    is_dask,
+)
+from ..distributed.linear import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
+from ..distributed.precision import GroupedVariances
+from ..distributed.survey import Moments, ValueCounts
+from ..likelihoods.base import Likelihood
+from .labels import known, read_labels
+from .observations import read_observations
+from .target import Target
+
+if TYPE_CHECKING:
+    from .linear import LinearModel
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FEWEST = 4096  # rows of a sample; a smaller table is its own sample
+_LARGEST = 65536  # rows of a sample
+_NUMBERS = 1 << 23  # entries of a sample; wide tables have fewer rows in theirs
+_DEFAULTS = {"trials": 1.0}
+
+
+def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
+    """Whether X is a collection of Dask's, or a list of delayed blocks."""
+    if is_dask(X) or (isinstance(X, list | tuple) and len(X) > 0 and all(is_dask(block) for block in X)):
+        return True
+    if checkpoint is not None:
+        got = "checkpoint meets a table in memory"
+        raise problem(where, got, "a Dask array or dataframe", "A fit in memory is over in seconds: leave it out.")
+    return False
+
+
+def partitions_target(
+    where: str, likelihood: Any, bound: str, values: ValueCounts, centred: bool, learned: bool
+) -> tuple[Target, np.ndarray | None]:
+    """The target of any likelihood, and the words that its levels are called."""
+    own = known(likelihood)
+    if isinstance(own, Likelihood):
+        for key in own.row_parameters:
+            if np.ndim(getattr(own, key)) > 0:
+                got = f"{own!r} holds {key} of its own, and rows are in partitions"
+                raise problem(where, got, f"fit(X, y, {key}=...)", "Give it as a Dask array, cut as X is.")
+    y, w, moments = values.y, values.weight, values.moments
+    if y.dtype.kind not in "biuf" and own is not None and own.ordered:
+        got = f"y holds {holds(y) or 'words'} in partitions, and their order is not known"
+        raise problem(where, got, "numbers", "Give levels as numbers: y.cat.codes of an ordered categorical.")
+    y, words = read_labels(where, likelihood, y)
+    y = numeric(where, "y", y)
+    if values.cut and moments is not None and own is not None and own.noise:
+        # the values that were kept get the mean and the spread of all
+        centre = np.average(y, weights=w)
+        sd = float(np.sqrt(np.average((y - centre) ** 2, weights=w)))
+        y = moments.mean[0] + (y - centre) * (float(np.sqrt(moments.covariance[0, 0])) / sd if sd > 0.0 else 1.0)
+    twice = {key: np.tile(value, 2) for key, value in values.beside.items()}  # rows, of which several have one value
+    y, w = np.tile(y, 2), np.tile(w / 2, 2)
+    return read_observations(where, likelihood, bound, y, twice, w, centred, learned, words), words
+
+
+# -- the fit ------------------------------------------------------------------------------------------------
+def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpoint: Any, **beside: Any) -> None:
+    """Fit a linear model to partitions; ``estimator._read_partitions`` makes the target of y's different values."""
+    where = type(estimator).__name__
+    if y is None:
+        raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
+    beside = {key: value for key, value in beside.items() if value is not None}
+    rows = Partitions.of(where, X=X, y=y, weight=weight, **beside)
+    file = None if checkpoint is None else Checkpoint(where, checkpoint)
+    rows = replace(rows, kept=None if file is None else file.path)
+    table = LinearTable(where, _read_names(estimator, rows, X), tuple(beside))
+    found = _surveyed(rows, table)
+    columns: Moments = found["columns"]
+    target, labels = estimator._read_partitions(found["values"])
+    likelihood, D = target.likelihood, len(table.names)
+    if likelihood.row_parameters:  # readers add them
+        likelihood = likelihood.with_rows(**{key: _DEFAULTS.get(key) for key in likelihood.row_parameters})
+    target = replace(target, likelihood=likelihood)
+    own = bool(getattr(estimator, "learn_likelihood", False)) and likelihood.theta.size > 0
+    latent, mean = estimator._latent_of(columns.columns(), np.zeros((1, D)), target, own)
+    latent.settled = True  # the rows are many, whatever is held of them here
+    reader = LinearReader(table, latent.columns, latent.constant, latent.groups.size > D, likelihood, labels)
+    theta = bool((estimator.learn_variance or own) and latent.groups.max(initial=-1) >= 0)
+    learning = Learning.of(theta, likelihood if own else None, target.y)
+    if file is not None:
+        file.describe(_settings(estimator, table, target), _measured(found))
+    task = PartitionedProblem(rows, reader, likelihood, GroupedVariances(latent.family()), learning)
+    few = InMemory(where, joined(found["sample"]))
+    learned = fit_weights(task, tol=estimator._inner_tol(), sample=few, checkpoint=file)
+    estimator._take(learned, target, latent, mean)
+
+
+def _surveyed(rows: Partitions, table: LinearTable) -> Sums:
+    """The first pass; weights must be numbers of rows."""
+    largest = min(_LARGEST, max(_FEWEST, _NUMBERS // len(table.names)))
+    sample = -(-_FEWEST // rows.count), -(-largest // rows.count)
+    found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
+    weight = found["columns"].weight
+    if not weight > 0.0:
+        raise problem(table.where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
+    if found["n"] > 1 and abs(weight - 1.0) <= 1e-6:
+        got = "sample_weight sums to 1 over all partitions, and weights say how often a row was seen"
+        raise problem(table.where, got, "numbers of rows", f"Shares times {found['n']}, the number of rows, are.")
+    return found
+
+
+def _read_names(estimator: LinearModel, rows: Partitions, X: Any) -> tuple[str, ...]:
+    """The columns of X; ``n_features_in_`` and ``feature_names_in_`` are set as scikit-learn would set them."""
+    where, named = type(estimator).__name__, rows.names.get("X")
+    shape = (0, len(named)) if named is not None else getattr(X, "shape", (0, np.nan))
+    if len(shape) != 2:
+        raise problem(where, f"X has {len(shape)} dimension{'s' * (len(shape) != 1)}", "rows and columns")
+    if shape[1] != shape[1]:  # not known before the first partition is read
+        shape = computed(where, optional(where, "dask").delayed(np.shape)(rows.parts["X"][0]))
+    if shape[1] == 0:
+        raise problem(where, "X has no columns", "one feature or more")
+    estimator.n_features_in_ = int(shape[1])
+    if named is not None and all(isinstance(name, str) for name in named):
+        estimator.feature_names_in_ = np.asarray(named, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+    return tuple(estimator._columns())
+
+
+def _settings(estimator: LinearModel, table: LinearTable, target: Target) -> dict[str, Any]:
+    """What a checkpoint must agree in, as text; the tolerance may be another."""
+    params = {key: value for key, value in estimator.get_params(deep=False).items() if key not in ("tol", "progress")}
+    text = {key: repr(value.tolist() if isinstance(value, np.ndarray) else value) for key, value in params.items()}
+    classes = None if target.classes is None else [str(label) for label in target.classes.tolist()]
+    columns = {"columns": list(table.names), "rows": list(table.keys), "classes": classes}
+    return {"estimator": table.where, **text, **columns}
+
+
+def _measured(found: Sums) -> np.ndarray:
+    """Numbers that tell one table from another."""
+    columns, y = found["columns"], found["values"].moments
+    mean, sd, _, _ = columns.columns()
+    total = np.zeros(2) if y is None else np.array([y.mean[0], y.covariance[0, 0]])
+    return np.concatenate([[found["n"], columns.weight], mean, sd, total])
+
+
+# -- predictions --------------------------------------------------------------------------------------------
+def by_partition(method: F) -> F:
+    """A method of (X, ...) that answers a Dask collection with a Dask array, or several, not yet computed.
+
+    Arguments that are collections of Dask's too, such as an exposure, are cut as X is.
+    """
+
+    @wraps(method)
+    def wrapped(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if not is_dask(X):
+            return method(self, X, *args, **options)
+        check_is_fitted(self)
+        return _mapped(self, method, X, args, options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _mapped(estimator: Any, method: Callable[..., Any], X: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    name = type(estimator).__name__
+    given = signature(method).bind(estimator, X, *args, **options).arguments
+    if method.__name__ == "predict" and given.get("return_cov"):
+        raise problem(name, "return_cov of a collection of Dask's, whose rows come in parts", "a table in memory")
+    dask, da = optional(name, "dask"), optional(name, "dask.array")
+    of_rows = {key: x for key, x in options.items() if is_dask(x) or (np.ndim(x) > 0 and key in ("exposure", "trials"))}
+    rest = {key: x for key, x in options.items() if key not in of_rows}
+    rows = Partitions.of(name, X=X, **of_rows)
+    one_row = _row_like(estimator, X)
+    like = method(estimator, one_row, *args, **dict.fromkeys(of_rows, 1.0), **rest)  # columns are checked at once
+    answers = [np.asarray(x) for x in (like if isinstance(like, tuple) else (like,))]
+    none = tuple(x[:0] for x in answers)
+    small = dask.delayed(without_rows(estimator), pure=False)
+    task = dask.delayed(_of_block, pure=False, nout=len(answers))
+    sizes = X.chunks[0] if hasattr(X, "chunks") else [np.nan] * rows.count
+    parts = []
+    for i in range(rows.count):
+        block = {key: part[i] for key, part in rows.parts.items()}
+        parts.append(task(small, method.__name__, block, args, rest, none))
+    arrays = []
+    for k, shown in enumerate(answers):
+        each = []
+        for n, part in zip(sizes, parts, strict=True):
+            each.append(da.from_delayed(part[k], (n, *shown.shape[1:]), dtype=shown.dtype))
+        arrays.append(da.concatenate(each, axis=0, allow_unknown_chunksizes=True))
+    return tuple(arrays) if isinstance(like, tuple) else arrays[0]
+
+
+def _of_block(
+    estimator: Any, method: str, block: dict[str, Any], args: tuple[Any, ...], options: dict[str, Any], none: Any
+) -> tuple[Any, ...]:
+    """The answers of one partition; those of no rows are ``none``."""
+    X = block.pop("X")
+    if X.shape[0] == 0:
+        return tuple(none)
+    given = {key: np.asarray(x) if np.ndim(x) else x for key, x in block.items()}
+    answer = getattr(estimator, method)(X, *args, **given, **options)
+    return answer if isinstance(answer, tuple) else (answer,)
+
+
+def score_partitions(estimator: Any, X: Any, y: Any, sample_weight: Any, rows: dict[str, Any]) -> float:
+    """The mean log predictive density of partitioned rows: one pass."""
+    name, given = type(estimator).__name__, {key: x for key, x in rows.items() if x is not None}
+    parts = Partitions.of(name, X=X, y=y, weight=sample_weight, **given)
+    found: Sums = parts.reduce(_scored, without_rows(estimator), tuple(given))
+    if not found["weight"] > 0.0:
+        raise problem(name, "every y is NaN or has weight 0", "at least one observed row")
+    return float(found["density"] / found["weight"])
+
+
+def _scored(block: Block, estimator: Any, keys: tuple[str, ...]) -> Sums:
+    given = {key: np.asarray(block[key]) if np.ndim(block[key]) else block[key] for key in keys}
+    density = estimator._target.log_density(estimator._predictive(block["X"], **given), np.asarray(block["y"]))
+    weight = np.ones(block.n) if block["weight"] is None else np.asarray(block["weight"], dtype=np.float64)
+    seen = ~np.isnan(density) & (weight > 0.0)
+    return Sums(density=float(weight[seen] @ density[seen]), weight=float(weight[seen].sum()))
+
+
+def _row_like(estimator: Any, X: Any) -> Any:
+    """A row of zeros with as many columns as X has, named as they are."""
+    shape: Any = getattr(X, "shape", ())
+    if len(shape) != 2:
+        return np.zeros(1)  # which the method refuses as it does in memory
+    if hasattr(X, "columns"):
+        row = np.zeros((1, len(X.columns)))
+        return optional("predict", "pandas").DataFrame(row, columns=list(X.columns))
+    return np.zeros((1, int(estimator.n_features_in_ if shape[1] != shape[1] else shape[1])))
+
+
+def without_rows(estimator: Any) -> Any:
+    """The estimator without the rows of its fit, where prediction needs the posterior of the weights alone."""
+    latent: Any = getattr(estimator, "_latent", None)
+    if getattr(latent, "roots", None) is None:
+        return estimator
+    out = copy.copy(estimator)
+    out._latent = copy.copy(latent)
+    out._latent.design = latent.design.take(slice(0, 0))
+    out.solution_, out._weights = SimpleNamespace(posterior=None), None
+    return out
