@@ -89,7 +89,7 @@ def test_new_rows_of_a_family_and_their_extra_variance():
     X = rng.normal(size=(12, 2))
     family, y = WeightVariances(X, variance=4.0), (rng.random(12) < 0.5).astype(float)
     found = fenchel.infer(BernoulliLogit("exact"), family.at(family.theta), y).corrected()
-    there = found.at(**family.new_rows(family.theta, X))
+    there = found.at(family.new_rows(family.theta, X))
     np.testing.assert_allclose(there.mean, found.at(design=X).mean)
     more = found.at(design=X, extra_variance=2.0)
     np.testing.assert_allclose(

@@ -250,10 +250,10 @@ def test_new_rows_of_every_family_are_where_the_fit_is():
     for family, table in asked:
         theta = family.theta + 0.1
         sol = fenchel.infer(Poisson(), family.at(theta), y, tol=1e-14)
-        mean, variance = sol.posterior.predict(**family.new_rows(theta, table))
+        mean, variance = sol.posterior.predict(family.new_rows(theta, table))
         np.testing.assert_allclose(mean, sol.posterior.mean, atol=1e-8, err_msg=type(family).__name__)
         np.testing.assert_allclose(variance, sol.posterior.variance, atol=1e-8, err_msg=type(family).__name__)
-        assert sol.posterior.at(**family.new_rows(theta, table)).mean.shape == (n,)
+        assert sol.posterior.at(family.new_rows(theta, table)).mean.shape == (n,)
 
 
 def test_new_rows_refuse_what_they_cannot_know():

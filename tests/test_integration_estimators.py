@@ -26,7 +26,7 @@ def test_a_classifier_averages_over_its_kernels():
     assert found.evidence == "corrected"
     p = np.zeros(3)
     for w, theta, solution in zip(found.weights, found.thetas, found.solutions, strict=True):
-        there = solution.importance(8192).at(**model._latent.new_rows(theta, Z))
+        there = solution.importance(8192).at(model._latent.new_rows(theta, Z))
         p += w * there.predictive(solution.likelihood).mean
     assert model.predict_proba(Z)[:, 1] == pytest.approx(p, abs=0.005)
     assert np.abs(model.predict_proba(Z) - plain.predict_proba(Z)).max() > 0.001

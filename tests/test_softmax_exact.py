@@ -18,6 +18,7 @@ from fenchel.linalg.contrasts import Contrasts
 from fenchel.linalg.matrices import Dense
 from fenchel.primal import PrimalPoint
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
+from fenchel.priors.base import NewRows
 from fenchel.problem import Problem
 
 
@@ -223,7 +224,7 @@ def test_sparse_and_dense_priors_agree():
     for other in (dense, rows):
         assert sparse.elbo == pytest.approx(other.elbo, abs=1e-9)
         assert np.allclose(sparse.posterior.latent_variance, other.posterior.latent_variance, rtol=1e-6)
-        for ask in (lambda s: s.posterior.row_covariances(design=new), lambda s: s.posterior.cavity()[1]):
+        for ask in (lambda s: s.posterior.row_covariances(NewRows(design=new)), lambda s: s.posterior.cavity()[1]):
             assert np.allclose(ask(sparse), ask(other), rtol=1e-6, atol=1e-9)
         assert np.allclose(sparse.posterior.covariance(), other.posterior.covariance(), atol=1e-8)
     slope = np.array([G.diagonal() for G in sparse.posterior.gradient_precision()]).sum(axis=0)
@@ -452,7 +453,7 @@ def test_ten_classes_are_fitted_and_predicted():
     new = rng.normal(size=(4, 3))
     rows = np.einsum("mi,kl->mkli", new, np.eye(10)).reshape(40, 30)
     blocks = np.einsum("mki,ij,mlj->mkl", rows.reshape(4, 10, 30), V, rows.reshape(4, 10, 30))
-    assert np.allclose(fit.posterior.row_covariances(design=new), blocks, atol=1e-8)
+    assert np.allclose(fit.posterior.row_covariances(NewRows(design=new)), blocks, atol=1e-8)
 
 
 def test_one_class_is_refused():

@@ -84,7 +84,7 @@ def test_a_pedigree_by_its_covariance_and_by_its_sparse_inverse():
         sd = dict(model.effects[0].readable(family.theta))["sd"]
         assert sol.elbo == pytest.approx(logpdf(sd**2 * Z @ A @ Z.T + 100.0 + 0.3 * np.eye(80), y), abs=1e-6)
         new = model.new_rows(family.theta, DataTable("here", {"who": ["cow 35"]}))
-        mean, variance = sol.posterior.predict(**new)
+        mean, variance = sol.posterior.predict(new)
         S = sd**2 * Z @ A @ Z.T + 100.0 + 0.3 * np.eye(80)
         cross = sd**2 * A[35] @ Z.T + 100.0
         assert mean[0] == pytest.approx(cross @ np.linalg.solve(S, y), abs=1e-6)

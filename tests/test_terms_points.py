@@ -63,7 +63,7 @@ def test_gaussian_regression_as_with_the_covariance_itself():
     K = matern(X, X, 4.0, 1)
     assert sol.elbo == pytest.approx(multivariate_normal(np.zeros(150), K + noise * np.eye(150)).logpdf(y), abs=0.5)
     new = rng.random((40, 2)) * 10.0
-    h, rho = sol.posterior.predict(**model.new_rows(theta, DataTable("here", {"x": new[:, 0], "y": new[:, 1]})))
+    h, rho = sol.posterior.predict(model.new_rows(theta, DataTable("here", {"x": new[:, 0], "y": new[:, 1]})))
     gain = np.linalg.solve(K + noise * np.eye(150), matern(X, new, 4.0, 1)).T
     np.testing.assert_allclose(h, gain @ y, atol=0.05)
     np.testing.assert_allclose(np.sqrt(rho), np.sqrt(1 - np.sum(gain * matern(new, X, 4.0, 1), axis=1)), atol=0.03)

@@ -162,7 +162,7 @@ def test_knots_are_near_the_process_and_new_points_beside_them_cost_no_solve():
     np.testing.assert_allclose(family.gradient(sol, theta), numeric, rtol=1e-4, atol=1e-4)
     new = rng.random((100, 2))
     rows = model.new_rows(theta, DataTable("here", {"x": new[:, 0], "z": new[:, 1]}))
-    h, rho = sol.posterior.predict(**rows)
+    h, rho = sol.posterior.predict(rows)
     cross = covariance("matern32", np.append(theta, theta[1]), new, P)
     gain = np.linalg.solve(truth + 0.09 * np.eye(800), cross.T).T
     sd = np.sqrt(1.0 - np.sum(gain * cross, axis=1))
@@ -198,7 +198,7 @@ def test_regression_and_prediction_as_with_the_dense_process():
     A = covariance("matern32", THETA, X) + 0.04 * np.eye(70)
     assert sol.elbo == pytest.approx(multivariate_normal(np.zeros(70), A).logpdf(y), abs=1e-5)
     new = np.vstack([RNG.random((9, 2)) * [1.2, 33.0], X[4]])
-    h, rho = sol.posterior.predict(**model.new_rows(THETA, DataTable("here", {"x": new[:, 0], "z": new[:, 1]})))
+    h, rho = sol.posterior.predict(model.new_rows(THETA, DataTable("here", {"x": new[:, 0], "z": new[:, 1]})))
     cross = covariance("matern32", THETA, new, X)
     gain = np.linalg.solve(A, cross.T).T
     np.testing.assert_allclose(h, gain @ y, atol=1e-5)
@@ -340,7 +340,7 @@ def test_the_gradient_of_the_evidence_wherever_points_lie(kind, points):
     numeric = difference(lambda t: evidence(t).elbo, theta, step=1e-4)
     np.testing.assert_allclose(family.gradient(evidence(theta), theta), numeric, rtol=1e-4, atol=1e-5)
     where = DataTable("here", {"x": points[:, 0] + 1e-3 * np.ptp(points[:, 0]), "z": points[:, 1]})
-    h, rho = evidence(theta).posterior.predict(**family_rows(kind, points, theta, where))
+    h, rho = evidence(theta).posterior.predict(family_rows(kind, points, theta, where))
     assert np.isfinite(h).all()
     assert (rho > 0.0).all()
 

@@ -123,7 +123,7 @@ def test_the_variance_of_new_points_is_that_of_the_dense_process():
     theta = np.log([1.3, 0.5, 0.5])
     sol = fenchel.infer(fenchel.Gaussian(0.04), model.family().at(theta), np.sin(6 * X[:, 0]), tol=1e-12)
     new = rng.random((7, 2)) * 2.0
-    _, rho = sol.posterior.predict(**model.new_rows(theta, DataTable("here", {"x": new[:, 0], "z": new[:, 1]})))
+    _, rho = sol.posterior.predict(model.new_rows(theta, DataTable("here", {"x": new[:, 0], "z": new[:, 1]})))
     K = 1.3**2 * SMOOTH["matern32"](2.0 * np.vstack([X, new]) / 0.5)
     A = K[:40, :40] + (0.04 + 1.3**2 * NUGGET) * np.eye(40)
     exact = K[40:, 40:] - K[40:, :40] @ np.linalg.solve(A, K[:40, 40:])

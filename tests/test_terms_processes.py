@@ -42,7 +42,7 @@ def test_the_evidence_is_scikit_learns_and_so_are_new_points(word, columns, isot
     kernel = 0.8**2 * kernel_of(word, lengths)
     peer = GaussianProcessRegressor(kernel, alpha=0.05 + NUGGET * 0.8**2, optimizer=None).fit(stacked(ROWS, columns), Y)
     assert sol.elbo == pytest.approx(peer.log_marginal_likelihood_value_, abs=1e-6)
-    mean, variance = sol.posterior.predict(**model.new_rows(theta, DataTable("here", NEW)))
+    mean, variance = sol.posterior.predict(model.new_rows(theta, DataTable("here", NEW)))
     at = stacked(NEW, columns)
     want, sd = peer.predict(at, return_std=True)
     np.testing.assert_allclose(mean[:4], want[:4], atol=1e-7)
@@ -68,7 +68,7 @@ def test_counts_at_repeated_points_against_a_dense_prior_of_all_points(word):
         fenchel.Poisson(), fenchel.DenseCovariance(K, offset=0.7), np.r_[y, np.full(5, np.nan)], tol=1e-13
     )
     assert sol.elbo == pytest.approx(witness.elbo, abs=1e-7)
-    mean, variance = sol.posterior.predict(**model.new_rows(theta, DataTable("here", {"x": new})))
+    mean, variance = sol.posterior.predict(model.new_rows(theta, DataTable("here", {"x": new})))
     np.testing.assert_allclose(mean, witness.posterior.mean[x.size :], atol=1e-6)
     np.testing.assert_allclose(variance, witness.posterior.variance[x.size :], rtol=1e-5)
 

@@ -203,7 +203,7 @@ def test_a_new_group_is_of_the_population():
 
     def variance(g):
         new = model.new_rows(theta, DataTable("here", {"g": g, "x": [0.0, 8.0, 8.0]}))
-        return posterior.predict(**new)[1]
+        return posterior.predict(new)[1]
 
     rho, plain = variance([99, 99, 3]), variance([3, 3, 3])
     S = model.effects[0].user_covariance(theta)

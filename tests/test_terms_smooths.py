@@ -29,7 +29,7 @@ def fitted(term, y, table=TABLE, noise=0.1, theta=None, others=(), fixed_varianc
     sol = fenchel.infer(fenchel.Gaussian(noise), family.at(theta), y, tol=1e-13)
 
     def predict(new):
-        return sol.posterior.predict(**model.new_rows(theta, DataTable("here", new)))
+        return sol.posterior.predict(model.new_rows(theta, DataTable("here", new)))
 
     return model, sol, predict
 
@@ -250,7 +250,7 @@ def test_a_curve_is_learned_and_covered():
     found = learn(fenchel.Poisson(), model.family(), y)
     assert found.converged
     grid = np.linspace(0.1, 5.9, 100)
-    mean, variance = found.solution.posterior.predict(**model.new_rows(found.theta, DataTable("here", {"x": grid})))
+    mean, variance = found.solution.posterior.predict(model.new_rows(found.theta, DataTable("here", {"x": grid})))
     inside = np.abs(mean - truth(grid)) < 1.96 * np.sqrt(variance)
     assert inside.mean() > 0.8
     assert np.abs(mean - truth(grid)).mean() < 0.06

@@ -39,7 +39,7 @@ def fitted(term, y, table, noise=0.1, theta=None):
     model = SumOfTerms([term], table, fixed_variance=1e3)
     theta = model.family().theta if theta is None else np.asarray(theta)
     sol = fenchel.infer(fenchel.Gaussian(noise), model.family().at(theta), y, tol=1e-13)
-    return model, sol, lambda new: sol.posterior.predict(**model.new_rows(theta, DataTable("here", new)))
+    return model, sol, lambda new: sol.posterior.predict(model.new_rows(theta, DataTable("here", new)))
 
 
 def regression(K, seen, y, noise, fixed, variance):

@@ -9,15 +9,17 @@ posterior through these two (criteria, tables, plots) reads any of them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from .checks import numeric, problem
 from .linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
+from .priors.base import NewRows
 
 Levels = float | Sequence[float] | np.ndarray
 Nodes = tuple[slice, np.ndarray, np.ndarray]  # some rows, their values (n, M), and weights (n, M) or (1, M) of sum 1
@@ -53,18 +55,46 @@ class Answers(Marginals, Protocol):
     """A posterior: itself the marginals of eta at the observations."""
 
     def latents(self) -> Marginals: ...
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> Marginals: ...
+    def at(self, new: NewRows | None = None, **rows: Any) -> Marginals: ...
     def sample(self, size: int = 1, rng: Seed = None) -> Array: ...
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array: ...
+
+
+M = TypeVar("M", bound=Marginals)
+
+
+class AnswersAtNewRows(ABC, Generic[M]):
+    """Marginals and moments of eta at new rows, for a posterior that says ``marginals_at``."""
+
+    @abstractmethod
+    def marginals_at(self, new: NewRows) -> M:
+        """The marginals of eta at new rows."""
+
+    def at(self, new: NewRows | None = None, **rows: Any) -> M:
+        """The marginals of eta at new rows: ``at(NewRows(...))``, or its fields by name, ``at(design=...)``.
+
+        Parameters
+        ----------
+        new : NewRows, optional
+            As a family or a term makes it: ``at(family.new_rows(theta, table))``. Or, instead of it:
+        design : array (M, L) or scipy sparse
+            New rows of W; or, instead of it:
+        cross : array (M, L), or (C, M, L) for predictors with own covariances
+            Covariance of the new eta with the latents z: ``K(x_new, x)`` for a Gaussian process.
+        variance : array (M,) or (M, C)
+            Prior variance of the new eta: ``diag K(x_new, x_new)``. Needed with ``cross``.
+        mean : float or array, optional
+            Prior mean at the new points, with ``cross``. Default: the prior's mean when that is one number.
+        offset : float or array, optional
+        extra_variance : float or array, optional
+            Variance of the new eta beyond that, for priors that have some: it is added.
+        """
+        return self.marginals_at(NewRows(**rows) if new is None else new)
+
+    def predict(self, new: NewRows | None = None, **rows: Any) -> tuple[Array, Array]:
+        """Mean and variance of eta at new rows, (M,) or (M, C); the rows are given as in ``at``."""
+        there = self.at(new, **rows)
+        return there.mean, there.variance
 
 
 class NormalAnswers:

@@ -6,6 +6,7 @@ m = mu - Sigma W' alpha (eq:mstar),    V = (Sigma^-1 + W' Lam W)^-1 (eq:Vstar)
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -13,10 +14,10 @@ import numpy as np
 
 from .checks import count, problem
 from .files import Stored
-from .linalg.arrays import Array, ArrayLike, Seed, asarray, namespace, to_numpy
+from .linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
-from .marginals import NormalAnswers, NormalMarginals
+from .marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors, Prior
 from .priors.capabilities import (
@@ -31,7 +32,7 @@ from .priors.prediction import predicted
 from .priors.predictors import LatentPredictors
 
 
-class Posterior(Stored, NormalAnswers):
+class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
 
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
@@ -141,73 +142,23 @@ class Posterior(Stored, NormalAnswers):
         blocks = factor.latent_covariance()
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
-    def predict(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> tuple[Array, Array]:
-        """Mean and variance of eta at new rows.
-
-        Parameters
-        ----------
-        design : array (M, L) or scipy sparse
-            New rows of W; or, instead of it:
-        cross : array (M, L), or (C, M, L) for predictors with own covariances
-            Covariance of the new eta with the latents z: ``K(x_new, x)`` for a Gaussian process.
-        variance : array (M,) or (M, C)
-            Prior variance of the new eta: ``diag K(x_new, x_new)``. Needed with ``cross``.
-        mean : float or array, optional
-            Prior mean at the new points, with ``cross``. Default: the prior's mean when that is one number.
-        offset : float or array, optional
-        extra_variance : float or array, optional
-            Variance of the new eta beyond that, for priors that have some: it is added.
-
-        Returns
-        -------
-        mean, variance : arrays (M,) or (M, C)
-        """
-        new = NewRows(design, cross, variance, mean, offset, extra_variance)
-        m, v = self._predict(new)
-        return self._shaped(m), self._shaped(v)
-
-    def _predict(self, new: NewRows) -> tuple[Array, Array]:
+    def moments_at(self, new: NewRows) -> tuple[Array, Array]:
+        """Mean and variance (M, C) of eta at new rows, C = 1 included."""
         if isinstance(self._all, PredictsNewRows):
             m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
         else:
             m, v = predicted(self._joint_factor(), self._alpha, new)
         return m, m if v is None else v  # a mean asked for alone: nobody reads the other
 
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> NormalMarginals:
-        """The marginals of eta at new rows, which are given as in ``predict``."""
-        new = NewRows(design, cross, variance, mean, offset, extra_variance)
+    def marginals_at(self, new: NewRows) -> NormalMarginals:
+        mean, variance = (self._shaped(each) for each in self.moments_at(new))
         joint = self._curvatures is not None
-        return NormalMarginals(*self.predict(**new), (lambda: self.row_covariances(**new)) if joint else None)
+        return NormalMarginals(mean, variance, (lambda: self.row_covariances(new)) if joint else None)
 
-    def predict_mean(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-    ) -> Array:
+    def predict_mean(self, new: NewRows | None = None, **rows: Any) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
-        new = NewRows(design, cross, None, mean, offset, mean_only=True)
-        return self._shaped(self._predict(new)[0])
+        new = NewRows(**rows) if new is None else new
+        return self._shaped(self.moments_at(replace(new, variance=None, extra_variance=0.0, mean_only=True))[0])
 
     def predict_covariance(self, cross: Array, covariance: Array) -> Array:
         """Cov[eta] (M, M) at new rows of a prior that is given by its covariances, one predictor an observation.
@@ -238,18 +189,18 @@ class Posterior(Stored, NormalAnswers):
         V = self._joint_factor().observation_covariance()
         return V + self._extra[:, :, None] * asarray(np.eye(V.shape[1]), V)[None, ...]
 
-    def row_covariances(self, **new: Any) -> Array:
-        """The covariance (M, C, C) of the C predictors of each new row, which are given as in ``predict``.
+    def row_covariances(self, new: NewRows) -> Array:
+        """The covariance (M, C, C) of the C predictors of each new row.
 
         Diagonal where they are independent under q: under every bound of a softmax but "exact".
         """
-        _, v = self._predict(NewRows(**new))
+        _, v = self.moments_at(new)
         xp = namespace(v)
         out = v[:, :, None] * asarray(np.eye(v.shape[1]), v)[None, ...]
         factor, everyone = self._factor, self._all
         if not (isinstance(factor, HasCovariances) and isinstance(everyone, LatentPredictors)):
             return out
-        off = factor.covariances_at(*everyone.new_rows(NewRows(**new))[:1], by_cross=new.get("cross") is not None)
+        off = factor.covariances_at(*everyone.new_rows(new)[:1], by_cross=new.cross is not None)
         return out + off * (1.0 - xp.eye(v.shape[1]))
 
     def covariance(self) -> Array:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..criteria import leave_one_out as gaussian
 from ..files import Stored
 from ..likelihoods.base import Likelihood
-from ..linalg.arrays import Array, ArrayLike, Seed, asarray, to_numpy
+from ..linalg.arrays import Array, Seed, asarray, to_numpy
+from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.sparse import SparseFactor
@@ -47,7 +48,7 @@ _SHARE = 0.05  # of own terms and pairs: an error above both is not to be truste
 _WITHIN = 0.25  # of what clusters say beyond their pairs that may be wrong: benchmarks/correction_errors.py
 
 
-class Corrected(Stored, GridAnswers):
+class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     """The posterior with each likelihood as it is, to second order in what q's Gaussian sites leave of it.
 
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
@@ -240,19 +241,9 @@ class Corrected(Stored, GridAnswers):
         x, log_p = log_densities(self._sites, self._correlations.with_latents(), mean.size, self._finish)
         return Grid(mean, np.sqrt(variance), x, log_p)
 
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> GridMarginals:
-        """The marginals of eta at new rows, which are given as in ``Posterior.predict``."""
-        new = NewRows(design, cross, variance, mean, offset, extra_variance)
-        centre, spread = (to_numpy(v)[:, 0] for v in self._posterior._predict(new))
+    def marginals_at(self, new: NewRows) -> GridMarginals:
+        """The marginals of eta at new rows."""
+        centre, spread = (to_numpy(v)[:, 0] for v in self._posterior.moments_at(new))
         x, log_p = self._densities_at(new, spread)
         return GridMarginals(Grid(centre, np.sqrt(spread), x, log_p), self._like)
 
@@ -264,11 +255,6 @@ class Corrected(Stored, GridAnswers):
     def predictive(self, likelihood: Likelihood | None = None) -> Predictive:
         """y at the observations: means, probabilities, quantiles, densities; ``at(...).predictive`` at new rows."""
         return super().predictive(self._fit.likelihood if likelihood is None else likelihood)
-
-    def predict(self, **where: Any) -> tuple[Array, Array]:
-        """Mean and variance of eta at new rows, given as in ``at``."""
-        there = self.at(**where)
-        return there.mean, there.variance
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta (size, N): those of q, each coordinate moved to its corrected marginal."""

@@ -17,7 +17,7 @@ Observations whose log-likelihood is a line (no curvature) add a constant.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self
+from typing import NoReturn, Self
 
 import numpy as np
 from scipy.special import logsumexp
@@ -25,7 +25,8 @@ from scipy.special import logsumexp
 from ..checks import count, problem
 from ..files import Stored
 from ..likelihoods.base import Likelihood, slice_rows
-from ..linalg.arrays import ArrayLike, Seed, to_numpy
+from ..linalg.arrays import Seed, to_numpy
+from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.capabilities import HasWeights
@@ -38,7 +39,7 @@ from .states import MIXTURE, States, Unknowns, in_observations
 _CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
 
 
-class ImportanceSample(Stored, WeightedMarginals):
+class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMarginals]):
     """Weighted draws of the posterior: itself the marginals of eta at the observations, in numpy.
 
     Attributes
@@ -119,18 +120,8 @@ class ImportanceSample(Stored, WeightedMarginals):
         """The marginals of z."""
         return WeightedMarginals(self._draws, self._space.latents(), self.weights, self._base)
 
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> WeightedMarginals:
-        """The marginals of eta at new rows, which are given as in ``posterior.predict``."""
-        new = NewRows(design, cross, variance, mean, offset, extra_variance)
+    def marginals_at(self, new: NewRows) -> WeightedMarginals:
+        """The marginals of eta at new rows."""
         return WeightedMarginals(self._draws, self._space.at(new), self.weights, self._base)
 
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:

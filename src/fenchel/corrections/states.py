@@ -121,7 +121,7 @@ class Space(ABC):
 
     def at(self, new: NewRows) -> Unknowns:
         """eta at new rows."""
-        mean, variance = self.posterior._predict(new)
+        mean, variance = self.posterior.moments_at(new)
         shaped = self.posterior._shaped
         return self._with_residual(self._new_rows(new), to_numpy(shaped(mean)), to_numpy(shaped(variance)))
 

@@ -33,8 +33,7 @@ def integrated(target: Target, family: Family, found: Learned, weights: Any, own
 def mixed(posterior: Integrated, target: Target, latent: Latent, table: Any, rows: dict[str, Any]) -> Predictive:
     """y at the rows of a table."""
     etas = [
-        part.at(**latent.new_rows(theta, table))
-        for part, theta in zip(posterior.answers, posterior.thetas, strict=True)
+        part.at(latent.new_rows(theta, table)) for part, theta in zip(posterior.answers, posterior.thetas, strict=True)
     ]
     n = np.shape(etas[0].mean)[0]
     own = [target.likelihood_at(likelihood, n, rows) for likelihood in posterior.likelihoods]

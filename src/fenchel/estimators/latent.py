@@ -67,10 +67,10 @@ class Latent(ABC):
         for rows in self.blocks(table):
             new = self.new_rows(theta, rows)
             if mean_only:
-                h = posterior.predict_mean(design=new.design, cross=new.cross, mean=new.mean, offset=new.offset)
+                h = posterior.predict_mean(new)
                 parts.append((h, np.zeros_like(h)))
             else:
-                eta = posterior.at(**new)
+                eta = posterior.at(new)
                 parts.append((eta.mean, eta.spread))
         h, rho = parts[0] if len(parts) == 1 else (np.concatenate(each) for each in zip(*parts, strict=True))
         return np.asarray(h), np.asarray(rho)

@@ -95,7 +95,7 @@ class Family(ABC):
         return None
 
     def new_rows(self, theta: np.ndarray, table: Any) -> NewRows:
-        """Where to predict at theta: new rows as ``posterior.predict(**family.new_rows(theta, table))`` takes them.
+        """Where to predict at theta: new rows as ``posterior.predict(family.new_rows(theta, table))`` takes them.
 
         What a table is, each family says: inputs of a kernel, rows of a design, levels of fields.
         """

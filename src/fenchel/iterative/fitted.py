@@ -10,9 +10,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, problem
-from ..linalg.arrays import ArrayLike, Seed
+from ..linalg.arrays import Seed
 from ..linalg.blocks import cholesky, times
-from ..marginals import NormalAnswers, NormalMarginals
+from ..marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
+from ..priors.base import NewRows
 from .certificate import Certified
 from .task import Task
 from .variances import Estimated, latent_variances, row_variances, solved_variances
@@ -25,7 +26,7 @@ _MORE = 0.3  # of theta's sd: an error by the probes above this is said
 _SOLVED = 1e-8  # relative residual of solves that answer a user
 
 
-class IterativeFit(NormalAnswers):
+class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     """A fit without a factor: a posterior, itself the marginals of eta at the observations.
 
     Attributes
@@ -170,24 +171,15 @@ class IterativeFit(NormalAnswers):
             out[others] = row_variances(self.state, A[others]).value
         return out
 
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> NormalMarginals:
+    def marginals_at(self, new: NewRows) -> NormalMarginals:
         """eta at other rows (M,): the variance of up to 100 rows by solves, of more by the probes."""
-        if design is None or cross is not None:
+        if new.design is None or new.cross is not None:
             raise problem("predict", "rows given by a covariance", "design=..., rows over the latents")
-        A = sp.csr_array(design)
+        A = sp.csr_array(new.design)
         if A.shape[1] != self.latent_mean.size:
             raise problem("predict", f"design has shape {A.shape}", f"(M, {self.latent_mean.size})")
-        h = np.asarray(A @ self.latent_mean) + np.asarray(offset, dtype=np.float64)
-        return NormalMarginals(h, self.estimates(A).value + np.asarray(extra_variance, dtype=np.float64))
+        h = np.asarray(A @ self.latent_mean) + np.asarray(new.offset, dtype=np.float64)
+        return NormalMarginals(h, self.estimates(A).value + np.asarray(new.extra_variance, dtype=np.float64))
 
     def estimates(self, design: Any) -> Estimated:
         """The variance of eta at rows (M,), with its standard error by the probes: 0 where it was solved for."""

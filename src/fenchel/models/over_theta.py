@@ -114,8 +114,8 @@ def _level_at_points(fit: FittedModel) -> np.ndarray | None:
 def marginals(fit: FittedModel, rows: Callable[[FittedModel], NewRows]) -> Marginals:
     """Of eta at rows that are said of the fit at each theta."""
     if fit.mixed is None:
-        return fit.posterior.at(**rows(fit))
-    return fit.mixed.mixture([view.posterior.at(**rows(view)) for view in fit.views])
+        return fit.posterior.at(rows(fit))
+    return fit.mixed.mixture([view.posterior.at(rows(view)) for view in fit.views])
 
 
 def coefficients(fit: FittedModel) -> pd.DataFrame:
@@ -150,7 +150,7 @@ def predictive(fit: FittedModel, where: predictions.Where, given: Mapping[str, A
         return predictions.predictive(fit, predictions.stated(fit, where, kind), given)
     places = [predictions.stated(view, predictions.again(view, where), kind) for view in fit.views]
     likelihoods = [predictions.likelihood_at(view, where, given) for view in fit.views]
-    etas = [view.posterior.at(**place.new) for view, place in zip(fit.views, places, strict=True)]
+    etas = [view.posterior.at(place.new) for view, place in zip(fit.views, places, strict=True)]
     together = fit.mixed.mixture(etas)
     return Predictive.mixture(fit.mixed.weights, likelihoods, etas, together, fit.model.target.values)
 

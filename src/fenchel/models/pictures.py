@@ -145,7 +145,7 @@ def process_on_grid(fit: FittedModel, term: VecchiaProcess | GaussianProcess) ->
     bulks = [bulk_of(part) for part in ([X] if shared else [X[:, :1], X[:, 1:]])]
     low, high = np.concatenate([bulk.low for bulk in bulks]), np.concatenate([bulk.high for bulk in bulks])
     points = low + grid_over(np.zeros(2), np.ones(2)) * (high - low)  # columns may be in units of their own
-    there = fit.posterior.at(**fit.model.sum.elsewhere(term, fit.theta, points))
+    there = fit.posterior.at(fit.model.sum.elsewhere(term, fit.theta, points))
     sd = np.sqrt(np.maximum(np.asarray(there.variance), 0.0))
     return pd.DataFrame({"mean": np.asarray(there.mean), "sd": sd}, index=pd.MultiIndex.from_arrays(points.T))
 

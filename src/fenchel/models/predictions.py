@@ -171,7 +171,7 @@ def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> Non
 # -- moments ------------------------------------------------------------------------------------------------
 def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
     """Mean and variance of eta (M,); its covariance (M, C, C) where several predictors of a row are correlated."""
-    there = fit.posterior.at(**new)
+    there = fit.posterior.at(new)
     if isinstance(there, NormalMarginals) and there.find_covariance is not None:
         return np.asarray(there.mean), np.asarray(there.spread)
     return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
@@ -229,7 +229,7 @@ def _inside(interval: object) -> float:
 
 def predictive(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Predictive:
     """y at the rows under the posterior of one theta."""
-    return Predictive(likelihood_at(fit, where, given), fit.posterior.at(**where.new), fit.model.target.values)
+    return Predictive(likelihood_at(fit, where, given), fit.posterior.at(where.new), fit.model.target.values)
 
 
 def labels_of(fit: FittedModel) -> np.ndarray | None:

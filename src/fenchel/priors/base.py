@@ -223,7 +223,8 @@ class Predictors(ABC):
 class NewRows:
     """Where to predict: rows of W, or a covariance with the latents z and the prior's moments there.
 
-    It unpacks into what ``posterior.predict`` and ``posterior.at`` take: ``predict(**family.new_rows(theta, X))``.
+    ``posterior.at(new)`` and ``posterior.predict(new)`` take it: ``posterior.at(family.new_rows(theta, X))``. Users may
+    name its fields instead: ``posterior.at(design=...)``.
     """
 
     design: Any = None  # (M, L)
@@ -233,12 +234,6 @@ class NewRows:
     offset: Any = 0.0
     extra_variance: Any = 0.0  # (M,) or (M, C): variance of eta* beyond what the latents explain
     mean_only: bool = False  # no variance is wanted, and none is computed
-
-    def keys(self) -> tuple[str, ...]:
-        return "design", "cross", "variance", "mean", "offset", "extra_variance"
-
-    def __getitem__(self, key: str) -> Any:
-        return getattr(self, key)
 
 
 class Prior(ABC):

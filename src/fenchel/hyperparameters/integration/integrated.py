@@ -15,8 +15,8 @@ from ...corrections.loo import pit_of
 from ...criteria import LeaveOneOut, Pit
 from ...files import Stored
 from ...likelihoods.base import Likelihood
-from ...linalg.arrays import ArrayLike, Seed, to_numpy
-from ...marginals import Answers, Marginals
+from ...linalg.arrays import Seed, to_numpy
+from ...marginals import Answers, AnswersAtNewRows, Marginals
 from ...predictive import Predictive
 from ...priors.base import NewRows
 from ...solvers.solution import Solution
@@ -35,7 +35,7 @@ MATCHING_ROUNDS = 200  # of the search for v
 MATCHED_DRAWS = 2000  # that the search for v looks at
 
 
-class Integrated(Stored, Mixture):
+class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
     """The posterior with hyperparameters integrated out: itself the marginals of eta at the observations.
 
     Attributes
@@ -127,23 +127,13 @@ class Integrated(Stored, Mixture):
         """The marginals of z."""
         return self.mixture([part.latents() for part in self.answers])
 
-    def at(
-        self,
-        *,
-        design: Any = None,
-        cross: ArrayLike | None = None,
-        variance: ArrayLike | None = None,
-        mean: ArrayLike | None = None,
-        offset: ArrayLike = 0.0,
-        extra_variance: ArrayLike = 0.0,
-    ) -> Mixture:
+    def marginals_at(self, new: NewRows) -> Mixture:
         """The marginals of eta at new rows of a design, the same at every theta; ``at_table`` has any others."""
-        if cross is not None:
+        if new.cross is not None:
             got = "cross was given, and covariances with the latents are others at every theta"
             raise problem(
                 "Integrated.at", got, "design", "Use at_table(table), or at_each(lambda theta: NewRows(...))."
             )
-        new = NewRows(design, cross, variance, mean, offset, extra_variance)
         return self.at_each(lambda theta: new)
 
     def at_each(self, rows: Callable[[np.ndarray], NewRows]) -> Mixture:
@@ -170,7 +160,7 @@ class Integrated(Stored, Mixture):
         return FinerLattice.of(density, self.thetas)
 
     def _at(self, rows: Callable[[np.ndarray], NewRows]) -> list[Marginals]:
-        return [part.at(**rows(theta)) for part, theta in zip(self.answers, self.thetas, strict=True)]
+        return [part.at(rows(theta)) for part, theta in zip(self.answers, self.thetas, strict=True)]
 
     def at_table(self, table: Any) -> Mixture:
         """The marginals of eta at the rows of a table, as the family reads one (``Family.new_rows``)."""

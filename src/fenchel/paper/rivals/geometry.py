@@ -174,7 +174,7 @@ class ExplicitPosterior(Posterior):
     def latent_variance(self) -> Array:
         return self._everyone.columns([np.sum(G**2, axis=1) for G in self._G])
 
-    def _predict(self, new: NewRows) -> tuple[Array, Array]:
+    def moments_at(self, new: NewRows) -> tuple[Array, Array]:
         rows, m = self._everyone.new_rows(new)
         means, spreads = [], []
         for b, row in enumerate(rows):
