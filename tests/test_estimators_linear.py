@@ -23,7 +23,7 @@ import fenchel
 from fenchel.estimators import BayesianLogisticRegression, BayesianPoissonRegression
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.priors import Features
-from fenchel.solvers import row_sample
+from fenchel.solvers import initial_point
 
 W3 = np.array([1.0, -0.6, 0.0])
 
@@ -357,7 +357,7 @@ def test_counts_with_exposure():
 @pytest.fixture
 def tall(monkeypatch):
     """Let a few thousand rows count as very many."""
-    monkeypatch.setattr(row_sample, "_ROWS", 4000)
+    monkeypatch.setattr(initial_point, "_ROWS", 4000)
 
 
 @pytest.mark.parametrize("prior", ["ridge", "ard"])
@@ -374,7 +374,7 @@ def test_a_sample_of_many_rows_only_starts_the_search(prior, monkeypatch):
         ]
 
     plain = fits()
-    monkeypatch.setattr(row_sample, "_ROWS", 4000)
+    monkeypatch.setattr(initial_point, "_ROWS", 4000)
     for one, other in zip(plain, fits(), strict=True):
         assert other.converged_
         assert other.elbo_ == pytest.approx(one.elbo_, abs=1e-4)

@@ -18,7 +18,7 @@ from fenchel.linalg.standardized import Standardized
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
 from fenchel.priors.weightspace import OwnFactor, Woodbury
 from fenchel.problem import Problem
-from fenchel.solvers import row_sample
+from fenchel.solvers import initial_point
 
 
 @pytest.fixture(params=["one block", "blocks", "blocks on cores"])
@@ -243,22 +243,22 @@ def test_what_a_preconditioner_leaves_out(likelihood, spread):
 
 
 def test_a_sample_is_spread_out_and_stands_for_all(monkeypatch):
-    keep = row_sample.sample(1000)
-    assert keep.size == 1000 // row_sample.SHARE
-    np.testing.assert_array_equal(keep // row_sample.SHARE, np.arange(keep.size))
-    np.testing.assert_array_equal(keep, row_sample.sample(1000))
-    monkeypatch.setattr(row_sample, "_ROWS", 1000)
+    keep = initial_point.sample(1000)
+    assert keep.size == 1000 // initial_point.SHARE
+    np.testing.assert_array_equal(keep // initial_point.SHARE, np.arange(keep.size))
+    np.testing.assert_array_equal(keep, initial_point.sample(1000))
+    monkeypatch.setattr(initial_point, "_ROWS", 1000)
     rng = np.random.default_rng(4)
     W = rng.normal(size=(6000, 2))
     y = (W[:, 0] + rng.logistic(size=6000) > 0).astype(float)
     y[::7] = np.nan
     problem = Problem(BernoulliLogit("tilted"), Features(W), y)
-    assert row_sample.is_tall(problem)
-    few = row_sample.sampled(problem)
+    assert initial_point.is_tall(problem)
+    few = initial_point.sampled(problem)
     assert few.weight.sum() == pytest.approx(problem.weight.sum(), rel=0.01)
-    assert not row_sample.is_tall(few)
+    assert not initial_point.is_tall(few)
     np.testing.assert_array_equal(few.predictors.features[0].base.X, W[few.active])
-    s = row_sample.start_of(problem, few, few.at(np.zeros((few.active.size, 1))).alpha)
+    s = initial_point.start_of(problem, few, few.at(np.zeros((few.active.size, 1))).alpha)
     assert s.shape == problem.weight[:, None].shape
 
 

@@ -11,11 +11,10 @@ from .linalg.tally import counting
 from .linalg.threads import one_thread
 from .priors.base import Prior
 from .problem import Problem
-from .solvers.base import Callback, Solver, Stopping
+from .solvers.base import Callback, Solver, Stopping, reporting
 from .solvers.exact import CoupledNewton
 from .solvers.lbfgs import FeasibleLBFGS
 from .solvers.newton import MirrorNewton
-from .solvers.progress import reporting
 from .solvers.solution import Solution
 
 _METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=CoupledNewton()), "lbfgs": FeasibleLBFGS()}

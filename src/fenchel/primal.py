@@ -282,3 +282,13 @@ def from_marginals(owner: Problem, s: Array, enough: float) -> PrimalPoint:
             off = owner.mt - predictors.apply(alpha) - h
             alpha = alpha + lam * (off - factor.apply(lam * off))  # (I + Lam S)^-1 lam off
     return PrimalPoint(owner, alpha, lam, enough, factor)
+
+
+def with_slopes(problem: Problem, b: Array, lam: Array, factor: Factor, enough: float | None) -> PrimalPoint:
+    """The point with the natural parameters (b, lam) of its sites: beta = lam m - b."""
+    site = b - lam * problem.mt
+    if isinstance(factor, SolvesForWeights) and isinstance(problem.predictors, HasWeights):
+        weights = [-u for u in factor.weights(site)]
+        fall = problem.predictors.from_weights(weights)
+        return PrimalPoint(problem, lam * (problem.mt - fall) - b, lam, enough, factor, weights, fall)
+    return PrimalPoint(problem, lam * (problem.mt + factor.apply(site)) - b, lam, enough, factor)

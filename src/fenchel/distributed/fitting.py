@@ -24,8 +24,7 @@ from ..hyperparameters.objective import entries_at_bounds
 from ..hyperparameters.relevance import LOST
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
-from ..solvers.base import Callback, Stopping, Trace
-from ..solvers.ending import Ending
+from ..solvers.base import Callback, Ending, Stopping, Trace
 from .approximation import Approximation, Iterate, Learning, PartitionedSolution, QuadraticModel, Step, StepHistory
 from .checkpoint import Checkpoint, FitState
 from .evaluation import Reader, evaluate

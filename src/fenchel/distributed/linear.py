@@ -20,7 +20,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.matrices import is_sparse
 from ..linalg.moments import column_moments
 from ..linalg.standardized import Standardized
-from ..solvers.row_sample import SHARE
+from ..solvers.initial_point import SHARE
 from .evaluation import Chunk, chunk_rows
 from .fitting import PartitionedFit, PartitionedProblem
 from .partitions import Block, Sums

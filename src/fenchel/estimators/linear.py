@@ -31,7 +31,7 @@ from ..linalg.standardized import Standardized
 from ..marginals import NormalMarginals
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from ..solvers.row_sample import SHARE, is_enough, sample
+from ..solvers.initial_point import SHARE, is_enough, sample
 from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
 from .counts import Counts

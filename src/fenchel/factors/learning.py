@@ -28,8 +28,7 @@ from ..hyperparameters.learned import Found
 from ..hyperparameters.objective import Evaluated, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
-from ..solvers.base import Callback
-from ..solvers.progress import reporting
+from ..solvers.base import Callback, reporting
 from .model import FactorModel, Parameters, TableFit
 from .moments import Moments
 from .starts import Starts

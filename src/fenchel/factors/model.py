@@ -27,7 +27,7 @@ from ..linalg import small
 from ..linalg.arrays import ArrayLike
 from ..linalg.rows import on_every_core
 from ..priors.batched import design_slope
-from ..solvers.ending import Ending
+from ..solvers.base import Ending
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..priors.base import Prior
-from ..solvers.ending import Ending
+from ..solvers.base import Ending
 from ..solvers.solution import Solution
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from ..priors.base import Prior
-from ..solvers.ending import Ending
+from ..solvers.base import Ending
 from .learned import Found
 
 F = TypeVar("F", bound=Found)

@@ -20,7 +20,7 @@ from ..linalg.arrays import to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.capabilities import HasFewWeights
 from ..priors.predictors import LatentPredictors
-from ..solvers.row_sample import is_enough
+from ..solvers.initial_point import is_enough
 from ..solvers.row_steps import common_level
 from .base import Summand
 from .objective import Evaluated

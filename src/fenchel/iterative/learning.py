@@ -25,9 +25,7 @@ from ..hyperparameters.objective import Evaluated, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
-from ..solvers.base import Callback
-from ..solvers.ending import Ending
-from ..solvers.progress import reporting
+from ..solvers.base import Callback, Ending, reporting
 from .certificate import certify
 from .fitted import IterativeFit
 from .fitting import State, fit

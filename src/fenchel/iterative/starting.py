@@ -18,8 +18,7 @@ from ..gmrf.stack import StackedField
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike
 from ..problem import Point, Problem
-from ..solvers.base import Outcome, Solver, Stopping
-from ..solvers.progress import reporting
+from ..solvers.base import Outcome, Solver, Stopping, reporting
 from .learning import RISE, ProbedEvidence, approach
 from .task import Task
 

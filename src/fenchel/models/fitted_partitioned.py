@@ -12,7 +12,7 @@ from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProbl
 from ..distributed.approximation import QuadraticModel
 from ..distributed.precision import SparsePrior
 from ..hyperparameters.learned import Learned
-from ..solvers.progress import reporting
+from ..solvers.base import reporting
 from .fitted import FittedModel
 from .remarks import warn_of
 

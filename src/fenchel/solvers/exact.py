@@ -9,22 +9,180 @@ suffice at moderate variances. Start, direction and search are of ``coupled_star
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array
-from ..linalg.tolerances import SLOW, SLOW_STEPS
-from ..primal import PrimalPoint
-from ..priors.capabilities import weights_of
+from ..checks import Refusal
+from ..linalg.arrays import Array, namespace
+from ..linalg.dense import NotPositiveDefinite
+from ..linalg.tolerances import ARMIJO, SLOW, SLOW_STEPS
+from ..primal import PrimalPoint, from_marginals, with_slopes
+from ..priors.capabilities import HasFewWeights, weights_of
 from ..priors.coupled import Step
 from ..problem import Point, Problem
-from .base import Outcome, Solver, Stopping, relative
-from .coupled_search import CoupledSearch
-from .coupled_start import CoupledStart
+from .base import DEFAULT_TAKEN, Outcome, Solver, Stopping, no_start, relative
 from .directions import CoupledDirection
+from .newton import MirrorNewton
+from .row_steps import RowSteps
+
+# -- How far the coupled Newton method goes along its direction, and the natural gradient where that leads nowhere ---
+# lam <- (1-t) lam + t lam+,   b <- (1-t)(lam h - beta) + t (lam+ h - alpha+)          the natural gradient
+#
+# A step is whole unless P falls; where P cannot tell any more, by rounding or by the rule of its
+# expectations, the certificate judges.
+Found = tuple[PrimalPoint, float]  # the next point and its step
 
 
+@dataclass(frozen=True)
+class CoupledSearch:
+    """A search along Newton's direction of the ELBO in the sites."""
+
+    armijo: float = ARMIJO
+    rounding: float = 1e-11  # of |P|: promised rises below this are judged by the certificate
+    floor: float = 0.1  # a step leaves at least this share of each lam
+    shortest: float = 2.0**-12
+
+    def advance(self, problem: Problem, point: PrimalPoint, newton: Step | None) -> Found | None:
+        """The next point along Newton's step, or along the natural gradient; None when neither rises."""
+        found = None if newton is None else self.along(problem, point, newton)
+        return self.natural(problem, point) if found is None else found
+
+    def along(self, problem: Problem, point: PrimalPoint, newton: Step) -> Found | None:
+        """Backtrack until P rises; where the promised rise is below rounding, until the certificate falls."""
+        t, pulled = 1.0, weights_of(problem.predictors, newton.dbeta)
+        by_gap = not newton.slope > max(self.rounding * max(1.0, abs(point.elbo)), point.blur)
+        while t >= self.shortest:
+            trial = self.moved(problem, point, newton, t, pulled)
+            if by_gap:
+                if np.isfinite(trial.elbo) and trial.shortfall < point.shortfall:
+                    return trial, t
+            elif trial.elbo >= point.elbo + self.armijo * t * newton.slope - self.rounding * abs(point.elbo):
+                return trial, t
+            del trial  # its memory is the next one's
+            t /= 2
+        return None
+
+    def moved(self, problem: Problem, at: PrimalPoint, step: Step, t: float, pulled: list[Array] | None) -> PrimalPoint:
+        """The point t steps on; ``pulled`` are the weights of the step's dbeta."""
+        lam = namespace(at.lam).maximum(at.lam + t * step.dlam, self.floor * at.lam)
+        return PrimalPoint(problem, at.alpha + t * step.dbeta, lam, at.enough, None, at.moved(t, pulled))
+
+    def natural(self, problem: Problem, point: PrimalPoint) -> Found | None:
+        """The natural gradient in the natural parameters, which keeps every step feasible: it rises for some t > 0."""
+        t, loss, h = 1.0, point.loss, point.h
+        alpha, target = loss.slopes
+        while t >= self.shortest:
+            lam = (1.0 - t) * point.lam + t * target
+            b = (1.0 - t) * (point.lam * h - point.alpha) + t * (target * h - alpha)
+            try:
+                factor = problem.predictors.at(lam)
+            except NotPositiveDefinite:
+                t /= 2
+                continue
+            trial = with_slopes(problem, b, lam, factor, point.enough)
+            if trial.elbo > point.elbo + max(self.rounding * abs(point.elbo), point.blur):
+                return trial, t
+            if point.blur > 0.0 and trial.elbo > point.elbo - point.blur and trial.shortfall < point.shortfall:
+                return trial, t
+            del trial, factor
+            t /= 2
+        return None
+
+
+# -- Where the coupled Newton method begins: at the optimum of a dual nearby, solved loosely, or at the user's start -
+@dataclass(frozen=True)
+class CoupledStart:
+    """A first point for bounds without a dual."""
+
+    rows: RowSteps = field(default_factory=RowSteps)  # where rows are many and weights few
+    dual: MirrorNewton = field(default_factory=MirrorNewton)  # solves the dual of a convex bound nearby
+    loose: float = 1e-2  # relative gap of that dual: its optimum is no nearer to this bound's
+    steps: int = 25  # iterations it may cost
+    worth: float = 1e3  # nats an observation: a start whose certificate is wider is held against the default one
+
+    def point(self, problem: Problem, start: Array | None, stopping: Stopping) -> tuple[PrimalPoint, int, str]:
+        """The first point, the iterations it took, and a note if the user's start was not worth having."""
+        if start is None:
+            return (*self.default(problem, stopping), "")
+        point = self.stepped(problem, start, stopping)
+        n = int(point is not None)
+        if point is None:
+            point = from_marginals(problem, start, stopping.tol)
+        if point.enough is None or point.shortfall < self.worth * problem.active.size:
+            return point, n, ""
+        other, n = self.default(problem, stopping)
+        if point.elbo >= other.elbo:
+            return point, n, ""
+        return other, n, DEFAULT_TAKEN
+
+    def stepped(self, problem: Problem, start: Array, stopping: Stopping) -> PrimalPoint | None:
+        """A whole natural gradient step from marginals (h, log rho), where the latents are few weights; else None.
+
+        The slopes at h are no start there: many rows multiply what they miss of X' beta, and h is lost. The step solves
+        for the weights, and is Newton's but for O(rho).
+        """
+        if not isinstance(problem.predictors, HasFewWeights):
+            return None
+        h = start[:, : start.shape[1] // 2]
+        if self.rows.serves(problem):
+            return self.rows.step(problem, h, namespace(start).exp(start[:, h.shape[1] :]), stopping.steers)
+        alpha, lam = problem.loss(h, namespace(start).exp(start[:, h.shape[1] :])).slopes
+        try:
+            factor = problem.predictors.at(lam)
+        except NotPositiveDefinite:
+            return None
+        point = with_slopes(problem, lam * h - alpha, lam, factor, stopping.tol)
+        return point if np.isfinite(point.elbo) else None
+
+    def default(self, problem: Problem, stopping: Stopping) -> tuple[PrimalPoint, int]:
+        """The dual's optimum, to one percent; without a dual, the prior."""
+        if self.rows.serves(problem):
+            first, n = self.rows.start(problem, stopping.steers)
+            if first is not None:
+                return first, n
+        near = problem.relaxed()
+        if near is not None:
+            found = self.dual.solve(near, None, Stopping(self.loose, min(self.steps, stopping.max_iter)))
+            point = self._translated(problem, found.point, stopping)
+            if not found.converged:  # a dual that is hard itself need not be the better start
+                with suppress(Refusal):
+                    point = max(point, self.prior(problem, stopping), key=lambda p: p.elbo)
+            if np.isfinite(point.elbo):
+                return point, found.n_iter
+        return self.prior(problem, stopping), 0
+
+    def _translated(self, problem: Problem, found: Any, stopping: Stopping) -> PrimalPoint:
+        """The point with the sites of the dual.
+
+        Over contrasts, its mean with the curvature at its marginals, or a natural gradient step from these: under a
+        wide prior the second is better, as the slopes of a loose fit are no mean there.
+        """
+        bound = problem.bound.over_contrasts
+        if bound is None:
+            return PrimalPoint(problem, found.alpha, found.lam, stopping.tol, found.factor)
+        h, rho = found.h @ bound.contrasts.T, found.rho @ (bound.contrasts**2).T
+        alpha, lam = bound.slopes_of_contrasts(found.alpha, problem.rows), problem.loss(h, rho).slopes[1]
+        point = PrimalPoint(problem, alpha, lam, stopping.tol)
+        s = np.concatenate([h, np.log(rho)], axis=1)
+        other = self.stepped(problem, s, stopping) or from_marginals(problem, s, stopping.tol)
+        return max(point, other, key=lambda p: p.elbo)
+
+    def prior(self, problem: Problem, stopping: Stopping) -> PrimalPoint:
+        """The prior's mean, with the curvature the likelihood has there."""
+        xp, variance = namespace(problem.mt), problem.predictors.variance
+        for most in (1.0, 1e-2, 1e-4, 0.0):
+            rho = xp.where(variance > most, most + xp.zeros_like(variance), variance)
+            lam = problem.loss(problem.mt, rho).slopes[1]
+            point = PrimalPoint(problem, 0.0 * lam, lam, stopping.tol)
+            if np.isfinite(point.elbo):
+                return point
+        raise no_start(problem, lam)
+
+
+# --------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CoupledNewton(Solver):
     """The solver of ``bound="exact"`` and of every other bound without a dual.

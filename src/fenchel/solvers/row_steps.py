@@ -24,13 +24,11 @@ from ..likelihoods.base import Likelihood, Rows
 from ..linalg.arrays import Array, namespace
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.tolerances import SLOW
-from ..primal import PrimalPoint
+from ..primal import PrimalPoint, with_slopes
 from ..priors.capabilities import HasFewWeights, SolvesForWeights
 from ..problem import Problem
-from .base import Stopping
-from .coupled_search import with_slopes
-from .ending import Ending
-from .row_sample import is_tall, sampled
+from .base import Ending, Stopping
+from .initial_point import is_tall, sampled
 
 _PROVABLE = 1e-3  # of tol: what may be promised where a proof is tried; its bound is a thousand times that, or more
 _ROUNDING = 1e-11  # of |elbo|: a fall below this is none

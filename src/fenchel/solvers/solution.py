@@ -14,8 +14,7 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
-from .base import Outcome, optimal, relative
-from .ending import Ending
+from .base import Ending, Outcome, optimal, relative
 
 if TYPE_CHECKING:
     from ..corrections import Corrected

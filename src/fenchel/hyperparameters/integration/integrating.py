@@ -20,8 +20,7 @@ from ...checks import choice, problem
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, to_numpy
 from ...problem import Problem
-from ...solvers.base import Solver
-from ...solvers.progress import reporting
+from ...solvers.base import Solver, reporting
 from ...tasks import Jobs, Stopped, check_jobs
 from ..base import Family
 from ..corrected import doubt_of, not_used

@@ -23,7 +23,7 @@ from ...linalg.arrays import to_numpy
 from ...linalg.dense import symmetrised
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Solver, Stopping
-from ...solvers.quasi_newton import Landscape, descend
+from ...solvers.lbfgs import Landscape, descend
 from .geometry import Geometry
 from .judging import Candidate, Expected, expected, explicit, starts
 from .opper_archambeau import precision_roots

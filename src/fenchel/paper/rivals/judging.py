@@ -21,7 +21,7 @@ from ...posterior import Posterior
 from ...priors.base import Factor
 from ...problem import Point, Problem
 from ...solvers.base import Outcome, Stopping
-from ...solvers.quasi_newton import Landscape, descend
+from ...solvers.lbfgs import Landscape, descend
 from .geometry import ExplicitPosterior, Geometry
 
 P = TypeVar("P")
