@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 import fenchel
 from fenchel import gmrf
-from fenchel.gmrf.columns import Columns
 from fenchel.hyperparameters import learn
+from fenchel.inputs.fixed_columns import Columns
 from fenchel.likelihoods import Poisson
 from fenchel.plots import plot_map
 

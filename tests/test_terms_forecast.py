@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import fenchel
+from fenchel.inputs.levels import step_of
 from fenchel.likelihoods import Gaussian
 from fenchel.terms import (
     AR,
@@ -26,7 +27,6 @@ from fenchel.terms import (
     Wiener,
 )
 from fenchel.terms.forecast import beyond, extension
-from fenchel.terms.levels import step_of
 
 N, AHEAD = 20, 7
 RNG = np.random.default_rng(0)

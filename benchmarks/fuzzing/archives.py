@@ -88,7 +88,7 @@ CLASSES = (
         "fenchel.models.fixed:Expression",
         "fenchel.models.fitted:FittedModel",
     ),
-    *("fenchel.models.grammar:Parsed", "fenchel.models.grammar:Piece", "fenchel.terms.tables:Kind", FACTOR),
+    *("fenchel.models.grammar:Parsed", "fenchel.models.grammar:Piece", "fenchel.inputs.frames:Kind", FACTOR),
     *(f"{FACTOR}.EvalMethod", "formulaic.model_spec:ModelSpec", "formulaic.formula:SimpleFormula"),
     *("formulaic.parser.types.term:Term", "formulaic.parser.types.token:Token", "formulaic.utils.variables:Variable"),
     *("formulaic.transforms.contrasts:CustomContrasts", "formulaic.parser.types.ordered_set:OrderedSet"),

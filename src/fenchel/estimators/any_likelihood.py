@@ -14,12 +14,11 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import problem
+from ..inputs.observations import announce_missing, known
 from ..likelihoods import WORDS
 from ..linalg.arrays import ArrayLike
 from .base import LatentGaussianEstimator, levels_of
 from .dask_rows import by_partition
-from .labels import known
-from .observations import announce_missing
 
 
 def _has(method: str, what: str, holds: Callable[[Any], bool]) -> Callable[[Any], bool]:

@@ -23,6 +23,7 @@ from ..distributed import is_dask
 from ..files import Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
+from ..inputs.observations import Target
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from ..marginals import NormalMarginals
@@ -31,7 +32,6 @@ from ..solvers.solution import Solution
 from .dask_rows import by_partition, score_partitions
 from .integrated import integrated, mixed, reported_moments, with_prior
 from .latent import Latent, fitted_at
-from .target import Target
 
 
 class LatentGaussianEstimator(Stored, BaseEstimator):

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, refuse_device, unmasked
 from ..distributed.survey import ValueCounts
+from ..inputs.observations import Target
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
@@ -20,7 +21,6 @@ from ..linalg.dense import semidefinite_root
 from ..predictive import Part, Predictive
 from .base import LatentGaussianEstimator, generator, levels_of, validate_data, weights_of
 from .dask_rows import by_partition, in_partitions
-from .target import Target
 
 BOUNDS = ("best", "exact", "tilted", "log-sum")
 _DRAWS = 4096  # of eta, by which quantiles of the probabilities of several classes are read off

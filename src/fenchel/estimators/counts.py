@@ -9,12 +9,12 @@ import numpy as np
 
 from ..checks import first_value, numeric, problem, vector
 from ..distributed.survey import ValueCounts
+from ..inputs.observations import Target
 from ..likelihoods import Poisson
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .dask_rows import by_partition, in_partitions
-from .target import Target
 
 
 class Counts(Regression):

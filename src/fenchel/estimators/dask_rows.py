@@ -33,10 +33,8 @@ from ..distributed import (
 from ..distributed.linear import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
 from ..distributed.precision import GroupedVariances
 from ..distributed.survey import Moments, ValueCounts
+from ..inputs.observations import Target, known, read_labels, read_observations
 from ..likelihoods.base import Likelihood
-from .labels import known, read_labels
-from .observations import read_observations
-from .target import Target
 
 if TYPE_CHECKING:
     from .linear import LinearModel
@@ -152,7 +150,7 @@ def _settings(estimator: LinearModel, table: LinearTable, target: Target) -> dic
     """What a checkpoint must agree in, as text; the tolerance may be another."""
     params = {key: value for key, value in estimator.get_params(deep=False).items() if key not in ("tol", "progress")}
     text = {key: repr(value.tolist() if isinstance(value, np.ndarray) else value) for key, value in params.items()}
-    classes = None if target.classes is None else [str(label) for label in target.classes.tolist()]
+    classes = None if target.labels is None else [str(label) for label in target.labels.tolist()]
     columns = {"columns": list(table.names), "rows": list(table.keys), "classes": classes}
     return {"estimator": table.where, **text, **columns}
 

@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from ..checks import choice, positive, problem
 from ..hyperparameters import Family, KernelCovariance, Learned
+from ..inputs.observations import Target
 from ..kernels import evaluate, refuse_compound
 from ..linalg.dense import semidefinite_root
 from ..posterior import Posterior
@@ -23,7 +24,6 @@ from .counts import Counts
 from .large import announce
 from .latent import Latent
 from .lengths import default_kernel
-from .target import Target
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told

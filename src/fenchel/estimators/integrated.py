@@ -8,10 +8,10 @@ import numpy as np
 
 from ..hyperparameters import Family, Learned, Normal, independent
 from ..hyperparameters.integration import Integrated, Mixture, integrate
+from ..inputs.observations import Target
 from ..marginals import NormalMarginals
 from ..predictive import Predictive
 from .latent import Latent
-from .target import Target
 
 _WEAK = 2.0  # sd of the log of a hyperparameter that has no prior, about where it starts
 
@@ -38,7 +38,7 @@ def mixed(posterior: Integrated, target: Target, latent: Latent, table: Any, row
     n = np.shape(etas[0].mean)[0]
     own = [target.likelihood_at(likelihood, n, rows) for likelihood in posterior.likelihoods]
     together = Mixture(posterior.weights, etas)
-    return Predictive.mixture(posterior.weights, own, etas, together, target.values, target.classes)
+    return Predictive.mixture(posterior.weights, own, etas, together, target.values, target.labels)
 
 
 def reported_moments(new: Predictive, shifts: list[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..hyperparameters import Evidence, Family, Learned, learn
+from ..inputs.observations import Target
 from ..linalg.arrays import Array
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from .target import Target
 
 Moments = tuple[np.ndarray, np.ndarray]
 

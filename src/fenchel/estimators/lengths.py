@@ -17,8 +17,8 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from ..hyperparameters import Evidence
+from ..inputs.observations import Target
 from ..scaled_rbf import ScaledRBF
-from .target import Target
 
 if TYPE_CHECKING:
     from .gaussian_process import KernelLatent

@@ -22,6 +22,8 @@ from ..checks import choice, numeric, positive, problem
 from ..distributed import PartitionedSolution
 from ..hyperparameters import Family, Learned, WeightVariances, learn, learn_relevance
 from ..hyperparameters.laplace import laplace_theta
+from ..inputs.fixed_columns import centres_and_units
+from ..inputs.observations import Target
 from ..likelihoods.targets import Targets
 from ..linalg.contrasts import Contrasts
 from ..linalg.dense import semidefinite_root
@@ -37,8 +39,6 @@ from .classification import Classification
 from .counts import Counts
 from .dask_rows import fit_partitioned
 from .latent import Latent, Moments, fitted_at
-from .standardize import centres_and_units
-from .target import Target
 
 _CHUNK = 1 << 20  # numbers of a temporary in prediction
 _EXACT = 300  # coefficients of all classes up to which "best" is exact

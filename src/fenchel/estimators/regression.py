@@ -19,16 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import numeric, problem
 from ..distributed.survey import ValueCounts
+from ..inputs.observations import Target, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
 from .any_likelihood import Regression
 from .base import validate_data, weights_of
 from .dask_rows import by_partition, in_partitions, partitions_target
 from .gaussian_process import GaussianProcess
-from .labels import read_labels
 from .linear import LinearModel
-from .observations import read_observations
-from .target import Target
 
 
 @dataclass(eq=False, repr=False)
@@ -79,8 +77,8 @@ class _Generic(Regression):
         weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
         learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
         target = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._centred, learned, words)
-        if target.classes is not None:
-            self.classes_ = target.classes
+        if target.labels is not None:
+            self.classes_ = target.labels
         if not learned and isinstance(self.likelihood, str):
             warn_unstated(name, self.likelihood, target.likelihood)
         return self._fit(X, target, weights)
@@ -91,8 +89,8 @@ class _Generic(Regression):
         target, words = partitions_target(
             name, self.likelihood, self.bound, values, self._centred, self.learn_likelihood
         )
-        if target.classes is not None:
-            self.classes_ = target.classes
+        if target.labels is not None:
+            self.classes_ = target.labels
         return target, target.values if words is None else words
 
     @by_partition

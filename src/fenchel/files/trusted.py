@@ -22,7 +22,7 @@ from .evaluating import is_plain
 from .expressions import ALLOWED, NotAllowed, read
 
 ROOMS = (  # whose classes may be in a file
-    *("models", "estimators", "terms", "gmrf", "factors", "hyperparameters", "solvers", "priors"),
+    *("models", "estimators", "terms", "inputs", "gmrf", "factors", "hyperparameters", "solvers", "priors"),
     *("likelihoods", "linalg", "criteria", "corrections", "posterior", "marginals", "primal", "problem", "kernels"),
     *("scaled_rbf", "transforms", "distributed", "iterative"),
 )

@@ -1,6 +1,6 @@
 """Effects added up: eta = intercept + X beta + u[region] + w[time] as one sparse W and one block precision.
 
-The columns of X enter centred and scaled (``columns.py``): the latents behind the fields are c and gamma, and
+The columns of X enter centred and scaled (``inputs.fixed_columns``): the latents behind the fields are c and gamma, and
 ``fixed_effects`` gives the intercept and beta on the user's scale.
 """
 
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem, vector
 from ..hyperparameters.base import Summand, offset_at
+from ..inputs.fixed_columns import Columns
 from ..linalg.arrays import ArrayLike
 from ..linalg.bases import constraint_rows
 from ..marginals import Answers
@@ -24,7 +25,6 @@ from ..priors.constraints import checked_constraints
 from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .base import MarkovField
-from .columns import Columns
 
 
 @dataclass(frozen=True)

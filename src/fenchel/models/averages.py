@@ -14,18 +14,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
+from ..inputs.frames import read_frame, used
 from ..marginals import Marginals, probabilities
 from ..priors.base import NewRows
 from ..terms import DataColumn, Kind
-from .frames import read_frame, used
 from .over_theta import marginals, parts_of
 from .predictions import Where, again, eta_draws, latent_draws, mean_given, rows_at
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..inputs.frames import Table
     from .fitted import FittedModel
-    from .frames import Table
 
 _STEP = 1e-3  # of a standard deviation of the column
 _LEAST, _MOST = 2_000, 20_000  # draws of E[y]: the ends of intervals are then known to 0.06 and 0.02 sds

@@ -26,12 +26,12 @@ import numpy as np
 
 from .. import terms
 from ..checks import Refusal, instance, problem
+from ..inputs.frames import unknown, used
+from ..inputs.levels import inferred
 from ..terms import IID, DataColumn, Kind, LevelTerm, Term
-from ..terms.levels import inferred
 from .borders import graph_from
 from .fixed import INTERCEPT, Expression
 from .formula_errors import ELSEWHERE
-from .frames import unknown, used
 from .grammar import ARGUMENTS, TERMS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
 
 if TYPE_CHECKING:

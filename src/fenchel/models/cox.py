@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ..checks import Refusal, choice, count, numeric, problem
+from ..inputs.frames import Table, column_of, missing, read_frame, unknown, used
 from ..terms import IID, DataTable, Hyperparameter
-from .frames import Table, column_of, missing, read_frame, unknown, used
 from .grammar import Name, parse
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import numeric, problem
+from ..inputs.frames import Table, column_of, read_frame, unknown
 from ..plots import plot_survival_curves, plot_survival_groups
 from ..plots.base import PALETTE, short_name
 from ..plots.survival import Survived
-from .frames import Table, column_of, read_frame, unknown
 from .grammar import Name, parse
 
 if TYPE_CHECKING:

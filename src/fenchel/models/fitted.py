@@ -19,11 +19,11 @@ from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import Stored
 from ..hyperparameters.learned import Learned
 from ..hyperparameters.mode import Mode
+from ..inputs.frames import Table
 from ..marginals import Answers
 from ..tasks import Jobs
 from ..validation import KFold, LeaveGroupOut
 from . import averages, cox, criticism, over_theta, own_priors, predictions, remarks, tables
-from .frames import Table
 from .picture_methods import Pictures
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
+from ..inputs.frames import Table
 from ..likelihoods.base import Likelihood
 from .fitted import FittedModel
 from .formula_errors import unknown_option
-from .frames import Table
 from .model import Model
 
 

@@ -23,10 +23,10 @@ import scipy.sparse as sp
 
 from ..checks import Refusal
 from ..files.expressions import ALLOWED, BARE, NotAllowed, read, without_backticks
+from ..inputs.frames import DataColumn, DataTable, Kind, is_date
+from ..inputs.levels import shown
 from ..terms.base import Rows, Term
-from ..terms.tables import DataColumn, DataTable, Kind, shown
 from .formula_errors import another_kind, idiom, in_our_words, unknown_function, words_for_numbers
-from .frames import is_date
 from .origins import between, left_over, moved, varied
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from ..checks import problem
-from ..terms.tables import DataColumn, Kind
+from ..inputs.frames import DataColumn, Kind
 
 if TYPE_CHECKING:
     import pandas as pd

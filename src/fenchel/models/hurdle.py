@@ -18,13 +18,13 @@ import numpy as np
 from ..checks import choice, count, problem
 from ..criteria import InformationCriterion, LeaveOneOut
 from ..files import Stored
+from ..inputs.frames import Table
 from ..likelihoods import WORDS
 from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
 from . import predictions, tables
 from .compiler import Scope
 from .dispersion import read_second
-from .frames import Table
 from .refusing import refused
 from .specified import FLAT, term_named
 

@@ -17,6 +17,8 @@ import numpy as np
 from ..checks import choice, problem, scalar
 from ..distributed import is_dask
 from ..hyperparameters.learning import learn
+from ..inputs.families import read_family
+from ..inputs.frames import Dropped, Table, missing, read_frame, unknown, used
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
 from ..tasks import Jobs
@@ -24,9 +26,7 @@ from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
 from .dispersion import SecondPredictor
-from .families import read_family
 from .fixed import INTERCEPT, FixedPart
-from .frames import Dropped, Table, missing, read_frame, unknown, used
 from .grammar import parse
 from .hurdle import FittedHurdle, above_zero, names_in, of_part, zeros_of
 from .own_priors import OwnPriors

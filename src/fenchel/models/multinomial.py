@@ -20,11 +20,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import choice, count, problem
+from ..inputs.frames import Table, column_of, read_frame, unknown
 from ..likelihoods import MultinomialLogit
 from ..marginals import NormalMarginals
 from . import predictions, tables
 from .fitted import FittedModel
-from .frames import Table, column_of, read_frame, unknown
 from .grammar import parse
 from .marginal_tables import marginal_table
 from .refusing import refused

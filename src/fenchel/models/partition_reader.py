@@ -13,15 +13,14 @@ from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
 from ..distributed.precision import PatternDesign
 from ..distributed.survey import LatentSets, Moments, ValueCounts
-from ..estimators.labels import encoded, levels_of_words
-from ..estimators.observations import weight_seen
+from ..inputs.frames import column_of, missing, used
+from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood
 from ..terms import DataTable, Grouped, Smooth, SumOfTerms
 from ..terms.base import Rows
 from ..terms.smooths import numbers_of
 from . import partition_survey
 from .fixed import Expression, FixedPart
-from .frames import column_of, missing, used
 from .response import Response, Target, as_labels, checked_weights
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import numpy as np
 from ..checks import problem
 from ..distributed import Block
 from ..distributed.survey import ValueCounts
-from .frames import missing, used
+from ..inputs.frames import missing, used
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,14 +21,14 @@ import scipy.sparse as sp
 from ..checks import problem, scalar
 from ..distributed import Partitions, Sums
 from ..distributed.survey import Moments
-from ..estimators.observations import read_observations
-from ..gmrf.columns import Columns
+from ..inputs.families import read_family
+from ..inputs.fixed_columns import Columns
+from ..inputs.frames import Dropped, unknown
+from ..inputs.observations import read_observations
 from ..linalg.moments import Moments as ColumnMoments
 from ..terms import Smooth, SumOfTerms, Term
 from ..terms.smooths import MeasuredCurve
-from .families import read_family
 from .fixed import INTERCEPT, FixedPart
-from .frames import Dropped, unknown
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .origins import NEARLY, SAME

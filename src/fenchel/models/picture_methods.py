@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .frames import Table
+from ..inputs.frames import Table
 
 
 class Pictures:

@@ -17,6 +17,7 @@ import numpy as np
 from .. import plots
 from ..checks import problem
 from ..gmrf.bulk import bulk_of
+from ..inputs.frames import is_date
 from ..outlines import districts, labels_of, named_by, opened, property_names
 from ..plots import plot_caterpillar, plot_contours, plot_forest, plot_heat, plot_map, plot_path, plot_surface
 from ..plots.base import AxesArray, map_size, panels, short_name, signed_ends
@@ -24,7 +25,6 @@ from ..plots.maps import extent_of
 from ..terms import GaussianProcess, Matern, VecchiaProcess
 from ..terms.points import grid_over
 from .averages import typical_rows
-from .frames import is_date
 from .marginal_tables import initials
 from .specified import term_named
 from .tables import described_theta

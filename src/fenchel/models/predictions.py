@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import choice, problem, scalar
+from ..inputs.frames import missing, read_frame, used
 from ..likelihoods.base import Likelihood
 from ..marginals import NormalMarginals, probabilities
 from ..predictive import Predictive
@@ -17,15 +18,14 @@ from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.forecast import Unseen
 from .cox import TIME, refuse_rows
-from .frames import missing, read_frame, used
 from .specified import ambiguous, term_named, terms_over
 from .tables import reported_shift
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..inputs.frames import Table
     from .fitted import FittedModel
-    from .frames import Table
 
 
 @dataclass(frozen=True)

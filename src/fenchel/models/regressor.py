@@ -16,11 +16,10 @@ from ..checks import problem, refuse_device, vector
 from ..distributed import is_dask
 from ..estimators.base import validate_data, weights_of
 from ..files import Stored
-from ..terms.tables import keyed
+from ..inputs.families import read_family
+from ..inputs.frames import column_names, read_frame
 from . import predictions
-from .families import read_family
 from .fitted import FittedModel
-from .frames import read_frame
 from .grammar import parse
 from .model import Model
 
@@ -158,7 +157,7 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
         if is_dask(X):
             advice = "fenchel.Model(formula, X) takes Dask dataframes."
             raise problem(name, "X is a collection of Dask's", "a table in memory: X.compute()", advice)
-        named = any(isinstance(column, str) for column in _columns(X))
+        named = any(isinstance(column, str) for column in column_names(X))
         if not named:
             X = validate_data(self, X, reset=reset)
             X = {f"x{d}": column for d, column in enumerate(X.T)}
@@ -180,9 +179,3 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
         y = y.array if hasattr(y, "array") else column_or_1d(y, warn=True)  # by place, not by an index
         check_consistent_length(frame, y)
         return frame.assign(**{bare: y})
-
-
-def _columns(X: Any) -> Any:
-    """The names of the columns of a frame, a dict or records; none of an array."""
-    records = getattr(getattr(X, "dtype", None), "names", None) or ()
-    return X if keyed(X) else getattr(X, "columns", records)

@@ -23,11 +23,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import callers_line, number
-from ..gmrf.columns import Columns
 from ..hyperparameters.priors import described, distribution
+from ..inputs.fixed_columns import Columns
+from ..inputs.levels import present
 from ..likelihoods.gaussian import Gaussian
 from ..terms import IID, Grouped
-from ..terms.tables import present
 from .cox import TIME
 from .own_priors import scale_of
 from .tables import no_sd

@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import first_value, holds, numeric, problem
-from ..estimators import target
-from ..estimators.labels import read_labels
-from ..estimators.observations import counted, read_observations, target_of, weight_seen
+from ..inputs.families import check_labels, without_trials
+from ..inputs.frames import column_of, unknown
+from ..inputs.observations import Target, counted, read_labels, read_observations, target_of
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from .compiler import Scope
 from .dispersion import SecondPredictor
-from .families import check_labels, without_trials
 from .fixed import Expression
-from .frames import column_of, unknown
 from .grammar import Argument, Computed, Constant, Name
 
 if TYPE_CHECKING:
@@ -37,23 +35,6 @@ if TYPE_CHECKING:
 ROWS = ("exposure", "trials", "event", "upper", "failures", "weights")  # what a row may have beside its y
 
 OF_Y = ("event", "upper")  # what belongs to y itself, and new rows do not have
-
-
-@dataclass(frozen=True)
-class Target(target.Target):
-    """A likelihood with its data and the weights of its rows."""
-
-    weights: np.ndarray | None = None
-
-    @property
-    def seen(self) -> np.ndarray:
-        """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
-        return weight_seen(self.likelihood, self.y, self.weights)
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        """The labels in order, as users know them."""
-        return self.classes
 
 
 class Response:
@@ -71,7 +52,7 @@ class Response:
         Whether a zero is unobserved: another model has it.
     """
 
-    found: target.Target
+    found: Target
 
     def __init__(
         self,
@@ -162,7 +143,7 @@ class Response:
         family = counted("Model", self.family, y, self.name, "trials" in rows, "elbo")
         bound = bound if isinstance(family, str) else "best"
         self.found = read_observations("Model", family, bound, y, rows, weights, centred, True, words)
-        likelihood, made = self.found.likelihood, Target(**vars(self.found), weights=weights)
+        likelihood, made = self.found.likelihood, replace(self.found, weights=weights)
         for second in self.seconds:
             likelihood = second.attached(likelihood, frame, made.y, made.seen)
         return replace(made, likelihood=likelihood)

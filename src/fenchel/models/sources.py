@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from ..checks import optional, problem
 from ..files.expressions import LONGEST
 from ..hyperparameters.priors import Normal
+from ..inputs.levels import listed
 from ..outlines import labels_of, named_by
-from ..terms.levels import listed
 from .specified import PC
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@
 ``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share.
 """
 
+from ..inputs.frames import DataColumn, DataTable, Kind
 from .base import Hyperparameter, Rows, Term, correlation, precision, share, variance
 from .fixed import Covariate
 from .grouped import IID, LevelTerm
@@ -32,7 +33,6 @@ from .smooths import Smooth
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .stationary import MaternSeries, matern
 from .surfaces import Tensor
-from .tables import DataColumn, DataTable, Kind
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
 from .vecchia import VecchiaProcess
 

@@ -22,10 +22,10 @@ import numpy as np
 from ..checks import problem
 from ..hyperparameters.priors import PC, Normal, PCDeviation, PCPrecision, PCRange, PCVariance, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
+from ..inputs.frames import DataTable
 from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .forecast import Unseen, numbered
-from .tables import DataTable
 
 Sparse = Any  # scipy's sparse arrays, which have no types
 SizePrior = PCPrecision | PCVariance | PCDeviation  # of an sd, on the scale of theta

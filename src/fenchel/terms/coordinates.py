@@ -8,7 +8,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from ..gmrf.bulk import Bulk, bulk_of, gaps
-from .tables import DataColumn, Kind
+from ..inputs.frames import DataColumn, Kind
 
 _DEGREES = ({"lon", "long", "lng", "longitude"}, {"lat", "latitude"})
 _UNITS = 100.0  # times that one axis spans another, from which they may be in two units

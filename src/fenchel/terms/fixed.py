@@ -18,8 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
+from ..inputs.frames import DataColumn, DataTable, Kind
+from ..inputs.levels import present, shown
 from .base import Rows, Term
-from .tables import DataColumn, DataTable, Kind, present, shown
 
 _MOST = 100  # levels of a factor: beyond it they are groups, which want an effect
 _MISSING = "Fill in missing covariates first: NaN and inf have no place in X."

@@ -15,12 +15,12 @@ import scipy.sparse as sp
 from .. import gmrf
 from ..checks import problem
 from ..gmrf import MarkovField
+from ..inputs.frames import DataColumn, DataTable
+from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
 from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
 from .coordinates import far_times
 from .forecast import FARTHEST, Unseen, beyond
-from .levels import inferred, listed, mismatch, step_of
-from .tables import DataColumn, DataTable, present, shown, sort_of, values
 
 
 class LevelTerm(Term):
@@ -222,11 +222,9 @@ class LevelTerm(Term):
         return out
 
     def _known_codes(self, column: DataColumn) -> np.ndarray | None:
-        """The level of each row of a pandas column, each value looked up once; None where one is no level."""
-        if not hasattr(column.data, "factorize"):
-            return None
+        """The level of each row of a column, each value looked up once; None where one is no level."""
         at, different = column.data.factorize()
-        places = np.array([self.place.get(value, -1) for value in values(different)], dtype=np.int64)
+        places = np.array([self.place.get(value, -1) for value in different.tolist()], dtype=np.int64)
         return None if (at < 0).any() or (places < 0).any() else places[at]
 
     def _unknown(self, column: DataColumn, row: int, value: Hashable, new: bool) -> ValueError:

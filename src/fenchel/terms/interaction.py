@@ -22,6 +22,7 @@ from scipy.linalg import block_diag
 
 from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, row_products
+from ..inputs.frames import DataTable
 from ..priors.constraints import checked_constraints
 from .base import Rows, Term
 from .forecast import Unseen, numbered
@@ -29,7 +30,6 @@ from .grouped import IID, LevelTerm
 from .sizes import deviation
 from .slopes import Grouped
 from .space import BYM, BYM2
-from .tables import DataTable
 from .time import Wiener
 
 

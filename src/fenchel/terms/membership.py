@@ -16,13 +16,13 @@ import scipy.sparse as sp
 
 from ..checks import Refusal, finite, numeric, problem
 from ..gmrf.blocks import ScaledByDeviation
+from ..inputs.frames import DataColumn, DataTable
+from ..inputs.levels import inferred, listed, present, shown
 from ..linalg.sparse import symmetric_csc
 from ..priors.sparse import SparsePrecision
 from .base import Rows, typical
 from .grouped import LevelTerm
-from .levels import inferred, listed
 from .sizes import deviation
-from .tables import DataColumn, DataTable, present, shown
 
 _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
 

@@ -1,7 +1,7 @@
 """A sum of terms read against a table: eta = offset + intercept + X beta + W z, as one family of sparse priors.
 
 Every term's latents make a block, in order; its fixed columns join those of the covariates, centred and scaled together
-(``gmrf.columns``), and ``gmrf.StackedField`` is the family of it all.
+(``inputs.fixed_columns``), and ``gmrf.StackedField`` is the family of it all.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import scipy.sparse as sp
 
 from ..checks import choice, numeric, positive, problem
 from ..gmrf import MarkovField, StackedField
-from ..gmrf.columns import Columns
 from ..hyperparameters.priors import PC, ScalarPrior, independent
+from ..inputs.fixed_columns import Columns
+from ..inputs.frames import DataTable
 from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from .base import Rows, Term
 from .fixed import Covariate
 from .forecast import Unseen
-from .tables import DataTable
 
 T = TypeVar("T")
 

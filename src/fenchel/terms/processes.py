@@ -15,12 +15,12 @@ import scipy.sparse as sp
 
 from ..checks import choice, problem
 from ..gmrf.processes import KERNELS, NUGGET, Process
+from ..inputs.frames import DataTable
 from .base import Hyperparameter, Rows, Term, effect_range
 from .coordinates import spans_of
 from .forecast import Unseen, UnseenPoints
 from .sizes import deviation
 from .smooths import numbers_of
-from .tables import DataTable
 
 _MOST = 1000  # different points: a dense block of as many rows and columns is factorised at every theta
 _SHORT, _LONG = 1e-3, 1e2  # bounds of a range, in widths of the bulk

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 from ..checks import numeric, problem
 from ..gmrf.graphs import as_adjacency, edge_tuples
-from .tables import DataColumn, present, shown
+from ..inputs.frames import DataColumn
+from ..inputs.levels import present, shown
 
 
 def graph_of(

@@ -16,14 +16,14 @@ import scipy.sparse as sp
 
 from ..checks import problem, scalar
 from ..gmrf.blocks import RepeatedCovariance
-from ..gmrf.columns import Columns
+from ..inputs.fixed_columns import Columns
+from ..inputs.frames import DataColumn, DataTable
+from ..inputs.levels import listed, present
 from ..linalg.moments import Moments, column_moments
 from .base import Hyperparameter, Rows
 from .fixed import Covariate
 from .grouped import LevelTerm
-from .levels import listed
 from .sizes import deviation, partial
-from .tables import DataColumn, DataTable, present
 
 SlopeMoments = tuple[Moments, np.ndarray, np.ndarray]  # of the slopes' columns, with their lowest and highest
 

@@ -17,13 +17,13 @@ import scipy.sparse as sp
 
 from ..checks import choice, count, numeric, problem
 from ..gmrf.blocks import DiagonalSum
+from ..inputs.frames import DataTable, Kind
 from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term
 from .bases import BASES, Basis, most
 from .coordinates import spans_of
 from .fixed import Covariate, is_factor
 from .sizes import deviation
-from .tables import DataTable, Kind
 
 _INSTEAD = {  # what to write over a column that holds something else
     Kind.TEXT: "A level for each of them is (1|g).",

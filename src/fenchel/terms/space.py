@@ -16,11 +16,11 @@ from ..gmrf import MarkovField
 from ..gmrf.graphs import counted, laplacian
 from ..gmrf.space import scaled_icar
 from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
+from ..inputs.frames import DataColumn
 from ..linalg.dense import NotPositiveDefinite
 from .base import Below, Hyperparameter, precision, share
 from .grouped import LevelTerm
 from .regions import counted_from_one, graph_of
-from .tables import DataColumn
 
 
 @dataclass(frozen=True, eq=False)

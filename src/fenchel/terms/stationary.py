@@ -22,11 +22,11 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..gmrf.states import Stationary, hermite
+from ..inputs.frames import DataTable
 from .base import Rows, Term, effect_range
 from .forecast import Unseen, in_gaps, inner_covariance
 from .points import Matern
 from .sizes import deviation
-from .tables import DataTable
 from .time import TimeTerm, _apart, times_of
 
 _SMALLEST = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2

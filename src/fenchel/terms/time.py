@@ -21,14 +21,14 @@ from ..checks import count, problem
 from ..gmrf.blocks import ScaledByDeviation
 from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
 from ..hyperparameters.priors import Normal
+from ..inputs.frames import DataColumn, DataTable
+from ..inputs.levels import inferred, listed, present
 from ..priors.sparse import SparsePrecision
 from .base import Rows, correlation, effect_range, typical
 from .coordinates import far_times
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
-from .levels import inferred, listed
 from .sizes import PartialCorrelation, deviation
-from .tables import DataColumn, DataTable, present
 
 _CLOSE = 1e-10  # of the span: times nearer than this to one another are a slip of rounding
 

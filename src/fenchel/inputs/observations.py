@@ -1,22 +1,28 @@
-"""What an estimator fits: a likelihood, by its word (``likelihoods.WORDS``) or as it is, with its y and the rows' own
-parameters. What is known of each (its level, its scale, where its parameters start) the likelihood knows itself.
+"""The response: y as a likelihood takes it, with what each row has beside it.
+
+A likelihood is given by its word (``likelihoods.WORDS``) or as it is; what is known of it (its level, its scale, where
+its parameters start) it knows itself. Labels are the levels 0, 1, ...: those of an ordered categorical in its order,
+two words sorted.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import column_or_1d
 
-from ..checks import callers_line, choice, first_value, numeric, problem, vector
+from ..checks import callers_line, choice, first, first_value, holds, numeric, problem, refuse_device, vector
 from ..likelihoods import WORDS, Interval, Poisson
 from ..likelihoods.base import Likelihood
-from .labels import encoded
-from .target import Target
+from ..linalg.arrays import ArrayLike
+from ..marginals import Marginals
+from ..predictive import Predictive
+from .levels import present
 
 _TAKEN = {  # where a score is not told
     "exposure": "each y is scored at exposure 1",
@@ -26,6 +32,78 @@ _TAKEN = {  # where a score is not told
 _MOST_LEVELS = 50  # of an ordinal y: cutpoints of more are not learned from data
 
 
+# -- the target -----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Target:
+    """A likelihood with its data.
+
+    Attributes
+    ----------
+    where : str
+        Who asks: the first word of every message.
+    likelihood : at its starting parameters, with the rows' exposure, trials or event
+    y : array (N,)
+        As the likelihood takes it: levels 0, ..., K-1 for labels.
+    level : float or array (K,)
+        The link of the overall mean; 0 for ordered levels.
+    scale : float
+        The scale of eta: the standard deviation of y (by its quartiles under heavy tails; the size of a constant y, 1
+        for zeros) where eta is on the scale of y, 1 elsewhere.
+    values : array (K,) or None
+        The numbers that labels stand for, in order.
+    words : array (K,) or None
+        What the labels are called, where these are no numbers.
+    weights : array (N,) or None
+        Of the rows; None: 1 each.
+    """
+
+    where: str
+    likelihood: Likelihood
+    y: np.ndarray
+    level: Any = 0.0
+    scale: float = 1.0
+    values: np.ndarray | None = None
+    words: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    @property
+    def seen(self) -> np.ndarray:
+        """The weight of each row (N,): 0 where it is unobserved, by its y, its exposure or its trials."""
+        return weight_seen(self.likelihood, self.y, self.weights)
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The labels in order, as users know them."""
+        return self.values if self.words is None else self.words
+
+    def likelihood_at(self, likelihood: Likelihood, n: int, rows: Mapping[str, Any]) -> Likelihood:
+        """The learned likelihood at n new rows: what is not given is exposure 1, one trial, an event that happened."""
+        given = {key: vector(self.where, key, value, n) for key, value in rows.items() if value is not None}
+        default = {key: 1.0 if key == "trials" else None for key in likelihood.row_parameters}
+        own = likelihood.with_rows(**{**default, **given}) if default or given else likelihood
+        return own.lenient()
+
+    def at(self, likelihood: Likelihood, eta: Marginals, rows: Mapping[str, Any]) -> Predictive:
+        """y at new rows with these marginals of eta, by the learned likelihood."""
+        own = self.likelihood_at(likelihood, np.shape(eta.mean)[0], rows)
+        return Predictive(own, eta, self.values, self.labels)
+
+    def log_density(self, new: Predictive, y: ArrayLike) -> np.ndarray:
+        """log p(y) of given y (M,), NaN where it is."""
+        return new.log_density(self.places(y, np.shape(new.eta.mean)[0]))
+
+    def places(self, y: Any, n: int | None = None) -> np.ndarray:
+        """y as users know it (n,) as the likelihood takes it: labels as their places 0, ..., K-1."""
+        y = y if self.words is None else levels_of_words(self.where, self.words, y)
+        y = vector(self.where, "y", y, n, missing=True)
+        return y if self.values is None else encoded(self.where, self.values, y)
+
+    def decoded(self, levels: np.ndarray) -> np.ndarray:
+        """Levels 0, ..., K-1 of y as users know them; other y as they are."""
+        return levels if self.labels is None else self.labels[levels.astype(int)]
+
+
+# -- reading --------------------------------------------------------------------------------------
 def read_observations(
     where: str,
     likelihood: Any,
@@ -103,7 +181,7 @@ def target_of(where: str, n: int, y: Any) -> np.ndarray:
         raise ValueError(f"{where}: requires y to be passed, but the target y is None.")
     if np.ma.isMaskedArray(y):
         y = np.ma.filled(y.astype(np.float64), np.nan)
-    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind not in "OSUMm":
+    if hasattr(y, "iloc") and y.ndim == 1 and y.dtype.kind in "biuf":
         y = y.to_numpy(dtype=np.float64, na_value=np.nan)  # pandas' nullable columns too
     out = numeric(where, "y", column_or_1d(y, warn=True))
     check_consistent_length(np.empty(n), out)
@@ -173,3 +251,71 @@ def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np
         advice = 'For real numbers use "gaussian" or "student-t"; or cut y into a few levels (pd.cut, pd.qcut).'
         raise problem(where, got, f"levels, {_MOST_LEVELS} at most", advice)
     return classes, encoded(where, classes, y)
+
+
+# -- labels ---------------------------------------------------------------------------------------
+def known(likelihood: Any) -> Likelihood | None:
+    """What knows of the likelihood an estimator was given: that of its word, or itself; None of neither."""
+    own = WORDS.get(likelihood) if isinstance(likelihood, str) else likelihood
+    return own if isinstance(own, Likelihood) else None
+
+
+def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | None]:
+    """Words or categories as levels (N,), NaN where missing, and what the levels are; numbers as they are, and None.
+
+    Categories that no row has are left out, unless there are two in all. Categories that are numbers in rising order
+    are these numbers.
+    """
+    refuse_device(where, "y", y)
+    own = known(likelihood)
+    held = holds(y) if own is not None and own.support == "levels" and np.ndim(y) == 1 else None
+    if own is None or held not in ("text", "categories"):
+        return y, None
+    if not isinstance(likelihood, str):
+        advice = "Use y.cat.codes of an ordered categorical, or (y == word) of two words."
+        raise problem(where, f"y holds {held} and likelihood = {likelihood!r}", "levels 0, 1, ...", advice)
+    ranked = getattr(y.dtype, "ordered", None) if held == "categories" else None  # None: not pandas', so words
+    if own.ordered and not ranked:
+        advice = 'Give them one: y = pd.Categorical(y, categories=["low", "middle", "high"], ordered=True).'
+        got = f'y holds {held} without an order, and likelihood="{likelihood}"'
+        raise problem(where, got, "an ordered categorical, or numbers", advice)
+    values = _objects(y)
+    missing = np.array([not present(v) for v in values.tolist()], dtype=bool)
+    words = np.unique(values[~missing].astype(str)) if ranked is None else np.asarray(y.dtype.categories)
+    if ranked is None:
+        values[~missing] = values[~missing].astype(str)
+    if words.size != 2:
+        seen = set(values[~missing].tolist())
+        words = words[np.array([word in seen for word in words.tolist()], dtype=bool)]
+    if words.dtype.kind in "biuf" and (np.diff(words) > 0).all():
+        return np.where(missing, np.nan, np.where(missing, 0.0, values)).astype(np.float64), None
+    return levels_of_words(where, words, values), words
+
+
+def levels_of_words(where: str, words: np.ndarray, y: ArrayLike) -> np.ndarray:
+    """The place of each entry among the words (N,), NaN where missing."""
+    place = {word: float(k) for k, word in enumerate(words.tolist())}
+    given = _objects(y).tolist()
+    out = np.array([place.get(v, -1.0) if present(v) else np.nan for v in given])
+    if (out < 0).any():
+        got = f"y{first(out < 0)} = {given[int(np.argmax(out < 0))]!r} was not seen in fit"
+        raise problem(where, got, f"one of {words.tolist()}")
+    return out
+
+
+def encoded(where: str, classes: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Labels as 0, ..., K-1."""
+    place = np.clip(np.searchsorted(classes, y), 0, classes.size - 1)
+    unknown = ~np.isnan(y) & (classes[place] != y)
+    if unknown.any():
+        got = f"y[{int(np.argmax(unknown))}] = {y[unknown][0]:g} was not seen in fit"
+        raise problem(where, got, f"one of {classes.tolist()}")
+    return np.where(np.isnan(y), np.nan, place)
+
+
+def _objects(y: ArrayLike) -> np.ndarray:
+    """A copy of the entries as they are, None where masked."""
+    out = np.array(np.ma.getdata(y) if np.ma.isMaskedArray(y) else y, dtype=object)
+    if np.ma.isMaskedArray(y):
+        out[np.ma.getmaskarray(y)] = None
+    return out

@@ -13,7 +13,7 @@ from ..checks import choice, problem
 from ..likelihoods import WORDS
 from ..likelihoods.base import Likelihood
 from ..likelihoods.registry import bare, spelled
-from ..terms.tables import present
+from .levels import present
 
 _MODELS = {  # families that are no likelihood of a row, by their spellings without signs
     "multinomial": "multinomial",
@@ -36,7 +36,7 @@ _OTHERS = {  # what is none of ours, and what to take
 
 
 def read_family(family: object) -> str | Likelihood | None:
-    """The family as the house calls it: a word, or the likelihood that was given; None where none was."""
+    """The family as a word of ``likelihoods.WORDS``, or the likelihood that was given; None where none was."""
     if family is None or isinstance(family, Likelihood):
         return family
     if isinstance(family, type) and issubclass(family, Likelihood):

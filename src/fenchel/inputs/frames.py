@@ -1,0 +1,360 @@
+"""Tables as users bring them, read once into a pandas frame, and each column by what it holds.
+
+    pandas                           as it is
+    polars, pyarrow, ...             whatever narwhals reads
+    dict of columns, records, rows   columns by name
+    arrays (a ``DataTable`` alone)   columns are called 0, 1, ...
+
+The user's index is kept apart for the answers and may repeat itself; rows are counted 0, 1, ... Columns that a model
+uses become plain: pandas' nullable numbers are numpy's, with NaN where they are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ..checks import finite, first, optional, problem, refuse_device
+from .levels import present
+
+Table = Any  # a data frame of any library, a dict of columns, records
+
+
+class Kind(Enum):
+    """What a column holds."""
+
+    NUMBERS = "numbers"
+    BOOLEANS = "booleans"
+    CATEGORIES = "categories"
+    TEXT = "text"
+    DATES = "dates"
+    OUTLINES = "outlines"
+    MIXED = "values of several kinds"
+
+
+_NUMPY_KINDS = {
+    **dict.fromkeys("iuf", Kind.NUMBERS),
+    **dict.fromkeys("Mm", Kind.DATES),
+    "b": Kind.BOOLEANS,
+    "U": Kind.TEXT,
+}
+_NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")  # pandas' words for objects
+_DATES = ("date", "datetime", "datetime64")
+_OBJECTS = {
+    **dict.fromkeys([*_NUMBERS, "boolean", "mixed-integer", "empty"], Kind.NUMBERS),
+    **dict.fromkeys([*_DATES, "time", "timedelta", "timedelta64", "period"], Kind.DATES),
+    "string": Kind.TEXT,
+}
+
+
+# -- columns --------------------------------------------------------------------------------------
+class DataColumn:
+    """One column of a table.
+
+    Attributes
+    ----------
+    where : str
+        Who asks: the first word of every message.
+    name : hashable
+    data : pandas Series
+    categories : pandas Index or None
+        All that a categorical may hold, in order.
+    """
+
+    def __init__(self, where: str, name: Hashable, data: Any) -> None:
+        if not isinstance(data, pd.Series):
+            data = pd.Series(data, dtype=object)
+        self.where, self.name, self.data = where, name, native(data)
+        self.categories = data.cat.categories if is_categorical(data) else None
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    @cached_property
+    def values(self) -> list[Any]:
+        """Plain values: dates as Timestamps, numbers as Python's own."""
+        return self.data.tolist()
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What it holds, by its type or, where the type is any object, by its values."""
+        word = str(self.data.dtype)
+        if self.categories is not None:
+            return Kind.CATEGORIES
+        if word == "geometry":
+            return Kind.OUTLINES
+        if word.startswith("period"):
+            return Kind.DATES
+        if word != "object" and self.data.dtype.kind in _NUMPY_KINDS:
+            return _NUMPY_KINDS[self.data.dtype.kind]
+        return self._kind_of_values()
+
+    def _kind_of_values(self) -> Kind:
+        held = pd.api.types.infer_dtype(self.data, skipna=True)
+        if held != "mixed-integer":
+            return _OBJECTS.get(held, Kind.MIXED)
+        whole = all(type(value) in (bool, int) for value in self.values if present(value))
+        return Kind.NUMBERS if whole else Kind.MIXED
+
+    def numbers(self, advice: str = "") -> np.ndarray:
+        """The column (N,) as finite doubles; 0 and 1 of booleans."""
+        if self.kind not in (Kind.NUMBERS, Kind.BOOLEANS):
+            got = f"the column {self.name!r} holds {self.kind.value}"
+            raise problem(self.where, got, "numbers", advice)
+        out = self.data.astype("Float64").to_numpy(dtype=np.float64, na_value=np.nan)
+        return finite(self.where, f"X[{self.name!r}]", out, advice)
+
+
+def native(column: pd.Series) -> pd.Series:
+    """The column in this machine's byte order, which pandas' hash tables want."""
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype) and not dtype.isnative:
+        return column.astype(dtype.newbyteorder("="))
+    return column
+
+
+def is_categorical(column: pd.Series) -> bool:
+    """Whether a column is a categorical of pandas."""
+    return isinstance(column.dtype, pd.CategoricalDtype)
+
+
+def is_date(column: pd.Series) -> bool:
+    """Dates, times, periods or durations."""
+    return column.dtype.kind in "Mm" or str(column.dtype).startswith("period")
+
+
+def is_number(column: pd.Series) -> bool:
+    """Numbers by their type, booleans aside."""
+    return not is_categorical(column) and column.dtype.kind in "iuf"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+class DataTable:
+    """Columns by name, for messages of ``where``.
+
+    Parameters
+    ----------
+    where : str
+        Who asks: the first word of every message.
+    source : whatever ``read_frame`` reads, or an array (N, D)
+    weights : array (N,), optional
+        How often each row was seen; default: once. Means and projections over rows follow them.
+    places : array (N,), optional
+        Where each row stands in the user's data, of which some rows were left out; default: 0, 1, ...
+
+    Attributes
+    ----------
+    source : pandas DataFrame
+    """
+
+    def __init__(
+        self,
+        where: str,
+        source: Table,
+        weights: np.ndarray | None = None,
+        places: np.ndarray | None = None,
+    ) -> None:
+        unnamed = isinstance(source, np.ndarray) and source.dtype.names is None
+        self.where = where
+        self.source = pd.DataFrame(source) if unnamed else read_frame(where, source, "X")
+        self.weights = weights if weights is not None and weights.any() else None
+        self.places = np.arange(len(self)) if places is None else places
+        self._columns: dict[Hashable, DataColumn] = {}
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def names(self) -> list[Hashable]:
+        """Of the columns."""
+        return list(self.source.columns)
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """The mean of values (N, ...) over the rows, by their weights."""
+        return np.asarray(np.average(values, axis=0, weights=self.weights))
+
+    def weighted(self, values: np.ndarray) -> np.ndarray:
+        """Values (N, p) times the root of each row's weight, for least squares over the rows."""
+        return values if self.weights is None else np.sqrt(self.weights)[:, None] * values
+
+    def column(self, name: Hashable) -> DataColumn:
+        """One column, or a message that says which there are."""
+        if name not in self._columns:
+            if self.names.count(name) > 1:
+                raise problem(self.where, f"X has the column {name!r} twice", "each name once")
+            if name not in self.names:
+                names = ", ".join(map(repr, self.names[:8])) + (", ..." if len(self.names) > 8 else "")
+                got = f"X has no column {name!r}: it has {names}"
+                raise problem(self.where, got, "every column that the model uses")
+            self._columns[name] = DataColumn(self.where, name, self.source[name])
+        return self._columns[name]
+
+    def numbers(self, names: Iterable[Hashable]) -> np.ndarray:
+        """Columns of numbers (N, d)."""
+        return np.stack([self.column(name).numbers() for name in names], axis=1)
+
+
+def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
+    """Data as a pandas frame; the caller's own is not changed."""
+    import narwhals as nw
+
+    if isinstance(data, pd.DataFrame):
+        return data
+    if isinstance(data, pd.Series):
+        return data.to_frame().T.infer_objects()  # one row, as frame.iloc[3] gives it
+    refuse_device(where, name, data)
+    if isinstance(data, np.ndarray) and data.dtype.names:
+        data = {key: data[key] for key in data.dtype.names}
+    if isinstance(data, Mapping):
+        return _of_columns(where, name, data)
+    if isinstance(data, (list, tuple)) and data and all(isinstance(row, Mapping) for row in data):
+        return pd.DataFrame.from_records(list(data))
+    if type(data).__name__ == "RecordBatch":  # a piece of an arrow table
+        data = optional(where, "pyarrow").Table.from_batches([data])
+    frame = nw.from_native(data, pass_through=True)
+    if isinstance(frame, nw.LazyFrame):
+        frame = frame.collect()
+    if not isinstance(frame, nw.DataFrame):
+        got = f"{name} is a {type(data).__name__}"
+        expected = "a data frame (pandas, polars, ...) or a dict of columns"
+        raise problem(where, got, expected, "Columns need names.")
+    return pd.DataFrame({column: _of_series(frame[column]) for column in frame.columns})
+
+
+def column_names(table: Table) -> list[Hashable]:
+    """The names of the columns of a frame, a dict or records; none of an array."""
+    if isinstance(table, Mapping):
+        return list(table)
+    names = table.dtype.names if isinstance(table, np.ndarray) else getattr(table, "columns", None)
+    return [] if names is None else list(names)
+
+
+def _of_columns(where: str, name: str, columns: Mapping[Hashable, Any]) -> pd.DataFrame:
+    """A dict of columns as a frame; by place, not by an index that a column may have."""
+    plain = {}
+    for key, column in columns.items():
+        refuse_device(where, f"{name}[{key!r}]", column)
+        if np.ndim(column) > 1:
+            got = f"the column {key!r} of {name} has shape {np.shape(column)}"
+            raise problem(where, got, "one dimension")
+        plain[key] = column.array if isinstance(column, (pd.Series, pd.Index)) else column
+    sizes = {len(column) for column in plain.values() if np.ndim(column)}
+    if len(sizes) > 1:
+        got = f"the columns of {name} have {sorted(sizes)} rows"
+        raise problem(where, got, "as many in each column")
+    return pd.DataFrame(plain, index=None if sizes else [0])
+
+
+def _of_series(series: Any) -> Any:
+    """A narwhals column as pandas takes it: words in the order of their categories, dates as dates."""
+    import narwhals as nw
+
+    if series.dtype in (nw.Categorical, nw.Enum):
+        return pd.Categorical(series.to_list(), categories=_categories(series))
+    return pd.Series(series.to_list() if series.dtype.is_temporal() else series.to_numpy())
+
+
+def _categories(series: Any) -> list[Any]:
+    """Of a narwhals column: as an Enum or an arrow dictionary lists them, else as they come."""
+    import narwhals as nw
+
+    if series.dtype == nw.Enum:
+        return list(series.dtype.categories)
+    native = series.to_native()
+    if series.implementation.is_pyarrow() and native.num_chunks:
+        return list(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
+    return [value for value in dict.fromkeys(series.to_list()) if value is not None]
+
+
+# -- the columns that a model uses ----------------------------------------------------------------
+@dataclass(frozen=True)
+class Dropped:
+    """The rows that a fit left out.
+
+    Attributes
+    ----------
+    n : int
+        Of ``family="cox"`` people, not pieces of their durations.
+    columns : dict
+        How many rows each column is missing in, of those that the model uses.
+    """
+
+    n: int
+    columns: Mapping[Hashable, int]
+
+
+def column_of(where: str, frame: pd.DataFrame, name: Hashable) -> pd.Series:
+    """One column, made plain; or a message that says which there are."""
+    if name not in frame.columns:
+        raise problem(where, *unknown(frame, name))
+    column = frame[name]
+    if isinstance(column, pd.DataFrame):
+        raise problem(where, f"the data have the column {name!r} twice", "each name once")
+    column = native(column)
+    kind = column.dtype.kind
+    if is_categorical(column):
+        return column
+    if str(column.dtype).startswith("string"):  # which formulaic does not take for text
+        column = column.astype(object).where(column.notna(), None)
+    elif kind == "c":
+        got = f"the column {name!r} holds complex numbers"
+        raise problem(where, got, "numbers, text, dates or booleans")
+    elif not isinstance(column.dtype, np.dtype) and kind in "biuf":  # pandas' nullable columns
+        if kind == "b" and not column.isna().any():
+            return column.astype("bool")
+        return pd.Series(column.to_numpy(np.float64, na_value=np.nan), column.index)
+    return _plain_objects(where, name, column) if column.dtype == object else column
+
+
+def _plain_objects(where: str, name: Hashable, column: pd.Series) -> pd.Series:
+    """A column of objects as numbers, booleans or dates where it holds these alone."""
+    held = pd.api.types.infer_dtype(column, skipna=True)
+    if held in _NUMBERS or (held == "boolean" and column.isna().any()):
+        return column.where(column.notna(), np.nan).astype(np.float64)
+    if held == "boolean":
+        return column.astype(bool)
+    if held in _DATES:
+        return pd.to_datetime(column)
+    odd = [type(value).__name__ for value in column if type(value).__hash__ is None]
+    if held != "string" and odd:
+        got = f"the column {name!r} holds a {odd[0]}"
+        raise problem(where, got, "one number, text or date in each row")
+    return column
+
+
+def unknown(frame: pd.DataFrame, name: Hashable) -> tuple[str, str, str]:
+    """What is wrong, what was expected and what to try, of a column that is not there."""
+    names = [str(column) for column in frame.columns]
+    near = get_close_matches(str(name), names, 1)
+    shown = ", ".join(map(repr, names[:8])) + (", ..." if len(names) > 8 else "")
+    advice = f"Did you mean {near[0]!r}?" if near else ""
+    return f"there is no column {name!r}", f"one of {shown}", advice
+
+
+def used(where: str, frame: pd.DataFrame, names: Iterable[Hashable]) -> pd.DataFrame:
+    """The columns that a model uses, plain, with rows counted from 0."""
+    columns = {name: column_of(where, frame, name).reset_index(drop=True) for name in dict.fromkeys(names)}
+    return pd.DataFrame(columns, index=pd.RangeIndex(len(frame)))
+
+
+def missing(where: str, frame: pd.DataFrame, names: Iterable[Hashable]) -> dict[Hashable, np.ndarray]:
+    """Where each of the columns is missing (N,), those that are nowhere left out; refuses infinite numbers."""
+    out = {}
+    for name in dict.fromkeys(names):
+        column = frame[name]
+        bad = np.asarray(column.isna(), dtype=bool)
+        if column.dtype.kind == "f":
+            far = np.isinf(np.asarray(column, dtype=np.float64))
+            if far.any():
+                got = f"the column {name!r} is infinite in row {first(far)}"
+                raise problem(where, got, "finite numbers, or NaN")
+        if bad.any():
+            out[name] = bad
+    return out

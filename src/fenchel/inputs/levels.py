@@ -1,0 +1,207 @@
+"""The levels of a column: labels in order, or every step of a regular time from the first to the last.
+
+A level is any hashable value; 3 and 3.0 are the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checks import problem
+
+if TYPE_CHECKING:
+    from .frames import DataColumn
+
+_SPARSEST = 100  # steps without data to one with data; beyond it the numbers count something finer than steps
+_SECONDS = 86400.0  # of a day, the unit of dates
+
+
+# -- values ---------------------------------------------------------------------------------------
+def present(value: Any) -> bool:
+    """Neither None, NaN, NaT, pandas' NA nor infinite."""
+    if value is None or type(value).__name__ == "NAType":  # NA == NA has no truth
+        return False
+    return bool(value == value) and value not in (np.inf, -np.inf)
+
+
+def sort_of(value: Any) -> str | None:
+    """Text, numbers, dates, periods, or None for something else."""
+    if isinstance(value, (str, bytes)):
+        return "text"
+    if isinstance(value, (Number, np.bool_)):
+        return "numbers"
+    return {"Period": "periods", "Timestamp": "dates", "datetime": "dates", "date": "dates"}.get(type(value).__name__)
+
+
+def shown(levels: list[Any]) -> str:
+    """A few of them."""
+    if len(levels) <= 4:
+        return ", ".join(map(repr, levels))
+    return f"{levels[0]!r}, {levels[1]!r}, ..., {levels[-1]!r}"
+
+
+def listed(where: str, name: Hashable, levels: Iterable[Any]) -> list[Any]:
+    """The user's own levels as a list, each once."""
+    import pandas as pd
+
+    out = pd.Series(levels).tolist() if hasattr(levels, "dtype") else list(levels)
+    if len(set(out)) < len(out):
+        twice = next(level for i, level in enumerate(out) if level in out[:i])
+        raise problem(where, f"levels[{name!r}] names {twice!r} twice", "each level once")
+    return out
+
+
+def mismatch(name: Hashable, value: Any, levels: list[Any]) -> tuple[str, str] | None:
+    """What the levels are and how to turn ``value`` into one, where all of them are of another sort; else None."""
+    mine, theirs = sort_of(value), {sort_of(level) for level in levels}
+    sort = next(iter(theirs)) if len(theirs) == 1 else None
+    if mine is None or sort is None or mine == sort:
+        return None
+    cure = ""
+    if sort == "text":
+        cure = f"X[{name!r}]{'.astype(int)' if type(value) is float and value == int(value) else ''}.astype(str)"
+    elif mine == "text" and sort == "numbers":
+        cure = f"X[{name!r}].astype({'int' if all(level == int(level) for level in levels) else 'float'})"
+    elif mine == "text":
+        cure = f"pandas.to_datetime(X[{name!r}])"
+    return sort, f"{cure} makes {sort} of it." if cure else ""
+
+
+# -- levels and times -----------------------------------------------------------------------------
+def inferred(name: Hashable, column: DataColumn, in_time: bool) -> list[Any]:
+    """The levels of a column: every step from the first time to the last, or the labels in order.
+
+    ``name`` is that of the term, whose ``levels`` a message may ask for.
+    """
+    if column.categories is not None:
+        return list(column.categories)
+    found = [value for value in dict.fromkeys(column.values) if present(value)]
+    if not found:
+        raise problem(column.where, f"the column {column.name!r} is empty", "at least one level")
+    if in_time:
+        return _steps(column.where, name, found)
+    try:
+        return sorted(found)
+    except TypeError:  # labels of several kinds
+        return sorted(found, key=lambda value: (str(type(value)), str(value)))
+
+
+def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
+    """Numbers as they are, dates as days, pandas Periods by their count."""
+    out = []
+    for i, value in enumerate(values):
+        if not present(value):
+            raise problem(column.where, f"X[{i}, {column.name!r}] is missing", "a time in every row", "Drop the row.")
+        sort = sort_of(value)
+        if sort == "periods":
+            out.append(float(value.ordinal))
+        elif sort == "dates":
+            out.append(value.timestamp() / _SECONDS)
+        elif sort == "numbers":
+            out.append(float(value))
+        else:
+            got = f"the column {column.name!r} holds {value!r}, which has no place in time"
+            raise problem(column.where, got, "numbers or dates")
+    return np.array(out)
+
+
+def _steps(where: str, name: Hashable, found: list[Any]) -> list[Any]:
+    """Every step from the first time to the last."""
+    import pandas as pd
+
+    advice = f"Say which times the effect steps through: levels={{{name!r}: ...}}."
+    sorts = {sort_of(value) for value in found}
+    if sorts == {"periods"}:
+        return list(pd.period_range(min(found), max(found)))
+    if sorts == {"dates"}:
+        return _dates(where, name, pd.DatetimeIndex(sorted(found)))
+    if sorts != {"numbers"}:
+        odd = next(value for value in found if sort_of(value) not in ("numbers", "dates", "periods"))
+        got = f"the column {name!r} holds {odd!r}, which has no place in time"
+        raise problem(where, got, "numbers or dates", advice)
+    times = np.sort(np.array(found, dtype=np.float64))
+    if (times == np.floor(times)).all() and np.ptp(times) < _SPARSEST * (100 + times.size):
+        return list(range(int(times[0]), int(times[-1]) + 1))
+    if regular(np.diff(times)):
+        return times.tolist()
+    raise problem(where, f"the times {name!r} are not equally spaced", "a regular grid", advice)
+
+
+def _dates(where: str, name: Hashable, dates: Any) -> list[Any]:
+    """Every step from the first date to the last: whole months, or the shortest gap where all are its multiples."""
+    import pandas as pd
+
+    ends = len(set(dates.day)) > 1 and bool(dates.is_month_end.all())
+    whole = ends or len(set(dates.day)) == 1  # months, quarters, years
+    months = np.diff(np.asarray(12 * dates.year + dates.month, dtype=np.int64))
+    gaps, filled = np.diff(dates.asi8), dates
+    if regular(gaps.astype(np.float64)) or (whole and regular(months.astype(np.float64))):
+        return list(dates)
+    first_to_last = f"data[{name!r}].min(), data[{name!r}].max()"
+    if whole and (months > 0).all():
+        steps = range(0, int(months.sum()) + 1, int(np.gcd.reduce(months)))
+        later = [dates[0] + (pd.offsets.MonthEnd(k) if ends else pd.DateOffset(months=k)) for k in steps[1:]]
+        filled = pd.DatetimeIndex([dates[0], *later])
+    elif (gaps % gaps.min() == 0).all() and gaps.sum() < _SPARSEST * (100 + dates.size) * gaps.min():
+        step = (dates[1:] - dates[:-1]).min()
+        filled = pd.date_range(dates[0], dates[-1], freq=step)
+        if step == pd.Timedelta(days=1) and (dates.day_of_week < 5).all() and (filled.day_of_week >= 5).sum() > 1:
+            got = f"the dates {name!r} have gaps, and none is a Saturday or Sunday"
+            advice = f"levels={{{name!r}: pandas.bdate_range({first_to_last})}}, or date_range, says which."
+            raise problem(where, got, "working days or all days", advice)
+    if filled is dates or not dates.isin(filled).all():  # no step at all, or other times of day
+        advice = f"levels={{{name!r}: pandas.date_range({first_to_last}, freq=...)}} says the step, such as 'D' or 'h'."
+        raise problem(where, f"the dates {name!r} are not equally spaced", "a regular calendar", advice)
+    return list(filled)
+
+
+def regular(gaps: np.ndarray) -> bool:
+    """Whether all gaps are the same."""
+    return gaps.size == 0 or bool(np.ptp(gaps) <= 1e-6 * gaps.max())
+
+
+# -- beyond them ----------------------------------------------------------------------------------
+def step_of(levels: list[Any], value: Any) -> int | None:
+    """Which step a time is, 0 the first level, where all levels are equal steps apart; None where it is on no step."""
+    sorts = {sort_of(each) for each in (*levels, value)}
+    if len(levels) < 2 or len(sorts) > 1:
+        return None
+    if sorts == {"dates"}:
+        return _date_step(levels, value)
+    if sorts == {"periods"}:
+        same = value.freq == levels[0].freq
+        return _equal_steps([level.ordinal for level in levels], value.ordinal) if same else None
+    return _equal_steps(levels, value) if sorts == {"numbers"} else None
+
+
+def _equal_steps(levels: Iterable[Any], value: Any) -> int | None:
+    times = np.asarray(levels, dtype=np.float64)
+    gaps = np.diff(times)
+    if not ((gaps > 0.0).all() and regular(gaps)):
+        return None
+    gap = (times[-1] - times[0]) / gaps.size
+    step = (float(value) - times[0]) / gap
+    return round(step) if abs(step - round(step)) <= 1e-6 * max(1.0, abs(step)) else None
+
+
+def _date_step(levels: list[Any], value: Any) -> int | None:
+    """By equal gaps, by whole months on the same day or the last one, or by working days."""
+    import pandas as pd
+
+    dates = pd.DatetimeIndex([*levels, value])
+    since = dates.asi8 - dates.asi8[0]
+    found = _equal_steps(since[:-1], since[-1])
+    if found is not None:
+        return found
+    ends = bool(dates.is_month_end.all())
+    if (ends or len(set(dates.day)) == 1) and len(set(dates.time)) == 1:
+        months = np.asarray(12 * dates.year + dates.month)
+        return _equal_steps(months[:-1], months[-1])
+    days = dates.values.astype("datetime64[D]")
+    if (dates.normalize() == dates).all() and (dates.day_of_week < 5).all():
+        return _equal_steps(np.busday_count(days[0], days[:-1]), np.busday_count(days[0], days[-1]))
+    return None
