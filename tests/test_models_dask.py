@@ -278,9 +278,9 @@ def test_what_is_refused(formula, options, sentence):
 
 
 def test_a_smooth_of_too_many_values_is_refused(monkeypatch):
-    from fenchel.models import partition_survey
+    from fenchel.models import partition_rows
 
-    monkeypatch.setattr(partition_survey, "MOST_VALUES", 300)
+    monkeypatch.setattr(partition_rows, "MOST_VALUES", 300)
     with pytest.raises(ValueError, match=r'more than 300 different values; expected fewer. s\(x, bs="ps"\) has equal'):
         fenchel.Model("c ~ s(x)", dd.from_pandas(made(), npartitions=2), "poisson")
 
@@ -367,7 +367,7 @@ def test_columns_that_are_nearly_others_by_moments():
 
 
 def test_values_of_y_are_counted_until_there_are_too_many():
-    from fenchel.models.partition_survey import rows_for_all
+    from fenchel.models.partition_rows import rows_for_all
 
     y, n, w = np.array([0.0, 1, 1, 3]), np.array([5.0, 5, 5, 4]), np.array([1.0, 2, 1, 0])
     seen, exposure = w > 0, np.array([1.0, 2, 5, 9])

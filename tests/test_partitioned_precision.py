@@ -9,7 +9,6 @@ from fenchel.distributed.approximation import Approximation, Iterate, QuadraticM
 from fenchel.distributed.precision import GroupedVariances, PatternDesign, SparsePrior, Triangle
 from fenchel.hyperparameters import WeightVariances
 from fenchel.likelihoods import Gaussian, Poisson
-from fenchel.models.partition_reader import _beside
 
 L, P = 12, 2  # latents and fixed effects, which every row has
 
@@ -18,7 +17,8 @@ L, P = 12, 2  # latents and fixed effects, which every row has
 def rows():
     rng = np.random.default_rng(3)
     A = sp.random_array((40, L), density=0.3, rng=rng, format="csr")
-    A = _beside([A, sp.csr_array(rng.normal(size=(40, P)))])
+    A = sp.csr_array(sp.hstack([A, sp.csr_array(rng.normal(size=(40, P)))], format="csr"))
+    A.sort_indices()
     ones = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
     pattern = sp.csc_array(ones.T @ ones + sp.eye_array(L + P))
     pattern.sort_indices()
@@ -44,16 +44,6 @@ def test_a_pair_that_the_pattern_lacks_is_noticed(rows):
     diagonal = np.arange(L + P + 1), np.arange(L + P)
     with pytest.raises(IndexError, match="not in the pattern"):
         PatternDesign(A, *diagonal)
-
-
-@pytest.mark.parametrize("density", [0.3, 1.0])
-def test_blocks_side_by_side(density):
-    rng = np.random.default_rng(5)
-    one = sp.random_array((9, 4), density=density, rng=rng, format="csr")
-    codes = sp.csr_array((np.ones(9), (np.arange(9), rng.integers(0, 5, 9))), shape=(9, 5))
-    found = _beside([codes, one, sp.csr_array(rng.normal(size=(9, 0)))])
-    assert found.has_canonical_format
-    np.testing.assert_array_equal(found.toarray(), np.hstack([codes.toarray(), one.toarray()]))
 
 
 # -- one contract, two kinds -----------------------------------------------------------------------------------

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..checks import Refusal, problem
-from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProblem, is_dask
+from ..distributed import is_dask
 from ..distributed.approximation import QuadraticModel
-from ..distributed.precision import SparsePrior
 from ..hyperparameters.learned import Learned
-from ..solvers.base import reporting
 from .fitted import FittedModel
-from .remarks import warn_of
 
 if TYPE_CHECKING:
     from .partitioned import PartitionedModel
-
-
-def fitted(model: PartitionedModel, tol: float, progress: bool, checkpoint: Any) -> FittedPartitioned:
-    """Run the passes."""
-    if model.rows is None:
-        raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
-    likelihood, prior = model.target.likelihood, SparsePrior(model.sum.family(), model.touched)
-    learning = Learning.of(bool(prior.theta.size), likelihood if likelihood.theta.size else None, model.standing)
-    reading = replace(model.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
-    rows, file = model.rows, None
-    if checkpoint is not None:
-        file = Checkpoint("Model", checkpoint)
-        priors = model.priors.reset_index().astype(str).to_numpy().tolist()
-        settings = {"formula": model.formula, "family": repr(model.response.family), "priors": priors}
-        file.describe(settings, model.measured)
-        rows = replace(rows, kept=file.path)
-    task = PartitionedProblem(rows, reading, likelihood, prior, learning)
-    with reporting(progress, f"fitting {model.n_rows[0]} rows in partitions", None) as report:
-        outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
-    found = task.learned(outcome, tol, outcome.n_iter)
-    fit = FittedPartitioned(model, found, QuadraticModel(outcome.point, learning))
-    warn_of(fit)
-    return fit
 
 
 class FittedPartitioned(FittedModel):

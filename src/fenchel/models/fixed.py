@@ -15,7 +15,7 @@ import builtins
 import copy
 import re
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -327,10 +327,9 @@ class FixedPart(Term):
     def read(self, table: DataTable, scale: float) -> Self:
         return self._read(table, None)
 
-    def about(self, means: dict[str, float]) -> Self:
-        """The same as read, about another origin."""
+    def about(self, means: Mapping[Hashable, float]) -> Self:
         out = copy.copy(self)
-        out.origin, out.left = means, None
+        out.origin, out.left = {name: means[name] for name in self.origin}, None
         return out
 
     def _read(self, table: DataTable, measured: tuple[dict[str, float], np.ndarray | None] | None) -> Self:

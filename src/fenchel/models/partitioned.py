@@ -1,8 +1,8 @@
 """Models of tables that are out of memory: a formula over a Dask dataframe whose latents fit in memory.
 
 The formula is compiled against a sketch, some rows that have every level of every factor and group; two passes say what
-else depends on the data (``partition_survey.py``). From then on a partition makes its own rows of the design
-(``partition_reader.py``), and a fit is a dozen passes (``distributed/``). It is the fit of the same table in memory.
+else depends on the data. From then on a partition makes its own rows of the design (``partition_rows.py``), and a fit
+is a dozen passes (``distributed/``). It is the fit of the same table in memory.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem, scalar
-from ..distributed import Partitions, Sums
-from ..distributed.survey import Moments
+from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProblem, Partitions, Sums
+from ..distributed.approximation import QuadraticModel
+from ..distributed.precision import SparsePrior
+from ..distributed.survey import LatentSets, Moments
 from ..inputs.families import read_family
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import Dropped, unknown
 from ..inputs.observations import read_observations
-from ..linalg.moments import Moments as ColumnMoments
-from ..terms import Smooth, SumOfTerms, Term
-from ..terms.smooths import MeasuredCurve
+from ..solvers.base import reporting
+from ..terms import SumOfTerms
 from .fixed import INTERCEPT, FixedPart
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
 from .origins import NEARLY, SAME
-from .partition_reader import PartitionReader, measure, read_kinds
-from .partition_survey import TableRequest, TableSketch, rows_for_all, sketch
-from .remarks import of_columns, warn
+from .partition_rows import PartitionReader, TableRequest, measure, read_kinds, rows_for_all, sketch
+from .remarks import of_columns, warn, warn_of
 from .response import Target
 
 if TYPE_CHECKING:
@@ -43,7 +43,17 @@ if TYPE_CHECKING:
     from .fitted_partitioned import FittedPartitioned
 
 _OVER_LEVELS = ("rw1", "rw2", "ar1", "seasonal", "iid", "icar", "bym", "bym2", "leroux", "generic")
-_ELSEWHERE = ("rows", "survey", "asked", "kinds", "touched", "measured", "standing")  # not part of a file
+_LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
+_ELSEWHERE = ("rows", "survey", "request", "means", "kinds", "touched", "measured", "standing")  # not part of a file
+_FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the values that are allowed here; (): any
+    "n_restarts": (0,),
+    "evidence": ("elbo",),
+    "integrate": (None, False),
+    "engine": ("auto", "direct"),
+    "n_probes": (None,),
+    "n_jobs": (),
+    "seed": (),
+}
 
 
 class PartitionedModel(Model):
@@ -74,18 +84,16 @@ class PartitionedModel(Model):
                 got, expected, advice = unknown(data._meta, value)
                 raise problem("Model", f"{key}: {got}", expected, advice)
         parsed = parse(formula)
-        _check_terms(parsed)
         self.rows = Partitions.of("Model", table=data)
-        columns = [value for value in given.values() if isinstance(value, str)]
-        weighted = given["weights"] if isinstance(given["weights"], str) else None
-        asked = _asked(parsed, data, asked_family, columns, weighted)
-        self.survey: TableSketch = self.rows.reduce(sketch, asked)
-        self.asked = asked
-        if not self.survey.kept:
-            worst = max(self.survey.lost, key=lambda name: self.survey.lost[name])
-            got = f"no row has all covariates: {worst!r} is missing in {self.survey.lost[worst]}"
+        self.request = _request(parsed, data, asked_family, given)
+        self.survey: Sums = self.rows.reduce(sketch, self.request)
+        lost: Sums = self.survey["lost"]
+        if not self.survey["kept"]:
+            worst = max(lost, key=lambda name: lost[name])
+            got = f"no row has all covariates: {worst!r} is missing in {lost[worst]}"
             raise problem("Model", got, "one row")
-        shown, self.kinds = read_kinds(self.survey.sketch, self.survey.categories)
+        self.means = {name: total / self.survey["weight"] for name, total in self.survey["totals"].items()}
+        shown, self.kinds = read_kinds(self.survey["sketch"])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of a sketch, which is not the data
             depth = None if _depth is None else _depth + 1
@@ -102,16 +110,15 @@ class PartitionedModel(Model):
 
     def _kept(self, frame: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray, Dropped]:
         plain, kept, _ = super()._kept(frame)
-        found = self.survey
-        return plain, kept, Dropped(found.n - found.kept, dict(found.lost))
+        return plain, kept, Dropped(self.survey["n"] - self.survey["kept"], dict(self.survey["lost"]))
 
     # -- the parts of the model --------------------------------------------------------------------
     def _assemble(self, bound: str, fixed_sd: float, priors: Mapping[str, Any], elsewhere: Sequence[str]) -> None:
         super()._assemble(bound, fixed_sd, priors, elsewhere)  # of the sketch: levels and columns
         self._check_stateless()
         assert self.rows is not None
-        means = {name: self.survey.means[name] for name in self.fixed.origin}
-        reading = self._reading([self._about_means(term) for term in self.sum.terms])
+        means = {name: self.means[name] for name in self.fixed.origin}
+        reading = replace(self.reading(), sum=self._travelling([term.about(self.means) for term in self.sum.terms]))
         found: Sums = self.rows.reduce(measure, reading)
         self.n_used, self.n_seen = found["n"], found["n_seen"]
         if not self.n_seen:
@@ -126,32 +133,26 @@ class PartitionedModel(Model):
             (fixed_sd, priors, elsewhere),
             found["offset"] / found["weight"],
             columns=_columns(found["fixed"], left, read, self.sum.fixed_names, wanted or self.ordered),
-            measured={read.name: (means, left)} | {t.name: _measured(found, t.name) for t in self.compiled.terms},
+            measured={read.name: (means, left)}
+            | {term.name: found["moments"].get(str(term.name)) for term in self.compiled.terms},
             counts={t.name: found["counts"][str(t.name)] for t in self.sum.effects if t.levels is not None},
         )
         self.touched = _touched(found["touched"], self.sum)
         self.measured = np.concatenate([[found["n"], found["weight"], found["offset"]], *_figures(found)])
 
-    def _about_means(self, term: Term) -> Term:
-        """A term as read from the sketch, about the means of all rows."""
-        if isinstance(term, FixedPart):
-            return term.about({name: self.survey.means[name] for name in term.origin})
-        if isinstance(term, Smooth):
-            return term.about(np.array([self.survey.means[name] for name in term.inputs]))
-        return term
-
-    def _reading(self, terms: list[Term]) -> PartitionReader:
-        """What travels to the partitions."""
-        response, sum_ = copy.copy(self.response), copy.copy(self.sum)
-        response.__dict__.pop("found", None)
-        sum_.terms, sum_.training, sum_.X = terms, [], np.zeros((0, 0))
-        target = replace(self.target, y=np.zeros(0), weights=None)
-        parts = (response, target, self.compiled, self.offsets, sum_)
-        return PartitionReader(self.asked.names, self.asked.needed, self.kinds, *parts)
+    def _travelling(self, terms: list[Any]) -> SumOfTerms:
+        """The sum of terms without rows of its own."""
+        out = copy.copy(self.sum)
+        out.terms, out.training, out.X = terms, [], np.zeros((0, 0))
+        return out
 
     def reading(self) -> PartitionReader:
-        """What makes rows for a fit of a partition."""
-        return replace(self._reading(self.sum.terms), level=self.level, priors=self.coefficient_priors)
+        """What makes rows for a fit of a partition: it travels there, and so holds no rows."""
+        response, target = copy.copy(self.response), replace(self.target, y=np.zeros(0), weights=None)
+        response.__dict__.pop("found", None)
+        sum_ = self._travelling(self.sum.terms)
+        parts = (response, target, self.compiled, self.offsets, sum_, self.level, self.coefficient_priors)
+        return PartitionReader(self.request, self.kinds, *parts)
 
     def _check_stateless(self) -> None:
         """Refuse transformations that learn from all rows at once."""
@@ -191,86 +192,89 @@ class PartitionedModel(Model):
         checkpoint : path, optional
             A file that keeps the iterate after every pass: the same call goes on from there.
         """
-        from .fitted_partitioned import fitted
+        from .fitted_partitioned import FittedPartitioned
 
-        usual: dict[str, tuple[Any, ...]] = {"n_restarts": (0,), "evidence": ("elbo",), "integrate": (None, False)}
-        usual |= {"engine": ("auto", "direct"), "n_probes": (None,), "n_jobs": (), "seed": ()}
         for key, value in others.items():
-            if key not in usual:
+            if key not in _FIT_OPTIONS:
                 raise TypeError(f"fit() got an unexpected keyword argument {key!r}")
-            if usual[key] and value not in usual[key]:
+            if _FIT_OPTIONS[key] and value not in _FIT_OPTIONS[key]:
                 raise problem("Model", f"{key} = {value!r} of a table that is out of memory", "a fit without it")
         tol = 1e-12 if tol is None else scalar("Model", "tol", tol, 0.0, 1e-3)
-        return fitted(self, tol, progress, checkpoint)
+        if self.rows is None:
+            raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
+        likelihood, prior = self.target.likelihood, SparsePrior(self.sum.family(), self.touched)
+        learning = Learning.of(bool(prior.theta.size), likelihood if likelihood.theta.size else None, self.standing)
+        reading = replace(self.reading(), pattern=(prior.triangle.indptr, prior.triangle.indices))
+        rows, file = self.rows, None
+        if checkpoint is not None:
+            file = Checkpoint("Model", checkpoint)
+            priors = self.priors.reset_index().astype(str).to_numpy().tolist()
+            settings = {"formula": self.formula, "family": repr(self.response.family), "priors": priors}
+            file.describe(settings, self.measured)
+            rows = replace(rows, kept=file.path)
+        task = PartitionedProblem(rows, reading, likelihood, prior, learning)
+        with reporting(progress, f"fitting {self.n_rows[0]} rows in partitions", None) as report:
+            outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
+        found = task.learned(outcome, tol, outcome.n_iter)
+        fit = FittedPartitioned(self, found, QuadraticModel(outcome.point, learning))
+        warn_of(fit)
+        return fit
 
 
-# -- what the passes ask for --------------------------------------------------------------------------------
-def _check_terms(parsed: Parsed) -> None:
-    """Refuse terms that learn more of the rows than their levels."""
+# -- what the first pass asks for ---------------------------------------------------------------------------
+def _request(parsed: Parsed, data: Any, family: Any, given: Mapping[str, Any]) -> TableRequest:
+    """The columns of a formula, and those of which every value is to be seen."""
+    columns, meta = list(data.columns), data._meta
+    left, right = parsed.formula.split("~", 1)
+    own = _words(parsed.response.text)
+    beside = {value for value in given.values() if isinstance(value, str)}
+    words = _words(right) | (set(columns) if any(piece.text == "." for piece in parsed.fixed) else set())
+    names = [name for name in columns if name in words | own | _words(left) | beside]
+    keys: list[tuple[Hashable, ...]] = []
+    curves: dict[str, list[Hashable]] = {"cr": [], "ps": []}
     for part in parsed.terms:
-        group = part.group if isinstance(part, Grouping) else None
-        plain = isinstance(group, Name | Crossed)
-        if isinstance(part, Call):
-            plain = part.word in _OVER_LEVELS and "by" not in part.options
-            plain |= _is_curve(part)
-        if not plain:
-            got = f"{part.text} of a table that is out of memory"
-            wanted = (
-                "fixed effects, (1|g), (x|g), s(x), or terms over levels: rw1, rw2, ar1, seasonal, icar, bym2, leroux"
-            )
-            raise parsed.refuse(part.at, got, wanted)
-
-
-def _is_curve(part: Call | Grouping) -> bool:
-    """s(x) of one column, a cubic spline or a P-spline."""
-    if not (isinstance(part, Call) and part.word == "s" and len(part.args) == 1 and isinstance(part.args[0], Name)):
-        return False
-    return set(part.options) <= {"bs", "k"} and _basis(part) in ("cr", "ps")
-
-
-def _basis(part: Call) -> object:
-    return getattr(part.options.get("bs"), "value", "cr")
+        source, basis = _source(parsed, part)
+        for each in source if isinstance(part, Grouping) else ():
+            if each.name not in columns:
+                raise parsed.refuse(each.at, *unknown(meta, each.name))
+        key = tuple(each.name for each in source if each.name in columns)
+        if basis is not None:
+            curves[basis] += key
+        elif key and len(key) == len(source):
+            keys.append(key)
+    factors = set(re.findall(r"C\(\s*`?([^\W\d]\w*)", right))
+    labels = own if getattr(family, "support", None) == "levels" or family in _LABELS else set()
+    for name in names:
+        if meta[name].dtype.kind not in "biuf" or name in factors | labels:
+            keys.append((name,))
+    needed = words | beside | (_words(left) - own)
+    lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
+    weights = given["weights"] if isinstance(given["weights"], str) else None
+    return TableRequest(tuple(names), lacking, tuple(dict.fromkeys(keys)), *map(tuple, curves.values()), weights)
 
 
 def _words(text: str) -> set[str]:
     return {*re.findall(r"[^\W\d]\w*", text), *re.findall(r"`([^`]+)`", text)}
 
 
-def _asked(parsed: Parsed, data: Any, family: Any, given: Sequence[str], weights: str | None) -> TableRequest:
-    columns, meta = list(data.columns), data._meta
-    left, right = parsed.formula.split("~", 1)
-    every = any(piece.text == "." for piece in parsed.fixed)
-    words = _words(right) | (set(columns) if every else set())
-    own = _words(parsed.response.text)
-    needed = words | (set(given) | _words(left) - own)
-    names = [name for name in columns if name in words | own | _words(left) | set(given)]
-    keys: list[tuple[Hashable, ...]] = []
-    curves: dict[bool, list[Hashable]] = {True: [], False: []}
-    for part in parsed.terms:
-        if isinstance(part, Call) and _is_curve(part) and isinstance(part.args[0], Name):
-            curves[_basis(part) == "cr"].append(part.args[0].name)
-            continue
-        group: Any = part.group if isinstance(part, Grouping) else part.args[0] if part.args else None
-        group = group.names if isinstance(group, Crossed) else (group,) if isinstance(group, Name) else ()
-        for each in group if isinstance(part, Grouping) else ():
-            if each.name not in columns:
-                raise parsed.refuse(each.at, *unknown(meta, each.name))
-        keys += [tuple(each.name for each in group)] if group else []
-    factors = {name for text in re.findall(r"C\(\s*`?([^\W\d]\w*)", right) for name in [text]}
-    labels = getattr(family, "support", None) == "levels" or family in (
-        "bernoulli",
-        "probit",
-        "ordinal",
-        "ordinal-probit",
-    )
-    for name in names:
-        numbers = getattr(meta[name].dtype, "kind", "O") in "biuf"
-        if not numbers or name in factors or (labels and name in own):
-            keys.append((name,))
-    keys = [key for key in dict.fromkeys(keys) if all(name in columns for name in key)]
-    lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
-    counted, some = (tuple(name for name in curves[cubic] if name in columns) for cubic in (True, False))
-    return TableRequest(tuple(names), lacking, tuple(keys), counted, some, weights)
+def _source(parsed: Parsed, part: Call | Grouping) -> tuple[Sequence[Name], str | None]:
+    """The columns whose levels a term is over, or the column of a curve with its basis.
+
+    Terms that learn more of the rows than this are refused.
+    """
+    group: Any = part.group if isinstance(part, Grouping) else next(iter(part.args), None)
+    names = group.names if isinstance(group, Crossed) else [group] if isinstance(group, Name) else []
+    if isinstance(part, Grouping):
+        if names:
+            return names, None
+    elif part.word in _OVER_LEVELS and "by" not in part.options:
+        return names, None
+    elif part.word == "s" and len(part.args) == 1 and isinstance(group, Name) and set(part.options) <= {"bs", "k"}:
+        basis = getattr(part.options.get("bs"), "value", "cr")
+        if basis in ("cr", "ps"):
+            return names, basis
+    wanted = "fixed effects, (1|g), (x|g), s(x), or terms over levels: rw1, rw2, ar1, seasonal, icar, bym2, leroux"
+    raise parsed.refuse(part.at, f"{part.text} of a table that is out of memory", wanted)
 
 
 # -- what they say ------------------------------------------------------------------------------------------
@@ -304,41 +308,20 @@ def _columns(found: Moments, left: np.ndarray | None, fixed: FixedPart, names: S
     return Columns.by_moments(names, mean[keep], spread[np.ix_(keep, keep)], found.size[keep], centred)
 
 
-def _measured(found: Sums, name: Hashable) -> Any:
-    """What all rows say of a term, as its ``read_sketch`` takes it."""
-    key = str(name)
-    if key in found["slopes"]:
-        slopes: Moments = found["slopes"][key]
-        return slopes.columns(), slopes.low, slopes.high
-    if key in found["curves"]:
-        return _curve(found["curves"][key])
-    return float(np.sqrt(found["by"][key].mean[0])) or 1.0 if key in found["by"] else None
-
-
-def _curve(found: Moments) -> MeasuredCurve:
-    """What the moments of x and of the penalised functions say of a smooth."""
-    C, every = found.covariance, found.columns()
-    x = ColumnMoments(*(part[:1] for part in every))
-    slope = C[0, 1:] / max(float(x.sd[0]), 1e-300)
-    return MeasuredCurve(x, np.stack([found.mean[1:], slope]), np.maximum(np.diag(C)[1:] - slope**2, 0.0))
-
-
 def _figures(found: Sums) -> list[np.ndarray]:
     """Numbers that tell one table from another."""
     parts = [found["values"].moments, found["plain"], found["fixed"]]
     return [array for part in parts for array in (part.mean, np.diag(part.covariance))]
 
 
-def _touched(found: Any, sum_: SumOfTerms) -> sp.csr_array:
+def _touched(found: LatentSets, sum_: SumOfTerms) -> sp.csr_array:
     """A row for each set of latents that rows touch together, the fixed effects among all of them."""
     n_effects = sum(term.n_latents for term in sum_.effects)
     p = len(sum_.fixed_names) + int(sum_.intercept)
-    tail, rows = n_effects + np.arange(p), [np.zeros((0,), dtype=np.int64)]
-    each = [np.zeros(0, dtype=np.int64)]
+    indices, sizes = [np.zeros(0, dtype=np.int64)], [0]
     for k, sets in found.sets.items():
-        whole = np.hstack([sets, np.tile(tail, (len(sets), 1))])
-        rows.append(whole.ravel())
-        each.append(np.full(len(sets), k + p, dtype=np.int64))
-    ptr = np.concatenate([[0], np.cumsum(np.concatenate(each))])
-    indices = np.concatenate(rows)
-    return sp.csr_array((np.ones(indices.size), indices, ptr), shape=(ptr.size - 1, n_effects + p))
+        fixed = np.tile(n_effects + np.arange(p), (len(sets), 1))
+        indices.append(np.hstack([sets, fixed]).ravel())
+        sizes += [k + p] * len(sets)
+    columns, ends = np.concatenate(indices), np.cumsum(sizes)
+    return sp.csr_array((np.ones(columns.size), columns, ends), shape=(ends.size - 1, n_effects + p))

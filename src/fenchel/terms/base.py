@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
@@ -259,11 +259,19 @@ class Term(ABC):
         """
 
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
-        """The same from a sketch of rows that are out of memory, with what a survey has ``measured`` of all of them.
+        """The same from a sketch of rows that are out of memory: some of them, which have every level.
 
-        A term that needs no more of the rows than its levels is read as from any table.
+        ``measured`` are the moments of ``survey_columns`` over all rows (``distributed.survey.Moments``).
         """
         return self.read(table, scale)
+
+    def survey_columns(self, table: DataTable) -> np.ndarray | None:
+        """Columns (N, k) whose moments over all rows ``read_sketch`` needs; None where the levels are enough."""
+        return None
+
+    def about(self, means: Mapping[Hashable, float]) -> Self:
+        """As read from a sketch, about the means of the columns over all rows."""
+        return self
 
     @abstractmethod
     def rows(self, table: DataTable, new: bool = False) -> Rows:

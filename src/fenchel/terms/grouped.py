@@ -123,8 +123,12 @@ class LevelTerm(Term):
         return out
 
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
-        """``measured`` is the root mean square of ``by``."""
-        return self.read(table, scale) if measured is None else self._read(table, scale, measured)
+        size = None if measured is None else float(np.sqrt(measured.mean[0])) or 1.0
+        return self._read(table, scale, size)
+
+    def survey_columns(self, table: DataTable) -> np.ndarray | None:
+        """The squares of ``by``."""
+        return None if self.by is None else table.column(self.by).numbers()[:, None] ** 2
 
     def read(self, table: DataTable, scale: float) -> Self:
         return self._read(table, scale, None)

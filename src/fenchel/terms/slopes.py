@@ -96,8 +96,11 @@ class Grouped(LevelTerm):
         return self.group
 
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
-        """``measured`` are ``SlopeMoments``."""
-        return self._read_slopes(table, scale, measured)
+        return self._read_slopes(table, scale, (measured.columns(), measured.low, measured.high))
+
+    def survey_columns(self, table: DataTable) -> np.ndarray:
+        """Those of the slopes."""
+        return self._slopes(table)[0]
 
     def read(self, table: DataTable, scale: float) -> Self:
         return self._read_slopes(table, scale, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -110,15 +110,23 @@ class Curve(Term):
     def claims(self) -> tuple[Hashable, ...]:
         return self.inputs
 
-    def read_sketch(self, table: DataTable, scale: float, measured: MeasuredCurve) -> Self:
-        return self._read(table, scale, measured)
+    def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
+        C, every = measured.covariance, measured.columns()
+        x = Moments(*(part[:1] for part in every))
+        slope = C[0, 1:] / max(float(x.sd[0]), 1e-300)
+        project, squares = np.stack([measured.mean[1:], slope]), np.maximum(np.diag(C)[1:] - slope**2, 0.0)
+        return self._read(table, scale, MeasuredCurve(x, project, squares))
+
+    def survey_columns(self, table: DataTable) -> np.ndarray:
+        """x, and the penalised functions there."""
+        x = numbers_of(table, self.inputs)
+        return np.hstack([x, self.penalised(self._units(x))])
 
     def read(self, table: DataTable, scale: float) -> Self:
         return self._read(table, scale, None)
 
-    def about(self, mean: np.ndarray) -> Self:
-        """The same as read, its line about another mean of the columns."""
-        out = copy.copy(self)
+    def about(self, means: Mapping[Hashable, float]) -> Self:
+        out, mean = copy.copy(self), np.array([means[name] for name in self.inputs])
         out.moments = self.moments._replace(mean=mean, rest=np.zeros_like(mean))
         return out
 
