@@ -79,7 +79,7 @@ def test_rows_that_all_meet_in_a_few_latents_share_their_solves(monkeypatch):
     W = sp.csr_array((np.ones(2 * n), (np.r_[rows, rows], np.r_[group, groups + step])), shape=(n, groups + steps))
     Q = sp.block_diag([2.0 * sp.eye_array(groups), chain(steps, 0.9, 0.2)], format="csc")
     sol = fenchel.infer(Poisson(), SparsePrecision(Q, design=W), rng.poisson(0.5, n).astype(float))
-    solved, kind = [], type(sol.posterior._factor.parts[0])
+    solved, kind = [], type(sol.posterior.factor.parts[0])
     solve = kind.solve
     monkeypatch.setattr(kind, "solve", lambda self, b: solved.append(b.shape) or solve(self, b))
     whole, few = both_ways(sol, monkeypatch)

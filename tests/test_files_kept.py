@@ -230,9 +230,9 @@ def test_what_is_left_out_is_made_again(tmp_path):
     fit = fenchel.GaussianProcessClassifier(other_python.kernel()).fit(X, Y > 0)
     fit.save(tmp_path / "a")
     again = fenchel.load(tmp_path / "a")
-    assert "array" not in again.solution_.posterior._all.rows[0].given.__dict__
+    assert "array" not in again.solution_.posterior.predictors.rows[0].given.__dict__
     again.predict_proba(other_python.NEW)
-    assert "array" not in again.solution_.posterior._all.rows[0].given.__dict__
+    assert "array" not in again.solution_.posterior.predictors.rows[0].given.__dict__
     for one, other in ((fit, again), (again, fenchel.load(tmp_path / "a"))):
         a, b = one.solution_.posterior, other.solution_.posterior
         assert np.array_equal(a.sample(3, 0), b.sample(3, 0))

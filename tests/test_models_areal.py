@@ -154,7 +154,7 @@ def test_effects_are_those_of_the_whole_inverse(kind):
 
 def _dense_covariance(fit):
     """(Q + W' Lam W)^-1 on the null space of the constraints, by an orthonormal basis of it."""
-    prior, lam = fit.found.prior, np.ravel(fit.solution.posterior._lam)
+    prior, lam = fit.found.prior, np.ravel(fit.solution.posterior.lam)
     Q, W = prior.precision.toarray(), prior.design.toarray()
     A = Q + W.T @ (lam[:, None] * W)
     if prior.constraint is None:

@@ -20,16 +20,8 @@ from .linalg.memory import physical_memory as _physical_memory
 from .marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors, Prior
-from .priors.capabilities import (
-    HasCovariances,
-    HasLatentCovariance,
-    HasLatents,
-    HasWeights,
-    PredictsNewRows,
-    ReducesCovariance,
-)
+from .priors.capabilities import PredictsNewRows
 from .priors.prediction import predicted
-from .priors.predictors import LatentPredictors
 
 
 class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
@@ -38,25 +30,44 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
     same of z and of new rows. Arrays are in the library, and on the device, of the prior. With one predictor an
     observation eta has shape (N,), with C of them (N, C).
+
+    Attributes
+    ----------
+    For whoever corrects or criticises q. Observations whose log-likelihood has no curvature are not in the factor:
+
+    predictors : Predictors
+        The prior bound to all N observations.
+    factor : Factor
+        Its factorisation over the ``active`` observations; ``joint_factor()`` is over all of them.
+    active : int array
+        The observations in the factor.
+    alpha, lam : arrays (N, C)
+        The sites: log q(z) = log p(z) - alpha' W z - (W z - h)' Lam (W z - h) / 2 + constant.
+    curvatures : array (N, C, C) or None
+        Lam, where it is no diagonal and the predictors of a row are correlated under q.
+    moments, active_moments : two arrays (N, C) each
+        Mean and variance of eta at all, and at the active observations.
+    extra_variance : array (N, C)
+        Variance of eta that the latents do not explain, and q leaves as it is.
     """
 
-    _curvatures: Array | None = None  # Lam (N, C, C) where that is no diagonal: the predictors of a row are correlated
+    curvatures: Array | None = None
 
     def __init__(
         self,
-        everyone: Predictors,
+        predictors: Predictors,
         active: np.ndarray,
         factor: Factor,
         sites: tuple[Array, Array],
-        marginals: tuple[Array, Array],
+        moments: tuple[Array, Array],
         weights: Callable[[], list[Array] | None] | None = None,
         curvatures: Array | None = None,
     ) -> None:
-        self._all, self._active, self._factor = everyone, active, factor
+        self.predictors, self.active, self.factor = predictors, active, factor
         self._find_weights = weights
-        self._alpha, self._lam = sites  # of all observations (N, C)
-        self._active_marginals = marginals  # h, rho of the active ones
-        self._curvatures = curvatures
+        self.alpha, self.lam = sites
+        self.active_moments = moments
+        self.curvatures = curvatures
 
     @classmethod
     def of_prior(cls, prior: Prior) -> Self:
@@ -65,62 +76,63 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         none = 0.0 * everyone.mt
         return cls(everyone, np.arange(1), everyone.at(none), (none, none), (everyone.mt, everyone.variance))
 
-    def _shaped(self, x: Array) -> Array:
-        return x[..., 0] if self._all.n_predictors == 1 else x
+    def shaped(self, x: Array) -> Array:
+        """(..., C) without its last axis where C = 1."""
+        return x[..., 0] if self.predictors.n_predictors == 1 else x
 
     @cached_property
-    def _marginals(self) -> tuple[Array, Array]:
+    def moments(self) -> tuple[Array, Array]:
         """h and rho of all observations (N, C); those without curvature are predicted from the others."""
-        h, rho = self._active_marginals
-        n = self._all.n_observations
-        if self._active.size == n:
+        h, rho = self.active_moments
+        n = self.predictors.n_observations
+        if self.active.size == n:
             return h, rho  # nothing was set aside, or the only row was
-        rest = np.setdiff1d(np.arange(n), self._active)
-        full, weights = self._all.mt, self._weights
-        if weights is not None and isinstance(self._all, HasWeights):
-            full = full - self._all.from_weights(weights)
-        else:
-            full = full - self._all.apply(self._alpha)
+        rest = np.setdiff1d(np.arange(n), self.active)
+        shift = (
+            self.predictors.apply(self.alpha) if self.weights is None else self.predictors.from_weights(self.weights)
+        )
+        full = self.predictors.mt - shift
         out = np.empty(tuple(full.shape))
-        out[self._active] = to_numpy(rho)
-        out[rest] = to_numpy(self._all.variance_of(rest, self._factor, self._lam)) + to_numpy(self._extra)[rest]
+        out[self.active] = to_numpy(rho)
+        out[rest] = (
+            to_numpy(self.predictors.variance_of(rest, self.factor, self.lam)) + to_numpy(self.extra_variance)[rest]
+        )
         return full, asarray(out, full)
 
     @cached_property
-    def _extra(self) -> Array:
+    def extra_variance(self) -> Array:
         """c (N, C): what the latents do not explain, and q leaves as it is."""
-        return self._all.extra_variance + 0.0 * self._all.mt
+        return self.predictors.extra_variance + 0.0 * self.predictors.mt
 
     @cached_property
-    def _weights(self) -> list[Array] | None:
+    def weights(self) -> list[Array] | None:
         """The weights of alpha, where they are known more exactly than alpha itself."""
         return None if self._find_weights is None else self._find_weights()
 
     def _plain_state(self) -> dict[str, Any]:
-        return {**self.__dict__, "_weights": self._weights, "_find_weights": None}  # a callable does not travel
+        return {**self.__dict__, "weights": self.weights, "_find_weights": None}  # a callable does not travel
 
     @property
     def mean(self) -> Array:  # type: ignore[override]
         """E[eta]: (N,) or (N, C)."""
-        return self._shaped(self._marginals[0])
+        return self.shaped(self.moments[0])
 
     @property
     def variance(self) -> Array:  # type: ignore[override]
         """Var[eta]: (N,) or (N, C)."""
-        return self._shaped(self._marginals[1])
+        return self.shaped(self.moments[1])
 
     @cached_property
     def latent_mean(self) -> Array:
         """E[z]: (L,), or (L, C) for independent predictors."""
-        return self._all.latent_mean() - self._all.latent_shift(self._alpha, self._weights)
+        return self.predictors.latent_mean() - self.predictors.latent_shift(self.alpha, self.weights)
 
     @cached_property
     def latent_variance(self) -> Array:
         """Var[z]: (L,), or (L, C)."""
-        factor = self._factor
-        if isinstance(factor, HasLatents):
-            return factor.latent_variance()
-        return self._all.as_latents(self._marginals[1] - self._extra)
+        if self.factor.own_latents:
+            return self.factor.latent_variance()
+        return self.predictors.as_latents(self.moments[1] - self.extra_variance)
 
     def latents(self) -> NormalMarginals:
         """The marginals of z."""
@@ -131,34 +143,26 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
         Under ``bound="exact"`` of a softmax they are not: (C L, C L), predictor by predictor.
         """
-        factor = self._factor
-        if not isinstance(factor, HasLatentCovariance):
-            raise problem(
-                "posterior.latent_covariance",
-                "the covariance of sparse latents is a full matrix",
-                "a DenseCovariance or Features prior",
-                "Use posterior.latent_variance, or posterior.sample_latents for joint draws.",
-            )
-        blocks = factor.latent_covariance()
+        blocks = self.factor.latent_covariance()
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
     def moments_at(self, new: NewRows) -> tuple[Array, Array]:
         """Mean and variance (M, C) of eta at new rows, C = 1 included."""
-        if isinstance(self._all, PredictsNewRows):
-            m, v = self._all.predict(self._factor, self._alpha, new, self._weights)
+        if isinstance(self.predictors, PredictsNewRows):
+            m, v = self.predictors.predict(self.factor, self.alpha, new, self.weights)
         else:
-            m, v = predicted(self._joint_factor(), self._alpha, new)
+            m, v = predicted(self.joint_factor(), self.alpha, new)
         return m, m if v is None else v  # a mean asked for alone: nobody reads the other
 
     def marginals_at(self, new: NewRows) -> NormalMarginals:
-        mean, variance = (self._shaped(each) for each in self.moments_at(new))
-        joint = self._curvatures is not None
+        mean, variance = (self.shaped(each) for each in self.moments_at(new))
+        joint = self.curvatures is not None
         return NormalMarginals(mean, variance, (lambda: self.row_covariances(new)) if joint else None)
 
     def predict_mean(self, new: NewRows | None = None, **rows: Any) -> Array:
         """The mean of ``predict`` alone (M,) or (M, C): one product, where the variance takes M triangular ones."""
         new = NewRows(**rows) if new is None else new
-        return self._shaped(self.moments_at(replace(new, variance=None, extra_variance=0.0, mean_only=True))[0])
+        return self.shaped(self.moments_at(replace(new, variance=None, extra_variance=0.0, mean_only=True))[0])
 
     def predict_covariance(self, cross: Array, covariance: Array) -> Array:
         """Cov[eta] (M, M) at new rows of a prior that is given by its covariances, one predictor an observation.
@@ -170,24 +174,23 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         covariance : array (M, M)
             A priori, of the new eta: ``K(x_new, x_new)``.
         """
-        factor = self._factor
-        if self._all.n_predictors > 1 or not isinstance(factor, ReducesCovariance):
-            got = f"{type(factor).__name__} with {self._all.n_predictors} predictors an observation"
+        if self.predictors.n_predictors > 1:
+            got = f"{self.predictors.n_predictors} predictors an observation"
             raise problem("posterior.predict_covariance", got, "a DenseCovariance prior and one predictor")
-        return covariance - factor.joint_reduction(cross)
+        return covariance - self.factor.joint_reduction(cross)
 
     @property
     def joint(self) -> bool:
         """Whether the predictors of an observation are correlated under q."""
-        return self._curvatures is not None or self._all.correlated
+        return self.curvatures is not None or self.predictors.correlated
 
     @property
     def spread(self) -> Array:
         """The variance of eta, or where the C predictors of a row are correlated their covariance (N, C, C)."""
         if not self.joint:
             return self.variance
-        V = self._joint_factor().observation_covariance()
-        return V + self._extra[:, :, None] * asarray(np.eye(V.shape[1]), V)[None, ...]
+        V = self.joint_factor().observation_covariance()
+        return V + self.extra_variance[:, :, None] * asarray(np.eye(V.shape[1]), V)[None, ...]
 
     def row_covariances(self, new: NewRows) -> Array:
         """The covariance (M, C, C) of the C predictors of each new row.
@@ -197,10 +200,10 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         _, v = self.moments_at(new)
         xp = namespace(v)
         out = v[:, :, None] * asarray(np.eye(v.shape[1]), v)[None, ...]
-        factor, everyone = self._factor, self._all
-        if not (isinstance(factor, HasCovariances) and isinstance(everyone, LatentPredictors)):
+        if self.curvatures is None:
             return out
-        off = factor.covariances_at(*everyone.new_rows(new)[:1], by_cross=new.cross is not None)
+        classes: Any = self.factor
+        off = classes.covariances_at(classes.predictors.new_rows(new)[0], by_cross=new.cross is not None)
         return out + off * (1.0 - xp.eye(v.shape[1]))
 
     def covariance(self) -> Array:
@@ -208,7 +211,7 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
         Refuses a size that cannot fit in memory. Rows that were unobserved are included.
         """
-        n, C = self._all.n_observations, self._all.n_predictors
+        n, C = self.predictors.n_observations, self.predictors.n_predictors
         bytes_needed = 8.0 * 3 * n * n * C * (C if self.joint else 1)
         limit = _physical_memory()
         if bytes_needed > limit:
@@ -219,39 +222,39 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
                 "a size that fits",
                 "Use posterior.variance for the marginals, or posterior.sample for joint draws.",
             )
-        blocks = self._joint_factor().covariance()
-        if not isinstance(self._all.extra_variance, float):
+        blocks = self.joint_factor().covariance()
+        if self.predictors.has_extra_variance:
             flat = (
-                [namespace(blocks[0]).reshape(self._extra, (-1,))]
+                [namespace(blocks[0]).reshape(self.extra_variance, (-1,))]
                 if len(blocks) == 1
-                else [self._extra[:, c] for c in range(C)]
+                else [self.extra_variance[:, c] for c in range(C)]
             )
             blocks = [V + diagonal_matrix(c) for V, c in zip(blocks, flat, strict=True)]
         return blocks[0] if len(blocks) == 1 else namespace(blocks[0]).stack(blocks, axis=0)
 
-    def _joint_factor(self) -> Factor:
+    def joint_factor(self) -> Factor:
         """A factorisation over all observations, the unobserved included."""
-        everyone = self._active.size == self._all.n_observations
-        return self._factor if everyone else self._all.at(self._lam)
+        everyone = self.active.size == self.predictors.n_observations
+        return self.factor if everyone else self.predictors.at(self.lam)
 
     def sample(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of eta: (size, N) or (size, N, C). ``rng``: a numpy Generator or a seed."""
         rng, size = np.random.default_rng(rng), count("posterior.sample", "size", size)
-        draws = self._joint_factor().sample(size, rng)
-        if not isinstance(self._all.extra_variance, float):
+        draws = self.joint_factor().sample(size, rng)
+        if self.predictors.has_extra_variance:
             noise = asarray(rng.standard_normal(tuple(draws.shape)), draws)
-            draws = draws + namespace(draws).sqrt(self._extra)[None, ...] * noise
-        return self._shaped(self._marginals[0][None, ...] + draws)
+            draws = draws + namespace(draws).sqrt(self.extra_variance)[None, ...] * noise
+        return self.shaped(self.moments[0][None, ...] + draws)
 
     def sample_latents(self, size: int = 1, rng: Seed = None) -> Array:
         """Joint draws of z: (size, L), or (size, L, C) for independent predictors. ``rng``: a Generator or a seed.
 
         Of every prior, sparse and constrained ones too, whose draws keep to the constraints.
         """
-        rng, size, factor = np.random.default_rng(rng), count("posterior.sample_latents", "size", size), self._factor
-        if isinstance(factor, HasLatents):
-            return self.latent_mean[None, ...] + factor.sample_latents(size, rng)
-        return self.latent_mean[None, ...] + self._all.as_latents(self._joint_factor().sample(size, rng))
+        rng, size = np.random.default_rng(rng), count("posterior.sample_latents", "size", size)
+        if self.factor.own_latents:
+            return self.latent_mean[None, ...] + self.factor.sample_latents(size, rng)
+        return self.latent_mean[None, ...] + self.predictors.as_latents(self.joint_factor().sample(size, rng))
 
     def cavity(self) -> tuple[Array, Array]:
         """Mean (N, C) and variance of each eta_n without its own observation. Nothing is refitted.
@@ -260,20 +263,19 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         v = (V_n^-1 - Lam_n)^-1 of shape (N, C, C). It is the latents that forget the observation: an extra variance c
         is not in rho there, and is added to v afterwards.
         """
-        (h, rho), c = self._marginals, self._extra
+        (h, rho), c = self.moments, self.extra_variance
         if self.joint:
-            V = self._joint_factor().observation_covariance()
+            V = self.joint_factor().observation_covariance()
             xp = namespace(V)
-            eye = xp.eye(V.shape[1], dtype=xp.float64)
-            eye = eye if isinstance(V, np.ndarray) else asarray(to_numpy(eye), V)
-            Lam = self._lam[:, :, None] * eye[None, ...] if self._curvatures is None else self._curvatures
+            eye = asarray(np.eye(V.shape[1]), V)
+            Lam = self.lam[:, :, None] * eye[None, ...] if self.curvatures is None else self.curvatures
             v = V @ xp.linalg.inv(eye[None, ...] - Lam @ V)
             own = eye[None, ...] * c[:, :, None]
-            return h + (v @ self._alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2 + own
+            return h + (v @ self.alpha[..., None])[..., 0], (v + xp.permute_dims(v, (0, 2, 1))) / 2 + own
         remainder = np.ones(tuple(h.shape))
-        remainder[self._active] = to_numpy(self._factor.cavity)
+        remainder[self.active] = to_numpy(self.factor.cavity)
         v = (rho - c) / asarray(remainder, rho)
-        return h + self._alpha * v, v + c
+        return h + self.alpha * v, v + c
 
     def adjoint(self) -> PriorAdjoint:
         """How the evidence changes with the prior: its mean, covariance or precision, design and extra variance.
@@ -281,7 +283,7 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         ``adjoint().covariance`` and so on; each is computed when it is read.
         """
         return PriorAdjoint(
-            self._all, self._factor, self._active, (self._alpha, self._lam), find_weights=lambda: self._weights
+            self.predictors, self.factor, self.active, (self.alpha, self.lam), find_weights=lambda: self.weights
         )
 
     def gradient_covariance(self) -> list[Array]:

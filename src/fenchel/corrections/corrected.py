@@ -14,8 +14,7 @@ from ..linalg.arrays import Array, Seed, asarray, to_numpy
 from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
-from ..priors.sparse import SparseFactor
-from ..priors.weightspace import WeightsFactor
+from ..priors.lines import Lines
 from .cluster_integrals import ClusterTerms, cluster_terms
 from .clusters import Finish, Pairs, log_densities, pairs_of
 from .correlations import Block, Correlations
@@ -23,7 +22,6 @@ from .grids import Grid, GridAnswers, GridMarginals, with_moments
 from .grouping import clusters_of, labels_of
 from .loo import CorrectedLeaveOneOut, leave_one_out
 from .low_rank import LowRank, low_rank
-from .merging import Groups, groups_of
 from .sites import Fit, Observed, Sites, sites_of
 from .triples import ROUGH, WORK, triples_of
 
@@ -91,13 +89,13 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     _exact: dict[int, LowRank] | None = None
     _clusters: ClusterTerms | None = None
 
-    def __init__(self, solution: Fit, groups: Groups) -> None:
+    def __init__(self, solution: Fit, groups: Lines) -> None:
         self._posterior, self._fit = solution.posterior, solution
         self.elbo, self.n_sites = solution.elbo, groups.n
         self._prepare(observations(solution), groups)
         self._count()
 
-    def _prepare(self, observed: Observed, groups: Groups) -> None:
+    def _prepare(self, observed: Observed, groups: Lines) -> None:
         """The sites, and their own terms."""
         self._sites: Sites = sites_of(observed, groups)
         self._correlations = Correlations(self._posterior, groups)
@@ -216,12 +214,12 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     def _grid(self) -> Grid:
         """The marginals of eta: those of the sites, given to their rows, and of rows without a site."""
         post, sites = self._posterior, self._sites
-        h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
+        h, rho = (to_numpy(v)[:, 0] for v in post.moments)
         x, log_p = log_densities(sites, self._correlations.between(), self.n_sites, self._finish)
         out = np.empty((h.size, x.size))
         mine = log_p[sites.groups.of]
-        out[post._active] = np.where(sites.groups.sign[:, None] > 0.0, mine, mine[:, ::-1])
-        rest = np.setdiff1d(np.arange(h.size), post._active)
+        out[post.active] = np.where(sites.groups.sign[:, None] > 0.0, mine, mine[:, ::-1])
+        rest = np.setdiff1d(np.arange(h.size), post.active)
         if rest.size:
             blocks = self._correlations.with_rest(rest, rho[rest])
             out[rest] = log_densities(sites, blocks, rest.size, self._finish)[1]
@@ -283,12 +281,12 @@ def correct(solution: Fit, rough: bool = False) -> Corrected | ImportanceSample:
     """
     from .importance import importance
 
-    predictors = solution.posterior._all
+    predictors = solution.posterior.predictors
     if predictors.n_predictors > 1:
         return importance(solution).instead_of(f"{solution.likelihood.name} has several predictors an observation")
-    if not isinstance(predictors.extra_variance, float):
+    if predictors.has_extra_variance:
         return importance(solution).instead_of("the prior has an extra variance")
-    found = _sized(solution, groups_of(solution.posterior._factor.predictors))
+    found = _sized(solution, solution.posterior.factor.predictors.lines())
     found._work = ROUGH if rough else WORK
     if found.trusted or found.n_sites > _DRAWN:
         return found
@@ -296,14 +294,14 @@ def correct(solution: Fit, rough: bool = False) -> Corrected | ImportanceSample:
     return drawn if drawn.trusted else found
 
 
-def _sized(solution: Fit, groups: Groups) -> Corrected:
+def _sized(solution: Fit, groups: Lines) -> Corrected:
     """By all pairs, or as very many sites allow."""
     from .large import LocalCorrected, TallCorrected
 
-    factor = solution.posterior._factor
-    if isinstance(factor, SparseFactor) and groups.n > _SPARSE:
+    covariances = solution.posterior.factor.covariances
+    if covariances.sparse and groups.n > _SPARSE:
         return LocalCorrected(solution, groups)
-    if isinstance(factor, WeightsFactor) and groups.n > _TALL:
+    if covariances.low_rank and groups.n > _TALL:
         return TallCorrected(solution, groups)
     return Corrected(solution, groups)
 
@@ -311,10 +309,10 @@ def _sized(solution: Fit, groups: Groups) -> Corrected:
 def observations(solution: Fit) -> Observed:
     """The active rows of a fit with one predictor each."""
     post = solution.posterior
-    active = post._active
-    h, rho = (to_numpy(v)[:, 0] for v in post._active_marginals)
+    active = post.active
+    h, rho = (to_numpy(v)[:, 0] for v in post.active_moments)
     rows = {key: to_numpy(value)[active] for key, value in solution._rows.items()}
-    alpha, lam = (to_numpy(v)[active, 0] for v in (post._alpha, post._lam))
+    alpha, lam = (to_numpy(v)[active, 0] for v in (post.alpha, post.lam))
     return Observed(solution.likelihood, rows, counted(solution)[active], h, rho, alpha, lam)
 
 

@@ -29,7 +29,6 @@ from ..linalg.arrays import Seed, to_numpy
 from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
-from ..priors.capabilities import HasWeights
 from .draws import COPIES, Draws, WeightedMarginals
 from .pareto import TRUSTED, smoothed
 from .sites import Fit
@@ -68,7 +67,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
         n = count("importance", "draws", draws, 1)
         post = fit.posterior
         self._space = space_of(post)
-        extra = np.broadcast_to(to_numpy(post._extra), tuple(post._all.mt.shape))
+        extra = np.broadcast_to(to_numpy(post.extra_variance), tuple(post.predictors.mt.shape))
         scale = np.sqrt(extra) if extra.any() else None
         made = Draws(self._space, n, generator(rng), 0 if scale is None else scale.size)
         raw, base = log_weights(fit, made, scale)
@@ -210,9 +209,9 @@ class Observed:
 def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """log w of the draws and of their mirror images (2, pairs), and v, which is the same of both (pairs,)."""
     post = fit.posterior
-    active, log_dets = post._active, np.array(draws.space.log_dets)
-    alpha, h = (to_numpy(x)[active][:, :, None] for x in (post._alpha, post._marginals[0]))
-    lam = to_numpy(post._lam)[active][:, :, None] if post._curvatures is None else post._curvatures[active]
+    active, log_dets = post.active, np.array(draws.space.log_dets)
+    alpha, h = (to_numpy(x)[active][:, :, None] for x in (post.alpha, post.moments[0]))
+    lam = to_numpy(post.lam)[active][:, :, None] if post.curvatures is None else post.curvatures[active]
     observed, sites = Observed(fit, active), [alpha, lam, h]
     seen = Unknowns(draws.space.active(), h.ravel(), h.ravel())
     out, base = np.empty((2, draws.n_pairs)), np.empty(draws.n_pairs)
@@ -254,17 +253,17 @@ def _against_q(
 def _constant(fit: Fit, scale: np.ndarray | None) -> float:
     """-1/2 (log|B| + alpha' S alpha), and what the observations without curvature add."""
     post = fit.posterior
-    everyone, weights = post._all, post._weights
-    if weights is not None and isinstance(everyone, HasWeights):
+    everyone, weights = post.predictors, post.weights
+    if weights is not None:
         quadratic = everyone.weights_norm(weights)
     else:
-        quadratic = everyone.quadratic(post._alpha, everyone.apply(post._alpha))
-    flat, aside = 0.0, np.setdiff1d(np.arange(everyone.n_observations), post._active)
+        quadratic = everyone.quadratic(post.alpha, everyone.apply(post.alpha))
+    flat, aside = 0.0, np.setdiff1d(np.arange(everyone.n_observations), post.active)
     if aside.size:
-        flat = float(Observed(fit, aside).log_likelihood(to_numpy(post._marginals[0])[aside][:, :, None]).sum())
+        flat = float(Observed(fit, aside).log_likelihood(to_numpy(post.moments[0])[aside][:, :, None]).sum())
     if scale is not None:  # E exp(-alpha e) of their own variance
-        flat += 0.5 * float(np.sum((to_numpy(post._alpha)[aside] * scale[aside]) ** 2))
-    return flat - 0.5 * (float(post._factor.log_det) + quadratic)
+        flat += 0.5 * float(np.sum((to_numpy(post.alpha)[aside] * scale[aside]) ** 2))
+    return flat - 0.5 * (float(post.factor.log_det) + quadratic)
 
 
 def _standard_error(each: np.ndarray, base: np.ndarray, copies: int) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +19,12 @@ from ..linalg.arrays import to_numpy
 from ..linalg.design import Design
 from ..linalg.matrices import as_design
 from ..priors.base import NewRows
-from ..priors.sparse import SparseFactor
-from ..priors.weightspace import WeightsFactor
+from ..priors.lines import Lines
 from .clusters import Pairs, held
 from .corrected import Corrected
 from .correlations import Correlations
 from .grids import Grid
 from .local import TERMS, neighbours, patch_triples
-from .merging import Groups
 from .sites import Observed, hermite, sites_of
 from .triples import triples_among
 
@@ -47,7 +46,7 @@ class LargeCorrected(Corrected):
         """Whether it is trusted: its error is an estimate from some of the sites."""
         return self.trusted
 
-    def _prepare(self, observed: Observed, groups: Groups) -> None:
+    def _prepare(self, observed: Observed, groups: Lines) -> None:
         self._observed, self._groups = observed, groups
         self._correlations = Correlations(self._posterior, groups)
         log_z, c, self._settled = np.empty(groups.n), np.empty((groups.n, _ORDER + 1)), True
@@ -63,13 +62,8 @@ class LargeCorrected(Corrected):
     def _own(self, sites: np.ndarray) -> np.ndarray:
         """gt on the grid of some sites (M, 65)."""
         out = np.empty((sites.size, self._x.size))
-        order = np.argsort(self._groups.of, kind="stable")
-        edges = np.searchsorted(self._groups.of[order], np.arange(self._groups.n + 1))
         for i in range(0, sites.size, _AT_ONCE):
-            some = sites[i : i + _AT_ONCE]
-            size = edges[some + 1] - edges[some]
-            start = np.cumsum(size) - size
-            rows = order[np.repeat(edges[some] - start, size) + np.arange(size.sum())]
+            rows, start = self._groups.rows_of(sites[i : i + _AT_ONCE])
             part = self._observed.take(rows)
             left = part.left(self._x, self._groups.sign[rows], part.bound() - 0.5 * part.lam * part.rho)
             out[i : i + _AT_ONCE] = np.maximum(np.add.reduceat(left, start, axis=0), -700.0)
@@ -92,17 +86,18 @@ class LargeCorrected(Corrected):
     @cached_property
     def _grid(self) -> Grid:
         post, groups = self._posterior, self._groups
-        h, rho = (to_numpy(v)[:, 0] for v in post._marginals)
+        h, rho = (to_numpy(v)[:, 0] for v in post.moments)
         log_p = self._summed(self._of_sites(), self._own(np.arange(groups.n)))
         out = log_p[groups.of]
         turned = groups.sign < 0.0
         out[turned] = out[turned, ::-1]
-        if post._active.size < h.size:
+        if post.active.size < h.size:
             everywhere = np.empty((h.size, self._x.size))
-            everywhere[post._active] = out
-            rest = np.setdiff1d(np.arange(h.size), post._active)
-            design = post._all.designs[0].take(rest)  # type: ignore[attr-defined]
-            everywhere[rest] = self._summed(self._sums(lambda i: design.take(i), rho[rest]))
+            everywhere[post.active] = out
+            rest = np.setdiff1d(np.arange(h.size), post.active)
+            predictors: Any = post.predictors
+            design = predictors.designs[0].take(rest)
+            everywhere[rest] = self._summed(self._sums(design.take, rho[rest]))
             out = everywhere
         return Grid(h, np.sqrt(rho), self._x, out)
 
@@ -112,20 +107,20 @@ class LargeCorrected(Corrected):
         out = np.zeros((M, TERMS))
         for i in range(0, M, step):
             which = np.arange(i, min(M, i + step))
-            _, _, R = self._correlations._block(self._correlations.with_design(rows(which)), variance[which])
-            p = np.ones_like(R)
-            for k in range(1, TERMS):
-                p *= R
-                out[which, k] = p @ self._c[:, k]
+            out[which] = self._powers(self._correlations.with_design(rows(which), variance[which])[2])
+        return out
+
+    def _powers(self, R: np.ndarray) -> np.ndarray:
+        """sum_m R_tm^k c_km (T, TERMS) of targets by their correlations with the sites (T, n)."""
+        out, power = np.zeros((R.shape[0], TERMS)), np.ones_like(R)
+        for k in range(1, TERMS):
+            power *= R
+            out[:, k] = power @ self._c[:, k]
         return out
 
     def _densities_at(self, new: NewRows, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         _, _, R = self._correlations.with_new(new, spread)
-        A, p = np.zeros((spread.size, TERMS)), np.ones_like(R)
-        for k in range(1, TERMS):
-            p *= R
-            A[:, k] = p @ self._c[:, k]
-        return self._x, self._summed(A)
+        return self._x, self._summed(self._powers(R))
 
 
 class LocalCorrected(LargeCorrected):
@@ -134,17 +129,13 @@ class LocalCorrected(LargeCorrected):
     method = "neighbours"
 
     def _count(self) -> None:
-        factor = self._posterior._factor
-        assert isinstance(factor, SparseFactor)
-        self._near = neighbours(factor, self._groups, self._correlations.rho, self._c)
+        self._near = neighbours(self._correlations, self._c)
         self._pairs = Pairs(self._near.total, self._near.error, 0, 1.0)
         self.pairs = self._near.total
 
     @cached_property
     def _triples(self) -> float:
-        factor = self._posterior._factor
-        assert isinstance(factor, SparseFactor)
-        return patch_triples(factor, self._groups, self._correlations.rho, self._c)
+        return patch_triples(self._correlations, self._c)
 
     def _of_sites(self) -> np.ndarray:
         return self._near.of_sites
@@ -155,9 +146,7 @@ class LocalCorrected(LargeCorrected):
         post = self._posterior
         mean, variance = (to_numpy(v) for v in (post.latent_mean, post.latent_variance))
         log_p = self._summed(self._near.of_latents)
-        factor = post._factor
-        assert isinstance(factor, SparseFactor)
-        W = factor.W[self._groups.first]
+        W = self._correlations.covariances.design
         alone = np.flatnonzero(np.diff(W.indptr) == 1)
         entry = W.indptr[alone]
         mine = self._summed(self._near.of_sites[alone], self._own(alone))
@@ -197,15 +186,12 @@ class TallCorrected(LargeCorrected):
         self, seeds: np.ndarray, others: np.ndarray | slice = slice(None)
     ) -> Iterator[tuple[slice, np.ndarray]]:
         """R of sites, some at a time, with the seeds (M, S)."""
-        factor, scale = self._posterior._factor, self._correlations._scale
-        assert isinstance(factor, WeightsFactor)
-        part, first = factor.parts[0], self._groups.first
-        U = to_numpy(part.U)
-        V = U @ (to_numpy(part.X.take(first[seeds]).times(part.U)) * scale[seeds, None]).T
-        rows, sd = first[others], scale[others]
+        covariances, scale = self._correlations.covariances, self._correlations.scale
+        V = covariances.by_weights(seeds) * scale[seeds]
+        rows = np.arange(self.n_sites)[others]
         for i in range(0, rows.size, _AT_ONCE):
             which = slice(i, i + _AT_ONCE)
-            R = to_numpy(part.X.take(rows[which]).times(V)) * sd[which, None]
+            R = covariances.from_weights(rows[which], V) * scale[rows[which], None]
             yield which, np.clip(R, -1.0, 1.0)
 
     @cached_property

@@ -16,8 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.factorisation import Factorisation
-from ..priors.sparse import SparseFactor
-from .merging import Groups
+from .correlations import Correlations
 from .triples import triples_among
 
 TERMS = 5  # he_0, ..., he_4 of a log density
@@ -44,8 +43,9 @@ class Neighbours:
 class Graph:
     """The latents but for those that touch very many others, and the home of each site among them."""
 
-    def __init__(self, factor: SparseFactor, groups: Groups) -> None:
-        P = factor.pattern
+    def __init__(self, correlations: Correlations) -> None:
+        n, covariances = correlations.groups.n, correlations.covariances
+        P = covariances.pattern
         L = P.shape[0]
         degree = np.diff(P.indptr)
         local = degree <= max(16.0, 10.0 * np.sqrt(L))
@@ -56,16 +56,16 @@ class Graph:
             A.eliminate_zeros()
         self.hubs = np.flatnonzero(~local)
         self.indptr, self.indices = A.indptr.astype(np.int64), A.indices.astype(np.int64)
-        self.W = sp.csr_array(factor.W[groups.first])
-        rows = np.repeat(np.arange(groups.n), np.diff(self.W.indptr))
+        self.W = sp.csr_array(covariances.design)
+        rows = np.repeat(np.arange(n), np.diff(self.W.indptr))
         some = local[self.W.indices] & (self.W.data != 0.0)
-        self.home = np.full(groups.n, -1, dtype=np.int64)
+        self.home = np.full(n, -1, dtype=np.int64)
         self.home[rows[some][::-1]] = self.W.indices[some][::-1]  # the first of each row
         at, inverse = np.unique(self.home, return_inverse=True)
         order = np.argsort(inverse, kind="stable")
         counts = np.bincount(inverse, minlength=at.size)
-        self.rank = np.empty(groups.n, dtype=np.int64)  # among the sites of one home
-        self.rank[order] = np.arange(groups.n) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.rank = np.empty(n, dtype=np.int64)  # among the sites of one home
+        self.rank[order] = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)
 
     def distances(self, start: int, most: int) -> np.ndarray:
         """Edges from a node, ``most`` + 1 beyond."""
@@ -80,17 +80,16 @@ class Graph:
         return out
 
 
-def neighbours(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.ndarray) -> Neighbours:
-    """The pairs of sites with Hermite coefficients c (n, K) and variances rho (n,)."""
+def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
+    """The pairs of sites with Hermite coefficients c (n, K)."""
     from . import _neighbours as kernels
 
-    graph, part = Graph(factor, groups), factor.parts[0]
-    scale = np.where(rho > 0.0, 1.0 / np.sqrt(np.where(rho > 0.0, rho, 1.0)), 0.0)
+    graph, part, scale = Graph(correlations), correlations.covariances.part, correlations.scale
     variance = part.inverse_diagonal()
     latent_scale = np.where(variance > 0.0, 1.0 / np.sqrt(np.where(variance > 0.0, variance, 1.0)), 0.0)
     beyond = _probed(graph, part, scale, c)
     reach, colour = _reach(graph, beyond)
-    n, L = groups.n, variance.size
+    n, L = scale.size, variance.size
     sums, of_sites, of_latents = np.zeros(2), np.zeros((n, TERMS)), np.zeros((L, TERMS))
     label, queue = np.empty(L, dtype=np.int64), np.empty(L, dtype=np.int64)
     seeds, sign, start = _seeds(graph, colour)
@@ -133,12 +132,13 @@ def _seeds(graph: Graph, colour: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     return seen[order], sign, start
 
 
-def patch_triples(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.ndarray) -> float:
+def patch_triples(correlations: Correlations, c: np.ndarray) -> float:
     """What triples may add, from one patch of neighbouring sites, times how many such patches there are.
 
     Its covariance is that of the latents around it by themselves, those farther away held where they are.
     """
-    graph, P = Graph(factor, groups), factor.pattern
+    graph, factor = Graph(correlations), correlations.covariances.factor
+    P = factor.pattern
     seen = np.flatnonzero(graph.home >= 0)
     away = graph.distances(int(graph.home[seen[seen.size // 2]]), 4 * _PATCH)
     some = seen[np.argsort(away[graph.home[seen]], kind="stable")[:_PATCH]]
@@ -150,7 +150,7 @@ def patch_triples(factor: SparseFactor, groups: Groups, rho: np.ndarray, c: np.n
     near = graph.W[some][:, around].toarray()
     V = near @ np.linalg.solve(A, near.T)
     scale = 1.0 / np.sqrt(np.maximum(np.diagonal(V), 1e-300))
-    return triples_among(c[some], np.clip(V * scale * scale[:, None], -1.0, 1.0)) * groups.n / some.size
+    return triples_among(c[some], np.clip(V * scale * scale[:, None], -1.0, 1.0)) * correlations.groups.n / some.size
 
 
 def _probed(graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray) -> np.ndarray:

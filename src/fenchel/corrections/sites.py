@@ -19,7 +19,7 @@ import numpy as np
 
 from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..posterior import Posterior
-from .merging import Groups
+from ..priors.lines import Lines
 
 K = 32  # Hermite coefficients kept
 STEPS = (0.125, 0.03125)
@@ -81,7 +81,7 @@ class Sites:
     """Merged observations. log_z (n,); c (n, K + 1) with c_0 = 1; gt (n, M) on the grid x."""
 
     observed: Observed
-    groups: Groups
+    groups: Lines
     x: np.ndarray
     gt: np.ndarray
     log_z: np.ndarray
@@ -105,7 +105,7 @@ class Sites:
         return some.left(x, self.groups.sign[own], some.bound() - 0.5 * some.lam * some.rho).sum(axis=0)
 
 
-def sites_of(observed: Observed, groups: Groups, steps: tuple[float, ...] = STEPS, order: int = K) -> Sites:
+def sites_of(observed: Observed, groups: Lines, steps: tuple[float, ...] = STEPS, order: int = K) -> Sites:
     """All sites on one grid, as fine and as wide as the worst of them needs; c up to ``order``."""
     constant = observed.bound() - 0.5 * observed.lam * observed.rho
     for reach in _REACHES:
@@ -121,7 +121,7 @@ def sites_of(observed: Observed, groups: Groups, steps: tuple[float, ...] = STEP
     return Sites(observed, groups, x, gt, log_z, coefficients(gt, log_z, x, order), settled)
 
 
-def _on_grid(observed: Observed, groups: Groups, constant: np.ndarray, x: np.ndarray) -> np.ndarray:
+def _on_grid(observed: Observed, groups: Lines, constant: np.ndarray, x: np.ndarray) -> np.ndarray:
     """gt of every group (n, M): its members' added up, some rows at a time."""
     out = np.zeros((groups.n, x.size))
     step = max(1, _BLOCK // x.size)

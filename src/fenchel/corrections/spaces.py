@@ -23,14 +23,8 @@ from ..linalg.design import Design, Identity, Scaled
 from ..linalg.matrices import array_design
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from ..priors.capabilities import HasLatents
-from ..priors.contrasts import ClassesFactor
 from ..priors.latents import Latents
 from ..priors.prediction import new_rows
-from ..priors.predictors import LatentPredictors
-from ..priors.rowspace import RowPredictors, RowsFactor
-from ..priors.sparse import SparseFactor, SparsePredictors
-from ..priors.weightspace import WeightPredictors, WeightsFactor
 from .states import MIXTURE, Space, States, Unknowns, in_observations
 
 _SPLIT = 1024  # size up to which A is split into eigenvectors: four Choleskys' worth and more
@@ -41,9 +35,7 @@ class WeightSpace(Space):
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
-        assert isinstance(self.everyone, WeightPredictors)
-        assert isinstance(posterior._factor, WeightsFactor)
-        self.latent, self.parts = self.everyone.latents, posterior._factor.parts
+        self.latent, self.parts = self.everyone.latents, self.factor.parts
         known = []
         for part in self.parts:
             L = np.tril(to_numpy(part.L))
@@ -59,7 +51,7 @@ class WeightSpace(Space):
             for k, (U, own) in enumerate(inverse_roots(to_numpy(G))):
                 self.roots[k].append(U)
                 self.log_dets[k] += own
-        self.log_dets[0] = float(self.posterior._factor.log_det)
+        self.log_dets[0] = float(self.factor.log_det)
         self.sizes = [U.shape[1] for U in self.roots[0]]
 
     def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
@@ -69,17 +61,11 @@ class WeightSpace(Space):
         return [part.X for part in self.parts]
 
     def _eta(self) -> list[Design]:
-        assert isinstance(self.everyone, WeightPredictors)
         return list(self.everyone.features)
 
     def _latents(self) -> list[Design]:
         roots = [z.root for z in self.latent]
         return [Scaled(Identity(R.shape[0], R), R) if R.ndim == 1 else array_design(R) for R in roots]
-
-    def _new_rows(self, new: NewRows) -> list[Design]:
-        assert isinstance(self.everyone, WeightPredictors)
-        rows, _ = self.everyone.new_rows(new)
-        return self.on_states(rows) if new.design is not None else self.on_states_by_cross(rows)
 
     def on_states(self, rows: list[Design]) -> list[Design]:
         """Rows over the latents as rows over the states."""
@@ -104,13 +90,10 @@ class RowSpace(WeightSpace):
 
     def __init__(self, posterior: Posterior) -> None:
         Space.__init__(self, posterior)
-        factor = posterior._factor
-        assert isinstance(self.everyone, RowPredictors)
-        assert isinstance(factor, RowsFactor)
-        self.seen = factor.predictors
+        self.seen = self.factor.predictors
         self.latent, known = [], []
         made: dict[int, Latents] = {}  # blocks that share S share its root
-        for part in factor.parts:
+        for part in self.factor.parts:
             if id(part.block) not in made:
                 S = to_numpy(part.block.S)
                 made[id(part.block)] = Latents(np.zeros(S.shape[0]), S)
@@ -124,12 +107,12 @@ class RowSpace(WeightSpace):
         return [array_design(eta.root) for eta in self.latent]
 
     def _eta(self) -> list[Design]:
-        if self.posterior._active.size == self.everyone.n_observations:
+        if self.posterior.active.size == self.everyone.n_observations:
             return self.active()
         return self._known_by([z.between(W, seen) for z, W, seen in self._blocks()])
 
     def _latents(self) -> list[Design]:
-        if all(isinstance(seen, Identity) for _, _, seen in self._blocks()):
+        if all(seen.identity for _, _, seen in self._blocks()):
             return self.active()
         return self._known_by([z.cross(seen).T for z, _, seen in self._blocks()])
 
@@ -143,7 +126,6 @@ class RowSpace(WeightSpace):
 
     def _blocks(self) -> list[tuple[Latents, Design, Design]]:
         """The latents of each block, the rows of all observations and those in the system."""
-        assert isinstance(self.everyone, RowPredictors)
         return list(zip(self.everyone.latents, self.everyone.designs, self.seen.designs, strict=True))
 
     def _known_by(self, crosses: list[Array]) -> list[Design]:
@@ -168,8 +150,6 @@ class SparseSpace(Space):
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
-        assert isinstance(posterior._factor, SparseFactor)
-        self.factor = posterior._factor
         weak = [self.factor.predictors.at(c * self.factor.lam) for c, _ in MIXTURE[1:]]
         self.factors = [self.factor, *weak]
         self.log_dets = [float(factor.log_det) for factor in self.factors]
@@ -182,16 +162,10 @@ class SparseSpace(Space):
         return self.factor.predictors.designs
 
     def _eta(self) -> list[Design]:
-        assert isinstance(self.everyone, SparsePredictors)
-        return self.everyone.designs
+        return list(self.everyone.designs)
 
     def _latents(self) -> list[Design]:
         return [Identity(n) for n in self.sizes]
-
-    def _new_rows(self, new: NewRows) -> list[Design]:
-        assert isinstance(self.everyone, SparsePredictors)
-        rows, _ = self.everyone.new_rows(new)
-        return self.on_states(rows) if new.design is not None else self.on_states_by_cross(rows)
 
     def on_states(self, rows: list[Design]) -> list[Design]:
         """Rows over the latents as rows over the states, which are the latents."""
@@ -221,11 +195,11 @@ class ClassesSpace(Space):
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
-        assert isinstance(posterior._factor, ClassesFactor)
-        self.factor, joint = posterior._factor, posterior._factor.joint
-        kind = SparseSpace if isinstance(joint, SparseFactor) else WeightSpace
+        joint = self.factor.joint
         sites = (joint.lam, joint.lam)  # of the contrasts, and not asked for
-        self.joint = kind(Posterior(joint.predictors, posterior._active, joint, sites, sites))
+        self.joint = _SPACES[joint.predictors.draws_of](
+            Posterior(joint.predictors, posterior.active, joint, sites, sites)
+        )
         self.log_dets, self.sizes = self.joint.log_dets, self.joint.sizes
 
     def _drawn(self, normals: States, k: int, rng: np.random.Generator) -> States:
@@ -235,18 +209,16 @@ class ClassesSpace(Space):
         return self._eta()
 
     def _eta(self) -> list[Design]:
-        assert isinstance(self.everyone, LatentPredictors)
-        return self.joint.on_states([self.factor.predictor_rows(self.everyone.designs)])
+        return self.on_states(self.everyone.designs)
 
     def _latents(self) -> list[Design]:
         place = np.arange(sum(self.sizes)).reshape(self.factor.copies, -1)  # class by class
         return [self.joint._latents()[0].take(place.T.ravel())]
 
-    def _new_rows(self, new: NewRows) -> list[Design]:
-        assert isinstance(self.everyone, LatentPredictors)
-        rows, _ = self.everyone.new_rows(new)
-        if new.design is not None:
-            return self.joint.on_states([self.factor.predictor_rows(rows)])
+    def on_states(self, rows: list[Design]) -> list[Design]:
+        return self.joint.on_states([self.factor.predictor_rows(rows)])
+
+    def on_states_by_cross(self, rows: list[Array]) -> list[Design]:
         return self.joint.on_states_by_cross([self.factor.predictor_cross(rows)])
 
     def _explained(self, designs: list[Design]) -> list[Array]:
@@ -263,7 +235,7 @@ class EtaSpace(Space):
 
     def __init__(self, posterior: Posterior) -> None:
         super().__init__(posterior)
-        self.factor = posterior._joint_factor()
+        self.factor = posterior.joint_factor()
         weak = [self.factor.predictors.at(c * self.factor.lam) for c, _ in MIXTURE[1:]]
         self.factors = [self.factor, *weak]
         self.log_dets = [float(factor.log_det) for factor in self.factors]
@@ -274,27 +246,27 @@ class EtaSpace(Space):
         return [drawn.reshape(drawn.shape[0], -1).T]
 
     def active(self) -> list[Design]:
-        C, rows = self.everyone.n_predictors, self.posterior._active
+        C, rows = self.everyone.n_predictors, self.posterior.active
         return [Identity(self.sizes[0]).take((rows[:, None] * C + np.arange(C)).ravel())]
 
     def _eta(self) -> list[Design]:
         return [Identity(self.sizes[0])]
 
     def _latents(self) -> list[Design]:
-        if isinstance(self.factor, HasLatents):
+        if self.factor.own_latents:
             got = f"{type(self.everyone).__name__} has latents that draws of eta do not tell"
             raise problem("importance", got, "DenseCovariance, Features or SparsePrecision", "Read eta instead.")
         return self._eta()
 
     def _new_rows(self, new: NewRows) -> list[Design]:
-        if new.design is None or self.everyone.n_predictors > 1 or isinstance(self.factor, HasLatents):
+        if new.design is None or self.everyone.n_predictors > 1 or self.factor.own_latents:
             got = f"{type(self.everyone).__name__} does not say what new rows have to do with draws of eta"
             raise problem("importance", got, "DenseCovariance, Features or SparsePrecision")
         return new_rows(new, self.sizes[0], 1, 1, self.everyone.mt)[0]
 
     def _explained(self, designs: list[Design]) -> list[Array]:
-        if isinstance(designs[0], Identity):
-            return [to_numpy(self.posterior.variance - self.posterior._shaped(self.posterior._extra)).ravel()]
+        if designs[0].identity:
+            return [to_numpy(self.posterior.moments[1] - self.posterior.extra_variance).ravel()]
         rows = to_numpy(designs[0].toarray())
         return [
             np.array([row @ to_numpy(self.factor.apply(asarray(row[:, None], self.factor.lam))[:, 0]) for row in rows])
@@ -308,19 +280,21 @@ class EtaSpace(Space):
         return in_observations(states[0], self.everyone.mt.shape)
 
 
+_SPACES: dict[str, type[Space]] = {
+    "weights": WeightSpace,
+    "rows": RowSpace,
+    "latents": SparseSpace,
+    "eta": EtaSpace,
+}  # by ``Predictors.draws_of``
+
+
 def space_of(posterior: Posterior) -> Space:
     """The space of a posterior's prior."""
-    if not hasattr(posterior, "_factor"):
+    if posterior.factor is None:
         got = f"a {type(posterior).__name__} is a Gaussian of another form"
         raise problem("importance", got, "a fit by infer: its prior times one Gaussian site for each observation")
-    if posterior._curvatures is not None:
-        return ClassesSpace(posterior)
-    everyone = posterior._all
-    if isinstance(everyone, WeightPredictors):
-        return WeightSpace(posterior)
-    if isinstance(everyone, RowPredictors):
-        return RowSpace(posterior)
-    return SparseSpace(posterior) if isinstance(everyone, SparsePredictors) else EtaSpace(posterior)
+    kind = ClassesSpace if posterior.curvatures is not None else _SPACES[posterior.predictors.draws_of]
+    return kind(posterior)
 
 
 def inverse_roots(G: np.ndarray) -> list[tuple[np.ndarray, float]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from ..linalg.arrays import Array, asarray, to_numpy
 from ..linalg.design import Design
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from ..priors.predictors import LatentPredictors
 
 MIXTURE = ((1.0, 0.7), (0.5, 0.1), (0.15, 0.2))  # the strength c of the sites, and the share of draws made with it
 _NONE = 1e-9  # of a variance: a residual below it is rounding
@@ -68,7 +68,9 @@ class Space(ABC):
     log_dets: list[float]  # log|B| at each strength of the sites
 
     def __init__(self, posterior: Posterior) -> None:
-        self.posterior, self.everyone = posterior, posterior._all
+        self.posterior = posterior
+        self.everyone: Any = posterior.predictors  # of the kind that the space is for, as is the factor
+        self.factor: Any = posterior.factor
 
     def states(self, normals: States, which: np.ndarray, rng: np.random.Generator) -> States:
         """States of K draws from standard normals (r, K) of each block; ``which`` (K,) tells the strength of each."""
@@ -96,9 +98,18 @@ class Space(ABC):
     def _latents(self) -> list[Design]:
         """z."""
 
-    @abstractmethod
     def _new_rows(self, new: NewRows) -> list[Design]:
         """eta at new rows."""
+        rows, _ = self.everyone.new_rows(new)
+        return self.on_states(rows) if new.design is not None else self.on_states_by_cross(rows)
+
+    def on_states(self, rows: list[Design]) -> list[Design]:
+        """Rows over the latents as rows over the states."""
+        raise NotImplementedError
+
+    def on_states_by_cross(self, rows: list[Array]) -> list[Design]:
+        """The same of rows given by their covariances with the latents."""
+        raise NotImplementedError
 
     @abstractmethod
     def _explained(self, designs: list[Design]) -> list[Array]:
@@ -112,7 +123,7 @@ class Space(ABC):
         """eta at the observations; their extra variance is drawn apart."""
         post = self.posterior
         mean, variance = to_numpy(post.mean), to_numpy(post.variance)
-        return self._with_residual(self._eta(), mean, variance, to_numpy(post._extra).reshape(mean.shape))
+        return self._with_residual(self._eta(), mean, variance, to_numpy(post.extra_variance).reshape(mean.shape))
 
     def latents(self) -> Unknowns:
         """z."""
@@ -122,7 +133,7 @@ class Space(ABC):
     def at(self, new: NewRows) -> Unknowns:
         """eta at new rows."""
         mean, variance = self.posterior.moments_at(new)
-        shaped = self.posterior._shaped
+        shaped = self.posterior.shaped
         return self._with_residual(self._new_rows(new), to_numpy(shaped(mean)), to_numpy(shaped(variance)))
 
     def _with_residual(
@@ -137,7 +148,6 @@ class Space(ABC):
 
     def joint_eta(self, states: States, rng: np.random.Generator) -> np.ndarray:
         """Joint draws of eta - h at all observations, without their extra variance (N, C, K)."""
-        assert isinstance(self.everyone, LatentPredictors)
         z = self.joint_latents(states, rng)
         return in_observations(Unknowns(self.everyone.designs, _EMPTY, _EMPTY).deviations(z), self.everyone.mt.shape)
 

@@ -216,7 +216,7 @@ class Evidence(Objective[Learned]):
         return sum(value for value, _ in parts), np.concatenate([slope for _, slope in parts])
 
     def __call__(self, theta: np.ndarray) -> tuple[float, np.ndarray]:
-        with one_thread(self.last is not None and self.last.posterior._all.small, ours=True):
+        with one_thread(self.last is not None and self.last.posterior.predictors.small, ours=True):
             return self._evaluated(theta)
 
     def _evaluated(self, theta: np.ndarray) -> tuple[float, np.ndarray]:

@@ -126,7 +126,7 @@ class Columns:
         L, p = posterior.latent_mean.shape[0], T.shape[0]
         right = np.zeros((L, p))
         right[L - p :] = T.T
-        [part] = posterior._factor.parts  # type: ignore[attr-defined]
+        [part] = posterior.factor.parts  # type: ignore[attr-defined]
         covariance = right.T @ part.solve(right)
         return T @ posterior.latent_mean[L - p :], (covariance + covariance.T) / 2
 

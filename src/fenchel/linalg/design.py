@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,6 +33,8 @@ class Design(ABC):
 
     shape: tuple[int, ...]  # (R, L)
     like: Array = HOST  # an array that lives where the answers do
+    picks: np.ndarray | None = None  # the latent that each row is, where every row is one latent
+    identity: bool = False  # whether the rows are the latents, in their order
 
     @abstractmethod
     def times(self, u: Array) -> Array:
@@ -60,6 +63,10 @@ class Design(ABC):
     @abstractmethod
     def toarray(self) -> Array:
         """W as one array; of a design that does not fit in one, never asked for."""
+
+    def host_rows(self) -> Any:
+        """W in numpy, or in scipy where it is sparse."""
+        return np.asarray(to_numpy(self.toarray()))
 
     def row_variances(self, U: Array, Q: Callable[[], Array]) -> Array:
         """diag(W Q W') for Q = U U', by whichever of the two costs less and loses no digits."""
@@ -100,6 +107,12 @@ class Identity(Design):
     def __init__(self, n: int, like: Array = HOST) -> None:
         self.shape, self.like = (n, n), like
 
+    identity = True
+
+    @property
+    def picks(self) -> np.ndarray:  # type: ignore[override]
+        return np.arange(self.shape[0])
+
     def times(self, u: Array) -> Array:
         return u
 
@@ -136,6 +149,10 @@ class Index(Design):
 
     def __init__(self, index: np.ndarray, n: int, like: Array = HOST) -> None:
         self.index, self.shape, self.like = np.asarray(index), (len(index), n), like
+
+    @property
+    def picks(self) -> np.ndarray:  # type: ignore[override]
+        return self.index
 
     def times(self, u: Array) -> Array:
         return namespace(u).take(u, asarray_index(self.index, u), axis=0)

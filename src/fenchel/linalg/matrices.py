@@ -127,6 +127,9 @@ class Sparse(Matrix):
             X.sum_duplicates()
         self.X, self.shape = X, X.shape
 
+    def host_rows(self) -> Any:
+        return sp.csr_array(self.X)
+
     def times(self, u: Array) -> Array:
         return self.X @ u
 

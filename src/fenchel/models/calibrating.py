@@ -21,7 +21,6 @@ from ..hyperparameters.priors import Normal, distribution
 from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import to_numpy
-from ..priors.predictors import LatentPredictors
 from ..tasks import Jobs, Stopped, run_tasks
 from .model import Model
 
@@ -194,8 +193,7 @@ def _one(shared: tuple[Model, _Prior, str | None, str], seed: int) -> tuple[dict
     truth = likelihood.with_theta(own) if n_own else likelihood
     nothing = infer(truth, family.at(theta[: theta.size - n_own]), np.full(model.target.y.shape, np.nan)).posterior
     z = to_numpy(nothing.sample_latents(1, rng))[0]
-    everyone = nothing._all
-    assert isinstance(everyone, LatentPredictors)
+    everyone: Any = nothing.predictors
     eta = to_numpy(everyone.mt)[:, 0] + to_numpy(everyone.designs[0].times(z - to_numpy(nothing.latent_mean)))
     y = np.asarray(truth.lenient().draw(eta[:, None], rng), dtype=np.float64)[:, 0]
     if not (np.isfinite(y).all() and np.abs(y).max(initial=0.0) < _FARTHEST):

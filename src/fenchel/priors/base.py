@@ -26,11 +26,14 @@ from typing import Any
 
 import numpy as np
 
+from ..checks import problem
 from ..linalg.arrays import Array, asarray, namespace
 from ..linalg.dense import asarray_index
 from ..linalg.design import HOST
+from .lines import Lines
 from .newton import NewtonSystem as NewtonSystem  # part of the contract: what ``Factor.direction`` is given
 from .newton import OtherWeights, iterated
+from .row_covariances import RowCovariances
 
 Product = Callable[[Array], Array]
 EPS = 2.0**-53  # of one rounding to double precision
@@ -43,6 +46,8 @@ class Factor(ABC):
     predictors: Predictors
     lam: Array  # (N, C)
     log_det: float  # log |B|
+    own_latents: bool = False  # whether the latents are others than the predictors
+    covariances: type[RowCovariances] = RowCovariances  # how covariances of rows under q are computed
 
     @property
     @abstractmethod
@@ -119,6 +124,32 @@ class Factor(ABC):
             return 0.5 * float(xp.sum(residual * self.predictors.apply(residual))) + 0.5 * spread * spread
 
     # -- after the fit -----------------------------------------------------------------------------
+    def row_covariances(self, sites: np.ndarray) -> RowCovariances:
+        """Covariances under q of rows, new rows and latents with some rows of this factor, its sites (n,)."""
+        return self.covariances(self, sites)
+
+    def latent_variance(self) -> Array:
+        """diag V: (L,) for one block, (L, C) for several; of a factor with latents of its own."""
+        raise NotImplementedError
+
+    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
+        """Draws of z - m: (size, L) for one block, (size, L, C) for several; of a factor with latents of its own."""
+        raise NotImplementedError
+
+    def latent_covariance(self) -> list[Array]:
+        """V of each block (L, L), where the latents are few enough for a full matrix."""
+        raise problem(
+            "posterior.latent_covariance",
+            "the covariance of sparse latents is a full matrix",
+            "a DenseCovariance or Features prior",
+            "Use posterior.latent_variance, or posterior.sample_latents for joint draws.",
+        )
+
+    def joint_reduction(self, cross: Array) -> Array:
+        """What the data take off the joint covariance (M, M) of new rows, from Cov(eta*, z) (M, L)."""
+        got = f"{type(self).__name__} with {self.predictors.n_predictors} predictors an observation"
+        raise problem("posterior.predict_covariance", got, "a DenseCovariance prior and one predictor")
+
     def covariance(self) -> list[Array]:
         """Vt, full: (N, N) of each block."""
         n, C = self.lam.shape
@@ -152,6 +183,7 @@ class Predictors(ABC):
     correlated: bool = False  # whether the predictors of one observation are, a priori
     small: bool = False  # whether its matrices are so small that BLAS does better on one thread
     default_mean: float | None = None  # the prior mean of every eta, where it is one number
+    draws_of: str = "eta"  # what draws of its posterior are made of: "eta", or "weights", "rows", "latents" of its kind
 
     @cached_property
     def n_observations(self) -> int:
@@ -177,6 +209,22 @@ class Predictors(ABC):
     @abstractmethod
     def restrict(self, keep: np.ndarray) -> Predictors:
         """The same prior seen by fewer observations (their indices)."""
+
+    @property
+    def has_extra_variance(self) -> bool:
+        return np.ndim(self.extra_variance) > 0
+
+    def lines(self) -> Lines:
+        """Observations that see the latents along one line, in groups."""
+        return Lines.labelled(np.arange(self.n_observations))
+
+    def from_weights(self, weights: list[Array]) -> Array:
+        """X u (N, C) for weights u, where S alpha = X u; of predictors whose latents are at hand."""
+        raise NotImplementedError
+
+    def weights_norm(self, weights: list[Array]) -> float:
+        """alpha' S alpha of the alpha behind the weights; of predictors whose latents are at hand."""
+        raise NotImplementedError
 
     def quadratic(self, alpha: Array, S_alpha: Array) -> float:
         """alpha' S alpha."""

@@ -1,4 +1,4 @@
-"""What only some priors can answer: each is a protocol, asked for by name, ``isinstance(factor, HasLatentCovariance)``.
+"""What only some priors can answer: each is a protocol, asked for by name, ``isinstance(factor, HasDesignAdjoint)``.
 
 A prior has a capability by having its methods; nothing is registered.
 """
@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.arrays import Array
-from ..linalg.design import Design
 from .base import Factor, NewRows, Predictors
 
 Weights = list[Array]  # u of each block, with S alpha = X u
@@ -71,44 +70,6 @@ class SolvesForWeights(Protocol):
 
     def weights_decrement(self, weights: Weights, alpha: Array) -> float:
         """g' V g for g = Sigma^-1 u - X' alpha: what the means may still gain, twice, from the weights themselves."""
-
-
-@runtime_checkable
-class HasLatents(Protocol):
-    """A factor whose latents are others than its predictors."""
-
-    def latent_variance(self) -> Array:
-        """diag V: (L,) for one block, (L, C) for several."""
-
-    def sample_latents(self, size: int, rng: np.random.Generator) -> Array:
-        """Draws of z - m: (size, L) for one block, (size, L, C) for several."""
-
-
-@runtime_checkable
-class ReducesCovariance(Protocol):
-    """A factor that says what the data take off the joint covariance of new rows."""
-
-    def joint_reduction(self, cross: Array) -> Array:
-        """(M, M), from the covariance of the new rows with the latents (M, L)."""
-
-
-@runtime_checkable
-class HasLatentCovariance(Protocol):
-    """A factor whose latents are few enough for a full matrix."""
-
-    def latent_covariance(self) -> list[Array]:
-        """V of each block (L, L)."""
-
-
-@runtime_checkable
-class HasCovariances(Protocol):
-    """A factor under which the predictors of a row are correlated though the prior has them independent."""
-
-    def covariances_at(self, rows: list[Design] | list[Array], by_cross: bool = False) -> Array:
-        """The covariance of the predictors of each new row (M, C, C), by a design for each block.
-
-        By covariances with the latents, ``by_cross``, what the data take from the prior's, with its sign.
-        """
 
 
 @runtime_checkable

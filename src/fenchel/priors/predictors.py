@@ -19,6 +19,7 @@ from ..linalg.matrices import is_sparse
 from .base import EPS, Factor, NewRows, Predictors
 from .capabilities import HasWeights
 from .latents import Latents
+from .lines import Lines, lines_of_design
 from .prediction import assembled, new_rows
 
 
@@ -73,10 +74,7 @@ class BlockFactor(Factor):
 
     predictors: LatentPredictors
     blocks: Blocks
-
-    @abstractmethod
-    def latent_variance(self) -> Array:
-        """diag V: (L,) for one block, (L, C) for several."""
+    own_latents = True
 
     @abstractmethod
     def reduction_blocks(self, cross: Sequence[Array]) -> list[Array]:
@@ -218,6 +216,9 @@ class LatentPredictors(Predictors):
     @property
     def correlated(self) -> bool:  # type: ignore[override]
         return any(len(group) > 1 for group in self.blocks.groups)
+
+    def lines(self) -> Lines:
+        return lines_of_design(self.designs[0])
 
     # -- prediction --------------------------------------------------------------------------------
     def predict(

@@ -21,9 +21,11 @@ from ..linalg.arrays import Array, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import Design, Identity, Index
 from ..linalg.threads import FEW
 from .base import Product
+from .lines import Lines, lines_of_covariance
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
 from .rebuildable import Made, Submatrix
+from .row_covariances import LatentCovariances
 from .row_newton import direction
 from .rowblock import RowBlock, RowFactor
 
@@ -32,6 +34,8 @@ _LOST = 1e6  # diag(B^-1) diag(B) from which the difference of two variances has
 
 class RowPredictors(LatentPredictors):
     """Predictors whose blocks are N x N matrices."""
+
+    draws_of = "rows"
 
     def __init__(self, seen: Seen, rows: Sequence[RowBlock] | None = None) -> None:
         super().__init__(seen)
@@ -54,6 +58,9 @@ class RowPredictors(LatentPredictors):
     def apply(self, alpha: Array) -> Array:
         parts = self.blocks.split(alpha)
         return self.blocks.join([dense.multiply_symmetric(row.S, a) for row, a in zip(self.rows, parts, strict=True)])
+
+    def lines(self) -> Lines:
+        return super().lines() if self.designs[0].picks is None else lines_of_covariance(self.rows[0].S)
 
     def at(self, lam: Array) -> RowsFactor:
         return RowsFactor(self, lam)
@@ -81,6 +88,7 @@ class RowsFactor(BlockFactor):
     """The factors of all blocks, and Newton's system across them."""
 
     predictors: RowPredictors
+    covariances = LatentCovariances
 
     def __init__(self, predictors: RowPredictors, lam: Array) -> None:
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam

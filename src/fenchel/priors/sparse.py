@@ -32,6 +32,7 @@ from .constraints import constrained
 from .latents import Latents
 from .newton import NewtonSystem, iterated
 from .predictors import BlockFactor, LatentPredictors, Seen
+from .row_covariances import SparseCovariances
 from .setup import LatentPrior
 from .sparse_newton import SparseCurvature
 from .sparsity import Pattern
@@ -168,6 +169,8 @@ class SparseLatents(Latents):
 class SparsePredictors(LatentPredictors):
     """Predictors of a sparse precision; all blocks share its pattern."""
 
+    draws_of = "latents"
+
     def __init__(self, seen: Seen, pattern: Pattern) -> None:
         super().__init__(seen)
         self.pattern, self.W = pattern, seen.designs[0].csr()
@@ -215,6 +218,7 @@ class SparseFactor(BlockFactor):
     """Q + W' Lam W of each block."""
 
     predictors: SparsePredictors
+    covariances = SparseCovariances
 
     def __init__(self, predictors: SparsePredictors, lam: Array) -> None:
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam

@@ -30,6 +30,7 @@ from ..linalg.matrices import array_design
 from .base import EPS, Predictors, Product
 from .newton import NewtonSystem
 from .predictors import BlockFactor, LatentPredictors, Seen
+from .row_covariances import WeightCovariances
 from .weight_newton import OwnFactor, Woodbury, on_device
 
 _SMALL = 0.02  # posterior variance up to which the coupling of means and variances hardly counts
@@ -111,6 +112,8 @@ class WeightFactor:
 class WeightPredictors(LatentPredictors):
     """Predictors whose blocks are N x L features."""
 
+    draws_of = "weights"
+
     def __init__(self, seen: Seen, features: Sequence[Scaled] | None = None) -> None:
         super().__init__(seen)
         if features is None:
@@ -189,6 +192,7 @@ class WeightsFactor(BlockFactor):
     """The factors of all blocks, and Newton's system across them by conjugate gradients."""
 
     predictors: WeightPredictors
+    covariances = WeightCovariances
 
     def __init__(self, predictors: WeightPredictors, lam: Array) -> None:
         self.predictors, self.blocks, self.lam = predictors, predictors.blocks, lam

@@ -14,8 +14,6 @@ import scipy.linalg
 
 from ..linalg.arrays import to_numpy
 from ..posterior import Posterior
-from ..priors.sparse import SparseFactor
-from ..priors.weightspace import WeightsFactor
 
 
 @dataclass(frozen=True)
@@ -30,34 +28,21 @@ class Cavities:
     """Of a posterior. Rows are numbers of active observations, ``place`` maps all observations to them (-1: none)."""
 
     def __init__(self, posterior: Posterior) -> None:
-        self.active, self.correlated = posterior._active, posterior.joint
-        self.n_predictors = posterior._all.n_predictors
-        self.place = np.full(posterior._all.n_observations, -1)
+        self.active, self.correlated = posterior.active, posterior.joint
+        self.n_predictors = posterior.predictors.n_predictors
+        self.place = np.full(posterior.predictors.n_observations, -1)
         self.place[self.active] = np.arange(self.active.size)
-        self.h, rho = (to_numpy(v) for v in posterior._active_marginals)
-        self.alpha, self.lam = (to_numpy(v)[self.active] for v in (posterior._alpha, posterior._lam))
-        self.Lam = None if posterior._curvatures is None else to_numpy(posterior._curvatures)[self.active]
-        extra = posterior._all.extra_variance
-        self.extra = np.zeros_like(rho) if isinstance(extra, float) else to_numpy(posterior._extra)[self.active]
+        self.h, rho = (to_numpy(v) for v in posterior.active_moments)
+        self.alpha, self.lam = (to_numpy(v)[self.active] for v in (posterior.alpha, posterior.lam))
+        self.Lam = None if posterior.curvatures is None else to_numpy(posterior.curvatures)[self.active]
+        self.extra = to_numpy(posterior.extra_variance)[self.active]
         self.sd = np.sqrt(np.maximum(rho - self.extra, 0.0))
-        self.factor = posterior._factor
-        self.whole: list[np.ndarray] = []
-        self.halves: list[np.ndarray] = []
-        if isinstance(self.factor, WeightsFactor):
-            self.halves = [to_numpy(part.X.times(part.U)) for part in self.factor.parts]
-        elif not isinstance(self.factor, SparseFactor):
-            self.whole = [to_numpy(V) for V in self.factor.covariance()]
+        self.covariances = posterior.factor.row_covariances(np.arange(self.active.size))
 
     def columns(self, at: np.ndarray) -> list[np.ndarray]:
         """Vt of all active rows with some of them (N, m) of each block; (N C, m C) of correlated predictors."""
-        factor, n = self.factor, self.n_predictors
-        if self.correlated:
-            at = (at[:, None] * n + np.arange(n)).ravel()
-        if isinstance(factor, SparseFactor):
-            return [np.asarray(factor.W @ part.solve(factor.W[at].T.toarray())) for part in factor.parts]
-        if self.halves:
-            return [half @ half[at].T for half in self.halves]
-        return [V[:, at] for V in self.whole]
+        n = self.n_predictors
+        return self.covariances.columns((at[:, None] * n + np.arange(n)).ravel() if self.correlated else at)
 
     def _curvatures(self, at: np.ndarray) -> list[np.ndarray]:
         """Lam of some rows together, of each block: diagonal but where q joins the predictors of a row."""

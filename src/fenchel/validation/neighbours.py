@@ -22,8 +22,8 @@ def correlated_rows(posterior: Posterior, levels: int = 3) -> list[np.ndarray]:
     Rows of equal correlation (those of one group, of one year) come together. Unobserved rows have themselves alone.
     """
     levels = count("correlated_rows", "levels", levels, 1)
-    n, active = posterior._all.n_observations, posterior._active
-    if posterior._all.n_predictors > 1:
+    n, active = posterior.predictors.n_observations, posterior.active
+    if posterior.predictors.n_predictors > 1:
         raise problem("correlated_rows", "several predictors an observation", "one", "Give the groups yourself.")
     if active.size > _MOST:
         raise problem("correlated_rows", f"{active.size} rows", f"at most {_MOST}", "Give the groups yourself.")

@@ -145,9 +145,10 @@ class ExplicitPosterior(Posterior):
         problem = geometry.problem
         assert isinstance(problem.all_predictors, LatentPredictors)
         self._everyone: LatentPredictors = problem.all_predictors
-        self._all, self._active = problem.all_predictors, problem.active
+        self.factor = None  # type: ignore[assignment]
+        self.predictors, self.active = problem.all_predictors, problem.active
         self._geometry, self._u, self._U, self._joint = geometry, geometry.cut(u), U, joint
-        self._alpha, self._lam = sites
+        self.alpha, self.lam = sites
         self._G = [R @ part for R, part in zip(geometry.R, U, strict=True)]
         shift = self._everyone.adjoints(problem.fixed_alpha)  # of the observations without curvature
         self._means = [
@@ -161,7 +162,7 @@ class ExplicitPosterior(Posterior):
         return [np.asarray(W.times(part)) for W, part in zip(self._everyone.designs, parts, strict=True)]
 
     @cached_property
-    def _marginals(self) -> tuple[Array, Array]:
+    def moments(self) -> tuple[Array, Array]:
         blocks = self._everyone.blocks
         h = blocks.join(self._seen(self._means)) + self._everyone.offset
         return h, blocks.join([np.sum(part**2, axis=1) for part in self._seen(self._G)])
@@ -194,7 +195,7 @@ class ExplicitPosterior(Posterior):
         R = self._geometry.R[b]
         return np.asarray(np.linalg.lstsq(R, cross.T, rcond=None)[0].T)
 
-    def _joint_factor(self) -> Any:
+    def joint_factor(self) -> Any:
         return self
 
     def covariance(self) -> Array:
@@ -213,7 +214,7 @@ class ExplicitPosterior(Posterior):
         flat = [draw.T for draw in self._draws(self._seen(self._G), size, rng)]
         n, C = self._everyone.n_observations, self._everyone.n_predictors
         eta = flat[0].reshape(size, n, C) if len(flat) == 1 else np.stack(flat, axis=2)
-        return self._shaped(self._marginals[0][None, ...] + eta)
+        return self.shaped(self.moments[0][None, ...] + eta)
 
     def sample_latents(self, size: int = 1, rng: Any = None) -> Array:
         draws = [draw.T for draw in self._draws(self._G, count("posterior.sample_latents", "size", size), rng)]
@@ -226,16 +227,16 @@ class ExplicitPosterior(Posterior):
         return [np.asarray(G @ (shared if self._joint else rng.standard_normal((G.shape[1], size)))) for G in roots]
 
     def cavity(self) -> tuple[Array, Array]:
-        if self._all.correlated:
+        if self.predictors.correlated:
             return super().cavity()
-        h, rho = self._marginals
-        remainder = 1.0 - self._lam * rho
+        h, rho = self.moments
+        remainder = 1.0 - self.lam * rho
         if np.any(remainder <= 0.0):
             raise refusal(
                 "posterior.cavity", "a site is worth more than the whole marginal", "a fit that converged further"
             )
         v = rho / remainder
-        return h + self._alpha * v, v
+        return h + self.alpha * v, v
 
     def adjoint(self) -> PriorAdjoint:
         raise refusal(
