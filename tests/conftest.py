@@ -94,11 +94,3 @@ def fit_at_start(formula, data, family="poisson", *, tol=1e-10, **options):
     found = fitted_at(model.target, prior, prior.theta, weights=model.target.weights, tol=tol)
     found = replace(found, theta=np.r_[prior.theta, model.target.likelihood.theta])
     return FittedModel(model, found, at_theta=True)
-
-
-@pytest.fixture(params=["numpy", "compiled"])
-def engine(request, monkeypatch):
-    """The rows of a table by either engine, whatever its size."""
-    from fenchel.linalg import small_table
-
-    monkeypatch.setattr(small_table, "is_small", lambda n_potentials, n_factors: request.param == "numpy")

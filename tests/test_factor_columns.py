@@ -231,7 +231,6 @@ def cell_cost(kind, y, h, rho, cuts, v, bound):
     return logsumexp(np.append(h + rho / 2, 0.0)) - np.append(h, 0.0)[int(y)]
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("bound", ["tilted", "log-sum", "exact"])
 def test_rows_with_ordinal_cells_against_a_search_over_mean_and_variance(bound):
     kinds, levels = (KINDS[:5], LEVELS[:5]) if bound == "exact" else (KINDS, LEVELS)
@@ -268,7 +267,6 @@ def test_rows_with_ordinal_cells_against_a_search_over_mean_and_variance(bound):
         assert fits.elbo[r] > evidence - (0.1 if bound == "exact" else 1.5)
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize("bound", ["tilted", "log-sum"])
 def test_rows_are_those_of_the_library(scale, bound):
@@ -289,7 +287,6 @@ def test_rows_are_those_of_the_library(scale, bound):
         np.testing.assert_allclose(fits.rho[r], np.ravel(alone.posterior.variance), rtol=1e-4, atol=1e-8)
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("bound", ["tilted", "log-sum", "exact"])
 def test_slopes_in_the_cutpoints_against_differences(bound):
     kinds, levels = (KINDS[:5], LEVELS[:5]) if bound == "exact" else (KINDS, LEVELS)
@@ -315,7 +312,6 @@ def test_slopes_in_the_cutpoints_against_differences(bound):
     assert np.sum(found.loadings * e) == pytest.approx((moved(1e-4) - moved(-1e-4)) / 2e-4, rel=1e-5)
 
 
-@pytest.mark.usefixtures("engine")
 def test_hard_rows_reach_their_gap():
     rng = np.random.default_rng(0)
     for _ in range(150):
@@ -353,7 +349,6 @@ def ordered_frame(n=250, seed=0):
     return X.mask(rng.random(X.shape) < 0.08), z
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("bound", ["tilted", "exact"])
 def test_ordinal_columns_are_learned(bound):
     X, z = ordered_frame()

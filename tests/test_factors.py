@@ -13,7 +13,7 @@ from fenchel.factors.learning import learn, rotated
 from fenchel.factors.prediction import cells as cells_of
 from fenchel.factors.starts import Starts
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
-from fenchel.linalg import small, small_table
+from fenchel.linalg import small
 from fenchel.priors import Features
 from fenchel.priors.batched import BatchedFeatures
 
@@ -132,7 +132,6 @@ def test_what_a_batch_does_not_answer_is_said():
 
 
 # -- the model -------------------------------------------------------------------------------------
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("bound", ["tilted", "log-sum", "exact"])
 @pytest.mark.parametrize("noise", ["column", "shared"])
 def test_gradients_against_differences(bound, noise):
@@ -153,7 +152,6 @@ def test_gradients_against_differences(bound, noise):
     assert evidence.own.sum() == pytest.approx((up - down) / 2e-4, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.usefixtures("engine")
 def test_rows_add_up_and_warm_starts_help(monkeypatch):
     from fenchel.factors import model as module
 
@@ -196,7 +194,6 @@ def test_gaussian_columns_are_factor_analysis_and_probabilistic_pca():
     )
 
 
-@pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("bound", ["tilted", "exact"])
 def test_learning_never_falls_and_ends_where_the_slope_does(bound):
     values = mixed_table(rows=60, seed=3)
@@ -210,30 +207,6 @@ def test_learning_never_falls_and_ends_where_the_slope_does(bound):
     centre = Starts(model, values).principal().offset
     pull = np.where(np.repeat(model.gaussian, model.widths), 0.0, 0.01 * (found.parameters.offset - centre))
     assert np.abs(evidence.offset - pull).max() < 0.02
-
-
-@pytest.mark.parametrize("bound", ["tilted", "log-sum"])
-def test_small_and_large_tables_are_fitted_alike(bound, monkeypatch):
-    """By numpy up to a number of potentials, by the compiled loop beyond it."""
-    kinds, levels = [*KINDS, "ordinal"], [*LEVELS, 4]
-    values = np.hstack([mixed_table(rows=80, seed=5), np.random.default_rng(1).integers(0, 4, (80, 1))])
-    model = factor_model(kinds, levels, 2, bound)
-    shape, cuts = (model.n_predictors, 2), [-1.0, 0.3, 1.0]
-    loadings, offset = np.random.default_rng(2).normal(size=(2, *shape))
-    at = parameters_of(model, loadings, offset[:, 0], np.where(model.gaussian, 0.7, np.nan), cuts)
-    potentials = 80 * model.layout.owner.size
-    assert small_table.is_small(potentials, 2)
-    few, small_fit = model.evidence(values, at, tol=1e-16), learn(model, values, tol=1e-10)
-    monkeypatch.setattr(small_table, "MOST_POTENTIALS", potentials - 1)
-    many, large_fit = model.evidence(values, at, tol=1e-16), learn(model, values, tol=1e-10)
-    assert few.elbo == pytest.approx(many.elbo, rel=1e-13)
-    for name in ("loadings", "offset", "own", "second"):
-        np.testing.assert_allclose(getattr(few, name), getattr(many, name), rtol=1e-8, atol=1e-8)
-    other = model.evidence(values, at, few.start, tol=1e-8)  # one engine begins where the other ended
-    assert other.n_iter == 0
-    assert small_fit.objective == pytest.approx(large_fit.objective, rel=1e-8)
-    assert small_fit.strength == pytest.approx(large_fit.strength, rel=1e-4)
-    np.testing.assert_allclose(small_fit.parameters.loadings, large_fit.parameters.loadings, atol=1e-3)
 
 
 def test_rotation_changes_nothing_but_the_axes():
@@ -280,7 +253,6 @@ def test_cells_predict_by_quadrature_and_by_draws():
         assert np.isfinite(cell[0]).all()
 
 
-@pytest.mark.usefixtures("engine")
 def test_starts_are_finite_on_awkward_tables():
     values = mixed_table(rows=5)
     values[:, 1] = np.nan  # a column without data

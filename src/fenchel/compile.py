@@ -65,7 +65,7 @@ def _sparse_rows() -> object:
 def _factors() -> object:
     from .estimators import ProbabilisticPCA
 
-    return ProbabilisticPCA(2).fit(_table(1000, 20)[["x", "u", "real", "count", "event"]])
+    return ProbabilisticPCA(2, bound="exact").fit(_table(200, 20)[["x", "u", "real", "count", "event"]])
 
 
 WORK: dict[str, Callable[[], object]] = {

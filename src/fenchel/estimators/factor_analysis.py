@@ -47,7 +47,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         integrated out (``select_components`` shows all). It needs a ``strength`` above 0.
     likelihood : {"auto", "bernoulli", "poisson", "multinomial", "ordinal", "gaussian"}, or a list or dict by column
         Or another word for a likelihood, or a ``Likelihood``, of one's own too: such a table is solved by the general
-        solvers, slower than the compiled loop of those five, and has no multinomial column.
+        solvers, slower than the solver of those five, and has no multinomial column.
         "auto" goes by the dtype where it says it: bool and 0/1 are bernoulli; ordered categories ordinal; text and
         other categories bernoulli with two levels, else multinomial; numbers that are not whole gaussian. Whole numbers
         of an integer dtype, or with holes (which make pandas turn integers into floats), are poisson, ordinal or

@@ -1,4 +1,4 @@
-"""The rows of a table by the library's general solvers, all together: likelihoods that the compiled loop does not know.
+"""The rows of a table by the library's general solvers, all together: likelihoods that ``dual.py`` does not know.
 
 One predictor a column. Each column's cells are rows of its own part of a ``Mixed`` likelihood; the prior is ``W`` with
 weights of its own for every row of the table (``priors/batched.py``).

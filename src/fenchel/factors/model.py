@@ -3,8 +3,7 @@
 A multinomial column of K levels has K - 1 predictors (log-sum: the tilted bound wants predictors that are independent a
 priori, and those of a cell share z), every other column one. Ordered levels have offset 0: their cutpoints hold it. The
 evidence of a table is the sum over its rows, each a small problem of its own: ``dual.py`` solves them where
-it knows every likelihood (small tables by numpy, others row by row in a compiled loop), ``general.py`` where it does
-not. At the optimum, by the envelope theorem,
+it knows every likelihood, ``general.py`` where it does not. At the optimum, by the envelope theorem,
 
     dP/dW = -sum_r (alpha_r m_r' + Lam_r W V_r),   dP/db = -sum_r alpha_r,   of a likelihood's own: -sum_r df/dtheta
 """
@@ -192,7 +191,7 @@ class FactorModel:
         return {key: value for key, value in self.__dict__.items() if key != "layout"}
 
     def verify(self) -> None:
-        """Raise ValueError where this is not the model of its likelihoods: compiled loops rely on it."""
+        """Raise ValueError where this is not the model of its likelihoods."""
         made = vars(FactorModel(self.likelihoods, self.n_components, self.noise))
         for name, own in self.__getstate__().items():
             if not np.array_equal(own, made[name]):
@@ -221,7 +220,7 @@ class FactorModel:
 
     @cached_property
     def layout(self) -> Any:
-        """Where the potentials of the compiled loop are; None where it does not know a likelihood."""
+        """Where the potentials of ``dual.py`` are; None where it does not know a likelihood."""
         from .dual import Layout
 
         return None if any(map(self._unknown, self.likelihoods)) else Layout(self)
@@ -238,7 +237,7 @@ class FactorModel:
             raise problem("FactorModel", got, f"{self.n_columns} columns and {expected}")
         if self.layout is None:
             return general.Rows(self, values, p, start, tol, max_iter)
-        return dual.Rows(self, values, p, start, tol, max_iter)
+        return dual.DualRows(self, values, p, start, tol, max_iter)
 
     def rows(self, values: np.ndarray, p: Parameters, start: list[Any] | None = None, tol: float = 1e-8) -> RowFits:
         """Fit q of every row at given parameters."""

@@ -1,17 +1,20 @@
-"""The potentials of all cells of a small table at once, by numpy: what ``_cells.py`` does one at a time.
+"""The bounds of all cells of a table at once: tau(s), k(tau), lam(tau) and the gaps of ``likelihoods/``, by numpy.
 
-Arrays have a row for each potential and a column for each row of the table, (Q, R).
+A column has one potential a predictor, an ordinal one two. Arrays have a row for each potential and a column for each
+row of the table, (Q, R).
 """
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
-from ._cells import COUNT, ORDERED, ORDERED_TILTED, REAL, SOFTMAX, TILTED
-from .tolerances import REACH
+from ..linalg.tolerances import REACH
+
+LOGISTIC, TILTED, COUNT, REAL, SOFTMAX, ORDERED, ORDERED_TILTED = range(7)  # kinds of columns
 
 
 def _rise(x: np.ndarray) -> np.ndarray:
@@ -68,8 +71,13 @@ class Sites(NamedTuple):
 
 
 class Cells:
-    """The cells of a table; the arguments are those of ``table.solve``.
+    """The cells of a table.
 
+    values : (R, D), NaN where a cell is missing
+    kind, levels : (D,); first : (D + 1,) where each column's potentials begin
+    mt : (Q,) a priori means; variance : (D,) of gaussian columns; cuts : (D, K - 1) cutpoints of ordered ones
+
+    Attributes:
     soft, count, real : the potentials of each kind
     softmax : those of columns with several levels, (n, K - 1) for each K
     ordered : column, first potential and levels of each ordered column
@@ -124,6 +132,13 @@ class Cells:
             -np.log(-np.expm1(-self.between)),
         ]
         self.constant = np.concatenate(constant).sum(axis=0)
+
+    def take(self, rows: np.ndarray) -> Cells:
+        """The cells of some rows of the table."""
+        out = copy.copy(self)
+        for name in ("y", "live", "target", "shift", "between", "constant"):
+            setattr(out, name, getattr(self, name)[..., rows])
+        return out
 
     def sites(self, s: np.ndarray) -> Sites:
         """Every potential at s (Q, R)."""
