@@ -38,7 +38,7 @@ from sklearn.decomposition import PCA, FactorAnalysis
 import fenchel
 from fenchel.datasets import load_house_votes, load_verbal_aggression, load_zoo
 from fenchel.factors.columns import Table, read
-from fenchel.factors.curvature import integrated
+from fenchel.factors.selection import integrated
 from fenchel.factors.learning import learn
 from fenchel.factors.model import FactorModel, Parameters
 from fenchel.factors.selection import fitted, held_out, hide, without_factors

@@ -17,7 +17,7 @@ import fenchel
 from fenchel.estimators import ProbabilisticPCA, select_components
 from fenchel.factors.columns import read
 from fenchel.factors.learning import learn
-from fenchel.factors.moments import Moments
+from fenchel.factors.starts import Moments
 from fenchel.likelihoods import BernoulliLogit, Ordinal
 from fenchel.plots import plot_biplot, plot_loadings
 from fenchel.priors import Features

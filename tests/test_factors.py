@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from sklearn.decomposition import FactorAnalysis
 
 import fenchel
-from fenchel.factors.curvature import integrated
 from fenchel.factors.learning import learn, rotated
 from fenchel.factors.prediction import cells as cells_of
+from fenchel.factors.selection import integrated
 from fenchel.factors.starts import Starts
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Ordinal, Poisson
 from fenchel.linalg import small

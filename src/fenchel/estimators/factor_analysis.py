@@ -18,10 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..checks import as_pandas, choice, numeric, problem, refuse_device
 from ..distributed import is_dask
-from ..factors.cells import is_frame, unmasked
 from ..factors.columns import Column, Table, read
 from ..factors.kinds import is_softmax
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
+from ..factors.reading import is_frame, unmasked
 from ..factors.selection import by_evidence, fitted
 from ..files import Stored
 from ..likelihoods.cumulative import Cumulative

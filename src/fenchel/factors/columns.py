@@ -23,9 +23,8 @@ import numpy as np
 from ..checks import Refusal, first_value, number, problem
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
-from .cells import Cells, is_frame, listed, split, unmasked, word
 from .kinds import Kind, begun, levels_of, wanted, word_of
-from .reading import readings
+from .reading import Cells, is_frame, listed, readings, split, unmasked, word
 
 _WHERE = "read"
 

@@ -15,8 +15,7 @@ from .. import likelihoods
 from ..checks import choice, problem
 from ..likelihoods import BernoulliLogit, MultinomialLogit, Ordinal
 from ..likelihoods.base import Likelihood
-from .cells import Cells, listed, word
-from .reading import Reading, Wanted
+from .reading import Cells, Reading, Wanted, listed, word
 
 Kind = type[Likelihood] | Likelihood
 _COMMON = ("bernoulli", "poisson", "multinomial", "ordinal", "gaussian")

@@ -30,8 +30,7 @@ from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback, reporting
 from .model import FactorModel, Parameters, TableFit
-from .moments import Moments
-from .starts import Starts
+from .starts import Moments, Starts
 
 _LONG, _SAMPLE = 20_000, 4_000  # rows from which a sample of so many is learned first
 _FEWEST, _MOST = 1e-6, 1e6  # where a learned strength may lie
