@@ -196,7 +196,7 @@ ANSWERS = {
     "poisson ard": lambda: learned(estimators.BayesianPoissonRegression("ard"), of=(X, COUNTS), probe=X[:5]),
     "gp classifier": lambda: learned(estimators.GaussianProcessClassifier(), of=(X, LABELS), probe=X[:5]),
     "gp regressor": lambda: learned(
-        estimators.GaussianProcessRegressor(1.0 * RBF([1.0] * 10)),
+        estimators.GaussianProcessRegressor(1.0 * RBF(1.0)),
         of=(load_diabetes().data[:90], load_diabetes().target[:90]),
         probe=load_diabetes().data[90:99],
     ),
