@@ -38,10 +38,9 @@ from sklearn.decomposition import PCA, FactorAnalysis
 import fenchel
 from fenchel.datasets import load_house_votes, load_verbal_aggression, load_zoo
 from fenchel.factors.columns import Table, read
-from fenchel.factors.selection import integrated
 from fenchel.factors.learning import learn
 from fenchel.factors.model import FactorModel, Parameters
-from fenchel.factors.selection import fitted, held_out, hide, without_factors
+from fenchel.factors.selection import fitted, held_out, hide, integrated, without_factors
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Likelihood, Mixed, MultinomialLogit
 from fenchel.linalg import small
 from fenchel.priors.batched import BatchedFeatures
