@@ -386,9 +386,9 @@ def test_nothing_learned_says_which_parameters_were_not_stated():
 
 
 def test_the_advice_for_many_rows_hands_on_the_noise_too():
-    from fenchel.estimators import large
+    from fenchel.estimators import lengths
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large, "MANY", 30)
+        patch.setattr(lengths, "MANY", 30)
         with pytest.warns(UserWarning, match="its kernel_ and likelihood_ with optimizer=None"):
             GaussianProcessRegressor(1.0 * RBF()).fit(np.arange(40.0)[:, None], np.arange(40.0) % 7)

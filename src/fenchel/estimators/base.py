@@ -30,8 +30,7 @@ from ..marginals import NormalMarginals
 from ..predictive import Predictive
 from ..solvers.solution import Solution
 from .dask_rows import by_partition, score_partitions
-from .integrated import integrated, mixed, reported_moments, with_prior
-from .latent import Latent, fitted_at
+from .latent import Latent, fitted_at, integrated, mixed, reported_moments, with_prior
 
 
 class LatentGaussianEstimator(Stored, BaseEstimator):

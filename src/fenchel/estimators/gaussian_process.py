@@ -21,9 +21,8 @@ from ..priors.base import NewRows
 from .base import LatentGaussianEstimator, validate_data
 from .classification import Classification
 from .counts import Counts
-from .large import announce
 from .latent import Latent
-from .lengths import default_kernel
+from .lengths import announce, default_kernel
 
 _SEEN, _UNRELATED = 500, 1e-3  # rows looked at, and the correlation below which none of them is related to another
 _HELD_NOISE = tuple(np.log([1e6, 1e5, 1e4, 1e3, 1e2]))  # logs above its lowest, of noise that cannot be told

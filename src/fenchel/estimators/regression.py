@@ -22,8 +22,8 @@ from ..distributed.survey import ValueCounts
 from ..inputs.observations import Target, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
-from .any_likelihood import Regression
 from .base import validate_data, weights_of
+from .counts import Regression
 from .dask_rows import by_partition, in_partitions, partitions_target
 from .gaussian_process import GaussianProcess
 from .linear import LinearModel
