@@ -9,7 +9,7 @@ import pytest
 import fenchel
 from fenchel.distributed.survey import LatentSets, Moments, ValueCounts
 from fenchel.hyperparameters.evidence import Evidence
-from fenchel.models.origins import left_over
+from fenchel.models.fixed import left_over
 from fenchel.models.partitioned import PartitionedModel
 from fenchel.models.partitioned import _left_over as left_by_moments
 

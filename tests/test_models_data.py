@@ -120,7 +120,7 @@ UNKNOWN = {
     "y ~ foo(x)": ("there is no column 'foo'", 4),
     "y ~ icar(g, W9)": ("there is no column 'W9'", 12),
     "y ~ icar(g)": ("icar(g) has no graph; expected one for 'g'", 4),
-    "y ~ x + mo(f)": ("mo(f) is not built: a monotone effect is a size b times shares", 8),
+    "y ~ x + mo(f)": ("there is no column 'mo' and no function mo()", 8),
     "y ~ rw1(day, 3)": ("rw1(day,3) has one argument too many", 13),
     "y ~ rw1(day, foo=3)": ("rw1(day,foo=3): RW1: the option 'foo'", 4),
     "y ~ seasonal(day, 1)": ("seasonal(day,1): Seasonal: period = 1", 4),

@@ -6,7 +6,7 @@ import pytest
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.models.borders import neighbours
+from fenchel.outlines import neighbours
 
 
 def grid(n=4):

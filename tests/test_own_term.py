@@ -21,6 +21,7 @@ from fenchel.terms import (
     IID,
     RW1,
     RW2,
+    WORDS,
     Covariate,
     DataTable,
     LevelTerm,
@@ -29,6 +30,7 @@ from fenchel.terms import (
     Term,
     correlation,
     precision,
+    register,
     variance,
 )
 
@@ -165,6 +167,25 @@ def test_a_cyclic_walk_is_the_structure_written_out():
     assert table["n"].loc[5] == 0
     assert table["mean"].loc[5] == pytest.approx(table["mean"].loc[[4, 6]].mean(), abs=0.01)  # between its neighbours
     assert table["mean"].loc[0] > table["mean"].loc[12]
+
+
+def test_a_registered_term_has_its_word_in_formulas():
+    register(Cyclic)
+    try:
+        levels = {"hour": range(24)}
+        by_word = fenchel.fit("y ~ x + cyclic(hour)", DATA, "poisson", levels=levels)
+        by_object = fenchel.fit("y ~ x", DATA, "poisson", terms=[hours()])
+        assert by_word.elbo == pytest.approx(by_object.elbo, abs=1e-9)
+        each = fenchel.Model("y ~ cyclic(hour, by=g)", DATA, "poisson", levels=levels)  # it is in time
+        assert each.sum.effects[0].n_latents == 6 * 24
+        with pytest.raises(ValueError, match=r"cyclic\(\) is Cyclic already"):
+            register(type("Other", (Cyclic,), {}))
+    finally:
+        WORDS.pop("cyclic")
+    with pytest.raises(ValueError, match=r"no function cyclic\(\)"):
+        fenchel.Model("y ~ cyclic(hour)", DATA, "poisson")
+    with pytest.raises(ValueError, match=r"the word of Spline is None; expected a name"):
+        register(Spline)
 
 
 def test_prediction_at_new_rows_and_unseen_levels():

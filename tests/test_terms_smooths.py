@@ -6,7 +6,7 @@ from scipy.interpolate import CubicSpline, make_smoothing_spline
 
 import fenchel
 from fenchel.hyperparameters import learn
-from fenchel.terms import Covariate, DataTable, Smooth, SumOfTerms, Tensor
+from fenchel.terms import Covariate, DataTable, Smooth, SumOfTerms, Tensor, TensorInteraction
 from fenchel.terms.bases import CubicRegression, CyclicCubic, PSpline, ThinPlate
 
 RNG = np.random.default_rng(6)
@@ -220,7 +220,7 @@ def test_an_interaction_has_no_curves_of_its_own(bs):
     """Over a full grid of rows the surface sums to zero along each column."""
     x, z = (a.ravel() for a in np.meshgrid(np.linspace(0.0, 3.0, 9), np.linspace(-1.0, 1.0, 8), indexing="ij"))
     table = DataTable("here", {"x": x, "z": z})
-    term = Tensor("x", "z", bs=bs, k=5, main=False).read(table, 1.0)
+    term = TensorInteraction("x", "z", bs=bs, k=5).read(table, 1.0)
     rows = term.rows(table)
     every = np.hstack([rows.design.toarray(), rows.fixed]).reshape(9, 8, -1)
     np.testing.assert_allclose(every.sum(axis=0), 0.0, atol=1e-9 * np.abs(every).max())

@@ -127,6 +127,6 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"nu = 1 is not known; expected 0.5 or 1.5 or 2.5"):
         MaternSeries("t", nu=1)
     with pytest.raises(ValueError, match="3 columns; expected one, a time, or two"):
-        fenchel.terms.matern("a", "b", "c")
+        MaternSeries.serving([None, None, None])
     with pytest.raises(ValueError, match="has 1 time; expected at least 2"):
         MaternSeries("t").read(DataTable("here", {"t": [1.0, 1.0]}), 1.0)

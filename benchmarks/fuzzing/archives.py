@@ -85,7 +85,7 @@ CLASSES = (
     *("fenchel.models.command:Fit", "fenchel.hyperparameters.integration.points:Finished", "fenchel.tasks:Stopped"),
     *(
         "fenchel.distributed.checkpoint:Checkpoint",
-        "fenchel.models.fixed:Expression",
+        "fenchel.models.model_matrix:Expression",
         "fenchel.models.fitted:FittedModel",
     ),
     *("fenchel.models.grammar:Parsed", "fenchel.models.grammar:Piece", "fenchel.inputs.frames:Kind", FACTOR),

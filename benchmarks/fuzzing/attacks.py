@@ -17,7 +17,7 @@ from .archives import FACTOR, saved
 Json = Any
 BASE = "y ~ np.log(x) + scale(z) + C(a) + (1|g)"
 TERM, SPEC = "formulaic.parser.types.term:Term", "formulaic.model_spec:ModelSpec"
-EXPRESSION, PARSED = "fenchel.models.fixed:Expression", "fenchel.models.grammar:Parsed"
+EXPRESSION, PARSED = "fenchel.models.model_matrix:Expression", "fenchel.models.grammar:Parsed"
 FINISHED = "fenchel.hyperparameters.integration.points:Finished"
 KERNELS = "sklearn.gaussian_process.kernels"
 
@@ -145,7 +145,7 @@ _with_expression("walrus_and_lambda", "(lambda: RUN)() or (q := 1)")
 def mark_of_python(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
     replace(c, "np.log(x)", opens(canary))
     put(python_factor_of(c, canary), "_eval_method", [add(c, ["enum", f"{FACTOR}.EvalMethod", "LOOKUP"])], 3)
-    mark = add(c, ["function", "fenchel.models.fixed:written_in_python"])
+    mark = add(c, ["function", "fenchel.models.model_matrix:written_in_python"])
     put(first(c, EXPRESSION), "mark", [mark])
 
 

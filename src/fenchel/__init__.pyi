@@ -55,8 +55,8 @@ from .models import Normal as Normal
 from .models import calibrate as calibrate
 from .models import compare as compare
 from .models import fit as fit
-from .models.borders import neighbours as neighbours
 from .models.regressor import FormulaRegressor as FormulaRegressor
+from .outlines import neighbours as neighbours
 from .posterior import Posterior as Posterior
 from .priors import DenseCovariance as DenseCovariance
 from .priors import Features as Features

@@ -1,21 +1,28 @@
-"""The outlines of districts, however they come: rings of points, GeoJSON, or what geopandas and shapely hold.
+"""Outlines of regions as users bring them, and who borders whom.
 
-Everything that knows ``__geo_interface__`` (GeoSeries, GeoDataFrame, shapely's shapes) says it as GeoJSON, so that none
-of these libraries is needed here.
+Rings of points, GeoJSON, or what geopandas and shapely hold: everything that knows ``__geo_interface__`` says it as
+GeoJSON. Two regions are neighbours by ``"queen"`` where their outlines come within a tolerance of one another, a corner
+being enough, and by ``"rook"`` where they do so along a border. The tolerance is a ten-thousandth of the width of a
+typical region: outlines need not share vertices, and may be drawn some centimetres apart.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import warnings
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
 
-from .checks import problem
+from .checks import callers_line, choice, optional, problem, scalar
 from .linalg.arrays import ArrayLike
 
 District = list[list[np.ndarray]]  # its polygons: each an outline and the holes in it
+_TOLERANCE = 1e-4  # of the median over the regions of the root of their areas
+_BORDER = 20.0  # tolerances: outlines that meet in a corner are near one another along less than this
+_ALONE = 0.2  # share of regions without a neighbour from which outlines may not meet
 
 
 def opened(given: ArrayLike) -> Any:
@@ -28,35 +35,41 @@ def opened(given: ArrayLike) -> Any:
 
 def labels_of(given: Any) -> list[Any] | None:
     """The labels of the districts: the index of a GeoSeries or GeoDataFrame, the ids of GeoJSON's features; or None."""
-    index = getattr(given, "index", None)
-    if index is not None and not callable(index):  # a list has a method of that name
-        return list(index)
-    features = given.get("features") if isinstance(given, dict) else None
-    ids = [feature.get("id") if isinstance(feature, dict) else None for feature in features or []]
+    if _is_frame(given):
+        return list(given.index)
+    ids = [feature.get("id") for feature in _features(given)]
     return ids if ids and None not in ids else None
+
+
+def _is_frame(given: Any) -> bool:
+    """Whether it is a GeoDataFrame or a GeoSeries, a table of pandas."""
+    return hasattr(given, "geometry") or hasattr(given, "set_index")
+
+
+def _features(given: Any) -> list[dict[str, Any]]:
+    """The features of a GeoJSON collection that are some; none of anything else."""
+    features = given.get("features") if isinstance(given, dict) else None
+    return [feature for feature in features or [] if isinstance(feature, dict)]
 
 
 def property_names(given: Any) -> list[Any]:
     """What the columns or properties of districts are called."""
-    if hasattr(given, "columns"):
+    if _is_frame(given):
         return [name for name in given.columns if name != "geometry"]
-    features = given.get("features") if isinstance(given, dict) else None
-    first = features[0] if features and isinstance(features[0], dict) else {}
-    return list(first.get("properties") or {})
+    return [name for feature in _features(given)[:1] for name in feature.get("properties") or {}]
 
 
 def named_by(given: Any, key: Any) -> Any:
     """The same districts, called by the column or property of that name where all of them have one."""
     if key is None:
         return given
-    if hasattr(given, "set_index"):
-        return given.set_index(key) if key in given.columns else given
-    features = given.get("features") if isinstance(given, dict) else None
-    found = [(feature.get("properties") or {}).get(key) for feature in features or [] if isinstance(feature, dict)]
-    if not found or len(found) < len(features or []) or None in found:
+    if _is_frame(given):
+        return given.set_index(key) if key in property_names(given) else given
+    features = _features(given)
+    labels = [(feature.get("properties") or {}).get(key) for feature in features]
+    if not labels or None in labels:
         return given
-    assert features is not None
-    return {**given, "features": [{**one, "id": label} for one, label in zip(features, found, strict=True)]}
+    return {**given, "features": [{**one, "id": label} for one, label in zip(features, labels, strict=True)]}
 
 
 def districts(given: Any, where: str = "plot_map") -> list[District]:
@@ -106,3 +119,116 @@ def signed_area(ring: np.ndarray) -> float:
     """Of a closed outline, by the shoelace formula: positive if it runs counter-clockwise."""
     x, y = ring[:, 0] - ring[0, 0], ring[:, 1] - ring[0, 1]
     return 0.5 * float(x @ np.roll(y, -1) - y @ np.roll(x, -1))
+
+
+# -- who borders whom -----------------------------------------------------------------------------
+def holds_outlines(graph: Any) -> bool:
+    """Whether something holds outlines of regions: GeoJSON, or a frame of geopandas."""
+    if isinstance(graph, Mapping):
+        return graph.get("type") in ("FeatureCollection", "GeometryCollection")
+    return hasattr(graph, "geometry")
+
+
+def graph_from(given: Any, column: Hashable) -> Any:
+    """A graph as terms take it: of outlines who borders whom, of a table of two columns its pairs, others as they are.
+
+    Outlines whose frame has the ``column`` of the regions go by it, not by their index.
+    """
+    import narwhals as nw
+
+    if holds_outlines(given):
+        return neighbours(named_by(given, column) if _is_frame(given) else given)
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame) and len(frame.columns) == 2 and _index(given) != frame.columns:
+        return frame.rows()
+    if isinstance(given, np.ndarray) and given.ndim == 2 and given.shape[1] == 2 and given.dtype.kind in "UO":
+        return [tuple(pair) for pair in given.tolist()]
+    return given
+
+
+def _index(frame: Any) -> list[Any] | None:
+    """What the rows of a pandas frame are called: those of an adjacency matrix are called as its columns."""
+    return list(frame.index) if _is_frame(frame) else None
+
+
+def neighbours(
+    outlines: Any, *, contiguity: str = "queen", tolerance: float | None = None
+) -> dict[Hashable, list[Hashable]]:
+    """Who borders whom: {region: its neighbours}, by the index of a frame or the ids of GeoJSON's features.
+
+    Parameters
+    ----------
+    outlines : GeoDataFrame, GeoSeries, GeoJSON or a file of it
+        A polygon, or several, for every region. shapely finds which of them meet.
+    contiguity : "queen" or "rook"
+        Whether a corner makes neighbours, or a border alone.
+    tolerance : float, optional
+        How far apart outlines may be drawn and still meet, in the units of the map. Default: a ten-thousandth of the
+        width of a typical region (the median of the roots of their areas).
+
+    Examples
+    --------
+    >>> import fenchel
+    >>> def square(name, x, y):
+    ...     ring = [[x, y], [x + 1, y], [x + 1, y + 1], [x, y + 1], [x, y]]
+    ...     return {"type": "Feature", "id": name, "geometry": {"type": "Polygon", "coordinates": [ring]}}
+    >>> squares = [square("ab"[x] + "cd"[y], x, y) for x in (0, 1) for y in (0, 1)]
+    >>> four = {"type": "FeatureCollection", "features": squares}
+    >>> fenchel.neighbours(four)["ac"], fenchel.neighbours(four, contiguity="rook")["ac"]
+    (['ad', 'bc', 'bd'], ['ad', 'bc'])
+    """
+    choice("neighbours", "contiguity", contiguity, ("queen", "rook"))
+    outlines = opened(outlines)
+    shapes = districts(outlines, "neighbours")
+    labels = labels_of(outlines) or list(range(len(shapes)))
+    _refuse_unclear(labels, shapes)
+    out: dict[Hashable, list[Hashable]] = {label: [] for label in labels}
+    for i, j in _pairs(shapes, contiguity == "rook", tolerance).tolist():
+        out[labels[i]].append(labels[j])
+    alone = [label for label, near in out.items() if not near]
+    if len(alone) > _ALONE * len(out):
+        warnings.warn(
+            f"neighbours: {len(alone)} of {len(out)} regions touch no other, {alone[0]!r} among them: outlines may not "
+            "meet. fenchel.neighbours(outlines, tolerance=...) takes those that come so near as neighbours.",
+            UserWarning,
+            stacklevel=callers_line(),
+        )
+    return out
+
+
+def _refuse_unclear(labels: list[Any], shapes: list[District]) -> None:
+    """Regions that are named twice, or have no outline, and none at all."""
+    if not shapes:
+        raise problem("neighbours", "there are no outlines", "a polygon for every region")
+    if len(set(labels)) < len(labels):
+        twice = next(label for i, label in enumerate(labels) if label in labels[:i])
+        advice = "frame.dissolve(...) joins parts."
+        raise problem("neighbours", f"the outlines name {twice!r} twice", "each region once", advice)
+    lost = [label for label, shape in zip(labels, shapes, strict=True) if not shape]
+    if lost:
+        more = f" and of {len(lost) - 1} more" if len(lost) > 1 else ""
+        advice = "Leave it out, fenchel.neighbours(frame[frame.geometry.notna()]), and add it: graph[region] = [...]."
+        raise problem(
+            "neighbours", f"the outline of {lost[0]!r}{more} is missing", "a polygon for every region", advice
+        )
+
+
+def _pairs(shapes: list[District], rook: bool, tolerance: float | None) -> np.ndarray:
+    """Pairs (P, 2) of regions that meet, in both directions, in order."""
+    shapely = optional("neighbours", "shapely")
+    made = [shapely.MultiPolygon([(rings[0], rings[1:]) for rings in shape]) for shape in shapes]
+    if tolerance is None:
+        tolerance = _TOLERANCE * float(np.median(np.sqrt([shape.area for shape in made])))
+    else:
+        tolerance = scalar("neighbours", "tolerance", tolerance, 0.0)
+    i, j = shapely.STRtree(made).query(made, predicate="dwithin", distance=tolerance)
+    i, j = i[i != j], j[i != j]
+    if rook:
+        lines = shapely.boundary(np.array(made, dtype=object))
+        near = shapely.intersection(lines[i], shapely.buffer(lines[j], tolerance, cap_style="flat"))
+        along = shapely.length(near) > _BORDER * tolerance
+        pairs = {*zip(i[along].tolist(), j[along].tolist(), strict=True)}
+        pairs |= {(b, a) for a, b in pairs}
+        return np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
+    order = np.lexsort((j, i))
+    return np.stack([i[order], j[order]], axis=1)

@@ -62,7 +62,7 @@ TABLES = (  # attributes that may be pandas' tables and columns, or hold them: t
     *("graph", "graphs", "cov", "structure", "R", "effects"),  # as users give them to terms
 )
 CALLED = (FunctionType, MethodType, functools.partial, type)  # what a file holds by these lists alone
-EXPRESSION = "fenchel.models.fixed:Expression"
+EXPRESSION = "fenchel.models.model_matrix:Expression"
 KERNELS = "sklearn.gaussian_process.kernels"
 FACTOR = "formulaic.parser.types.factor:Factor"
 FOREIGN = {

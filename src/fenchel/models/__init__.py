@@ -14,6 +14,6 @@ from .comparing import compare
 from .fitted import FittedModel
 from .fitting import fit
 from .model import Model
-from .specified import PC
+from .stated_priors import PC
 
 __all__ = ["PC", "FittedModel", "Model", "Normal", "calibrate", "compare", "fit", "load"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import problem
 from ..files import load
+from ..terms import WORDS
 from .fitted import FittedModel
 from .grammar import Call, Name, parse
 from .hurdle import FittedHurdle
@@ -183,12 +184,13 @@ def _column_or_number(frame: Any, value: str) -> Any:
         return value
 
 
-def _graph_columns(terms: Any) -> list[str]:
+def _graph_columns(terms: Iterable[Any]) -> list[str]:
     """The columns that terms on graphs stand over."""
     out: list[str] = []
     for term in terms:
-        if isinstance(term, Call):
-            if term.word in ("icar", "bym", "bym2", "leroux") and term.args and isinstance(term.args[0], Name):
-                out.append(term.args[0].name)
-            out += _graph_columns(term.args)
+        match term:
+            case Call(args=[Name(name=name), *_]) if "graph" in WORDS[term.word].needs:
+                out.append(name)
+            case Call():
+                out += _graph_columns(term.args)
     return list(dict.fromkeys(out))

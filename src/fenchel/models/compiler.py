@@ -1,14 +1,11 @@
-"""Special terms of a formula as terms of the house.
+"""Special terms of a formula as objects of ``fenchel.terms``.
 
-(1|g), iid(g)                 IID                    rw1(t), rw2(t), ar1(t)       RW1, RW2, AR1; at irregular times
-(0 + x|g), (x||g)             IID by x                                             their forms in continuous time
-(x|g), (f|g)                  Grouped                ar(t, p), seasonal(t, 12)    AR, Seasonal
-(1|a/b), (1|a:b)              a made column          ... by=g                     Replicated: a series for each group
-(1|gr(g, cov=A))              KnownCovariance        icar(r), bym2(r), leroux(r)  ICAR, BYM2, Leroux
-mm(a, b)                      MultipleMembership     generic(g, R)                Generic
-s(x), te(x, z), ti(x, z)      Smooth, Tensor         interact(icar(r), rw1(t))    Interaction
-matern(x, y)                  Matern                 matern(t)                    MaternSeries
-vecchia(x, z)                 VecchiaProcess
+    word(columns, option=value)     the class of that word (``terms.WORDS``)
+    word(t, by=g) of a series       ``Replicated``: a series for each group
+    (1|g), (0 + x|g), (x||g)        ``IID``, with ``by`` for a slope
+    (x|g), (f|g)                    ``Grouped``: correlated intercepts and slopes
+    (1|a/b), (1|a:b)                groups of a column that is made
+    (1|gr(g, cov=A)), (1|mm(a, b))  ``KnownCovariance``, ``MultipleMembership``
 
 Graphs and other matrices are variables: those of ``graphs`` and ``env``, then the caller's.
 """
@@ -16,9 +13,8 @@ Graphs and other matrices are variables: those of ``graphs`` and ``env``, then t
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,52 +22,19 @@ import numpy as np
 
 from .. import terms
 from ..checks import Refusal, instance, problem
-from ..inputs.frames import unknown, used
-from ..inputs.levels import inferred
-from ..terms import IID, DataColumn, Kind, LevelTerm, Term
-from .borders import graph_from
-from .fixed import INTERCEPT, Expression
-from .formula_errors import ELSEWHERE
-from .grammar import ARGUMENTS, TERMS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
+from ..inputs.frames import DataColumn, Kind, unknown, used
+from ..outlines import graph_from
+from ..terms import IID, WORDS, LevelTerm, Term
+from .formula_errors import advice_on
+from .grammar import ARGUMENTS, Argument, Call, Constant, Crossed, Grouping, Name, Parsed
+from .model_matrix import INTERCEPT, Expression
 
 if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T", bound=Term)
 
-_SERIES: dict[str, type[LevelTerm]] = {"rw1": terms.RW1, "rw2": terms.RW2, "ar1": terms.AR1, "iid": IID}
-_TIME = ("rw1", "rw2", "ar1", "seasonal", "ar", "matern")  # words of series, of which by= makes one for each group
-_IRREGULAR: dict[str, type[Term]] = {
-    "rw1": terms.Wiener,
-    "rw2": terms.IntegratedWiener,
-    "ar1": terms.OrnsteinUhlenbeck,
-}
-_GRAPHS: dict[str, type[LevelTerm]] = {
-    "icar": terms.ICAR,
-    "bym": terms.BYM,
-    "bym2": terms.BYM2,
-    "leroux": terms.Leroux,
-}
-_AS_WRITTEN: dict[str, Callable[..., Term]] = {  # their arguments are those of the formula
-    "s": terms.Smooth,
-    "te": terms.Tensor,
-    "ti": partial(terms.Tensor, main=False),
-    "gp": terms.GaussianProcess,
-    "mm": terms.MultipleMembership,
-    "ar": terms.AR,
-    "interact": terms.Interaction,
-    "matern": terms.matern,
-    "vecchia": terms.VecchiaProcess,
-}
 _GROUP = "(...|group)"
-_MONOTONE = (  # why mo() is none of them, and what is
-    "is not built: a monotone effect is a size b times shares s of a simplex, and the log-likelihood -(y - b s)^2 / 2 "
-    "has curvature of both signs (at b = s = 0 it is [[0, y], [y, 0]]), so that no optimum is known to be the best; "
-    "steps held above 0 have no Gaussian prior",
-    "a term that is linear in Gaussian unknowns",
-    "C({column}, contr.diff) has a coefficient for each step to the next level, rw1({column}) small steps of a size "
-    "that is learned: look there whether they go one way.",
-)
 
 
 @dataclass
@@ -91,11 +54,9 @@ class Scope:
         for place in (self.env, self.graphs, self.caller):
             if name in place:
                 return place[name]
-        got, expected, advice = unknown(self.frame, name)
-        advice = advice or ELSEWHERE.get(name, "")
-        raise self.refuse(
-            name if at is None else at, got, expected, advice or f"It may be {what} given by env={{...}}."
-        )
+        got, expected, near = unknown(self.frame, name)
+        advice = near or advice_on(name) or f"It may be {what} given by env={{...}}."
+        raise self.refuse(name if at is None else at, got, expected, advice)
 
     def refuse(self, about: str | int, got: str, expected: str, advice: str = "") -> Refusal:
         """A message that points at a text in the formula, or at a place."""
@@ -127,6 +88,7 @@ class Derived:
     place: int = 0
 
     def of(self, frame: pd.DataFrame) -> Any:
+        """Its values at the rows of a frame."""
         if self.expression is not None:
             return self.expression.evaluate(frame)[:, self.place]
         out = np.empty(len(frame), dtype=object)
@@ -190,9 +152,10 @@ class Compiler:
         return self.out
 
     def _with_levels(self, term: T) -> T:
-        for key in (term.name, getattr(term, "column", None)):
-            if key is not None and key in self.levels:
-                return term.with_levels(self.levels[key])
+        """The term with the levels that the user chose; of a product, each factor with its own."""
+        key = next((key for key in (term.name, *term.claims) if key in self.levels), None)
+        if key is not None and isinstance(term, LevelTerm):
+            return term.with_levels(self.levels[key])
         if isinstance(term, terms.Interaction):
             term = copy.copy(term)
             term.first, term.second = self._with_levels(term.first), self._with_levels(term.second)
@@ -201,38 +164,43 @@ class Compiler:
     # -- calls -------------------------------------------------------------------------------------
     def term(self, call: Call) -> Term:
         """The term of word(...)."""
-        word, options = call.word, dict(call.options)
-        if word in _TIME and "by" in options:
+        kind, options = WORDS[call.word], dict(call.options)
+        if kind.in_time and "by" in options:
             return self._replicated(call, options.pop("by"), options)
-        if word == "mo":
-            got, expected, advice = _MONOTONE
-            column = call.args[0].name if call.args and isinstance(call.args[0], Name) else "x"
-            raise self.scope.refuse(call.at, f"{call.text} {got}", expected, advice.format(column=column))
-        if word in _AS_WRITTEN:
-            text = next((a for a in call.args if isinstance(a, Constant) and isinstance(a.value, str)), None)
-            if text is not None:
-                advice = "Options have a name: option=value."
-                raise self.scope.refuse(text.at, f"{text.value!r} in quotes is no column", "columns first", advice)
-            args = [self._value(argument) for argument in call.args]
-            made = terms.Matern if word == "matern" and len(args) == 2 else _AS_WRITTEN[word]
-            return self._made(call, made, *args, **{k: self._value(v) for k, v in options.items()})
-        if not call.args:
-            raise self.scope.refuse(call.at, f"{call.text} names no column", f"{word}(column)")
-        column, given = self._group(call.args[0], word), list(call.args[1:])
-        kind: Callable[..., Term]
-        more: list[Any] = []
-        if word in _GRAPHS:
-            kind, more = _GRAPHS[word], [self._matrix(call, column, given, options, ("graph", "W"))]
-        elif word == "generic":
-            kind, more = terms.Generic, [self._matrix(call, column, given, options, ("structure", "R"))]
-        elif word == "seasonal":
-            kind = terms.Seasonal
-            more = [self._value(given.pop(0) if given else options.pop("period", Constant(12, call.at)))]
+        if kind.over == "column":
+            args = self._over_column(call, kind, options)
         else:
-            kind = self._irregular(word, column) or _SERIES[word]
-        if given:
-            raise self.scope.refuse(given[0].at, f"{call.text} has one argument too many", f"{word}({column})")
-        return self._made(call, kind, column, *more, **{key: self._value(v) for key, v in options.items()})
+            args = [self._value(self._unquoted(argument)) for argument in call.args]
+        try:
+            kind = kind.serving([self._data(name) for name in args])
+        except Refusal as error:
+            raise self._refused(call, error) from None
+        return self._made(call, kind, args, {key: self._value(value) for key, value in options.items()})
+
+    def _over_column(self, call: Call, kind: type[Term], options: dict[str, Argument]) -> list[Any]:
+        """The column of levels, the matrix where there is one, and what else stands in the brackets."""
+        if not call.args:
+            raise self.scope.refuse(call.at, f"{call.text} names no column", f"{call.word}(column)")
+        column, given = self._group(call.args[0], call.word), list(call.args[1:])
+        matrix = [self._matrix(call, column, given, options, kind.needs)] if kind.needs else []
+        most = sum(p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in signature(kind).parameters.values())
+        if 1 + len(matrix) + len(given) > most:
+            got = f"{call.text} has one argument too many"
+            raise self.scope.refuse(given[0].at, got, f"{call.word}({column})")
+        return [column, *matrix, *(self._value(argument) for argument in given)]
+
+    def _unquoted(self, argument: Argument) -> Argument:
+        match argument:
+            case Constant(value=str() as text):
+                advice = "Options have a name: option=value."
+                raise self.scope.refuse(argument.at, f"{text!r} in quotes is no column", "columns first", advice)
+        return argument
+
+    def _data(self, name: Any) -> DataColumn | None:
+        """What is in a column, for a term that depends on it; None where its levels are chosen."""
+        if not isinstance(name, str) or name in self.levels or name not in self.scope.frame:
+            return None
+        return DataColumn("Model", name, self.scope.frame[name].dropna())
 
     def _replicated(self, call: Call, by: Argument, options: Mapping[str, Argument]) -> Term:
         """A series for each group."""
@@ -241,39 +209,29 @@ class Compiler:
             raise self.scope.refuse(by.at, f"{call.text}: by= of a field over points", "by= of a series in time")
         return terms.Replicated(series, self._group(by, "by"), name=call.text)
 
-    def _irregular(self, word: str, column: str) -> type[Term] | None:
-        """The form in continuous time, where the times of a column are no regular steps and no levels say otherwise."""
-        kind = _IRREGULAR.get(word)
-        if kind is None or column in self.levels or column not in self.scope.frame:
-            return None
-        data = DataColumn("Model", column, self.scope.frame[column].dropna())
-        if data.kind not in (Kind.NUMBERS, Kind.DATES):
-            return None
-        try:
-            inferred(column, data, True)
-        except Refusal:
-            return kind
-        return None
-
-    def _made(self, call: Call, kind: Callable[..., Term], *args: Any, **options: Any) -> Term:
+    def _made(self, call: Call, kind: type[Term], args: Sequence[Any], options: Mapping[str, Any]) -> Term:
         known = signature(kind).parameters
         strange = [key for key in options if key not in known]
         if strange and not any(p.kind is Parameter.VAR_KEYWORD for p in known.values()):
-            words = [
-                key for key, p in known.items() if p.kind is Parameter.KEYWORD_ONLY and key not in ("name", "main")
-            ]
+            words = [key for key, p in known.items() if p.kind is Parameter.KEYWORD_ONLY and key != "name"]
             at = call.options[strange[0]].at if strange[0] in call.options else call.at
             raise self.scope.refuse(at, f"{call.word}() has no option {strange[0]!r}", ", ".join(words))
         try:
             return kind(*args, **options, name=call.text)
         except Refusal as error:
-            said, _, expected = str(error).partition("; expected ")
-            raise self.scope.refuse(call.at, f"{call.text}: {said}", expected.rstrip(".")) from None
+            raise self._refused(call, error) from None
         except TypeError as error:  # too few arguments, or too many
             said = str(error).partition("() ")[2] or str(error)
             raise self.scope.refuse(call.at, f"{call.text}: {said}", f"other arguments of {call.word}()") from None
 
-    def _matrix(self, call: Call, column: str, given: list[Argument], options: dict[str, Any], words: Any) -> Any:
+    def _refused(self, call: Call, error: Refusal) -> Refusal:
+        """What a term refuses, with its place in the formula."""
+        got, _, expected = str(error).partition("; expected ")
+        return self.scope.refuse(call.at, f"{call.text}: {got}", expected.rstrip("."))
+
+    def _matrix(
+        self, call: Call, column: str, given: list[Argument], options: dict[str, Any], words: Sequence[str]
+    ) -> Any:
         """The graph or matrix of a term: its second argument, an option, or what ``graphs`` has for the column."""
         named = [options.pop(word) for word in words if word in options] + given[:1]
         del given[:1]
@@ -288,19 +246,22 @@ class Compiler:
         advice = f"Model(..., graphs={{{column!r}: ...}}), or {call.word}({column}, W) with a variable W."
         raise self.scope.refuse(call.at, f"{call.text} has no {words[0]}", f"one for {column!r}", advice)
 
-    def _value(self, argument: Any) -> Any:
-        if isinstance(argument, Constant):
-            value = argument.value
-            return [self._value(each) for each in value] if isinstance(value, list) else value
-        if isinstance(argument, Name):
-            if argument.name in self.scope.columns:
+    def _value(self, argument: Argument) -> Any:
+        """What an argument is: a number or a text, the name of a column, a variable, or a term."""
+        match argument:
+            case Constant(value=list() as parts):
+                return [self._value(part) for part in parts]
+            case Constant():
+                return argument.value
+            case Name() if argument.name in self.scope.columns:
                 self._reads(argument.name)
                 return argument.name
-            return self.scope.variable(argument.name, argument.at)
-        if isinstance(argument, Call):
-            if argument.word not in TERMS:
+            case Name():
+                return self.scope.variable(argument.name, argument.at)
+            case Call() if argument.word in WORDS:
+                return self.term(argument)
+            case Call():
                 raise self.scope.refuse(argument.at, f"{argument.text!r} is no argument of a term", *ARGUMENTS)
-            return self.term(argument)
         return self._group(argument, "the option")
 
     # -- groups ------------------------------------------------------------------------------------
@@ -322,13 +283,14 @@ class Compiler:
     def grouping(self, part: Grouping) -> list[Term]:
         """The terms of (slopes | group)."""
         group, covariance = part.group, None
-        if isinstance(group, Call) and group.word == "gr" and group.args:
-            covariance = group.options.get("cov") or (group.args[1] if len(group.args) > 1 else None)
-            group = group.args[0]
-        if isinstance(group, Call) and group.word == "mm":
-            if part.slopes.strip() != "1":
+        match group:
+            case Call(word="gr", args=[inner, *more]):
+                covariance = group.options.get("cov") or (more[0] if more else None)
+                group = inner
+            case Call(word="mm") if part.slopes.strip() == "1":
+                return [self.term(Call("mm", group.args, group.options, group.at, part.text))]
+            case Call(word="mm"):
                 raise self.scope.refuse(part.at, f"{part.text} has slopes", "(1|mm(a, b)): levels of several groups")
-            return [self.term(Call("mm", group.args, group.options, group.at, part.text))]
         column = self._group(group, _GROUP)
         intercept, slopes = self._slopes(part)
         each: list[str | None] = [*([None] if intercept else []), *slopes]
@@ -339,7 +301,8 @@ class Compiler:
             return [IID(column, by=each[0], name=part.text)]
         if plain and not part.correlated:
             return [IID(column, by=by, name=f"({'1' if by is None else f'0+{by}'}|{column})") for by in each]
-        return [self._several(part, column, intercept, slopes)]
+        together = terms.Grouped(column, slopes, intercept=intercept, correlated=part.correlated, name=part.text)
+        return [together]
 
     def _is_number(self, name: str) -> bool:
         """Whether a slope is a number, and not a factor whose levels have a slope each."""
@@ -366,30 +329,12 @@ class Compiler:
             raise self.scope.refuse(part.at, f"{part.text} has no slope and no intercept", "(1|group) or (x|group)")
         return intercept, names
 
-    def _several(self, part: Grouping, column: str, intercept: bool, slopes: list[str]) -> Term:
-        """Intercept and slopes together, or slopes of a factor's levels."""
-        return terms.Grouped(column, slopes, intercept=intercept, correlated=part.correlated, name=part.text)
-
     def _known_covariance(self, part: Grouping, column: str, slopes: list[str | None], given: Argument) -> Term:
-        """A group of known covariance, as the structure that is its inverse."""
-        import scipy.sparse as sp
-
+        """A group of known covariance: its levels, or one slope."""
         if not isinstance(given, Name):
             raise self.scope.refuse(given.at, "cov is no variable", "gr(group, cov=A) with a matrix A")
-        A = self.scope.variable(given.name, given.at, "a covariance matrix")
-        if slopes == [None]:
-            return terms.KnownCovariance(column, cov=A, name=part.text)
-        labels = list(A.index) if hasattr(A, "index") and hasattr(A, "columns") else None
-        dense = np.asarray(A.toarray() if hasattr(A, "toarray") else A, dtype=np.float64)
-        if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not np.allclose(dense, dense.T):
-            raise self.scope.refuse(given.at, f"{given.name} has shape {dense.shape}", "a symmetric matrix")
-        try:
-            np.linalg.cholesky(dense)
-        except np.linalg.LinAlgError:
-            raise self.scope.refuse(given.at, f"{given.name} is not positive definite", "a covariance") from None
         if len(slopes) > 1:
             raise self.scope.refuse(part.at, f"{part.text} has several slopes", "one, with a known covariance")
-        inverse = np.linalg.inv(dense)
-        inverse = (inverse + inverse.T) / 2
-        inverse[np.abs(inverse) < 1e-12 * np.abs(inverse).max()] = 0.0
-        return terms.Generic(column, sp.csc_array(inverse), by=slopes[0], levels=labels, name=part.text)
+        A = self.scope.variable(given.name, given.at, "a covariance matrix")
+        term = terms.KnownCovariance(column, cov=A, name=part.text)
+        return term if slopes[0] is None else term.slope(slopes[0])

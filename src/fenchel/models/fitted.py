@@ -23,8 +23,9 @@ from ..inputs.frames import Table
 from ..marginals import Answers
 from ..tasks import Jobs
 from ..validation import KFold, LeaveGroupOut
-from . import averages, cox, criticism, over_theta, own_priors, predictions, remarks, tables
+from . import averages, cox, criticism, over_theta, predictions, remarks, tables
 from .picture_methods import Pictures
+from .stated_priors import prior_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,7 +173,7 @@ class FittedModel(Pictures, Stored):
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words."""
-        return own_priors.prior_table(self.model)
+        return prior_table(self.model)
 
     def summary(self) -> str:
         """A page for a reader: the certificate first, then the model, its rows and what it found."""

@@ -6,8 +6,11 @@ import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..checks import problem
 from ..inputs.frames import DataColumn, Kind
+from ..terms.words import named_in_r
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,11 +38,9 @@ _WORDS = [
 ]
 
 
-ELSEWHERE = {  # words of R that formulaic does not know
+_ELSEWHERE = {  # words of R that formulaic does not know
     "ns": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
     "rcs": "cr(x, df=5) is formulaic's natural spline; s(x) is one whose smoothness is learned.",
-    "t2": "te(x, z) is a surface, ti(x, z) its interaction beside s(x) + s(z).",
-    "lo": "s(x) is a smooth.",
     "factor": "C(g) makes levels of a column.",
     "ordered": "C(g, contr.poly) is a factor with an order.",
     "relevel": 'C(g, contr.treatment("a")) takes the level a as the reference.',
@@ -48,6 +49,10 @@ ELSEWHERE = {  # words of R that formulaic does not know
     "cluster": "(1|g) has what the rows of a group share.",
     "Surv": 'It is cens(time, event), with family="cox" or "weibull".',
     "Error": "It is (1|g).",
+    "mo": (
+        "A monotone effect is a size times shares, whose likelihood may have several optima, so it is not built. "
+        "C(x, contr.diff) has a coefficient for each step to the next level, rw1(x) small steps of a learned size."
+    ),
     "TRUE": "It is True.",
     "FALSE": "It is False.",
 }
@@ -88,6 +93,11 @@ def idiom(text: str) -> tuple[str, str, str] | None:
     return None
 
 
+def advice_on(name: str) -> str:
+    """What to write in place of a word of R; "" where it is none."""
+    return _ELSEWHERE.get(name) or named_in_r(name) or ""
+
+
 def unknown_option(name: str, known: list[str]) -> TypeError:
     """Of an argument that nobody takes."""
     near = get_close_matches(name.lower(), known, 1)
@@ -116,15 +126,11 @@ def another_kind(name: str, fitted: Kind, column: DataColumn) -> tuple[str, str,
 
 def unknown_function(name: str, known: list[str]) -> tuple[str, str, str]:
     """Of a function that nobody has defined."""
-    import numpy as np
-
     near = get_close_matches(name, known, 1)
-    if name in ELSEWHERE:
-        advice = ELSEWHERE[name]
-    elif callable(getattr(np, name, None)):
+    advice = advice_on(name)
+    if not advice and callable(getattr(np, name, None)):
         advice = f"numpy's is np.{name}."
-    else:
-        advice = (
-            f"Did you mean {near[0]}?" if near else "One of your own is found where you call from, or by env={...}."
-        )
+    elif not advice and near:
+        advice = f"Did you mean {near[0]}?"
+    advice = advice or "One of your own is found where you call from, or by env={...}."
     return f"there is no column {name!r} and no function {name}()", "one that is defined", advice

@@ -19,11 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..checks import Refusal, problem
+from ..terms import WORDS
 
-TERMS = (  # words of special terms
-    *("iid", "mm", "s", "te", "ti", "mo", "gp", "matern", "vecchia", "interact", "generic"),
-    *("rw1", "rw2", "ar1", "ar", "seasonal", "icar", "bym", "bym2", "leroux"),
-)
 ARGUMENTS = 'a column, a:b, a number, "text" or a list', "Make it a column of the data first, and name that."
 _OPEN, _SHUT = "([{", ")]}"
 _NAME = re.compile(r"[^\W\d]\w*|`[^`]+`")
@@ -280,11 +277,11 @@ def _special(formula: str, piece: Piece) -> list[Call | Grouping] | None:
         if bar is not None:
             return list(_groupings(formula, piece, bar))
     found = _CALL.match(text)
-    if found and found[1] in TERMS and _closes(formula, at + found.end() - 1) == at + len(text) - 1:
+    if found and found[1] in WORDS and _closes(formula, at + found.end() - 1) == at + len(text) - 1:
         call = _call(formula, piece)
         return [Call(call.word, call.args, call.options, call.at, _bare(call.text))]
     for inner in _CALL.finditer(text):
-        if inner[1] in TERMS and (inner.start() == 0 or text[inner.start() - 1] not in ".\"'`"):
+        if inner[1] in WORDS and (inner.start() == 0 or text[inner.start() - 1] not in ".\"'`"):
             where, word = at + inner.start(), inner[1]
             got, advice = (
                 f"{word}(...) stands inside {text!r}",

@@ -24,9 +24,9 @@ from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
 from . import predictions, tables
 from .compiler import Scope
-from .dispersion import read_second
 from .refusing import refused
-from .specified import FLAT, term_named
+from .response import read_second
+from .stated_priors import FLAT, term_named
 
 if TYPE_CHECKING:
     import pandas as pd

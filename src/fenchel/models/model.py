@@ -25,14 +25,13 @@ from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
 from .compiler import Compiler, Scope
 from .cox import WIDTH, PoissonForm
-from .dispersion import SecondPredictor
-from .fixed import INTERCEPT, FixedPart
+from .fixed import FixedPart
 from .grammar import parse
 from .hurdle import FittedHurdle, above_zero, names_in, of_part, zeros_of
-from .own_priors import OwnPriors
+from .model_matrix import INTERCEPT
 from .remarks import of_data, warn, warn_of
-from .response import Response, Target
-from .specified import FixedPriors, effect_priors, spelled_out
+from .response import Response, SecondPredictor, Target
+from .stated_priors import FixedPriors, OwnPriors, effect_priors, spelled_out
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -283,7 +282,7 @@ class Model:
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words; of a hurdle with ``zero=`` those of each part."""
-        from .own_priors import every_prior
+        from .stated_priors import every_prior
 
         return every_prior(self)
 

@@ -13,7 +13,7 @@ from ..report import Block, Bullets, Chapter, Picture, Section, Table, write_rep
 from .checking import WORDS, kinds_of, plot_check
 from .marginal_tables import initials
 from .pictures import Part, draw_map, parts_of, plot, plot_coefficients
-from .specified import term_named
+from .stated_priors import term_named
 from .tables import certificate, described, held_in_words
 
 if TYPE_CHECKING:

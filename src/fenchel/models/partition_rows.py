@@ -26,14 +26,15 @@ from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood
 from ..terms import DataTable, SumOfTerms
 from ..terms.base import Rows
-from .fixed import Expression, FixedPart
+from .fixed import FixedPart
+from .model_matrix import Expression
 from .response import Response, Target, as_labels, checked_weights
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .compiler import Compiled
-    from .specified import FixedPriors
+    from .stated_priors import FixedPriors
 
 MOST_VALUES = 100_000  # different values of y, or of x with knots at its quantiles; a table with more is refused
 SOME = 64  # different values of x that are enough for a basis on equal steps

@@ -28,11 +28,11 @@ from ..inputs.fixed_columns import Columns
 from ..inputs.frames import Dropped, unknown
 from ..inputs.observations import read_observations
 from ..solvers.base import reporting
-from ..terms import SumOfTerms
-from .fixed import INTERCEPT, FixedPart
+from ..terms import WORDS, SumOfTerms
+from .fixed import NEARLY, SAME, FixedPart
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
-from .origins import NEARLY, SAME
+from .model_matrix import INTERCEPT
 from .partition_rows import PartitionReader, TableRequest, measure, read_kinds, rows_for_all, sketch
 from .remarks import of_columns, warn, warn_of
 from .response import Target
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from .fitted_partitioned import FittedPartitioned
 
-_OVER_LEVELS = ("rw1", "rw2", "ar1", "seasonal", "iid", "icar", "bym", "bym2", "leroux", "generic")
 _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
 _ELSEWHERE = ("rows", "survey", "request", "means", "kinds", "touched", "measured", "standing")  # not part of a file
 _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the values that are allowed here; (): any
@@ -267,13 +266,14 @@ def _source(parsed: Parsed, part: Call | Grouping) -> tuple[Sequence[Name], str 
     if isinstance(part, Grouping):
         if names:
             return names, None
-    elif part.word in _OVER_LEVELS and "by" not in part.options:
+    elif WORDS[part.word].partitioned and "by" not in part.options:
         return names, None
     elif part.word == "s" and len(part.args) == 1 and isinstance(group, Name) and set(part.options) <= {"bs", "k"}:
         basis = getattr(part.options.get("bs"), "value", "cr")
         if basis in ("cr", "ps"):
             return names, basis
-    wanted = "fixed effects, (1|g), (x|g), s(x), or terms over levels: rw1, rw2, ar1, seasonal, icar, bym2, leroux"
+    words = ", ".join(word for word, kind in WORDS.items() if kind.partitioned)
+    wanted = f"fixed effects, (1|g), (x|g), s(x), or terms over levels: {words}"
     raise parsed.refuse(part.at, f"{part.text} of a table that is out of memory", wanted)
 
 

@@ -26,7 +26,7 @@ from ..terms import GaussianProcess, Matern, VecchiaProcess
 from ..terms.points import grid_over
 from .averages import typical_rows
 from .marginal_tables import initials
-from .specified import term_named
+from .stated_priors import term_named
 from .tables import described_theta
 
 if TYPE_CHECKING:

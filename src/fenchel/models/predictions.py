@@ -18,7 +18,7 @@ from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.forecast import Unseen
 from .cox import TIME, refuse_rows
-from .specified import ambiguous, term_named, terms_over
+from .stated_priors import ambiguous, term_named, terms_over
 from .tables import reported_shift
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ..inputs.levels import present
 from ..likelihoods.gaussian import Gaussian
 from ..terms import IID, Grouped
 from .cox import TIME
-from .own_priors import scale_of
+from .stated_priors import scale_of
 from .tables import no_sd
 
 if TYPE_CHECKING:

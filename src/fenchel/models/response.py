@@ -6,7 +6,15 @@
     interval(lower, upper)           durations that ended between them: lower = upper was seen, upper = inf not yet
     exposure, weights                of the rows: a column by name, a number or an array
 
-y may be missing: such a row is predicted like any other. The likelihood is found as estimators find it.
+y may be missing: such a row is predicted like any other. The likelihood's own parameter may have a formula:
+
+    dispersion="~ x + f"     log sd_n (Gaussian, Student-t), log shape_n (gamma), log precision_n (beta, beta-binomial),
+                             log size_n or log dispersion_n (negative binomials)   = D_n b
+    zero="~ x"               logit pi_n of a zero-inflated family                  = D_n b
+
+b are hyperparameters of the likelihood, learned by the evidence, with fixed effects alone: log p(y|eta, b) is not
+concave in two sets of latents at once, so no certificate would hold for groups in b. Columns enter about their means
+and in units of their sd; b is reported for the columns as they are.
 """
 
 from __future__ import annotations
@@ -20,23 +28,113 @@ import numpy as np
 
 from ..checks import first_value, holds, numeric, problem
 from ..inputs.families import check_labels, without_trials
+from ..inputs.fixed_columns import Columns
 from ..inputs.frames import column_of, unknown
 from ..inputs.observations import Target, counted, read_labels, read_observations, target_of
-from ..likelihoods import WORDS
+from ..likelihoods import WORDS, Parameter
 from ..likelihoods.base import Likelihood
+from ..transforms import OfRows
 from .compiler import Scope
-from .dispersion import SecondPredictor
-from .fixed import Expression
-from .grammar import Argument, Computed, Constant, Name
+from .grammar import Argument, Computed, Constant, Name, Parsed, parse
+from .model_matrix import INTERCEPT, Expression
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ROWS = ("exposure", "trials", "event", "upper", "failures", "weights")  # what a row may have beside its y
 
+_FARTHEST = 40.0  # what one sd of a column does to a parameter of the likelihood, at most
 OF_Y = ("event", "upper")  # what belongs to y itself, and new rows do not have
 
 
+# -- formulas of the likelihood's own parameter ---------------------------------------------------
+def read_second(word: str, text: str) -> Parsed:
+    """The right side of ``dispersion=`` or ``zero=``, taken apart."""
+    if not isinstance(text, str) or text.count("~") != 1 or text.split("~")[0].strip():
+        raise problem("Model", f"{word} = {text!r}", f'a formula without a left side, such as {word}="~ x + f"')
+    return parse(f"{word} ~ {text.split('~')[1].strip()}")
+
+
+def _parameter_of(word: str, own: Likelihood) -> Parameter | None:
+    """The parameter of which ``dispersion=`` or ``zero=`` is a formula."""
+    return next((p for p in own.parameters if p.formula is not None and p.formula[0] == word), None)
+
+
+class SecondPredictor:
+    """A formula of a likelihood's own parameter.
+
+    Parameters
+    ----------
+    word : "dispersion" or "zero"
+    text : str
+        "~ x + f", fixed effects alone.
+    scope : Scope
+        Of the model.
+    family : str
+    """
+
+    def __init__(self, word: str, text: str, scope: Scope, family: object) -> None:
+        self.word, self.parsed = word, read_second(word, text)
+        parameter = _parameter_of(word, WORDS[family]) if isinstance(family, str) and family in WORDS else None
+        if parameter is None or parameter.formula is None:
+            shown = f'family="{family}"' if isinstance(family, str) else f"the family {family!r}"
+            known = [name for name, own in WORDS.items() if _parameter_of(word, own) is not None]
+            raise problem("Model", f"{word}= meets {shown}", f"one of {', '.join(known)}")
+        self.attribute, self.of, self.power = parameter.attribute, parameter.formula[1], parameter.power or 1.0
+        if self.parsed.terms:
+            term = self.parsed.terms[0]
+            advice = (
+                "Given two sets of latents the log-likelihood is not concave in both, so no certificate would hold. "
+                "Use a fixed effect of the groups, or a family without a formula of its own here."
+            )
+            raise self.parsed.refuse(term.at, f"{term.text} in {word}=", "fixed effects alone", advice)
+        if self.parsed.offsets:
+            raise self.parsed.refuse(self.parsed.offsets[0].at, f"an offset in {word}=", "fixed effects alone")
+        fixed = " ".join(f"{p.sign} {p.text}" for p in self.parsed.fixed).lstrip("+ ") or "1"
+        self.expression = replace(scope, parsed=self.parsed).expression(fixed)
+
+    def attached(self, likelihood: Likelihood, frame: pd.DataFrame, y: np.ndarray, seen: np.ndarray) -> Likelihood:
+        """The likelihood whose parameter has this predictor, the same in every row where it starts."""
+        X, names = self.expression.evaluate(frame), self.expression.columns
+        own, level = [j for j, name in enumerate(names) if name != INTERCEPT], INTERCEPT in names
+        scaled = Columns.of("Model", X[:, own], [names[j] for j in own], seen, level)
+        if scaled.constant:
+            got = f"{scaled.names[scaled.constant[0]]!r} is constant in {self.word}="
+            raise problem("Model", got, "columns that vary")
+        if scaled.dependent:
+            raise problem("Model", f"the columns of {self.word}= are collinear", "columns that differ")
+        self.own, self.level, self.columns = own, level, scaled
+        D, back = self._design(X), scaled.to_user(level)
+        columns = tuple([INTERCEPT] * level + [names[j] for j in own])
+        transform = OfRows(D, back, f"{self.word} ({self.of})", columns, self.power, self.word == "zero", level)
+        start = np.full(len(frame), float(np.asarray(getattr(likelihood, self.attribute))))
+        parameter = next(p for p in likelihood.parameters if p.attribute == self.attribute)
+        bounds = np.tile([-_FARTHEST, _FARTHEST], (D.shape[1], 1))
+        if level:
+            bounds[0] = parameter.bounds_of(likelihood, y)[0] / self.power
+        about, width = parameter.weak
+        weak = None if about is None else about / self.power, width / self.power
+        moved = replace(parameter, transform=transform, bounds=bounds, word=self.word, weak=weak)
+        parameters = tuple(moved if p is parameter else p for p in likelihood.parameters)
+        known = tuple(p.known(likelihood, y) for p in parameters)
+        return likelihood.changed(parameters=known, **{self.attribute: start})
+
+    def _design(self, X: np.ndarray) -> np.ndarray:
+        return self.columns.tail(X[:, self.own], self.level)
+
+    def at(self, likelihood: Likelihood, frame: pd.DataFrame) -> Likelihood:
+        """The likelihood at new rows, with its parameter there."""
+        parameter = next(p for p in likelihood.parameters if p.attribute == self.attribute)
+        transform = parameter.transform
+        assert isinstance(transform, OfRows)
+        theta = transform.forward(getattr(likelihood, self.attribute))
+        D = self._design(self.expression.evaluate(frame))
+        moved = replace(parameter, transform=replace(transform, design=D))
+        parameters = tuple(moved if p is parameter else p for p in likelihood.parameters)
+        return likelihood.changed(parameters=parameters, **{self.attribute: transform.at(D, theta)})
+
+
+# -- y --------------------------------------------------------------------------------------------
 class Response:
     """How y and what belongs to it are read off a frame.
 

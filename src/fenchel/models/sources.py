@@ -17,7 +17,7 @@ from ..files.expressions import LONGEST
 from ..hyperparameters.priors import Normal
 from ..inputs.levels import listed
 from ..outlines import labels_of, named_by
-from .specified import PC
+from .stated_priors import PC
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,7 @@ from ..marginals import Answers
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
 from .marginal_tables import marginal_table
-from .own_priors import prior_table
-from .specified import ambiguous, term_named, terms_over
+from .stated_priors import ambiguous, prior_table, term_named, terms_over
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,7 +4,7 @@
     IID                                     groups, and with ``by`` slopes of groups
     Grouped                                 intercepts and slopes of groups, correlated or not
     MultipleMembership, KnownCovariance     several groups a row; pedigrees and phylogenies
-    Smooth, Tensor                          penalised splines and surfaces
+    Smooth, Tensor, TensorInteraction       penalised splines and surfaces
     GaussianProcess                         over the points of some columns, by a kernel
     RW1, RW2, AR1, Seasonal                 in time
     AR, Wiener, IntegratedWiener, OrnsteinUhlenbeck, MaternSeries      of any order, at any times
@@ -15,26 +15,34 @@
     Interaction, Replicated                 space by time; a series for each group
     SumOfTerms                                   their sum, as one family
 
-``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share.
+``Term`` is the contract, ``LevelTerm`` what those over the levels of a column share; ``register`` gives a term of
+one's own a word in formulas.
 """
 
 from ..inputs.frames import DataColumn, DataTable, Kind
 from .base import Hyperparameter, Rows, Term, correlation, precision, share, variance
-from .fixed import Covariate
+from .covariates import Covariate
 from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
-from .model import SumOfTerms
 from .points import Matern
 from .processes import GaussianProcess
 from .series import AR1, RW1, RW2, Seasonal
 from .slopes import Grouped
 from .smooths import Smooth
 from .space import BYM, BYM2, ICAR, Generic, Leroux
-from .stationary import MaternSeries, matern
-from .surfaces import Tensor
+from .stationary import MaternSeries
+from .sum_of_terms import SumOfTerms
+from .surfaces import Tensor, TensorInteraction
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
 from .vecchia import VecchiaProcess
+from .words import WORDS, register
+
+for _kind in (
+    *(IID, MultipleMembership, Smooth, Tensor, TensorInteraction, GaussianProcess, VecchiaProcess, MaternSeries),
+    *(RW1, RW2, AR1, AR, Seasonal, ICAR, BYM, BYM2, Leroux, Generic, Interaction),
+):
+    register(_kind)
 
 __all__ = [
     "AR",
@@ -45,6 +53,7 @@ __all__ = [
     "IID",
     "RW1",
     "RW2",
+    "WORDS",
     "Covariate",
     "DataColumn",
     "DataTable",
@@ -68,12 +77,13 @@ __all__ = [
     "Smooth",
     "SumOfTerms",
     "Tensor",
+    "TensorInteraction",
     "Term",
     "VecchiaProcess",
     "Wiener",
     "correlation",
-    "matern",
     "precision",
+    "register",
     "share",
     "variance",
 ]

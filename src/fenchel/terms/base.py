@@ -15,14 +15,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..checks import problem
 from ..hyperparameters.priors import PC, Normal, PCDeviation, PCPrecision, PCRange, PCVariance, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
-from ..inputs.frames import DataTable
+from ..inputs.frames import DataColumn, DataTable
 from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .forecast import Unseen, numbered
@@ -233,6 +233,14 @@ class Term(ABC):
         What of its prior is fixed and not learned, as tables of priors show it.
     """
 
+    # how a formula writes it (``words.py``)
+    word: ClassVar[str | None] = None  # rw1 of rw1(year); None: a formula has no word for it
+    over: ClassVar[str] = "columns"  # what stands in its brackets: "columns", or "column" of levels with options
+    needs: ClassVar[tuple[str, ...]] = ()  # options that hold its matrix, which is a variable: ("graph", "W")
+    in_time: ClassVar[bool] = False  # a series, of which by=g makes one for each level of g
+    partitioned: ClassVar[bool] = False  # the levels of its column are all that it learns of the rows
+    r_names: ClassVar[tuple[str, ...]] = ()  # functions of R's packages that are the same term
+
     name: Hashable = None
     levels: list[Hashable] | None = None
     hyperparameters: Sequence[Hyperparameter] = ()
@@ -250,6 +258,14 @@ class Term(ABC):
     def claims(self) -> tuple[Hashable, ...]:
         """Those of them that are nothing else in a model: a slope leaves its x to be a covariate, too."""
         return self.columns
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        """The class that serves the columns of a formula: ``rw1`` at irregular times is ``Wiener``.
+
+        None stands for a column whose levels the user has chosen.
+        """
+        return cls
 
     @abstractmethod
     def read(self, table: DataTable, scale: float) -> Self:

@@ -41,11 +41,10 @@ class LevelTerm(Term):
     ``typed``.
     """
 
-    word: ClassVar[str] = ""  # what messages call it
+    over = "column"
     builder: ClassVar[Callable[..., MarkovField]]  # of the field, from the number of levels
     options: ClassVar[tuple[str, ...]] = ("precision",)  # what may be given a start
     least: int = 1  # levels
-    in_time: ClassVar[bool] = False  # the levels are steps of time
     grows: ClassVar[bool] = False  # a level that fit has not seen is one more of the population
     standard: ClassVar[bool] = False  # the effect has typical variance 1 at precision 1
 
@@ -140,7 +139,7 @@ class LevelTerm(Term):
         if len(out.levels) < out.least:
             got = f"the effect {self.name!r} has {len(out.levels)} {'level' if len(out.levels) == 1 else 'levels'}"
             advice = f"levels={{{self.name!r}: ...}} names more times than the data have."
-            raise problem(table.where, got, f'at least {out.least} for "{self.word}"', advice)
+            raise problem(table.where, got, f'at least {out.least} for "{self.word or type(self).__name__}"', advice)
         out.place = {level: i for i, level in enumerate(out.levels)}
         out.odd = far_times(column, table.places) if self.in_time and chosen is None else []
         out.spread = out.typical_variance(column)
@@ -263,7 +262,8 @@ class IID(LevelTerm):
     A group that fit has not seen is one more of the population.
     """
 
-    word, builder, standard, grows = "iid", staticmethod(gmrf.iid), True, True
+    word, partitioned = "iid", True
+    builder, standard, grows = staticmethod(gmrf.iid), True, True
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[np.exp(-theta[0])]])

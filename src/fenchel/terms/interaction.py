@@ -54,6 +54,8 @@ class Interaction(Term):
     ('r x t', 20, 8)
     """
 
+    word = "interact"
+
     made: Product
 
     def __init__(self, first: LevelTerm, second: LevelTerm, *, name: Hashable = None) -> None:

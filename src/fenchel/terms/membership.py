@@ -23,6 +23,7 @@ from ..priors.sparse import SparsePrecision
 from .base import Rows, typical
 from .grouped import LevelTerm
 from .sizes import deviation
+from .space import Generic
 
 _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
 
@@ -49,7 +50,8 @@ class MultipleMembership(LevelTerm):
            [0. , 0.5, 0.5]])
     """
 
-    word, grows, standard, options = "mm", True, True, ()
+    word, over = "mm", "columns"
+    grows, standard, options = True, True, ()
 
     def __init__(
         self,
@@ -167,7 +169,7 @@ class KnownCovariance(LevelTerm):
     ['ann', 'bob']
     """
 
-    word, options = "known covariance", ()
+    options = ()
 
     structure: sp.csc_array  # the inverse of A
     size: float  # a typical entry of the diagonal of A
@@ -195,6 +197,12 @@ class KnownCovariance(LevelTerm):
         out.size, out.n_latents = typical(variance), len(out.levels)
         out.hyperparameters = (deviation("sd", scale, unit=float(np.sqrt(out.size))),)
         return out
+
+    def slope(self, by: Hashable) -> Generic:
+        """A slope in another column for each group, with the same covariance."""
+        where, matrix = type(self).__name__, self.given if self.cov is None else self.cov
+        structure, labels = self._sparse(where, matrix)[0], self._labels(where, matrix)
+        return Generic(self.column, structure, by=by, levels=labels, name=self.name)
 
     def _labels(self, where: str, matrix: Any) -> list[Hashable]:
         if len(np.shape(matrix)) != 2 or len(set(np.shape(matrix))) != 1:

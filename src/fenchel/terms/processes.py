@@ -54,6 +54,8 @@ class GaussianProcess(Term):
     ('gp(x, z)', 2, ['sd', 'range x', 'range z'])
     """
 
+    word = "gp"
+
     process: Process
     place: dict[tuple[float, ...], int]  # of each point
     odd: Sequence[str] = ()  # what a user should know of its coordinates

@@ -7,7 +7,7 @@ each goes on as its ``recursion`` says.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,21 @@ from .. import gmrf
 from ..checks import problem
 from ..gmrf import MarkovField
 from ..hyperparameters.priors import Normal
-from .base import Hyperparameter, correlation, variance
+from ..inputs.frames import DataColumn
+from .base import Hyperparameter, Term, correlation, variance
 from .grouped import LevelTerm
+from .time import IntegratedWiener, OrnsteinUhlenbeck, Wiener, irregular
 
 
 class RW1(LevelTerm):
     """A random walk, neighbours in time differing by N(0, 1/k)."""
 
-    word, builder, least, in_time = "rw1", staticmethod(gmrf.rw1), 2, True
+    word, partitioned, in_time = "rw1", True, True
+    builder, least = staticmethod(gmrf.rw1), 2
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return Wiener if irregular(columns) else cls
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         return np.ones(1), float(np.exp(-theta[0]))
@@ -32,11 +39,16 @@ class RW1(LevelTerm):
 class RW2(LevelTerm):
     """A random walk of second order, and its linear trend as a fixed effect."""
 
-    word, builder, least, in_time = "rw2", staticmethod(gmrf.rw2), 3, True
+    word, partitioned, in_time = "rw2", True, True
+    builder, least = staticmethod(gmrf.rw2), 3
 
     def __init__(self, column: Hashable = None, *, trend: bool = True, **options: Any) -> None:
         super().__init__(column, **options)
         self.trend = trend
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return IntegratedWiener if irregular(columns) else cls
 
     def free(self) -> tuple[list[str], np.ndarray]:
         return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
@@ -51,7 +63,7 @@ class RW2(LevelTerm):
 class Seasonal(LevelTerm):
     """Effects whose sums over a period are N(0, 1/k), and what repeats exactly as fixed effects."""
 
-    word, in_time = "seasonal", True
+    word, partitioned, in_time = "seasonal", True, True
 
     def __init__(self, column: Hashable = None, period: int = 12, *, trend: bool = True, **options: Any) -> None:
         super().__init__(column, **options)
@@ -76,8 +88,14 @@ class Seasonal(LevelTerm):
 class AR1(LevelTerm):
     """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
 
-    word, builder, least, in_time = "ar1", staticmethod(gmrf.ar1), 2, True
+    word, partitioned, in_time = "ar1", True, True
+    r_names = "corAR1", "ou"
+    builder, least = staticmethod(gmrf.ar1), 2
     options, standard = ("phi", "variance"), True
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return OrnsteinUhlenbeck if irregular(columns) else cls
 
     def starts(self, k: float) -> dict[str, Any]:
         return {"variance": 1.0 / k}

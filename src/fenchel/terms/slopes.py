@@ -21,7 +21,7 @@ from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import listed, present
 from ..linalg.moments import Moments, column_moments
 from .base import Hyperparameter, Rows
-from .fixed import Covariate
+from .covariates import Covariate
 from .grouped import LevelTerm
 from .sizes import deviation, partial
 
@@ -56,7 +56,7 @@ class Grouped(LevelTerm):
     ('1 + x | g', ['sd intercept (at the mean)', 'sd x', 'correlation intercept, x'])
     """
 
-    word, grows, standard, options = "grouped", True, True, ()
+    grows, standard, options = True, True, ()
 
     covariates: list[Covariate]  # of the slopes, as read
     coefficients: list[str]  # of each group

@@ -22,7 +22,7 @@ from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term
 from .bases import BASES, Basis, most
 from .coordinates import spans_of
-from .fixed import Covariate, is_factor
+from .covariates import Covariate, is_factor
 from .sizes import deviation
 
 _INSTEAD = {  # what to write over a column that holds something else
@@ -298,6 +298,8 @@ class Smooth(Curve):
     >>> term.name, term.n_latents, term.fixed_names
     ('s(x)', 4, ['s(x) (slope)'])
     """
+
+    word, r_names = "s", ("lo", "pspline", "smooth")
 
     basis: Basis
     root: np.ndarray

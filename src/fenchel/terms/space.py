@@ -82,6 +82,8 @@ class GraphTerm(StructuredTerm):
     **options : as in ``LevelTerm``
     """
 
+    needs, partitioned = ("graph", "W"), True
+
     def __init__(self, column: Hashable = None, graph: Any = None, **options: Any) -> None:
         super().__init__(column, **options)
         self.graph = graph
@@ -99,7 +101,8 @@ class ICAR(GraphTerm):
     Components of the graph have the same typical variance, isolated regions as well.
     """
 
-    word, builder = "icar", staticmethod(partial(gmrf.icar, balanced=True))
+    word, r_names = "icar", ("car", "besag", "mrf")
+    builder = staticmethod(partial(gmrf.icar, balanced=True))
 
 
 class BYM(GraphTerm):
@@ -139,7 +142,7 @@ class Leroux(GraphTerm):
 class Generic(StructuredTerm):
     """Q = k R for a structure matrix R (n, n), with the ``constraints`` that fix what is flat in it."""
 
-    word = "generic"
+    word, needs, partitioned = "generic", ("structure", "R"), True
 
     def __init__(
         self, column: Hashable = None, structure: Any = None, *, constraints: Any = None, **options: Any

@@ -14,7 +14,7 @@ Fewer times than that, apart by more than g, are knots all of them: their covari
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,13 @@ import numpy as np
 
 from ..checks import choice, problem
 from ..gmrf.states import Stationary, hermite
-from ..inputs.frames import DataTable
+from ..inputs.frames import DataColumn, DataTable
+from ..inputs.levels import times_of
 from .base import Rows, Term, effect_range
 from .forecast import Unseen, in_gaps, inner_covariance
 from .points import Matern
 from .sizes import deviation
-from .time import TimeTerm, _apart, times_of
+from .time import TimeTerm, _apart
 
 _SMALLEST = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2
 _LONGEST = {1: 20.0, 2: 2.0, 3: 1.0}  # range, in spans
@@ -54,7 +55,18 @@ class MaternSeries(TimeTerm):
     (6, ['sd', 'range'])
     """
 
+    word, over = "matern", "columns"
+
     chain: Stationary
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        """``matern(x, y)`` is a field over points in the plane."""
+        if len(columns) not in (1, 2):
+            advice = "vecchia(x, y, z) has any number of columns."
+            expected = "one, a time, or two, the coordinates of points"
+            raise problem("matern", f"{len(columns)} columns", expected, advice)
+        return cls if len(columns) == 1 else Matern
 
     def __init__(self, column: Hashable = None, *, nu: float = 1.5, **options: Any) -> None:
         choice("matern", "nu", nu, (0.5, 1.5, 2.5))
@@ -108,13 +120,3 @@ class MaternSeries(TimeTerm):
     def _structure(self, theta: np.ndarray, times: np.ndarray) -> Any:
         """The precision of the states at other times."""
         return Stationary(times, self.p, self.chain.step)(theta)[0]
-
-
-def matern(*columns: Hashable, **options: Any) -> Term:
-    """The Matern field of ``matern(x, y)``, or the process of ``matern(t)``."""
-    if len(columns) == 1:
-        return MaternSeries(columns[0], **options)
-    if len(columns) != 2:
-        advice = "vecchia(x, y, z) has any number of columns."
-        raise problem("matern", f"{len(columns)} columns", "one, a time, or two, the coordinates of points", advice)
-    return Matern(*columns, **options)

@@ -9,6 +9,7 @@ over the rows of the fit, and x times z is left.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ _FUNCTIONS = 5  # along a column
 
 
 class Tensor(Curve):
-    """A smooth surface, a tensor product with a penalty along each column: ``te(x, z)``, ``ti(x, z)``.
+    """A smooth surface, a tensor product with a penalty along each column: ``te(x, z)``.
 
     Parameters
     ----------
@@ -28,9 +29,6 @@ class Tensor(Curve):
     bs : "cr", "ps" or "cc", or one for each
     k : int, or one for each, optional
         Basis functions along a column, 5 by default, or as many as it has different values.
-    main : bool
-        Whether curves of x alone and of z alone are part of it, as in te(); without them it is what is left for an
-        interaction, ti(), beside s(x) + s(z).
     by, shared, name : as in ``Smooth``
 
     Examples
@@ -43,6 +41,9 @@ class Tensor(Curve):
     (12, ['sd along x', 'sd along z'])
     """
 
+    word, r_names = "te", ("t2",)
+    main: ClassVar[bool] = True  # whether curves of x alone and of z alone are part of it
+
     bases: list[Basis]
     vectors: list[np.ndarray]
     keep: np.ndarray  # which products are penalised
@@ -52,7 +53,6 @@ class Tensor(Curve):
         *x: Hashable,
         bs: str | Sequence[str] = "cr",
         k: int | Sequence[int] | None = None,
-        main: bool = True,
         by: Hashable = None,
         shared: bool = False,
         name: Hashable = None,
@@ -60,7 +60,7 @@ class Tensor(Curve):
         if len(x) != 2:
             advice = "s(x) is a curve of one column, gp(x, z, w) a surface over several."
             raise problem("Tensor", f"{len(x)} columns", "two", advice)
-        self.bs, self.main = (bs, bs) if isinstance(bs, str) else tuple(bs), bool(main)
+        self.bs = (bs, bs) if isinstance(bs, str) else tuple(bs)
         for word in self.bs:
             choice("Tensor", "bs", word, ("cr", "ps", "cc"), "A thin plate of two columns is s(x, z)." * (word == "tp"))
         sizes = (k, k) if k is None or isinstance(k, int) else tuple(k)
@@ -69,7 +69,7 @@ class Tensor(Curve):
         self.k = tuple(
             None if n is None else count("Tensor", "k", n, LEAST[word]) for n, word in zip(sizes, self.bs, strict=True)
         )
-        joined = f"{'te' if main else 'ti'}({x[0]}, {x[1]})" + ("" if by is None else f" by {by}")
+        joined = f"{self.word}({x[0]}, {x[1]})" + ("" if by is None else f" by {by}")
         super().__init__(x, by, shared, joined if name is None else name)
 
     def prepare(self, where: str, u: np.ndarray, weights: np.ndarray | None) -> None:
@@ -95,3 +95,9 @@ class Tensor(Curve):
 
     def words(self) -> list[str]:
         return [f"along {name}" for name in self.inputs]
+
+
+class TensorInteraction(Tensor):
+    """What a surface has beside a curve of each column: ``ti(x, z)`` in ``s(x) + s(z) + ti(x, z)``."""
+
+    word, main = "ti", False

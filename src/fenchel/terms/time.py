@@ -11,18 +11,18 @@ Each knows what happens between the times of the fit and beyond them, an AR beyo
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import count, problem
+from ..checks import Refusal, count, problem
 from ..gmrf.blocks import ScaledByDeviation
 from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
 from ..hyperparameters.priors import Normal
-from ..inputs.frames import DataColumn, DataTable
-from ..inputs.levels import inferred, listed, present
+from ..inputs.frames import DataColumn, DataTable, Kind
+from ..inputs.levels import inferred, listed, present, times_of
 from ..priors.sparse import SparsePrecision
 from .base import Rows, correlation, effect_range, typical
 from .coordinates import far_times
@@ -33,22 +33,16 @@ from .sizes import PartialCorrelation, deviation
 _CLOSE = 1e-10  # of the span: times nearer than this to one another are a slip of rounding
 
 
-def times_of(column: DataColumn, values: Iterable[Any]) -> np.ndarray:
-    """Numbers as they are, dates as days, pandas Periods by their count."""
-    out = []
-    for i, value in enumerate(values):
-        if not present(value):
-            raise problem(column.where, f"X[{i}, {column.name!r}] is missing", "a time in every row", "Drop the row.")
-        if hasattr(value, "ordinal") and hasattr(value, "freq"):
-            out.append(float(value.ordinal))
-        elif hasattr(value, "timestamp"):
-            out.append(value.timestamp() / 86400.0)
-        elif isinstance(value, (bool, int, float)):
-            out.append(float(value))
-        else:
-            got = f"the column {column.name!r} holds {value!r}, which has no place in time"
-            raise problem(column.where, got, "numbers or dates")
-    return np.array(out)
+def irregular(columns: Sequence[DataColumn | None]) -> bool:
+    """Whether a column holds numbers or dates that are no regular steps."""
+    column = columns[0]
+    if column is None or column.kind not in (Kind.NUMBERS, Kind.DATES):
+        return False
+    try:
+        inferred(column.name, column, True)
+    except Refusal:
+        return True
+    return False
 
 
 class TimeTerm(LevelTerm):
@@ -63,7 +57,6 @@ class TimeTerm(LevelTerm):
     """
 
     options, in_time, least = (), True, 2
-    word: ClassVar[str] = "series"
 
     times: np.ndarray  # of the levels, in days for dates
 
@@ -299,6 +292,8 @@ class AR(TimeTerm):
     >>> term.levels, [h.name for h in term.hyperparameters]
     ([1, 2, 3, 4, 5], ['sd', 'partial autocorrelation 1', 'partial autocorrelation 2'])
     """
+
+    word, r_names = "ar", ("corARMA", "arma")
 
     def __init__(self, column: Hashable = None, p: int = 1, **options: Any) -> None:
         super().__init__(column, **options)

@@ -75,6 +75,8 @@ class VecchiaProcess(Term):
     (50, ['sd', 'range x', 'range z'])
     """
 
+    word = "vecchia"
+
     process: Vecchia
     extents: np.ndarray
     chosen: np.ndarray  # the ranges in which neighbours were chosen

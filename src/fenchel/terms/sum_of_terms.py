@@ -23,7 +23,7 @@ from ..marginals import Answers
 from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from .base import Rows, Term
-from .fixed import Covariate
+from .covariates import Covariate
 from .forecast import Unseen
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem
-from ..inputs.frames import DataColumn, DataTable, Kind
+from ..inputs.frames import DataColumn, DataTable, Kind, is_date
 from ..inputs.levels import present, shown
 from .base import Rows, Term
 
@@ -93,7 +93,7 @@ def is_factor(column: DataColumn) -> bool:
     if column.kind in (Kind.CATEGORIES, Kind.NUMBERS, Kind.BOOLEANS):
         return column.kind is Kind.CATEGORIES
     if column.kind is Kind.DATES:
-        word = str(column.dtype) if column.declared is Kind.DATES else "dates"
+        word = str(column.data.dtype) if is_date(column.data) else "dates"
         advice = (
             f"Make it a term in time, rw1({name}), or a number: (X[{name!r}] - X[{name!r}].min()).dt.days "
             "for days, .dt.year for years, .dt.total_seconds() for durations."
