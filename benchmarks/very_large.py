@@ -27,11 +27,10 @@ import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import learn as learn_directly
 from fenchel.iterative import learn
+from fenchel.iterative.probed_fit import Task
 from fenchel.iterative.system import System
-from fenchel.iterative.task import Task
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
-from fenchel.linalg.krylov import conjugate_gradients
-from fenchel.linalg.lanczos import tridiagonals
+from fenchel.linalg.krylov import conjugate_gradients, tridiagonals
 
 SDS = (0.6, 0.8)
 

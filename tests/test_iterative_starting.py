@@ -6,7 +6,7 @@ import pytest
 
 import fenchel
 from fenchel.inference import solver_for
-from fenchel.iterative.starting import BegunNear, near
+from fenchel.iterative.probed_evidence import BegunNear, near
 from fenchel.models import engines
 from fenchel.models.model import Model
 
@@ -89,12 +89,12 @@ def test_few_levels_are_not_looked_at(monkeypatch):
 
 
 def test_a_start_that_fails_is_none(dear, monkeypatch):
-    from fenchel.iterative import starting
+    from fenchel.iterative import probed_evidence
 
     def broken(*_):
         raise np.linalg.LinAlgError("singular")
 
-    monkeypatch.setattr(starting, "approach", broken)
+    monkeypatch.setattr(probed_evidence, "approach", broken)
     model = Model(FORMULA, table("poisson", rows=400), "poisson")
     assert near(model.target.likelihood, model.sum.family(), model.target.y) is None
     assert model.fit(engine="direct").converged

@@ -1,4 +1,4 @@
-"""Which latents are eliminated, which are met in blocks, and which make a dense border.
+"""Which latents are eliminated, which are met in blocks and which make a dense border; the rows of a design by these.
 
     z = (z_1, z_m, z_b):   the term with the most levels, the other large terms, fixed effects and small terms
     Q is block diagonal,   P_11 = Q_11 + A_1' Lam A_1 too (a row sees one level of z_1)
@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import problem
+from ..checks import Refusal, problem
 from ..gmrf.stack import BlockPrecision, StackedField
 
-LARGEST = 8  # latents of a block
+LARGEST = 8  # latents of a block; a term with larger blocks is refused
 SMALL = 100  # latents of a term that joins the border
 WIDEST = 120  # latents of the border
+_CHUNK = 8  # columns of the border that are made dense at a time
 
 
 @dataclass(frozen=True)
@@ -69,33 +70,38 @@ class Layout:
         made = family.build.build
         assert isinstance(made, BlockPrecision)
         if family.constraints is not None:
-            guilty = next(n for n, field in zip(names, made.fields, strict=True) if field.constraints is not None)
-            raise _refused(guilty, "it has constraints")
+            constrained = [field.constraints is not None for field in made.fields]
+            raise _refusal(names[constrained.index(True)], "it has constraints")
         self.precision, self.A = made, sp.csr_array(family.design)
         self.n_fixed = made.n_fixed
-        starts = np.cumsum([0, *made.widths])
-        parts = [
-            _read(self.A[:, a : a + n].tocsr(), i, int(a), n, field.build(field.theta)[0], names[i])
-            for i, (field, a, n) in enumerate(zip(made.fields, starts[:-1], made.widths, strict=True))
-        ]
-        small, room = [], WIDEST - self.n_fixed
+        parts, start = [], 0
+        for i, (field, n) in enumerate(zip(made.fields, made.widths, strict=True)):
+            own = self.A[:, start : start + n].tocsr()
+            parts.append(_read(own, i, start, n, field.build(field.theta)[0]))
+            start += n
+        self.border, room = [], WIDEST - self.n_fixed
         for part in sorted(parts, key=lambda part: part.n):
-            if part.n > SMALL or part.n > room:
+            if part.n > min(SMALL, room):
                 break
-            small.append(part)
+            self.border.append(part)
             room -= part.n
-        self.border = sorted(small, key=lambda part: part.start)
-        large = [part for part in parts if part not in small]
+        self.border.sort(key=lambda part: part.start)
+        large = [part for part in parts if part not in self.border]
         for part in large:
             if part.d == 0:
                 what = f"its precision has no blocks of up to {LARGEST} latents, and it has {part.n}"
-                raise _refused(names[part.field], what)
+                raise _refusal(names[part.field], what)
         self.first = max((part for part in large if part.single), key=lambda part: part.n, default=None)
         self.middle = [part for part in large if part is not self.first]
 
     @property
     def n_latents(self) -> int:
         return int(self.A.shape[1])
+
+    @property
+    def large(self) -> list[Part]:
+        """The first and those in the middle."""
+        return [*([] if self.first is None else [self.first]), *self.middle]
 
     @cached_property
     def sizes(self) -> tuple[int, int, int]:
@@ -106,9 +112,9 @@ class Layout:
 
     @cached_property
     def order(self) -> np.ndarray:
-        parts = [*([] if self.first is None else [self.first]), *self.middle, *self.border]
-        fixed = np.arange(self.n_latents - self.n_fixed, self.n_latents)
-        return np.concatenate([*(np.arange(part.start, part.start + part.n) for part in parts), fixed])
+        every = np.arange(self.n_latents)
+        parts = [every[part.here] for part in (*self.large, *self.border)]
+        return np.concatenate([*parts, every[self.n_latents - self.n_fixed :]])
 
     def split(self, A: Any) -> tuple[sp.csr_array, sp.csr_array, sp.csr_array]:
         """A design over all latents as those of the three kinds, the first two in whole blocks."""
@@ -117,50 +123,37 @@ class Layout:
         one = none if self.first is None else _closed(A[:, self.first.here], self.first.d)
         middle = [_closed(A[:, part.here], part.d) for part in self.middle]
         edge = [A[:, part.here] for part in self.border] + [A[:, self.n_latents - self.n_fixed :]]
-        return (
-            sp.csr_array(one),
-            sp.csr_array(sp.hstack(middle, format="csr")) if middle else none,
-            sp.csr_array(sp.hstack(edge, format="csr")),
-        )
-
-    def stacks(self, matrices: Sequence[Any]) -> list[np.ndarray]:
-        """A matrix for each term as blocks: (K, d, d) of the first and of each in the middle, then the border's.
-
-        The fixed effects' own block of the border is left 0.
-        """
-        out = [block_stack(matrices[part.field], part.d) for part in self.large]
-        edge, at = np.zeros((self.sizes[2],) * 2), 0
-        for part in self.border:
-            edge[at : at + part.n, at : at + part.n] = matrices[part.field].toarray()
-            at += part.n
-        return [*out, edge]
-
-    @property
-    def large(self) -> list[Part]:
-        """The first and those in the middle."""
-        return [*([] if self.first is None else [self.first]), *self.middle]
+        return one, sp.csr_array(sp.hstack([none, *middle], format="csr")), sp.csr_array(sp.hstack(edge, format="csr"))
 
     def prior(self, theta: np.ndarray) -> tuple[list[np.ndarray], list[tuple[int, np.ndarray]]]:
-        """Q as blocks, in the order of ``stacks``, and for each theta the derivative: (which stack, its blocks)."""
+        """Q as stacks of blocks, and for each theta its derivative: (which stack, its blocks).
+
+        Stacks are (K, d, d) of the first and of each in the middle; the last is the border's matrix.
+        """
         made = [field.build(part) for field, part in self.precision.split(theta)]
-        Q = self.stacks([q for q, _ in made])
-        p = self.n_fixed
-        if p:
-            Q[-1][-p:, -p:] = np.diag(1.0 / np.broadcast_to(self.precision.fixed_variance, (p,)))
-        slopes: list[tuple[int, np.ndarray]] = []
         place = {part.field: i for i, part in enumerate(self.large)}
-        inside = np.cumsum([0, *(part.n for part in self.border)])
+        inside, at = {}, 0
+        for part in self.border:
+            inside[part.field] = slice(at, at + part.n)
+            at += part.n
+
+        def on_border(field: int, matrix: Any) -> np.ndarray:
+            out = np.zeros((self.sizes[2],) * 2)
+            out[inside[field], inside[field]] = matrix.toarray()
+            return out
+
+        fixed = np.zeros(self.sizes[2])
+        fixed[at:] = 1.0 / np.broadcast_to(self.precision.fixed_variance, (self.n_fixed,))
+        edge = sum((on_border(field, made[field][0]) for field in inside), np.diag(fixed))
+        Q = [block_stack(made[part.field][0], part.d) for part in self.large]
+        slopes: list[tuple[int, np.ndarray]] = []
         for field, (_, derivatives) in enumerate(made):
             for dQ in derivatives:
                 if field in place:
                     slopes.append((place[field], block_stack(dQ, self.large[place[field]].d)))
-                    continue
-                k = [part.field for part in self.border].index(field)
-                edge = np.zeros((self.sizes[2],) * 2)
-                here = slice(inside[k], inside[k + 1])
-                edge[here, here] = dQ.toarray()
-                slopes.append((len(self.large), edge))
-        return Q, slopes
+                else:
+                    slopes.append((len(self.large), on_border(field, dQ)))
+        return [*Q, edge], slopes
 
 
 def block_stack(Q: Any, d: int) -> np.ndarray:
@@ -172,11 +165,11 @@ def block_stack(Q: Any, d: int) -> np.ndarray:
     return out
 
 
-def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any, name: str) -> Part:
+def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any) -> Part:
     """The blocks of one term: as small as Q allows, and such that a row sees one of them if any size does."""
     i, j = sp.coo_array(Q).coords
     sizes = [d for d in range(1, LARGEST + 1) if n % d == 0 and (i // d == j // d).all()]
-    row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    row = _row_of(A)
     same = row[1:] == row[:-1]
     for d in sizes:
         block = A.indices // d
@@ -188,28 +181,171 @@ def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any, name: str) ->
 def _closed(A: Any, d: int) -> sp.csr_array:
     """The same design with every entry of a block that a row touches."""
     A = sp.csr_array(A)
-    if d == 1:
-        A.sort_indices()
-        return A
-    whole = sp.csr_array(
-        (np.ones(A.indices.size), A.indices // d, A.indptr.copy()), shape=(A.shape[0], A.shape[1] // d)
-    )
-    whole.sum_duplicates()
-    row = np.repeat(np.arange(A.shape[0]), np.diff(whole.indptr))
-    columns = (d * whole.indices[:, None] + np.arange(d)).ravel()
-    pattern = sp.csr_array((np.zeros(columns.size), columns, d * whole.indptr), shape=A.shape)
-    position = np.searchsorted(
-        np.repeat(row, d).astype(np.int64) * A.shape[1] + columns,
-        np.repeat(np.arange(A.shape[0]), np.diff(A.indptr)).astype(np.int64) * A.shape[1] + A.indices,
-    )
-    np.add.at(pattern.data, position, A.data)
-    return pattern
+    if d > 1:
+        blocks = A.tobsr((1, d)).tocsr()
+        A = sp.csr_array((blocks.data, blocks.indices, blocks.indptr), shape=A.shape)
+    A.sort_indices()
+    return A
 
 
-def _refused(name: str, why: str) -> Exception:
+def _row_of(A: sp.csr_array) -> np.ndarray:
+    """The row of each entry."""
+    return np.repeat(np.arange(A.indptr.size - 1), np.diff(A.indptr))
+
+
+def _refusal(name: str, why: str) -> Refusal:
     return problem(
         "iterative engine",
         f"the term {name} cannot be worked on: {why}",
         f"independent groups, (1|g), (x|g), several groups a row, and terms of at most {SMALL} latents",
         'Use engine="direct".',
     )
+
+
+# -- rows ---------------------------------------------------------------------------------------------------
+class Pairs:
+    """A' Lam B of two sparse designs A (N, k) and B (N, l) over the same rows, on a pattern that is found once.
+
+    Each row n brings the products a_i b_j of its entries; where they land is kept, so that another lam costs one pass.
+
+    Attributes
+    ----------
+    row : int array
+        Of each product.
+    left, right : int arrays
+        The entries of A and B that it is made of.
+    where : int array
+        Its entry of the csr pattern (``indptr``, ``indices``), in which ``owner`` is the row of each entry.
+    """
+
+    def __init__(self, A: sp.csr_array, B: sp.csr_array) -> None:
+        self.shape = (A.shape[1], B.shape[1])
+        a, b = np.diff(A.indptr), np.diff(B.indptr)
+        each = a * b
+        self.row = np.repeat(np.arange(A.shape[0], dtype=np.int32), each)
+        inside = np.arange(each.sum(), dtype=np.int64) - np.repeat(np.cumsum(each) - each, each)
+        wide = np.repeat(np.maximum(b, 1), each)
+        self.left = (np.repeat(A.indptr[:-1], each) + inside // wide).astype(np.int32)
+        self.right = (np.repeat(B.indptr[:-1], each) + inside % wide).astype(np.int32)
+        key = A.indices[self.left].astype(np.int64) * B.shape[1] + B.indices[self.right]
+        entries, where = np.unique(key, return_inverse=True)
+        self.where = where.astype(np.int32)
+        self.owner, indices = np.divmod(entries, max(B.shape[1], 1))
+        self.indices = indices.astype(np.int32)
+        self.indptr = np.searchsorted(self.owner, np.arange(A.shape[1] + 1)).astype(np.int32)
+        product = A.data[self.left] * B.data[self.right]
+        self.product = None if (product == 1.0).all() else product
+
+    def gram(self, lam: np.ndarray) -> sp.csr_array:
+        """A' diag(lam) B."""
+        weight = lam[self.row]
+        if self.product is not None:
+            weight *= self.product
+        data = np.bincount(self.where, weight, minlength=self.indices.size)
+        return sp.csr_array((data, self.indices, self.indptr), shape=self.shape)
+
+    def form(self, entries: np.ndarray, left: np.ndarray, right: np.ndarray, n: int) -> np.ndarray:
+        """a_n' W b_n of each row (n,), W on this pattern with ``entries``, a and b by the data of their designs."""
+        value = entries[self.where]
+        value *= left[self.left]
+        value *= right[self.right]
+        return np.bincount(self.row, value, minlength=n)
+
+
+class RowSet:
+    """The rows A = (A_1, A_m, A_b) of a fit by the kinds of a layout, with all that does not depend on lam found once.
+
+    Attributes
+    ----------
+    pairs : Pairs of A_1 and A_m
+    starts : list of int
+        Where each part of the middle begins there.
+    """
+
+    def __init__(self, layout: Layout, A: Any) -> None:
+        self.layout = layout
+        self.A1, self.Am, self.Ab = layout.split(A)
+        self.starts = [0, *np.cumsum([part.n for part in layout.middle]).tolist()][:-1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The rows alone: the rest is made of them."""
+        return {key: self.__dict__[key] for key in ("layout", "A1", "Am", "Ab", "starts")}
+
+    def verify(self) -> None:
+        """Refuse rows of a file that do not fit their layout: compiled loops rely on it."""
+        found = [(A.shape[1], A.shape[0]) for A in (self.A1, self.Am, self.Ab)]
+        if found != [(n, self.Ab.shape[0]) for n in self.layout.sizes]:
+            raise ValueError("the rows do not fit their layout")
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        return Pairs(self.A1, self.Am)
+
+    @cached_property
+    def _own_first(self) -> Pairs:
+        return Pairs(self.A1, self.A1)
+
+    @cached_property
+    def _own_middle(self) -> Pairs:
+        return Pairs(self.Am, self.Am)
+
+    @cached_property
+    def whole(self) -> sp.csr_array:
+        """The three side by side."""
+        return sp.csr_array(sp.hstack([self.A1, self.Am, self.Ab], format="csr"))
+
+    @cached_property
+    def _whole_t(self) -> sp.csr_array:
+        return sp.csr_array(self.whole.T.tocsr())
+
+    def times(self, x: np.ndarray) -> np.ndarray:
+        """A x for x (L, m) in the order of the layout."""
+        return np.asarray(self.whole @ x)
+
+    def adjoint(self, a: np.ndarray) -> np.ndarray:
+        """A' a for a (N, m)."""
+        return np.asarray(self._whole_t @ a)
+
+    @cached_property
+    def block_of_middle(self) -> np.ndarray:
+        """The first latent of the block of each latent of the middle."""
+        parts = [at + part.d * (np.arange(part.n) // part.d) for part, at in zip(self.layout.middle, self.starts)]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    def grams(self, lam: np.ndarray) -> tuple[list[np.ndarray], sp.csr_array | None]:
+        """The blocks of A' Lam A of the first and of each part of the middle, and what of A_m' Lam A_m joins blocks."""
+        first, out = self.layout.first, []
+        if first is not None:
+            out.append(block_stack(self._own_first.gram(lam), first.d))
+        if not self.layout.middle:
+            return out, None
+        pairs, block = self._own_middle, self.block_of_middle
+        whole, i, j = pairs.gram(lam), pairs.owner, pairs.indices
+        inside = block[i] == block[j]
+        for part, at in zip(self.layout.middle, self.starts, strict=True):
+            own = inside & (i >= at) & (i < at + part.n)
+            stack = np.zeros(part.n * part.d)
+            stack[(i[own] - at) * part.d + (j[own] - at) % part.d] = whole.data[own]
+            out.append(stack.reshape(part.blocks, part.d, part.d))
+        if inside.all():
+            return out, None
+        return out, sp.csr_array((whole.data[~inside], (i[~inside], j[~inside])), shape=whole.shape)
+
+    def borders(self, lam: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A_1' Lam A_b, A_m' Lam A_b and A_b' Lam A_b, dense."""
+        n1, nm, p = self.layout.sizes
+        out, columns = np.empty((n1 + nm + p, p)), self.Ab.tocsc()
+        for i in range(0, p, _CHUNK):
+            some = slice(i, min(p, i + _CHUNK))
+            out[:, some] = self._whole_t @ (lam[:, None] * columns[:, some].toarray())
+        return out[:n1], out[n1 : n1 + nm], out[n1 + nm :]
+
+    def first_form(self, blocks: np.ndarray) -> np.ndarray:
+        """a_1' B a_1 of each row (N,), for blocks B of the first part."""
+        own, d = self._own_first, blocks.shape[1]
+        entries = blocks[own.owner // d, own.owner % d, own.indices % d]
+        return own.form(entries, self.A1.data, self.A1.data, self.A1.shape[0])
+
+    def middle_squares(self, data: np.ndarray) -> np.ndarray:
+        """The sum of squares of each row (N,), of entries on the pattern of A_m."""
+        return np.bincount(_row_of(self.Am), data**2, minlength=self.Am.shape[0]).astype(np.float64)

@@ -16,7 +16,7 @@ is itself a last probe; u = L^-T z, x = C^-1 L z:
     log|C| = log|M| + E[z' (log K - (K - I)) z],   K = L^-1 C L^-T,   E[z' (K - I) z] = 0 known
     t' C^-1 t = t' M^-1 t + E[(t' (x - u)) (t' u)]
 
-The coefficients of the solves give the first (``linalg/lanczos.py``), their solutions the second.
+The coefficients of the solves give the first (``linalg/krylov.py``), their solutions the second.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ import scipy.sparse as sp
 
 from ..linalg.blocks import cholesky, column_grams, columns_times, row_grams, rows_times, times, transposed
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.krylov import conjugate_gradients
-from ..linalg.lanczos import Tridiagonal, tridiagonals
-from .layout import Part
-from .rows import RowSet
+from ..linalg.krylov import conjugate_gradients, tridiagonals
+from .layout import Part, RowSet
 
-MAX_ITER = 2000
+MAX_ITER = 2000  # iterations of conjugate gradients; a solve then ends as it is
 _BORDER = 1e-9  # relative residual of the solves for the border
+FLOOR = 0.05  # least variance as a share of the blocked one; an estimate below it has met too few probes
 
 
 @dataclass(frozen=True)
@@ -103,11 +102,10 @@ class System:
         self.rows, self.Q, self.lam = rows, Q, lam
         layout = rows.layout
         self.n1, self.nm, self.p = layout.sizes
-        own = rows.own_grams(lam)
+        own, self.off = rows.grams(lam)
         self.G = [q + g for q, g in zip(Q[:-1], own, strict=True)]
-        self.off = rows.off_grams(lam)
         B1, Bm, F = rows.borders(lam)
-        C1 = rows.cross(lam)
+        C1 = rows.pairs.gram(lam)
         self.L1inv, self.log_det_first = np.zeros((0, 1, 1)), 0.0
         data = C1.data
         if layout.first is not None:
@@ -227,16 +225,14 @@ class System:
         first = times(transposed(self.L1inv), y - self.E @ xm - self.EB @ xb) if self.n1 else b[:0]
         return np.vstack([first, xm, xb]), found.iterations
 
-    def lift(self, x: np.ndarray) -> np.ndarray:
-        """(-P_11^-1 P_1m x, x, 0): what a change of the middle does to all latents, the border held (L, k)."""
-        first = -times(transposed(self.L1inv), self.E @ x) if self.n1 else np.zeros((0, x.shape[1]))
-        return np.vstack([first, x, np.zeros((self.p, x.shape[1]))])
+    def lift(self, xm: np.ndarray, xb: np.ndarray | None = None) -> np.ndarray:
+        """What changes of the middle and of the border, by default none, do to all latents (L, k).
 
-    def lift_border(self, x: np.ndarray) -> np.ndarray:
-        """What a change of the border does to all latents (L, k)."""
-        xm = -self.border[0] @ x
-        first = -times(transposed(self.L1inv), self.E @ xm + self.EB @ x) if self.n1 else np.zeros((0, x.shape[1]))
-        return np.vstack([first, xm, x])
+        (-P_11^-1 (P_1m x_m + P_1b x_b), x_m, x_b)
+        """
+        edge = np.zeros((self.p, xm.shape[1])) if xb is None else xb
+        moved = self.E @ xm if xb is None else self.E @ xm + self.EB @ xb
+        return np.vstack([-times(transposed(self.L1inv), moved) if self.n1 else xm[:0], xm, edge])
 
     # -- probes ---------------------------------------------------------------------------------------
     @property
@@ -255,7 +251,8 @@ class System:
             return Probed(u, found.x, none, none, m, found.iterations)
         made = tridiagonals(found)
         linear = np.array([T.gauss(lambda t: t - 1.0) for T in made])
-        high, low = (np.array([f(T) for T in made]) - linear for f in (self._gauss, self._radau))
+        high = np.array([T.gauss(np.log) for T in made]) - linear
+        low = np.array([T.radau(np.log, self.lowest) for T in made]) - linear
         return Probed(u, found.x, high, low, m, found.iterations)
 
     def _slowest(self) -> np.ndarray:
@@ -267,13 +264,6 @@ class System:
                 constant[at + r : at + part.n : part.d, k] = 1.0
                 k += 1
         return np.linalg.qr(self._by_part([transposed(L) for L in self.L], constant))[0] if self.nm else constant
-
-    @staticmethod
-    def _gauss(T: Tridiagonal) -> float:
-        return T.gauss(np.log)
-
-    def _radau(self, T: Tridiagonal) -> float:
-        return T.radau(np.log, self.lowest)
 
     @cached_property
     def lowest(self) -> float:
@@ -307,7 +297,8 @@ class System:
     @cached_property
     def shared(self) -> np.ndarray:
         """S^-1/2 times what the border does to all latents, transposed (L, p): the border's part of the variances."""
-        return self.lift_border(self.border[2].T)
+        right = self.border[2].T
+        return self.lift(-self.border[0] @ right, right)
 
     @cached_property
     def latent_blocks(self) -> list[np.ndarray]:
@@ -326,20 +317,19 @@ class System:
         """a' P~^-1 a of each row (N,)."""
         rows = self.rows
         scaled = self.by_columns(rows.Am.data, rows.Am.indices)
-        n = rows.A1.shape[0]
-        out = np.bincount(rows.row_of_middle, scaled**2, minlength=n).astype(np.float64)
+        out = rows.middle_squares(scaled)
         if self.n1:
             out += rows.first_form(self.first_blocks)
-            out -= 2.0 * rows.pairs.form(self.weights, rows.A1.data, scaled, n)
+            out -= 2.0 * rows.pairs.form(self.weights, rows.A1.data, scaled, out.size)
         for j in range(self.p):
             out += rows.times(self.shared[:, j : j + 1])[:, 0] ** 2
         return out
 
-    def row_corrections(self, probed: Probed) -> np.ndarray:
-        """What the probes add to a' P~^-1 a, of each row (N,)."""
+    def row_variance(self, probed: Probed) -> np.ndarray:
+        """a' P^-1 a of each row (N,), by the probes."""
         from ..linalg._products import row_inner
 
         A = self.rows.whole
         out = np.zeros(A.shape[0])
         row_inner(A.indptr, A.indices, A.data, self.lift(probed.delta), self.lift(probed.u), out)
-        return out / probed.m
+        return np.maximum(self.blocked_variance + out / probed.m, FLOOR * self.blocked_variance)

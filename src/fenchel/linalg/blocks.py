@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 
 from .dense import NotPositiveDefinite
 
@@ -79,3 +80,9 @@ def row_grams(indptr: np.ndarray, data: np.ndarray, d: int) -> np.ndarray:
             product = data[at + r * width] * data[at + s * width]
             out[:, r, s] = out[:, s, r] = np.bincount(block, product, minlength=K)
     return out
+
+
+def block_diagonal(blocks: np.ndarray) -> sp.bsr_array:
+    """The matrix itself, sparse."""
+    n, d, _ = blocks.shape
+    return sp.bsr_array((blocks, np.arange(n), np.arange(n + 1)), shape=(n * d, n * d))

@@ -16,7 +16,7 @@ from ..checks import Refusal, choice, problem
 from ..inference import solver_for
 from ..iterative import IterativeFit, learn
 from ..iterative.layout import SMALL, Layout
-from ..iterative.starting import BegunNear, near
+from ..iterative.probed_evidence import BegunNear, near
 from ..linalg.memory import physical_memory
 from ..linalg.predicted import Cost, factor_cost
 from . import remarks, tables

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, problem
 from ..linalg.arrays import Seed
-from ..linalg.blocks import cholesky, times
+from ..linalg.blocks import block_diagonal, cholesky, times, transposed
 from ..marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
 from ..priors.base import NewRows
 from .certificate import Certified
-from .task import Task
-from .variances import Estimated, latent_variances, row_variances, solved_variances
+from .probed_fit import Task
+from .system import FLOOR
 
 if TYPE_CHECKING:
-    from .learning import ProbedEvidence, Searched
+    from .probed_evidence import ProbedEvidence, Searched
 
-_EXACT = 100  # rows whose variance is solved for rather than estimated
-_MORE = 0.3  # of theta's sd: an error by the probes above this is said
+_EXACT = 100  # rows whose variance is solved for; that of more is estimated by the probes
+_MORE = 0.3  # share of theta's sd; a larger error by the probes makes a remark
 _SOLVED = 1e-8  # relative residual of solves that answer a user
+_DRAWN = 1e-6  # the same of draws
+_ROWS = 1 << 15  # rows whose variances are estimated at a time
+_DRAWS = 32  # draws that are solved for at a time
+
+
+class Estimated(NamedTuple):
+    """Estimates with their standard errors by the probes, 0 where a number is exact up to a solve."""
+
+    value: np.ndarray
+    se: np.ndarray
 
 
 class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
@@ -63,12 +72,11 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         objective: ProbedEvidence,
         seconds: float,
     ) -> None:
-        self.task, self.certified, self.tol, self.n_probes, self.seconds = task, certified, tol, n_probes, seconds
-        self.state = certified.state
+        self.task, self.state, self.tol, self.n_probes, self.seconds = task, certified.state, tol, n_probes, seconds
         self.theta, self.likelihood = searched.slope.theta, self.state.likelihood
         self.elbo, self.elbo_upper, self.gap = certified.elbo, certified.elbo_upper, certified.gap
-        mode, self.rise = searched.mode, searched.rise
-        self.certificate, self.settled = certified.kind, searched.settled
+        mode, self.rise, self.certificate = searched.mode, searched.rise, certified.kind
+        self.settled = searched.settled
         self.n_fits, self.n_solves = objective.n_evaluations, objective.n_solves
         self.iterations = self.state.probed.iterations
         self.theta_covariance = np.zeros((self.theta.size,) * 2) if mode is None else mode.covariance
@@ -89,10 +97,9 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     @property
     def status(self) -> str:
-        word = "converged" if self.converged else "not converged"
-        sign = "<=" if self.relative_gap <= self.tol else ">"
+        word, narrow = "converged" if self.converged else "not converged", self.relative_gap <= self.tol
         theta = "" if self.settled else f"; theta may still gain {self.rise:.1e} nats"
-        advice = "" if self.relative_gap <= self.tol else "; more probes (n_probes) narrow it"
+        sign, advice = ("<=", "") if narrow else (">", "; more probes (n_probes) narrow it")
         return f"{word}: upper end of the relative gap {self.relative_gap:.1e} {sign} {self.tol:.1e}{advice}{theta}"
 
     def stated(self) -> list[str]:
@@ -110,7 +117,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     @property
     def remarks(self) -> list[str]:
         """Where more probes would help, a sentence each."""
-        own, probes = np.sqrt(np.diag(self.theta_covariance)), np.sqrt(np.diag(self.theta_error))
+        own, probes = self._theta_sds
         ratio = float((probes / np.where(own > 0.0, own, np.inf)).max(initial=0.0))
         if ratio <= _MORE:
             return []
@@ -119,6 +126,11 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
             f"the probes moved a hyperparameter by {ratio:.0%} of its own uncertainty: n_probes={wanted} makes that "
             f"{_MORE / 2:.0%}"
         ]
+
+    @property
+    def _theta_sds(self) -> tuple[np.ndarray, np.ndarray]:
+        """How well theta is known, and its error by the probes."""
+        return np.sqrt(np.diag(self.theta_covariance)), np.sqrt(np.diag(self.theta_error))
 
     # -- a posterior -----------------------------------------------------------------------------------
     @property
@@ -129,23 +141,24 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     def solution(self) -> IterativeFit:
         return self
 
+    def _in_order(self, values: np.ndarray) -> np.ndarray:
+        """Numbers of the latents (L,) in the order of the family, from that of the layout."""
+        out = np.empty(values.size)
+        out[self.task.layout.order] = values
+        return out
+
     @cached_property
     def latent_mean(self) -> np.ndarray:
-        """The mean of the latents (L,), in the order of the family."""
-        out = np.empty(self.task.layout.n_latents)
-        out[self.task.layout.order] = self.state.m
-        return out
+        """The mean of the latents (L,)."""
+        return self._in_order(self.state.m)
 
     @cached_property
     def latent_estimates(self) -> Estimated:
         """The variances of the latents (L,) with their standard errors by the probes."""
-        found = latent_variances(self.state)
-        order, out = self.task.layout.order, []
-        for values in (found.value, found.se):
-            each = np.empty(values.size)
-            each[order] = values
-            out.append(each)
-        return Estimated(*out)
+        system, probed = self.state.system, self.state.probed
+        blocked = np.concatenate([np.diagonal(b, axis1=-2, axis2=-1).ravel() for b in system.latent_blocks])
+        found = self._estimated(blocked, system.lift(probed.delta) * system.lift(probed.u))
+        return Estimated(*map(self._in_order, found))
 
     @property
     def latent_variance(self) -> np.ndarray:
@@ -157,18 +170,15 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     @cached_property
     def mean(self) -> np.ndarray:  # type: ignore[override]
         """E[eta] (N,)."""
-        family = self.task.family
-        return np.asarray(family.offset + self.task.layout.A @ self.latent_mean)
+        return np.asarray(self.task.family.offset + self.task.layout.A @ self.latent_mean)
 
     @cached_property
     def variance(self) -> np.ndarray:  # type: ignore[override]
         """Var[eta] (N,), estimated."""
-        keep, A = self.task.keep, self.task.layout.A
-        out = np.empty(A.shape[0])
-        out[keep] = self.state.rho
-        others = np.setdiff1d(np.arange(A.shape[0]), keep)
-        if others.size:
-            out[others] = row_variances(self.state, A[others]).value
+        A = self.task.layout.A
+        out, others = np.empty(A.shape[0]), np.setdiff1d(np.arange(A.shape[0]), self.task.keep)
+        out[self.task.keep] = self.state.rho
+        out[others] = self._probed_variances(A[others]).value
         return out
 
     def marginals_at(self, new: NewRows) -> NormalMarginals:
@@ -183,50 +193,68 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
 
     def estimates(self, design: Any) -> Estimated:
         """The variance of eta at rows (M,), with its standard error by the probes: 0 where it was solved for."""
-        A = sp.csr_array(design)
-        if _same(A, self.task.layout.A):
+        A, own = sp.csr_array(design), self.task.layout.A
+        if A.shape == own.shape and A.nnz == own.nnz and not (own != A).nnz:
             return Estimated(self.variance, np.full(A.shape[0], np.nan))
-        return solved_variances(self.state, A, _SOLVED) if A.shape[0] <= _EXACT else row_variances(self.state, A)
+        if A.shape[0] > _EXACT:
+            return self._probed_variances(A)
+        right = np.asarray(A[:, self.task.layout.order].toarray().T)
+        solved = self.state.system.solve(right, _SOLVED)[0]
+        return Estimated(np.einsum("lm,lm->m", right, solved), np.zeros(A.shape[0]))
+
+    def _estimated(self, blocked: np.ndarray, each: np.ndarray) -> Estimated:
+        """Variances by those of the blocked Gaussian, and what each probe adds to them."""
+        probed = self.state.probed
+        return Estimated(np.maximum(blocked + probed.mean(each), FLOOR * blocked), probed.se(each))
+
+    def _probed_variances(self, A: sp.csr_array) -> Estimated:
+        """a' P^-1 a of any rows, by the probes."""
+        system, probed, none = self.state.system, self.state.probed, np.zeros(0)
+        parts = [Estimated(none, none)]
+        for i in range(0, A.shape[0], _ROWS):
+            A1, Am, Ab = self.task.layout.split(A[i : i + _ROWS])
+            left = sp.csr_array((system.by_columns(Am.data, Am.indices), Am.indices, Am.indptr), shape=Am.shape)
+            whole = sp.csr_array(sp.hstack([A1, Am, Ab], format="csr"))
+            edge = np.asarray(whole @ system.shared)
+            blocked = np.einsum("np,np->n", edge, edge)
+            if system.n1:
+                own = block_diagonal(np.matmul(transposed(system.L1inv), system.L1inv)).tocsr()
+                blocked += np.asarray(((A1 @ own).multiply(A1)).sum(axis=1)).ravel()
+                weights = sp.csr_array((system.weights, system.E.indices, system.E.indptr), shape=system.E.shape)
+                left = sp.csr_array(left - A1 @ weights)
+            blocked += np.asarray(left.multiply(left).sum(axis=1)).ravel()
+            each = (whole @ system.lift(probed.delta)) * (whole @ system.lift(probed.u))
+            parts.append(self._estimated(blocked, each))
+        return Estimated(*(np.concatenate(each) for each in zip(*parts, strict=True)))
 
     def sample_latents(self, size: int = 1, rng: Seed = None) -> np.ndarray:
         """Draws (size, L) of the latents from q: P^-1 (Q^1/2 e + A' Lam^1/2 e') has covariance P^-1."""
         size, rng, system = count("sample", "size", size, 1), np.random.default_rng(rng), self.state.system
         out = np.empty((size, self.latent_mean.size))
-        roots = [cholesky(q)[0] for q in system.Q[:-1]]
-        edge = np.linalg.cholesky(system.Q[-1]) if system.p else system.Q[-1]
-        for start in range(0, size, 32):
-            m = min(32, size - start)
-            e, parts, at = rng.standard_normal((self.latent_mean.size, m)), [], 0
-            for root in roots:
-                n = root.shape[0] * root.shape[1]
-                parts.append(times(root, e[at : at + n]))
-                at += n
-            b = np.vstack([*parts, edge @ e[at:]])
+        roots = [cholesky(q if q.ndim == 3 else q[None])[0] for q in system.Q if q.size]
+        ends = np.cumsum([0, *(root.shape[0] * root.shape[1] for root in roots)])
+        for start in range(0, size, _DRAWS):
+            m = min(_DRAWS, size - start)
+            e = rng.standard_normal((self.latent_mean.size, m))
+            b = np.vstack([times(root, e[i:j]) for root, i, j in zip(roots, ends[:-1], ends[1:], strict=True)])
             noise = np.sqrt(system.lam)[:, None] * rng.standard_normal((system.lam.size, m))
             b += self.task.rows.adjoint(noise)
-            out[start : start + m][:, self.task.layout.order] = (self.state.m[:, None] + system.solve(b, 1e-6)[0]).T
+            drawn = self.state.m[:, None] + system.solve(b, _DRAWN)[0]
+            out[start : start + m][:, self.task.layout.order] = drawn.T
         return out
 
     def sample(self, size: int = 1, rng: Seed = None) -> np.ndarray:
         """Draws (size, N) of eta at the observations."""
-        family = self.task.family
-        return np.asarray(family.offset + (self.task.layout.A @ self.sample_latents(size, rng).T).T)
+        return np.asarray(self.task.family.offset + (self.task.layout.A @ self.sample_latents(size, rng).T).T)
 
     def summary(self) -> str:
         """The certificate, then theta with its sds and its error by the probes."""
-        own, probes = np.sqrt(np.diag(self.theta_covariance)), np.sqrt(np.diag(self.theta_error))
-        names: Sequence[str] = [*self.task.family.names, *self.likelihood.theta_names]
+        names = [*self.task.family.names, *self.likelihood.theta_names]
         lines = [*self.stated(), "", f"{'hyperparameter':<34}{'value':>12}{'sd':>12}{'error':>12}"]
-        lines += [f"{n:<34}{t:>12.4f}{s:>12.2g}{e:>12.2g}" for n, t, s, e in zip(names, self.theta, own, probes)]
+        for name, value, own, error in zip(names, self.theta, *self._theta_sds, strict=True):
+            lines.append(f"{name:<34}{value:>12.4f}{own:>12.2g}{error:>12.2g}")
         return "\n".join([*lines, *self.remarks])
 
     def __repr__(self) -> str:
         word = "converged" if self.converged else "NOT CONVERGED"
         return f"IterativeFit({word}, elbo={self.elbo:.2f}, gap={self.gap:.1e}, {self.n_probes} probes)"
-
-
-def _same(A: sp.csr_array, B: sp.csr_array) -> bool:
-    """Whether two designs have the same entries."""
-    if A.shape != B.shape or A.nnz != B.nnz:
-        return False
-    return all(np.array_equal(getattr(A, key), getattr(B, key)) for key in ("indptr", "indices", "data"))

@@ -1,0 +1,299 @@
+"""q at given hyperparameters: the mean by Newton's steps, the variances of eta by probes, in turn.
+
+    alpha = df/dh,  lam = 2 df/drho at (h, rho),    P = Q + A' Lam A
+    m <- m - P^-1 (Q m + A' alpha),    rho <- diag(A P^-1 A')
+
+The probes are the same at every step, so that rho is a function of lam and what is found one of theta, as smooth as
+without them. Steps of the mean end where 1/2 g' Q^-1 g, which bounds what the mean may still gain, is small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..checks import problem
+from ..gmrf.stack import StackedField
+from ..likelihoods.base import Likelihood, Rows, slice_rows
+from ..likelihoods.targets import Targets
+from ..linalg.arrays import ArrayLike
+from ..linalg.blocks import times
+from ..linalg.rows import in_blocks
+from .layout import Layout, RowSet
+from .system import Probed, System
+
+WHERE = "iterative engine"
+_NEWTON = 1e-4  # relative residual of the solves for the mean
+_FIRST = 0.01  # the variance of eta where a fit starts
+_TURN = -0.3  # cosine between two changes of the variances; below it they swing and are damped
+_FAR = 0.5  # a step of eta; a longer one is shortened until the loss falls
+
+
+@dataclass(frozen=True)
+class Sites:
+    """f(h, rho) and its slopes alpha = df/dh, lam = 2 df/drho, weighted; all (n,)."""
+
+    value: np.ndarray
+    alpha: np.ndarray
+    lam: np.ndarray
+
+    @property
+    def total(self) -> float:
+        """The sum of f."""
+        return float(self.value.sum())
+
+
+class Task:
+    """Likelihood, prior and y; rows of weight 0 are left out and predicted afterwards.
+
+    Attributes
+    ----------
+    layout : Layout
+    rows : RowSet
+        Of the rows that count.
+    offset : array (n,)
+        The known part of eta there.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        family: StackedField,
+        y: ArrayLike,
+        weights: ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
+        if likelihood.n_predictors != 1:
+            got = f"{likelihood.name} has {likelihood.n_predictors} predictors an observation"
+            raise problem(WHERE, got, "a likelihood with one", 'Use engine="direct".')
+        if not likelihood.objective.log_concave:
+            raise problem(WHERE, f"{likelihood.name} is not log-concave", "one that is", 'Use engine="direct".')
+        self.likelihood, self.family = likelihood, family
+        self.targets = Targets(likelihood, y, weights)
+        weight = np.asarray(self.targets.rows_of(likelihood)["weight"])
+        self.keep = np.flatnonzero(weight > 0.0)
+        if not self.keep.size:
+            raise problem(WHERE, "no row is observed", "one whose y is there, with a weight above 0")
+        self.layout = Layout(family, [str(i) for i in range(len(family.parts))] if names is None else list(names))
+        self.rows = RowSet(self.layout, sp.csr_array(self.layout.A[self.keep]))
+        self.offset = np.broadcast_to(np.asarray(family.offset, dtype=np.float64), weight.shape)[self.keep]
+
+    @property
+    def n_observed(self) -> int:
+        return int(self.keep.size)
+
+    def data(self, likelihood: Likelihood) -> Rows:
+        """The likelihood's data of the rows that count."""
+        return {key: value[self.keep] for key, value in self.targets.rows_of(likelihood).items()}
+
+    def loss(self, likelihood: Likelihood, data: Rows, h: np.ndarray, rho: np.ndarray) -> Sites:
+        """f with its slopes, weighted (n,)."""
+        bound, w = likelihood.objective, data["weight"]
+
+        def one(block: slice) -> tuple[np.ndarray, ...]:
+            loss = bound.loss(h[block, None], rho[block, None], slice_rows(data, block))
+            return tuple(np.asarray(w[block] * part) for part in (loss.value, loss.alpha, loss.lam))
+
+        return Sites(*in_blocks(h.size, one))
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Where the hyperparameters start: the family's, then the likelihood's own."""
+        return np.concatenate([self.family.theta, self.likelihood.theta])
+
+    @property
+    def bounds(self) -> np.ndarray:
+        """Of the same."""
+        own, bounds = self.likelihood.theta, self.family.bounds.reshape(-1, 2)
+        if not own.size:
+            return bounds
+        seen = np.full(self.targets.y.shape, np.nan)
+        seen[self.keep] = self.targets.y[self.keep]
+        low, high = self.likelihood.theta_bounds(seen).T
+        return np.concatenate([bounds, np.stack([np.minimum(low, own), np.maximum(high, own)], axis=1)])
+
+
+@dataclass(frozen=True)
+class State:
+    """q at one theta.
+
+    Attributes
+    ----------
+    m : array (L,)
+        The mean of the latents, in the order of the layout.
+    h, rho : arrays (n,)
+        Mean and variance of eta; rho was found at the lam of ``system``.
+    loss : Sites
+        f and its slopes at h and rho.
+    slope : array (L,)
+        g = Q m + A' alpha.
+    solves : int
+        Iterations of conjugate gradients in all.
+    settled : bool
+        Whether a further round brings nothing.
+    decrement : float
+        g' P^-1 g before the last step of the mean.
+    """
+
+    task: Task
+    likelihood: Likelihood
+    data: Rows
+    system: System
+    probed: Probed
+    m: np.ndarray
+    h: np.ndarray
+    rho: np.ndarray
+    loss: Sites
+    slope: np.ndarray
+    solves: int
+    settled: bool
+    decrement: float = np.inf
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made of the rest when it is asked for."""
+        return {key: value for key, value in self.__dict__.items() if key in self.__dataclass_fields__}
+
+    def verify(self) -> None:
+        """Refuse probes of a file that are of another precision."""
+        if {self.probed.u.shape[0], self.probed.x.shape[0]} != {self.system.nm}:
+            raise ValueError("the probes do not fit the precision")
+
+    @cached_property
+    def mean_gap(self) -> float:
+        """1/2 g' Q^-1 g: no other mean gains more, at these variances."""
+        return 0.5 * float(self.slope @ self.system.prior_solve(self.slope[:, None])[:, 0])
+
+    @cached_property
+    def dual_gap(self) -> float:
+        """1/2 |Q^-1 g|^2 in the metric of P: what moving the mean to -Q^-1 A' alpha costs."""
+        move = self.system.prior_solve(self.slope[:, None])
+        eta = self.task.rows.times(move)[:, 0]
+        return 0.5 * float(self.slope @ move[:, 0] + self.system.lam @ eta**2)
+
+    def gradients(self, slopes: list[tuple[int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """d elbo / d theta of the family (k,), and what each probe says of it (k, m)."""
+        system, probed, n1 = self.system, self.probed, self.system.n1
+        delta, u = system.lift(probed.delta), system.lift(probed.u)
+        # of the blocks of C itself the first order of x - u averages to nothing, and is left out
+        second = probed.delta + system.precondition(system.schur(probed.u)) - probed.u
+        value, each = np.zeros(len(slopes)), np.zeros((len(slopes), probed.u.shape[1]))
+        ends = np.cumsum([0, *(int(np.prod(q.shape[:-1])) for q in system.Q)])
+        for i, (place, dQ) in enumerate(slopes):
+            here = slice(ends[place], ends[place + 1])
+            m, own = self.m[here, None], system.latent_blocks[place]
+            blocks = dQ if dQ.ndim == 3 else dQ[None]
+            if dQ.ndim == 3:  # the border needs no probe
+                left = delta[here] if n1 and place == 0 else second[here.start - n1 : here.stop - n1]
+                each[i] = -0.5 * np.einsum("nm,nm->m", left, times(blocks, u[here]))
+            prior = float(np.trace(np.linalg.solve(system.Q[place], dQ), axis1=-2, axis2=-1).sum())
+            value[i] = 0.5 * (prior - float((own * dQ).sum()) - float((m * times(blocks, m)).sum()))
+        return value + probed.mean(each), each[:, : probed.m]
+
+    def moved(self, rho: np.ndarray) -> State:
+        """After one Newton step of the mean at the state's system, with the loss at the variances given."""
+        task, system = self.task, self.system
+        step, count = system.solve(-self.slope[:, None], _NEWTON)
+        move, decrement = task.rows.times(step)[:, 0], -float(self.slope @ step[:, 0])
+        Qm, Qs = (system.prior_times(x)[:, 0] for x in (self.m[:, None], step))
+        t, far = 1.0, float(np.abs(move).max(initial=0.0)) > _FAR
+        before = 0.5 * float(self.m @ Qm) + self.loss.total if far else 0.0
+        for _ in range(30 if far else 0):
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = task.loss(self.likelihood, self.data, self.h + t * move, self.rho).total
+            if 0.5 * float((self.m + t * step[:, 0]) @ (Qm + t * Qs)) + value <= before:
+                break
+            t /= 2
+        m = self.m + t * step[:, 0]
+        h, loss, slope = _evaluated(task, self.likelihood, self.data, m, rho, Qm + t * Qs)
+        solves = self.solves + count
+        return replace(self, m=m, h=h, rho=rho, loss=loss, slope=slope, solves=solves, decrement=decrement)
+
+    def polished(self, enough: float) -> State:
+        """The same with the mean nearer its optimum at these variances, until ``dual_gap`` is at most ``enough``."""
+        state = self
+        for _ in range(20):
+            if state.dual_gap <= enough:
+                break
+            moved = state.moved(state.rho)
+            if not moved.dual_gap < state.dual_gap:
+                break
+            state = moved
+        return state
+
+
+def _evaluated(
+    task: Task, likelihood: Likelihood, data: Rows, m: np.ndarray, rho: np.ndarray, Qm: np.ndarray
+) -> tuple[np.ndarray, Sites, np.ndarray]:
+    """h, the loss and g at a mean and variances."""
+    h = task.offset + task.rows.times(m[:, None])[:, 0]
+    loss = task.loss(likelihood, data, h, rho)
+    return h, loss, Qm + task.rows.adjoint(loss.alpha[:, None])[:, 0]
+
+
+def fit(
+    task: Task,
+    likelihood: Likelihood,
+    Q: list[np.ndarray],
+    z: np.ndarray,
+    enough: float,
+    start: State | None = None,
+    solved: float = 1e-6,
+    max_iter: int = 60,
+) -> State:
+    """The fit at one theta.
+
+    Parameters
+    ----------
+    Q : list of arrays
+        The blocks of the prior precision there.
+    z : array (n_2, m)
+        The probes.
+    enough : float
+        Nats that a further round may still bring.
+    start : State, optional
+        Of a theta near by.
+    solved : float
+        Relative residual of the probes' solves: what they leave is no noise, and traces add it up.
+    """
+    data = task.data(likelihood)
+    rho = np.full(task.n_observed, _FIRST) if start is None else start.rho
+    m = np.zeros(task.layout.n_latents) if start is None else start.m
+    system = System(task.rows, Q, np.zeros(task.n_observed))  # for Q m alone
+    h, loss, slope = _evaluated(task, likelihood, data, m, rho, system.prior_times(m[:, None])[:, 0])
+    x = None if start is None else start.probed.x
+    lam, moved, share, solves = np.zeros(0), np.zeros(0), 1.0, 0
+    for _ in range(max_iter):
+        before, lam = lam, _weights(loss, lam, share)
+        same = np.array_equal(lam, before)
+        if not same:
+            system = System(task.rows, Q, lam)
+            probed = system.probe(z, solved, x)
+            x, solves = probed.x, solves + probed.iterations
+            found = system.row_variance(probed)
+        here = State(task, likelihood, data, system, probed, m, h, rho, loss, slope, solves, False)
+        state = here.moved(found)
+        last, moved = moved, found - rho
+        if last.size:  # variances that swing about their fixed point are met half way
+            turn = float(moved @ last) / max(1e-300, float(np.linalg.norm(moved) * np.linalg.norm(last)))
+            share = max(0.25, share / 2) if turn < _TURN else min(1.0, 2.0 * share)
+        # what the rounds to come may bring: the mean's decrement, and the variances' product with their sites' change
+        change = np.inf if not before.size else 0.25 * float(np.abs((lam - before) * moved).sum()) / share
+        m, h, rho, loss, slope, solves = state.m, state.h, found, state.loss, state.slope, state.solves
+        if (same or change <= enough) and state.decrement <= enough:
+            return replace(state, settled=True)
+    return state
+
+
+def _weights(loss: Sites, before: np.ndarray, share: float) -> np.ndarray:
+    """lam of the next system: the sites' own, or part of the way there."""
+    lam = np.maximum(loss.lam, 0.0)
+    if not (np.isfinite(lam).all() and np.isfinite(loss.value).all()):
+        raise problem(WHERE, "the fit left double precision", "covariates and offsets of moderate size")
+    if share == 1.0 or not before.size:
+        return lam
+    return np.asarray(np.maximum(lam, 1e-300) ** share * np.maximum(before, 1e-300) ** (1.0 - share))
