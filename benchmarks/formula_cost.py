@@ -24,7 +24,7 @@ from sparse import Peak
 import fenchel
 from fenchel import gmrf
 from fenchel.datasets import load_germany
-from fenchel.hyperparameters import Normal, PCPrecision, independent, learn
+from fenchel.hyperparameters import Normal, PCDeviation, independent, learn
 
 TYPES = {
     "I": "interact(iid(r), iid(t))",
@@ -46,7 +46,7 @@ def germany(repeat: int) -> None:
     data = load_germany()
     frame = pd.DataFrame({"district": np.arange(data.Y.size), "deaths": data.Y, "expected": data.E})
     level = float(np.log(data.Y.sum() / data.E.sum()))
-    priors = independent({0: PCPrecision(1.0, 0.01), 1: Normal(0.0, 1.8)})
+    priors = independent({0: PCDeviation(1.0, 0.01), 1: Normal(0.0, 1.8)})
 
     def formula() -> Any:
         graphs = {"district": data.adjacency}

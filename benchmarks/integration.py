@@ -24,7 +24,7 @@ from integration_reference import STORE, slopes_data
 
 import fenchel
 from fenchel import gmrf
-from fenchel.hyperparameters import Family, KernelCovariance, Learned, Normal, PCVariance, independent, learn
+from fenchel.hyperparameters import Family, KernelCovariance, Learned, Normal, PCDeviation, independent, learn
 from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import BernoulliLogit, StochasticVolatility
 from fenchel.likelihoods.base import Likelihood
@@ -72,7 +72,7 @@ def volatility() -> Case:
     from fenchel.datasets import load_stochvol
 
     y = load_stochvol().returns
-    prior = independent({0: PCVariance(1.0, 0.01), 1: Normal(4.0, 1.5)})
+    prior = independent({0: PCDeviation(1.0, 0.01, power=2.0), 1: Normal(4.0, 1.5)})
 
     def family() -> Family:
         chain = gmrf.ar1(y.size, 0.95, 0.5)

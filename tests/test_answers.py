@@ -124,7 +124,7 @@ def by_learning(family, likelihood, y):
 
 
 def searched():
-    found = grid(Poisson(), WALK, COUNTS, [np.linspace(-1.0, 2.0, 4)])
+    found = grid(Poisson(), WALK, COUNTS, [np.linspace(0.5, -1.0, 4)])
     return {"best": float(np.nanmax(found.elbo))}
 
 

@@ -21,7 +21,7 @@ from sklearn.gaussian_process.kernels import RBF
 import fenchel
 from fenchel import estimators, gmrf, likelihoods
 from fenchel.checks import Refusal
-from fenchel.hyperparameters import KernelCovariance, PCPrecision, ScaledCovariance, WeightVariances, grid, learn
+from fenchel.hyperparameters import KernelCovariance, PCDeviation, ScaledCovariance, WeightVariances, grid, learn
 
 SOURCE = Path(fenchel.__file__).parent
 
@@ -484,7 +484,7 @@ SINGULAR = sp.csc_array(np.diff(np.eye(N), axis=0).T @ np.diff(np.eye(N), axis=0
         (lambda: ScaledCovariance(KERNEL, bounds=(2.0, 1.0)), r"bounds = \[2\.0, 1\.0\]; expected two finite numbers"),
         (lambda: WeightVariances(None), "Features: design is None"),
         (lambda: WeightVariances(np.eye(2), groups="a"), "WeightVariances: groups is not an array"),
-        (lambda: PCPrecision(u="1"), "PCPrecision: u is not an array of real numbers"),
+        (lambda: PCDeviation(u="1"), "PCDeviation: u is not an array of real numbers"),
         (lambda: gmrf.rw1(1e200), r"rw1: n = 1e\+200; expected an integer >= 2"),
         (lambda: gmrf.rw1("12"), r"rw1: n = '12'; expected an integer >= 2"),
         (lambda: gmrf.rw1(12, precision=-1.0), "gmrf: precision = -1.0; expected a finite number above 0"),

@@ -298,7 +298,7 @@ def test_hints_do_what_they_say():
     with pytest.raises(ValueError, match=r"is a list of 60 edges; .* range\(n\)\}"):
         on(edges, data)
     assert on(edges, data, levels={"r": range(36)}).elbo == pytest.approx(icar.elbo, abs=1e-8)
-    assert on(None, data, "iid(r, precision=9.0)").theta == pytest.approx(np.log(9.0))
+    assert on(None, data, "iid(r, precision=9.0)").theta == pytest.approx(-0.5 * np.log(9.0))
 
 
 def test_an_island_under_sum_to_zero_stays_at_zero():
@@ -333,7 +333,7 @@ def test_groups_that_fit_has_not_seen_come_from_the_population():
     design = np.hstack([np.zeros((4, 8)), tail])
     mean, variance = fit.solution.posterior.predict(design=design, offset=np.log(y.mean()))
     np.testing.assert_allclose(new["mean"][:2], mean[:2], atol=1e-10)
-    np.testing.assert_allclose(new["sd"][:2] ** 2, variance[:2] + np.exp(-fit.theta[0]), rtol=1e-9)
+    np.testing.assert_allclose(new["sd"][:2] ** 2, variance[:2] + np.exp(2 * fit.theta[0]), rtol=1e-9)
     known = fit.predict(data[:4].assign(g=[0, 0, 0, 7]), "link", interval=0.9)
     np.testing.assert_allclose(new[2:], known[2:])
 

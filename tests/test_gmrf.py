@@ -93,7 +93,7 @@ def test_ar1_is_stationary_and_walks_are_their_increments():
     lag = np.abs(np.subtract.outer(np.arange(6), np.arange(6)))
     np.testing.assert_allclose(S, 2.0 * 0.7**lag, atol=1e-10)
     x = np.random.default_rng(0).normal(size=8)
-    Q = gmrf.rw1(8, 3.0).build(np.log([3.0]))[0]
+    Q = gmrf.rw1(8, 3.0).build(-0.5 * np.log([3.0]))[0]
     assert x @ Q @ x == pytest.approx(3.0 * (np.diff(x) ** 2).sum())
     Q = gmrf.rw2(8).build(np.zeros(1))[0]
     assert x @ Q @ x == pytest.approx((np.diff(x, 2) ** 2).sum())
@@ -228,8 +228,8 @@ def test_components_of_an_icar_have_the_sd_of_the_term(seed):
     walk = np.linalg.pinv(np.array([[1.0, -1.0, 0.0], [-1.0, 2.0, -1.0], [0.0, -1.0, 1.0]]))
     walk /= np.exp(np.log(np.diag(walk)).mean())
     term = ICAR("r", A).read(table, 1.0)
-    k = 1.0 / 0.7**2 * term.spread  # at an sd of 0.7
-    np.testing.assert_allclose(_held(term, np.log([k])), 0.49 * S, atol=1e-8)
+    sd = 0.7 / np.sqrt(term.spread)  # of neighbours, at a typical sd of 0.7
+    np.testing.assert_allclose(_held(term, np.log([sd])), 0.49 * S, atol=1e-8)
     both = Interaction(ICAR("r", A), RW1("t")).read(table, 1.0)
     np.testing.assert_allclose(_held(both, np.log([0.7])), 0.49 * np.kron(S, walk), atol=1e-8)
 

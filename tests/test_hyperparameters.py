@@ -12,9 +12,8 @@ from fenchel.hyperparameters import (
     Family,
     KernelCovariance,
     Normal,
-    PCPrecision,
+    PCDeviation,
     PCRange,
-    PCVariance,
     WeightVariances,
     grid,
     independent,
@@ -98,7 +97,7 @@ def test_learning_is_exact_regression_where_that_is_known():
 
 def test_the_gradient_of_everything_learned():
     x, y = counts_on_a_line()
-    log_prior = independent({0: PCVariance(1.0), 1: PCRange(0.5, dimension=1)})
+    log_prior = independent({0: PCDeviation(1.0, power=2.0), 1: PCRange(0.5, dimension=1)})
     for likelihood, target in ((Gaussian(0.7), y), (Ordinal([0.5, 1.5], bound="log-sum"), np.minimum(y, 2))):
         family = KernelCovariance(1.3 * RBF(0.8), x, log_prior=log_prior)
         evidence = Evidence(likelihood, family, target, tol=1e-17)
@@ -161,8 +160,8 @@ def test_relevance_is_found():
 @pytest.mark.parametrize(
     ("prior", "event", "probability"),
     [
-        (PCPrecision(0.7, 0.05), lambda t: np.exp(-t / 2) > 0.7, 0.05),
-        (PCVariance(0.7, 0.05), lambda t: np.exp(t / 2) > 0.7, 0.05),
+        (PCDeviation(0.7, 0.05), lambda t: np.exp(t) > 0.7, 0.05),
+        (PCDeviation(0.7, 0.05, power=2.0), lambda t: np.exp(t / 2) > 0.7, 0.05),
         (PCRange(0.4, 0.1, 2), lambda t: np.exp(t) < 0.4, 0.1),
         (PCRange(0.4, 0.1, 1), lambda t: np.exp(t) < 0.4, 0.1),
         (Normal(0.3, 2.0), lambda t: t < 0.3, 0.5),
@@ -210,7 +209,7 @@ def test_grids_and_learning_refuse():
     with pytest.raises(ValueError, match=r"groups has shape \(2,\); expected \(3,\)"):
         WeightVariances(np.ones((4, 3)), groups=[0, 1])
     with pytest.raises(ValueError, match="u = -1"):
-        PCPrecision(-1)
+        PCDeviation(-1)
 
 
 @pytest.mark.parametrize("seed", range(6))

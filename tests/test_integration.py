@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from fenchel.hyperparameters import KernelCovariance, Normal, PCVariance, WeightVariances, independent, learn
+from fenchel.hyperparameters import KernelCovariance, Normal, PCDeviation, WeightVariances, independent, learn
 from fenchel.hyperparameters.coordinates import Coordinates
 from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
 from fenchel.hyperparameters.integration.density import LogDensity
@@ -118,12 +118,12 @@ def poisson_groups(counts, log_sd, nodes):
 def test_a_variance_that_may_vanish_against_quadrature():
     counts = np.array([3.0, 2, 4, 3, 1, 5, 3, 2, 3, 4])
     family = WeightVariances(
-        np.eye(10), offset=1.0, bounds=(1e-9, 1e6), log_prior=independent({0: PCVariance(1.0, 0.01)})
+        np.eye(10), offset=1.0, bounds=(1e-9, 1e6), log_prior=independent({0: PCDeviation(1.0, 0.01, power=2.0)})
     )
     found = integrate(Poisson(), family, counts)
     axis, nodes = np.linspace(-20.0, 3.0, 461), np.linspace(-8.0, 8.0, 801)
     parts = [poisson_groups(counts, a / 2, nodes) for a in axis]
-    log_p = np.array([part[0] + PCVariance(1.0, 0.01)(a)[0] for part, a in zip(parts, axis, strict=True)])
+    log_p = np.array([part[0] + PCDeviation(1.0, 0.01, power=2.0)(a)[0] for part, a in zip(parts, axis, strict=True)])
     p, total = summed(log_p, [axis])
     sds = np.exp(axis / 2)
     mean = p @ sds

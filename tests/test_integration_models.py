@@ -170,9 +170,9 @@ def test_the_value_of_a_hyperparameter_is_the_mode_of_what_was_integrated():
     log_p = hits[:, None, None] * eta - 4 * np.logaddexp(0.0, eta)  # groups, sds, nodes
     evidence = np.log(np.exp(log_p) @ (weights / weights.sum())).sum(axis=0)
     rate = -np.log(0.05) / 5
-    mode = sds[np.argmax(evidence - rate * sds + np.log(sds))]  # of log precision: exponential sd, and d sd / d theta
+    mode = sds[np.argmax(evidence - rate * sds + np.log(sds))]  # of log sd: exponential sd, and d sd / d theta
     assert fit.hyperparameters["value"].iloc[0] == pytest.approx(mode, abs=0.03)
-    assert abs(np.exp(-fit.theta[0] / 2) - mode) > 0.06  # the elbo's
+    assert abs(np.exp(fit.theta[0]) - mode) > 0.06  # the elbo's
 
 
 def test_ends_of_effects_are_right_where_their_sd_may_vanish(fits, truth, data):
@@ -202,7 +202,7 @@ def test_four_hyperparameters_with_a_long_tail_are_on_a_lattice():
     with pytest.warns(UserWarning, match="a long tail, which a composite design does not follow"):
         coarse = model.fit(integrate="ccd")
     assert "long tail" in certificate(coarse)[0]
-    assert coarse.integrated.status.startswith("(1|g): log precision: a long tail")
+    assert coarse.integrated.status.startswith("(1|g): log sd: a long tail")
 
 
 def test_a_family_that_is_not_log_concave_has_no_infinite_gap_in_words():
@@ -227,4 +227,4 @@ def test_rules_that_disagree_are_said_first_and_the_table_follows_the_points(dat
     u, points = density.coordinates.u(at), density.coordinates.u(np.asarray(mixed.thetas))
     nearest = np.abs(u - points.T).argmin(axis=1)
     np.testing.assert_allclose(np.bincount(nearest, w, len(mixed.weights)), mixed.weights, atol=0.01)
-    assert fit.hyperparameters["mean"].iloc[0] == pytest.approx(w @ np.exp(-at[:, 0] / 2), rel=1e-3)
+    assert fit.hyperparameters["mean"].iloc[0] == pytest.approx(w @ np.exp(at[:, 0]), rel=1e-3)

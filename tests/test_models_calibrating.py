@@ -21,7 +21,7 @@ def test_a_right_posterior_is_calibrated(model):
     found = fenchel.calibrate(model, 20, rng=1)
     assert found.calibrated, found.verdict
     assert found.u.shape[0] == 20
-    assert {"(1|g): log precision", "Intercept", "x", "eta[0]", "(1|g)[0]"} <= set(found.u.columns)
+    assert {"(1|g): log sd", "Intercept", "x", "eta[0]", "(1|g)[0]"} <= set(found.u.columns)
     assert found.converged.all()
     assert found.plot().get_xlabel()
 
@@ -48,7 +48,7 @@ def test_flat_priors_and_wild_data_are_refused(model):
 
 
 def test_a_density_that_a_bound_cuts_off_has_no_cliff(model):
-    """A variance that may vanish: the posterior of its log precision reaches the bound; its quantiles by sums."""
+    """A variance that may vanish: the posterior of its log sd reaches the bound; its quantiles by sums."""
     rng, family, likelihood = np.random.default_rng(5), model.sum.family(), model.target.likelihood
     y = rng.poisson(np.exp(0.3), 24).astype(float)
     found = integrate(likelihood, family, y)

@@ -243,7 +243,7 @@ def test_terms_by_the_names_that_tables_print():
         normal.priors.loc[("bym2(r)", "sd"), ["lower", "upper"]].astype(float), np.exp([-1.98, -0.02]), rtol=1e-3
     )
     term = normal.sum.effects[0]
-    assert term.hyperparameters[0].prior == Normal(2.0, 1.0)  # of log precision = -2 log sd
+    assert term.hyperparameters[0].prior == Normal(-1.0, 0.5)  # of log sd
     alone = areas("bym2", priors={"bym2(r)": PC(phi=0.5, alpha=2 / 3)})  # goes to the one it names
     assert alone.priors.loc[("bym2(r)", "phi"), "prior"] == "PC, P(phi < 0.5) = 0.6667"
     assert alone.priors.loc[("bym2(r)", "sd"), "prior"] == "exponential, P(sd > 1) = 0.01"

@@ -29,11 +29,11 @@ def test_an_interval_ends_where_the_evidence_has_fallen():
     def fallen(theta: float) -> float:
         return fit.elbo - evidence.fit(np.array([theta])).elbo - 1.96**2 / 2
 
-    at = fit.theta[0]  # a log precision: the sd is smallest on its right
-    ends = [np.exp(-brentq(fallen, *bracket) / 2) for bracket in ((at, at + 11.0), (at - 5.0, at))]
+    at = fit.theta[0]  # a log sd
+    ends = [np.exp(brentq(fallen, *bracket)) for bracket in ((at - 5.5, at), (at, at + 2.5))]
     row = fit.hyperparameters.loc[("(1|g)", "sd")]
     lower, value, upper = np.log([row["lower"], row["value"], row["upper"]])
-    half = 1.96 * np.sqrt(fit.theta_covariance[0, 0]) / 2  # of a normal about the mode, alike on both sides
+    half = 1.96 * np.sqrt(fit.theta_covariance[0, 0])  # of a normal about the mode, alike on both sides
     for end, found, normal in zip(np.log(ends), (lower, upper), (value - half, value + half), strict=True):
         assert found == pytest.approx(end, abs=0.05 * half)
         assert abs(found - end) < abs(normal - end) / 2

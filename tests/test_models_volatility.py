@@ -36,7 +36,7 @@ def test_the_series_is_fitted_as_by_hand():
     y = POUND.returns[:200].copy()
     y[[5, 60]] = np.nan
     fit = volatility(y, fixed_sd=10**0.5, tol=1e-13)
-    variance, phi = np.exp(fit.theta[0]), np.tanh(fit.theta[1] / 2)
+    variance, phi = np.exp(2 * fit.theta[0]), np.tanh(fit.theta[1] / 2)
     field = gmrf.stack([(gmrf.ar1(200, phi, variance), np.arange(200))], fixed_variance=10.0)
     level = np.log(np.nanmean(y**2))
     sol = fenchel.infer(StochasticVolatility(), field.at(offset=level), y, tol=1e-13)
@@ -96,7 +96,7 @@ def test_forecasts_quantiles_and_paths():
     far = fit.predict({"t": [5_000]}, "link", interval=0.9).iloc[0]
     mu = fit.coefficients.loc["Intercept"]
     assert far["mean"] == pytest.approx(mu["mean"], abs=1e-6)
-    assert far["sd"] ** 2 == pytest.approx(np.exp(fit.theta[0]) + mu["sd"] ** 2, rel=1e-6)
+    assert far["sd"] ** 2 == pytest.approx(np.exp(2 * fit.theta[0]) + mu["sd"] ** 2, rel=1e-6)
     paths = fit.sample(ahead, 60_000, 1, kind="outcome")
     np.testing.assert_allclose(paths.std(axis=0), y["sd"], rtol=0.03)
     np.testing.assert_allclose(np.quantile(paths, 0.05, axis=0), y["lower"], rtol=0.04)

@@ -29,9 +29,8 @@ from fenchel.terms import (
     SumOfTerms,
     Term,
     correlation,
-    precision,
+    deviation,
     register,
-    variance,
 )
 
 
@@ -61,7 +60,7 @@ class Spline(Term):
         out, x = copy.copy(self), table.column(self.column).numbers()
         out.low, out.high, out.field = x.min(), x.max(), gmrf.rw2(self.n_latents)
         out.constraints, out.fixed_names = out.field.constraints, [f"{self.name} (line)"]
-        out.hyperparameters = (precision("precision", scale, spread=10.0),)
+        out.hyperparameters = (deviation("sd", scale / 10.0**0.5, unit=10.0**-0.5),)
         return out
 
     def precision(self, theta):
@@ -82,20 +81,20 @@ class Spline(Term):
 
 
 class Pairs:
-    """I kron Sigma^-1 of n pairs (intercept, slope); theta = (log variance, log variance, 2 atanh correlation)."""
+    """I kron Sigma^-1 of n pairs (intercept, slope); theta = (log sd, log sd, 2 atanh correlation)."""
 
     def __init__(self, n):
         self.n = n
 
     def covariance(self, theta):
-        s, r = np.exp(np.asarray(theta[:2]) / 2), np.tanh(theta[2] / 2)
+        s, r = np.exp(np.asarray(theta[:2])), np.tanh(theta[2] / 2)
         return np.outer(s, s) * np.array([[1.0, r], [r, 1.0]])
 
     def __call__(self, theta):
         S, r = self.covariance(theta), np.tanh(theta[2] / 2)
-        P, cross = np.linalg.inv(S), S[0, 1] / 2
+        P, cross = np.linalg.inv(S), S[0, 1]
         off = np.sqrt(S[0, 0] * S[1, 1]) * (1 - r * r) / 2
-        slopes = [np.array([[S[0, 0], cross], [cross, 0.0]]), np.array([[0.0, cross], [cross, S[1, 1]]])]
+        slopes = [np.array([[2 * S[0, 0], cross], [cross, 0.0]]), np.array([[0.0, cross], [cross, 2 * S[1, 1]]])]
         slopes.append(np.array([[0.0, off], [off, 0.0]]))
         eye = sp.eye_array(self.n)
         return sp.csc_array(sp.kron(eye, P)), [sp.csc_array(sp.kron(eye, -P @ dS @ P)) for dS in slopes]
@@ -113,11 +112,11 @@ class Correlated(LevelTerm):
         return {"variance": 1.0 / k}
 
     def field(self, variance):
-        names = ["log variance", "log slope variance", "logit correlation"]
-        return gmrf.MarkovField(Pairs(len(self.levels)), [np.log(variance), np.log(variance), 0.0], names)
+        names = ["log sd", "log slope sd", "logit correlation"]
+        return gmrf.MarkovField(Pairs(len(self.levels)), [np.log(variance) / 2, np.log(variance) / 2, 0.0], names)
 
     def typed(self, scale, theta):
-        sizes = variance("variance", scale, theta[0]), variance("slope variance", scale, theta[1])
+        sizes = deviation("sd", scale, np.exp(theta[0])), deviation("slope sd", scale, np.exp(theta[1]))
         return *sizes, correlation("correlation", theta[2], Normal(0.0, 1.5))
 
     def population(self, theta):
@@ -231,7 +230,7 @@ class Nodes(Term):
 
     def read(self, table, scale):
         out = copy.copy(self)
-        out.hyperparameters = (precision("precision", scale),)
+        out.hyperparameters = (deviation("sd", scale),)
         return out
 
     def precision(self, theta):

@@ -10,7 +10,7 @@ from conftest import difference
 from test_terms_contract import MORE
 
 from fenchel import terms
-from fenchel.hyperparameters import Normal, PCPrecision
+from fenchel.hyperparameters import Normal, PCDeviation
 from fenchel.terms import DataTable, Kind, SumOfTerms, Term
 
 N = 40
@@ -113,10 +113,10 @@ def test_priors_are_asked_for_by_name():
         model = SumOfTerms([terms.BYM2("g", RING)], TABLE, priors=asked)
         return [h.prior for h in model.effects[0].hyperparameters]
 
-    assert priors("pc") == [PCPrecision(1.0, 0.01), Normal(0.0, 1.8)]
+    assert priors("pc") == [PCDeviation(1.0, 0.01), Normal(0.0, 1.8)]
     assert priors(None) == priors({"g": None}) == [None, None]
-    assert priors({"g": {"phi": Normal(1.0, 1.0)}}) == [PCPrecision(1.0, 0.01), Normal(1.0, 1.0)]
-    assert priors({"g": (0.5, 0.1)}) == [PCPrecision(0.5, 0.1), Normal(0.0, 1.8)]
+    assert priors({"g": {"phi": Normal(1.0, 1.0)}}) == [PCDeviation(1.0, 0.01), Normal(1.0, 1.0)]
+    assert priors({"g": (0.5, 0.1)}) == [PCDeviation(0.5, 0.1), Normal(0.0, 1.8)]
     with pytest.raises(
         ValueError, match=r"here: the prior of 'g', phi, is \(1, 2\); expected \(phi, a\) for P\(phi < u\) = a"
     ):
@@ -129,7 +129,7 @@ def test_the_fixed_effects_of_a_model_stand_covariates_first():
     model = SumOfTerms([terms.RW2("t"), terms.Covariate("x"), terms.Covariate("f")], TABLE)
     assert model.fixed_names == ["x", "f[low]", "t (slope)"]
     field = model.family()
-    assert field.names == ("t: log precision",)
+    assert field.names == ("t: log sd",)
     assert field.design.shape == (N, 15 + 1 + 3)
     new = model.new_rows(field.theta, TABLE)
     np.testing.assert_array_equal(new.design.toarray(), field.design.toarray())

@@ -92,7 +92,7 @@ def test_a_walk_without_its_slope_goes_on_from_its_last_two_states():
     assert mean[2] == pytest.approx(2 * mean[1] - mean[0])
     assert mean[3] == pytest.approx(3 * mean[1] - 2 * mean[0])
     last = np.array([[-1.0, 2.0], [-2.0, 3.0]])
-    k = np.exp(-theta[0])
+    k = np.exp(2 * theta[0])
     np.testing.assert_allclose(C[2:, 2:], last @ C[:2, :2] @ last.T + k * np.array([[1.0, 2.0], [2.0, 5.0]]), rtol=1e-6)
 
 

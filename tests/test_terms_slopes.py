@@ -10,8 +10,9 @@ from scipy.stats import multivariate_normal
 
 import fenchel
 from fenchel.hyperparameters import learn
+from fenchel.hyperparameters.priors import PCDeviation
 from fenchel.terms import IID, Covariate, DataTable, Grouped, SumOfTerms
-from fenchel.terms.sizes import PartialCorrelation, PCDeviation
+from fenchel.terms.sizes import PartialCorrelation
 
 N = 120
 RNG = np.random.default_rng(3)

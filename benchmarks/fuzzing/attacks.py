@@ -155,7 +155,7 @@ def python_factor_of(c: Json, canary: str) -> Json:
 
 @attack
 def functions_among_the_variables(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
-    n = add(c, ["class", "fenchel.hyperparameters.priors:PCVariance"], ["dict", [["f", [len(c["nodes"])]]]])
+    n = add(c, ["class", "fenchel.hyperparameters.priors:PCDeviation"], ["dict", [["f", [len(c["nodes"])]]]])
     put(first(c, EXPRESSION), "context", [n + 1])
     replace(c, "np.log(x)", "f(1, 2)")
 

@@ -138,7 +138,7 @@ def fit(data: Germany, tick: Tick = lambda what: None) -> DiseaseMap:
     likelihood, (both, iid) = Poisson(exposure=data.E), fields(data.adjacency)
 
     def prior(k_u: float, k_v: float) -> SparsePrecision:
-        return iid.at([np.log(k_v)]) if np.isinf(k_u) else both.at(np.log([k_u, k_v]))
+        return iid.at([-0.5 * np.log(k_v)]) if np.isinf(k_u) else both.at(-0.5 * np.log([k_u, k_v]))
 
     def search(grid_u: tuple[float, ...], grid_v: tuple[float, ...]) -> tuple[np.ndarray, float, float]:
         evidence, last = np.empty((len(grid_u), len(grid_v))), None

@@ -37,11 +37,7 @@ NEVER = (  # of these rooms, what reads, writes, draws or runs on other machines
 )
 _SPACE, _LIKELIHOODS = "fenchel.gmrf.space", "fenchel.likelihoods"
 FUNCTIONS: dict[str, tuple[str, ...]] = {  # attribute -> what it may be: functions, partials of them, classes
-    "size": (
-        "fenchel.terms.base:_pc_precision",
-        "fenchel.terms.sizes:_pc",
-        *(f"fenchel.hyperparameters.priors:{word}" for word in ("PCVariance", "PCDeviation", "PCPrecision")),
-    ),
+    "size": ("fenchel.terms.sizes:_pc", "fenchel.hyperparameters.priors:PCDeviation"),
     "rates": (
         "fenchel.gmrf.series:_autoregression",
         *(f"{_SPACE}:{word}" for word in ("_two_rates", "_shared_rates", "_mixed_rates", "_diffusion_rates")),

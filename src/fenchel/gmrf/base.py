@@ -19,6 +19,8 @@ from ..priors.sparse import SparsePrecision
 from ..solvers.solution import Solution
 from .precisions import Precision, Remembered
 
+WIDE = (-12.0, 12.0)  # log units: the bounds of an entry that is given none
+SIZE = (-6.0, 6.0)  # log units: the bounds of a log sd
 _SAME = 1e-6  # relative: two precisions that differ by less are the same
 _NARROW, _WIDE = 0.1, 1e3  # of the information: what is made of it far from the optimum
 
@@ -50,7 +52,7 @@ class MarkovField(Family):
         self.build, self.design, self.constraints = Remembered(build), design, constraints
         self._theta = np.asarray(theta, dtype=np.float64)
         self._names = tuple(names)
-        wide = [(-12.0, 12.0)] * self._theta.size
+        wide = [WIDE] * self._theta.size
         self._bounds = np.asarray(wide if bounds is None else bounds, dtype=np.float64).reshape(-1, 2)
         self._log_prior = log_prior
         self._made: SparsePrecision | None = None

@@ -80,17 +80,6 @@ class RepeatedCovariance:
 
 
 @dataclass(frozen=True)
-class ScaledByDeviation:
-    """Q = R / sd^2 for a fixed structure R; theta = log sd."""
-
-    structure: sp.csc_array
-
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        Q = np.exp(-2.0 * theta[0]) * self.structure
-        return Q, [-2.0 * Q]
-
-
-@dataclass(frozen=True)
 class DiagonalSum:
     """Q = diag(sum_j rates_j / sd_j^2), rates (J, n) known; theta_j = log sd_j."""
 

@@ -1,6 +1,6 @@
 """Precisions as functions of theta: Q(theta) with its derivatives, plain objects that can be pickled.
 
-Scaled         Q = e^theta R
+Scaled         Q = R / sd^2, theta = log sd
 Combination    Q = sum_j c_j(theta) M_j
 Remembered     any other, made once a theta: the prior and the gradient there ask for the same matrices
 """
@@ -20,13 +20,13 @@ Rates = Callable[[np.ndarray], tuple[Sequence[float], Sequence[Sequence[float]]]
 
 @dataclass(frozen=True)
 class Scaled:
-    """One log precision times a fixed structure."""
+    """A fixed structure over the square of one sd: Q = R / sd^2, theta = log sd."""
 
     structure: sp.csc_array
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        Q = np.exp(theta[0]) * self.structure
-        return Q, [Q]
+        Q = np.exp(-2.0 * theta[0]) * self.structure
+        return Q, [-2.0 * Q]
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
-from .base import MarkovField
+from .base import SIZE, MarkovField
 from .precisions import Combination, Scaled
 
 
 def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
-    """Q = k R, theta = log k: one precision times a fixed structure."""
-    start = np.log(scalar("gmrf", "precision", precision, 0.0))
-    return MarkovField(Scaled(sp.csc_array(structure).astype(np.float64)), [start], ["log precision"], **options)
+    """Q = k R: one precision k times a fixed structure, theta = log sd = -log(k) / 2."""
+    start = log_sd("gmrf", "precision", precision)
+    build = Scaled(sp.csc_array(structure).astype(np.float64))
+    return MarkovField(build, [start], ["log sd"], [SIZE], **options)
+
+
+def log_sd(where: str, name: str, precision: float) -> float:
+    """The log of the sd that belongs to a precision."""
+    return -0.5 * float(np.log(scalar(where, name, precision, 0.0)))
 
 
 def _length(where: str, n: int, least: int) -> int:
@@ -23,7 +29,7 @@ def _length(where: str, n: int, least: int) -> int:
 
 
 def iid(n: int, precision: float = 1.0) -> MarkovField:
-    """Independent effects: Q = k I, theta = log k."""
+    """Independent effects of precision k: Q = k I."""
     return scaled(sp.eye_array(_length("iid", n, 1), format="csc"), precision)
 
 
@@ -57,24 +63,22 @@ def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
 
 def _autoregression(theta: np.ndarray) -> Any:
     """Rates of I, of I without its ends, and of the neighbours: (I + p^2 inner - p off) / (v (1 - p^2))."""
-    v, p = np.exp(theta[0]), np.tanh(theta[1] / 2)
+    v, p = np.exp(2.0 * theta[0]), np.tanh(theta[1] / 2)
     free = 1.0 - p * p
     c = np.array([1.0, p * p, -p]) / (v * free)
-    return c, [-c, np.array([0.0, p, -0.5]) / v + p * c]  # dphi/dtheta_2 = (1 - phi^2) / 2
+    return c, [-2.0 * c, np.array([0.0, p, -0.5]) / v + p * c]  # dphi/dtheta_2 = (1 - phi^2) / 2
 
 
 def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
-    """A stationary autoregression with marginal variance e^theta_1 and phi = tanh(theta_2 / 2)."""
+    """A stationary autoregression with marginal sd e^theta_1 and phi = tanh(theta_2 / 2)."""
     n = _length("ar1", n, 2)
     phi, variance = scalar("ar1", "phi", phi), scalar("ar1", "variance", variance)
     if not -1.0 < phi < 1.0 or not variance > 0.0:
         raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")
     inner, off = np.r_[0.0, np.ones(n - 2), 0.0], np.ones(n - 1)
     matrices = sp.eye_array(n), sp.diags_array(inner), sp.diags_array([off, off], offsets=[-1, 1])
-    start = [np.log(variance), 2 * np.arctanh(phi)]
-    return MarkovField(
-        Combination(matrices, _autoregression), start, ["log variance", "2 atanh phi"], [(-12.0, 12.0), (-9.0, 9.0)]
-    )
+    start = [0.5 * np.log(variance), 2 * np.arctanh(phi)]
+    return MarkovField(Combination(matrices, _autoregression), start, ["log sd", "2 atanh phi"], [SIZE, (-9.0, 9.0)])
 
 
 def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:

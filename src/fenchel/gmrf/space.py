@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from ..checks import count, problem, scalar
 from ..linalg.bases import constraint_rows
 from ..priors.sparse import SparsePrecision
-from .base import MarkovField
+from .base import SIZE, WIDE, MarkovField
 from .graphs import as_adjacency, laplacian
 from .precisions import Combination, Rates
-from .series import scaled
+from .series import log_sd, scaled
 
 
 def _structure(graph: Any, n: int | None, balanced: bool = False) -> tuple[sp.csc_array, sp.csr_array]:
@@ -55,7 +55,7 @@ def _typical(R: sp.csc_array, C: sp.csr_array) -> np.ndarray:
 
 
 def icar(graph: Any, precision: float = 1.0, n: int | None = None, balanced: bool = False) -> MarkovField:
-    """The intrinsic conditional autoregression (Besag): Q = k (D - A), theta = log k.
+    """The intrinsic conditional autoregression (Besag): Q = k (D - A).
 
     With ``balanced`` each component is scaled so that all have the same typical variance, isolated nodes as well.
     """
@@ -64,19 +64,21 @@ def icar(graph: Any, precision: float = 1.0, n: int | None = None, balanced: boo
 
 
 def _two_rates(theta: np.ndarray) -> Any:
-    """A precision each."""
-    k = np.exp(theta)
-    return (k[0], k[1]), [(k[0], 0.0), (0.0, k[1])]
+    """An sd each."""
+    k = np.exp(-2.0 * theta)
+    return (k[0], k[1]), [(-2.0 * k[0], 0.0), (0.0, -2.0 * k[1])]
 
 
 def _shared_rates(theta: np.ndarray) -> Any:
-    """One precision, and the share of the variance that is structured."""
-    k, p = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+    """One sd, and the share of the variance that is structured."""
+    k, p = np.exp(-2.0 * theta[0]), 1 / (1 + np.exp(-theta[1]))
     k_u, k_v = k / p, k / (1 - p)
-    return (k_u, k_v), [(k_u, k_v), (-k_u * (1 - p), k_v * p)]
+    return (k_u, k_v), [(-2.0 * k_u, -2.0 * k_v), (-k_u * (1 - p), k_v * p)]
 
 
-def _sum_of_two(R: Any, C: sp.csr_array, rates: Rates, theta: list[float], names: list[str]) -> MarkovField:
+def _sum_of_two(
+    R: Any, C: sp.csr_array, rates: Rates, theta: list[float], names: list[str], bounds: list[tuple[float, float]]
+) -> MarkovField:
     """eta = u + v."""
     n = R.shape[0]
     U, V = (
@@ -85,7 +87,7 @@ def _sum_of_two(R: Any, C: sp.csr_array, rates: Rates, theta: list[float], names
     )
     constraints = constraint_rows(sp.hstack([C, sp.csr_array(C.shape)])) if C.nnz else None
     design = sp.hstack([sp.eye_array(n), sp.eye_array(n)], format="csr")
-    return MarkovField(Combination((U, V), rates), theta, names, design=design, constraints=constraints)
+    return MarkovField(Combination((U, V), rates), theta, names, bounds, design=design, constraints=constraints)
 
 
 def bym(
@@ -94,8 +96,8 @@ def bym(
     """Besag, York and Mollie: an ICAR u plus independent v, eta = u + v. Latents: (u, v); ``balanced`` as in icar."""
     R, C = _structure(graph, n, balanced)
     rates_of = {"precision_u": precision_u, "precision_v": precision_v}
-    start = [np.log(scalar("bym", name, value, 0.0)) for name, value in rates_of.items()]
-    return _sum_of_two(R, C, _two_rates, start, ["log precision u", "log precision v"])
+    start = [log_sd("bym", name, value) for name, value in rates_of.items()]
+    return _sum_of_two(R, C, _two_rates, start, ["log sd u", "log sd v"], [SIZE, SIZE])
 
 
 def scaled_icar(graph: Any, n: int | None = None) -> tuple[sp.csc_array, sp.csr_array]:
@@ -116,25 +118,25 @@ def bym2(graph: Any, precision: float = 1.0, phi: float = 0.5, n: int | None = N
     The ICAR is scaled so that the geometric mean of its marginal variances is 1 in every component (Riebler et al.),
     which makes k and phi mean the same on every graph.
     """
-    phi, precision = scalar("bym2", "phi", phi, 0.0, 1.0), scalar("bym2", "precision", precision, 0.0)
+    phi, start = scalar("bym2", "phi", phi, 0.0, 1.0), log_sd("bym2", "precision", precision)
     R, C = scaled_icar(graph, n)
-    start = [np.log(precision), np.log(phi / (1 - phi))]
-    return _sum_of_two(R, C, _shared_rates, start, ["log precision", "logit phi"])
+    theta = [start, np.log(phi / (1 - phi))]
+    return _sum_of_two(R, C, _shared_rates, theta, ["log sd", "logit phi"], [SIZE, WIDE])
 
 
 def _mixed_rates(theta: np.ndarray) -> Any:
     """Of I and of the Laplacian: k (1 - rho) and k rho."""
-    k, r = np.exp(theta[0]), 1 / (1 + np.exp(-theta[1]))
+    k, r = np.exp(-2.0 * theta[0]), 1 / (1 + np.exp(-theta[1]))
     c, bend = (k * (1 - r), k * r), k * r * (1 - r)
-    return c, [c, (-bend, bend)]
+    return c, [(-2.0 * c[0], -2.0 * c[1]), (-bend, bend)]
 
 
 def leroux(graph: Any, precision: float = 1.0, rho: float = 0.5, n: int | None = None) -> MarkovField:
-    """Leroux: Q = k [(1 - rho) I + rho (D - A)], proper for 0 <= rho < 1; theta = (log k, logit rho)."""
-    rho, precision = scalar("leroux", "rho", rho, 0.0, 1.0), scalar("leroux", "precision", precision, 0.0)
+    """Leroux: Q = k [(1 - rho) I + rho (D - A)], proper for 0 <= rho < 1; theta = (log sd, logit rho)."""
+    rho, start = scalar("leroux", "rho", rho, 0.0, 1.0), log_sd("leroux", "precision", precision)
     L = laplacian(as_adjacency(graph, n))
     build = Combination((sp.eye_array(L.shape[0], format="csc"), L), _mixed_rates)
-    return MarkovField(build, [np.log(precision), np.log(rho / (1 - rho))], ["log precision", "logit rho"])
+    return MarkovField(build, [start, np.log(rho / (1 - rho))], ["log sd", "logit rho"], [SIZE, WIDE])
 
 
 def _line(m: int) -> Any:
@@ -164,18 +166,18 @@ def lattice(shape: tuple[int, int], precision: float = 1.0) -> MarkovField:
 
 def _diffusion_rates(theta: np.ndarray) -> Any:
     """Of I, G and G^2: (k2, 2, 1 / k2) / (4 pi v), k2 = kappa^2."""
-    v, k2 = np.exp(theta[0]), 8.0 / np.exp(2 * theta[1])
+    v, k2 = np.exp(2.0 * theta[0]), 8.0 / np.exp(2 * theta[1])
     c = np.array([k2, 2.0, 1.0 / k2]) / (4 * np.pi * v)
-    return c, [-c, np.array([-2.0 * k2, 0.0, 2.0 / k2]) / (4 * np.pi * v)]  # dk2/dtheta_2 = -2 k2
+    return c, [-2.0 * c, np.array([-2.0 * k2, 0.0, 2.0 / k2]) / (4 * np.pi * v)]  # dk2/dtheta_2 = -2 k2
 
 
 def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing: float = 1.0) -> MarkovField:
     """A Matern field of smoothness 1 on a regular grid, by its stochastic differential equation (Lindgren et al.).
 
     (kappa^2 - Laplacian) x = white noise: Q = s (kappa^2 + G)^2 with G the five-point Laplacian over ``spacing``^2,
-    range = sqrt(8) / kappa, and s such that the variance is e^theta_1 far from the edges, up to the grid: 4 % more at
+    range = sqrt(8) / kappa, and s such that the sd is e^theta_1 far from the edges, up to the grid: 4 % more at
     ten steps to a range, 1.3 % more at twenty.
-    theta = (log variance, log range).
+    theta = (log sd, log range).
     """
     rows, columns = _shape("matern", shape)
     range, variance = scalar("matern", "range", range, 0.0), scalar("matern", "variance", variance, 0.0)
@@ -183,4 +185,4 @@ def matern(shape: tuple[int, int], range: float, variance: float = 1.0, spacing:
     G = _grid(rows, columns)
     matrices = sp.eye_array(rows * columns, format="csc") * spacing**2, G, sp.csc_array(G @ G) / spacing**2
     build = Combination(matrices, _diffusion_rates)
-    return MarkovField(build, [np.log(variance), np.log(range)], ["log variance", "log range"])
+    return MarkovField(build, [0.5 * np.log(variance), np.log(range)], ["log sd", "log range"], [SIZE, WIDE])

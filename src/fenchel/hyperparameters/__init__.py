@@ -9,7 +9,7 @@ from .integration import Integrated, integrate
 from .kernel import KernelCovariance
 from .learned import Learned, SearchEnding
 from .learning import learn
-from .priors import Normal, PCPrecision, PCRange, PCVariance, independent
+from .priors import Normal, PCDeviation, PCRange, independent
 from .relevance import Relevance, learn_relevance
 from .scaled import ScaledCovariance
 from .weights import WeightVariances
@@ -22,9 +22,8 @@ __all__ = [
     "KernelCovariance",
     "Learned",
     "Normal",
-    "PCPrecision",
+    "PCDeviation",
     "PCRange",
-    "PCVariance",
     "Relevance",
     "ScaledCovariance",
     "SearchEnding",

@@ -1,8 +1,6 @@
 """Priors on hyperparameters: log p(theta) and its slope, one entry of theta at a time.
 
-    PCPrecision  a standard deviation is exponential, P(sd > u) = a; theta = log precision, sd = e^{-theta/2}
-    PCVariance   the same for theta = log variance, sd = e^{theta/2}
-    PCDeviation  the same for theta = log sd
+    PCDeviation  an sd is exponential, P(sd > u) = a; theta = log sd, or a multiple of it
     PCRange      P(range < r) = a in d dimensions; theta = log range            (Fuglstad et al. 2019)
     Normal       theta itself is normal
 
@@ -17,7 +15,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -149,55 +146,15 @@ def _level(where: str, u: float, probability: float) -> None:
 
 
 @dataclass(frozen=True)
-class PCPrecision(ScalarPrior):
-    """P(sd > u) = probability, for theta = log precision.
-
-    Examples
-    --------
-    >>> from fenchel.hyperparameters.priors import PCPrecision
-    >>> value, slope = PCPrecision(u=1.0, probability=0.01)(0.0)
-    >>> round(value, 6)
-    -3.771138
-    """
-
-    u: float
-    probability: float = 0.01
-    power: ClassVar[float] = -2.0  # theta = power log sd
-
-    def __post_init__(self) -> None:
-        _level("PCPrecision", self.u, self.probability)
-
-    def in_words(self, scale: Scale) -> str:
-        return _exponential(self, scale)
-
-    def __call__(self, theta: float) -> tuple[float, float]:
-        rate = -np.log(self.probability) / self.u
-        sd = np.exp(-theta / 2)
-        return float(np.log(rate / 2) - theta / 2 - rate * sd), float(rate * sd / 2 - 0.5)
-
-
-@dataclass(frozen=True)
-class PCVariance(ScalarPrior):
-    """P(sd > u) = probability, for theta = log variance."""
-
-    u: float
-    probability: float = 0.01
-    power: ClassVar[float] = 2.0
-
-    def __post_init__(self) -> None:
-        _level("PCVariance", self.u, self.probability)
-
-    def in_words(self, scale: Scale) -> str:
-        return _exponential(self, scale)
-
-    def __call__(self, theta: float) -> tuple[float, float]:
-        value, slope = PCPrecision(self.u, self.probability)(-theta)
-        return value, -slope
-
-
-@dataclass(frozen=True)
 class PCDeviation(ScalarPrior):
-    """P(sd > u) = probability, sd exponential, for theta = log sd.
+    """An sd is exponential, P(sd > u) = probability, for theta = power * log sd.
+
+    Attributes
+    ----------
+    u, probability : float
+    power : float
+        1 where theta is a log sd, as in every term. 2 where theta is a log variance: kernels of scikit-learn and the
+        variance of a likelihood have that.
 
     Examples
     --------
@@ -208,23 +165,21 @@ class PCDeviation(ScalarPrior):
 
     u: float
     probability: float = 0.01
-    power: ClassVar[float] = 1.0
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         _level("PCDeviation", self.u, self.probability)
+        scalar("PCDeviation", "power", self.power, 0.0)
 
     def in_words(self, scale: Scale) -> str:
-        return _exponential(self, scale)
+        u = scale.value(self.power * float(np.log(self.u)))
+        return f"exponential, P({scale.name} > {u:.4g}) = {self.probability:g}"
 
     def __call__(self, theta: float) -> tuple[float, float]:
         rate = -np.log(self.probability) / self.u
-        pull = rate * np.exp(theta)
-        return float(np.log(rate) + theta - pull), float(1.0 - pull)
-
-
-def _exponential(prior: PCPrecision | PCVariance | PCDeviation, scale: Scale) -> str:
-    u = scale.value(prior.power * float(np.log(prior.u)))
-    return f"exponential, P({scale.name} > {u:.4g}) = {prior.probability:g}"
+        log_sd = theta / self.power
+        pull = rate * np.exp(log_sd)
+        return float(np.log(rate / self.power) + log_sd - pull), float((1.0 - pull) / self.power)
 
 
 @dataclass(frozen=True)

@@ -262,8 +262,13 @@ def _without_variance(fit: FittedModel) -> list[str]:
     """Of terms whose sd ended at its lower bound, or under a flat prior near 0: no variance is found there."""
     effects = fit.model.sum.effects
     names = [(term.name, h) for term in effects for h in term.hyperparameters]
+    levelled = {str(term.name) for term in effects if term.levels is not None}
     groups = {str(term.name) for term in effects if term.of_groups}  # a smooth without variance is a line
-    none = [str(names[i][0]) for i, side in fit.found.at_bounds.items() if i < len(names) and no_sd(names[i][1], side)]
+    none = [
+        str(names[i][0])
+        for i, side in fit.found.at_bounds.items()
+        if i < len(names) and no_sd(names[i][1], side) and str(names[i][0]) in levelled
+    ]
     said = [f"{name}: the sd is at its lower bound, no variance is found" for name in dict.fromkeys(none)]
     small = _NO_VARIANCE * fit.model.target.scale
     flat = [

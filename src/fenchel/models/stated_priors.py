@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import Refusal, problem
-from ..hyperparameters.priors import PC, Density, Normal, PCDeviation, PCVariance, ScalarPrior, Scale, described
+from ..hyperparameters.priors import PC, Density, Normal, PCDeviation, ScalarPrior, Scale, described
 from ..likelihoods.base import Likelihood
 from ..likelihoods.parameters import Entry
 from ..terms import SumOfTerms, Term
@@ -218,7 +218,7 @@ def _stated(key: str, entry: Entry, given: Any) -> Density | None:
     if isinstance(given, Normal):
         return scale_of(entry).normal(given)
     if entry.size and isinstance(given, PC) and given.sd is not None:
-        return (PCVariance if entry.factor == 2.0 else PCDeviation)(given.sd, given.alpha)
+        return PCDeviation(given.sd, given.alpha, entry.factor)
     if given is None or isinstance(given, ScalarPrior):
         return given
     pc = f"PC(sd=u, alpha=a) for P({entry.name} > u) = a, " if entry.size else ""

@@ -187,8 +187,9 @@ def values_at(fit: FittedModel, thetas: np.ndarray, levels: Iterable[float | Non
 
 
 def normal_net(d: int) -> np.ndarray:
-    """Standard normals (m, d) of a fixed net."""
-    return ndtri(qmc.Halton(d, scramble=False).random(_DRAWS + 1)[1:])  # the first point is 0
+    """Standard normals (m, d) of a fixed net, as many below 0 as above."""
+    cells = qmc.Halton(d, scramble=False).random(_DRAWS)
+    return ndtri((cells + 0.5 / _DRAWS) % 1.0)  # their middles
 
 
 def evidence_of(fit: FittedModel) -> Evidence:
@@ -250,10 +251,8 @@ def _of_term(term: Term, theta: np.ndarray) -> list[tuple[str, float]]:
 
 
 def no_sd(h: Hyperparameter, side: str) -> bool:
-    """Whether a bound is that of the smallest sd: of a precision the upper one, of a variance the lower."""
-    if h.size is None or abs(h.scale.factor) != 2.0:
-        return False
-    return side == ("upper" if h.scale.factor < 0.0 else "lower")
+    """Whether a bound is that of the smallest sd."""
+    return h.size is not None and side == "lower"
 
 
 # -- the summary --------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ class Reading:
 
     def prior(self, at: Pair) -> SparsePrecision:
         """u and v (and the level) with their sparse precision."""
-        return self.field.at(np.log(at))
+        return self.field.at(-0.5 * np.log(at))
 
     def dense_prior(self, at: Pair, rows: np.ndarray) -> DenseCovariance:
         """The same prior as the covariance of eta in the given districts."""
@@ -194,13 +194,14 @@ def maxima(reading: Reading, data: Split, starts: tuple[Pair, Pair], evaluations
     """L-BFGS with the evidence gradient for the train, Nelder-Mead for the test log-likelihood, inside the grid."""
     last: list[Solution | None] = [None]
 
-    def evidence(theta: np.ndarray) -> tuple[float, np.ndarray]:
+    def evidence(log_k: np.ndarray) -> tuple[float, np.ndarray]:
+        theta = -0.5 * log_k
         sol = infer(reading.likelihood(), reading.field.at(theta), data.y, tol=1e-10, start=last[0])
         last[0] = sol
-        return -sol.elbo, -reading.field.gradient(sol, theta)
+        return -sol.elbo, 0.5 * reading.field.gradient(sol, theta)
 
-    def score(theta: np.ndarray) -> float:
-        one = fit(reading, data, tuple(np.exp(theta)), last[0])
+    def score(log_k: np.ndarray) -> float:
+        one = fit(reading, data, tuple(np.exp(log_k)), last[0])
         last[0] = one.solution
         return -one.test
 
@@ -210,8 +211,8 @@ def maxima(reading: Reading, data: Split, starts: tuple[Pair, Pair], evaluations
     start = min(np.log(starts[1]), train, key=score)
     test = minimize(score, start, method="Nelder-Mead", bounds=bounds, options=options).x
 
-    def edge(theta: np.ndarray) -> bool:
-        return any(min(t - low, high - t) < 0.05 for t, (low, high) in zip(theta, bounds, strict=True))
+    def edge(log_k: np.ndarray) -> bool:
+        return any(min(t - low, high - t) < 0.05 for t, (low, high) in zip(log_k, bounds, strict=True))
 
     return Maxima(
         fit(reading, data, tuple(np.exp(train))), fit(reading, data, tuple(np.exp(test))), edge(train), edge(test)

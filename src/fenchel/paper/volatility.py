@@ -99,7 +99,7 @@ def field(n: int) -> gmrf.MarkovField:
 
 def theta(variance: float, phi: float) -> np.ndarray:
     """The field's own hyperparameters."""
-    return np.array([np.log(variance), 2 * np.arctanh(phi)])
+    return np.array([0.5 * np.log(variance), 2 * np.arctanh(phi)])
 
 
 def dense(n: int, variance: float, phi: float) -> DenseCovariance:

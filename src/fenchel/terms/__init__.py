@@ -20,7 +20,7 @@ one's own a word in formulas.
 """
 
 from ..inputs.frames import DataColumn, DataTable, Kind
-from .base import Hyperparameter, Rows, Term, correlation, precision, share, variance
+from .base import Hyperparameter, Rows, Term, correlation, share
 from .covariates import Covariate
 from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
@@ -28,6 +28,7 @@ from .membership import KnownCovariance, MultipleMembership
 from .points import Matern
 from .processes import GaussianProcess
 from .series import AR1, RW1, RW2, Seasonal
+from .sizes import deviation
 from .slopes import Grouped
 from .smooths import Smooth
 from .space import BYM, BYM2, ICAR, Generic, Leroux
@@ -82,8 +83,7 @@ __all__ = [
     "VecchiaProcess",
     "Wiener",
     "correlation",
-    "precision",
+    "deviation",
     "register",
     "share",
-    "variance",
 ]

@@ -13,14 +13,13 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from ..checks import problem
-from ..hyperparameters.priors import PC, Normal, PCDeviation, PCPrecision, PCRange, PCVariance, ScalarPrior, Scale
+from ..hyperparameters.priors import PC, Normal, PCDeviation, PCRange, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
 from ..inputs.frames import DataColumn, DataTable
 from ..priors.sparse import SparsePrecision
@@ -28,9 +27,8 @@ from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .forecast import Unseen, numbered
 
 Sparse = Any  # scipy's sparse arrays, which have no types
-SizePrior = PCPrecision | PCVariance | PCDeviation  # of an sd, on the scale of theta
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
-_REACH = 12.0  # bounds of a log precision, in e-folds either way
+_WIDEST = 12.0  # log units either way: the bounds of an entry that is given none
 
 
 # -- hyperparameters -------------------------------------------------------------------------------------
@@ -41,7 +39,7 @@ class Hyperparameter:
     Attributes
     ----------
     name : str
-        Of the value, in the user's words: "precision", "phi".
+        Of the value, in the user's words: "sd", "phi".
     transform : Transform
         From the value to theta.
     start : float
@@ -59,9 +57,9 @@ class Hyperparameter:
     name: str
     transform: Transform
     start: float
-    bounds: tuple[float, float] = (-_REACH, _REACH)
+    bounds: tuple[float, float] = (-_WIDEST, _WIDEST)
     prior: ScalarPrior | None = None
-    size: Callable[[float, float], SizePrior] | None = None
+    size: Callable[[float, float], PCDeviation] | None = None
     pc: Below | None = None
 
     @property
@@ -71,16 +69,12 @@ class Hyperparameter:
 
     @property
     def scale(self) -> Scale:
-        """How it is shown: a precision or a variance as the typical sd of the effect."""
-        if self.size is None:
-            return Scale(self.name, self.label, self.value)
-        unit = self.size(1.0, 0.01)
-        name = self.name.replace("precision", "sd").replace("variance", "sd")
-        shift = unit.power * float(np.log(unit.u))
-        return Scale(name, f"log {name}", partial(_sd_of, unit.power, shift), shift, unit.power)
+        """How it is shown."""
+        shift = 0.0 if self.size is None else float(self.transform.forward(1.0)[0])
+        return Scale(self.name, self.label, self.value, shift)
 
     def stated(self, where: str, owner: Hashable, name: str, given: Any) -> ScalarPrior | None:
-        """The prior that a user states of it, by the name in tables of it ("sd") or by its own ("precision").
+        """The prior that a user states of it, as ``name``.
 
         A ``Normal`` is of the log or the logit of what was named; (u, a) is P(sd > u) = a, or P(value < u) = a.
         """
@@ -88,7 +82,7 @@ class Hyperparameter:
         if isinstance(given, PC) and given.stated[0] == word:
             given, base = (given.stated[1], given.alpha), given.base
         if isinstance(given, Normal):
-            return given if name == self.name and name != self.scale.name else self.scale.normal(given)
+            return self.scale.normal(given)
         if given is None or isinstance(given, ScalarPrior):
             return given
         if isinstance(given, tuple) and len(given) == 2 and self.size is not None:
@@ -107,10 +101,6 @@ class Hyperparameter:
         return float(self.transform.inverse(np.array([theta])))
 
 
-def _sd_of(power: float, shift: float, theta: float) -> float:
-    return float(np.exp((theta - shift) / power))
-
-
 def _level(where: str, what: str, word: str, given: tuple[Any, Any]) -> None:
     """Refuses what is no number and a probability."""
     most = np.inf if word == "range" else 1.0
@@ -118,10 +108,6 @@ def _level(where: str, what: str, word: str, given: tuple[Any, Any]) -> None:
     if not (numbers and 0.0 < given[0] < most and 0.0 < given[1] < 1.0):
         limits = f"0 < {word}" if word == "range" else f"0 < {word} < 1"
         raise problem(where, f"{what} is {given!r}", f"({word}, a) for P({word} < u) = a, {limits} and 0 < a < 1")
-
-
-def _pc_precision(spread: float, u: float, a: float) -> PCPrecision:
-    return PCPrecision(u / np.sqrt(spread), a)
 
 
 class Below(ABC):
@@ -148,28 +134,6 @@ class CorrelationBelow(Below):
 
     def __call__(self, u: float, a: float, base: int = 0) -> ScalarPrior:
         return PCCorrelation(u, a, base)
-
-
-def _sized(name: str, centre: float, start: float, scale: float, size: Callable[..., SizePrior]) -> Hyperparameter:
-    """e^-12 to e^12 about where the typical variance is scale^2, with the start inside."""
-    bounds = min(centre - _REACH, start), max(centre + _REACH, start)
-    return Hyperparameter(name, LOG, start, bounds, size(scale, 0.01), size)
-
-
-def precision(name: str, scale: float, start: float | None = None, spread: float = 1.0) -> Hyperparameter:
-    """A precision k under which the effect has typical variance ``spread`` / k.
-
-    It starts where the typical sd is half of ``scale``, with the prior P(sd > scale) = 0.01; ``start`` is of log k.
-    """
-    centre = float(np.log(spread / scale**2))
-    begin = float(np.log(spread / (START_SD * scale) ** 2)) if start is None else start
-    return _sized(name, centre, begin, scale, partial(_pc_precision, spread))
-
-
-def variance(name: str, scale: float, start: float | None = None) -> Hyperparameter:
-    """A variance, with the same start and prior; ``start`` is of its log."""
-    begin = 2 * float(np.log(START_SD * scale)) if start is None else start
-    return _sized(name, 2 * float(np.log(scale)), begin, scale, PCVariance)
 
 
 def share(name: str, start: float = 0.0, pc: Below | None = None) -> Hyperparameter:

@@ -18,9 +18,10 @@ from ..gmrf import MarkovField
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
-from .base import START_SD, Hyperparameter, Rows, Term, precision, typical
+from .base import START_SD, Hyperparameter, Rows, Term, typical
 from .coordinates import far_times
 from .forecast import FARTHEST, Unseen, beyond
+from .sizes import level_sd
 
 
 class LevelTerm(Term):
@@ -37,7 +38,7 @@ class LevelTerm(Term):
         Default: the column, or ``"x | g"`` of a slope.
     **start : where the hyperparameters start, by name, on their own scale: ``precision=4.0``
 
-    A subclass gives the ``field`` over its levels (or its ``builder``); hyperparameters other than one precision by
+    A subclass gives the ``field`` over its levels (or its ``builder``); hyperparameters other than one sd by
     ``typed``.
     """
 
@@ -81,7 +82,7 @@ class LevelTerm(Term):
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
         """The hyperparameters, starting at theta."""
-        return (precision("precision", scale, theta[0], self.spread),)
+        return (level_sd("sd", scale, theta[0], self.spread),)
 
     def typical_variance(self, column: DataColumn) -> float:
         """``spread``: that of the field at precision 1."""
@@ -266,7 +267,7 @@ class IID(LevelTerm):
     builder, standard, grows = staticmethod(gmrf.iid), True, True
 
     def population(self, theta: np.ndarray) -> np.ndarray:
-        return np.array([[np.exp(-theta[0])]])
+        return np.array([[np.exp(2.0 * theta[0])]])
 
 
 def _size(table: DataTable, x: np.ndarray) -> float:

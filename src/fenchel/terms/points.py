@@ -21,11 +21,12 @@ from ..gmrf.mesh import Mesh
 from ..gmrf.mesh_making import LINK, remade
 from ..gmrf.mesh_making import mesh as triangulated
 from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
+from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from .base import Rows, Term, effect_range
 from .coordinates import coordinate_remarks
 from .forecast import Unseen, UnseenPoints
-from .sizes import PCDeviation, deviation
+from .sizes import deviation
 
 _EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
 _ALONE, _COARSE_ALONE = 5.0, 4.0  # the same without noise beside the field: means are within 0.06 sd, sds within 15 %

@@ -17,8 +17,9 @@ from ..checks import problem
 from ..gmrf import MarkovField
 from ..hyperparameters.priors import Normal
 from ..inputs.frames import DataColumn
-from .base import Hyperparameter, Term, correlation, variance
+from .base import Hyperparameter, Term, correlation
 from .grouped import LevelTerm
+from .sizes import level_sd
 from .time import IntegratedWiener, OrnsteinUhlenbeck, Wiener, irregular
 
 
@@ -33,7 +34,7 @@ class RW1(LevelTerm):
         return Wiener if irregular(columns) else cls
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        return np.ones(1), float(np.exp(-theta[0]))
+        return np.ones(1), float(np.exp(2.0 * theta[0]))
 
 
 class RW2(LevelTerm):
@@ -54,7 +55,7 @@ class RW2(LevelTerm):
         return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        return np.array([2.0, -1.0]), float(np.exp(-theta[0]))
+        return np.array([2.0, -1.0]), float(np.exp(2.0 * theta[0]))
 
     def free_at(self, steps: np.ndarray) -> np.ndarray:
         return (steps - (len(self.levels) - 1) / 2)[:, None] if self.trend else super().free_at(steps)
@@ -79,7 +80,7 @@ class Seasonal(LevelTerm):
         return ([f"{self.name} (season {i})" for i in range(C.shape[0])], C.T) if self.trend else super().free()
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        return -np.ones(self.period - 1), float(np.exp(-theta[0]))
+        return -np.ones(self.period - 1), float(np.exp(2.0 * theta[0]))
 
     def free_at(self, steps: np.ndarray) -> np.ndarray:
         return self.freed[steps % self.period] if self.trend else super().free_at(steps)
@@ -101,8 +102,8 @@ class AR1(LevelTerm):
         return {"variance": 1.0 / k}
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return variance("variance", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
+        return level_sd("sd", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
 
     def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         phi = np.tanh(theta[1] / 2)
-        return np.array([phi]), float(np.exp(theta[0]) * (1.0 - phi * phi))
+        return np.array([phi]), float(np.exp(2.0 * theta[0]) * (1.0 - phi * phi))

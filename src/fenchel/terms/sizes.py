@@ -75,6 +75,15 @@ def deviation(name: str, scale: float, start: float | None = None, unit: float =
     return Hyperparameter(name, LogInUnits(unit), begin, bounds, PCDeviation(scale, 0.01), bound_to(_pc, unit))
 
 
+def level_sd(name: str, scale: float, log_sd: float, spread: float = 1.0) -> Hyperparameter:
+    """theta = log sd of a field that has typical variance ``spread`` at sd 1; shown is the typical sd of the effect.
+
+    It starts at ``log_sd``; the prior is P(typical sd > scale) = 0.01.
+    """
+    unit = 1.0 / float(np.sqrt(spread))
+    return deviation(name, scale * unit, float(np.exp(log_sd)) / unit, unit)
+
+
 def partial(name: str, power: float = 1.0) -> Hyperparameter:
     """A partial correlation, starting at 0."""
     return Hyperparameter(name, CORRELATION, 0.0, (-9.0, 9.0), PartialCorrelation(power))

@@ -18,9 +18,10 @@ from ..gmrf.space import scaled_icar
 from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
 from ..inputs.frames import DataColumn
 from ..linalg.dense import NotPositiveDefinite
-from .base import Below, Hyperparameter, precision, share
+from .base import Below, Hyperparameter, share
 from .grouped import LevelTerm
 from .regions import counted_from_one, graph_of
+from .sizes import level_sd
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +119,7 @@ class BYM(GraphTerm):
         return {"precision_u": k * self.spread, "precision_v": k}
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return precision("precision u", scale, theta[0], self.spread), precision("precision v", scale, theta[1])
+        return level_sd("sd u", scale, theta[0], self.spread), level_sd("sd v", scale, theta[1])
 
 
 class BYM2(GraphTerm):
@@ -127,7 +128,7 @@ class BYM2(GraphTerm):
     word, builder, options, standard = "bym2", staticmethod(gmrf.bym2), ("precision", "phi"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return precision("precision", scale, theta[0]), share("phi", theta[1], PhiBelow(self.matrix))
+        return level_sd("sd", scale, theta[0]), share("phi", theta[1], PhiBelow(self.matrix))
 
 
 class Leroux(GraphTerm):
@@ -136,7 +137,7 @@ class Leroux(GraphTerm):
     word, builder, options, standard = "leroux", staticmethod(gmrf.leroux), ("precision", "rho"), True
 
     def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
-        return precision("precision", scale, theta[0]), share("rho", theta[1], RhoBelow(self.matrix))
+        return level_sd("sd", scale, theta[0]), share("rho", theta[1], RhoBelow(self.matrix))
 
 
 class Generic(StructuredTerm):

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal, count, problem
-from ..gmrf.blocks import ScaledByDeviation
+from ..gmrf.precisions import Scaled
 from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
 from ..hyperparameters.priors import Normal
 from ..inputs.frames import DataColumn, DataTable, Kind
@@ -152,7 +152,7 @@ class Wiener(TimeTerm):
         return np.ones((1, steps.size))
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return ScaledByDeviation(self.structure)(theta)
+        return Scaled(self.structure)(theta)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [("sd", float(np.exp(theta[0])))]

@@ -20,12 +20,13 @@ from scipy.spatial import cKDTree
 
 from ..checks import choice, count, first, problem
 from ..gmrf.vecchia import KERNELS, Vecchia
+from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from .base import Rows, Term, effect_range
 from .coordinates import spans_of
 from .forecast import Unseen, UnseenPoints, numbered
 from .points import pc_pair
-from .sizes import PCDeviation, deviation
+from .sizes import deviation
 
 _KNOTS = 10_000  # at most, unless told
 _BEYOND = 0.1  # of the variance that knots leave on average, from which a remark says so

@@ -117,8 +117,7 @@ def integrate(
     >>> from fenchel.gmrf import iid, stack
     >>> from fenchel.hyperparameters.integration import integrate
     >>> from fenchel.likelihoods import Poisson
-    >>> from fenchel.hyperparameters import PCPrecision, independent
-    >>> from fenchel.hyperparameters import WeightVariances, Normal
+    >>> from fenchel.hyperparameters import Normal, WeightVariances, independent
     >>> counts = np.array([2, 0, 4, 1, 9, 3, 2, 6])
     >>> groups = WeightVariances(np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
     >>> found = integrate(Poisson(), groups, counts)
