@@ -75,7 +75,7 @@ def test_series_are_forecast(data, term):
     steps = np.diff(drawn, axis=1)[:, 1:]  # a path, not one draw for each time
     if term == "rw1(t)":
         k = fit.found.theta[0]
-        np.testing.assert_allclose(steps.std(axis=0), np.exp(-k / 2), rtol=0.03)
+        np.testing.assert_allclose(steps.std(axis=0), np.exp(k), rtol=0.03)
 
 
 def test_forecasts_are_those_of_levels_given_in_advance(data):

@@ -234,8 +234,8 @@ class Nodes(Term):
         return out
 
     def precision(self, theta):
-        Q = np.exp(theta[0]) * self.structure
-        return Q, [Q]
+        Q = np.exp(-2 * theta[0]) * self.structure
+        return Q, [-2.0 * Q]
 
     def rows(self, table, new=False):
         codes = table.column(self.column).numbers().astype(int)
@@ -297,7 +297,7 @@ def test_a_random_slope_is_a_column_times_an_indicator():
     assert list(fit.effects) == ["g", "x | g"]
     codes = X["g"].map({name: i for i, name in enumerate("abcdef")}).to_numpy()
     indicator = np.eye(6)[codes]
-    k = np.exp(fit.theta)
+    k = np.exp(-2 * fit.theta)
     parts = [(gmrf.iid(6, k[0]), codes), (gmrf.iid(6, k[1]), indicator * X[["x"]].to_numpy())]
     by_hand = gmrf.stack(parts, fixed=X[["x"]], offset=np.log(Y.mean()))
     sol = fenchel.infer(fenchel.Poisson(), by_hand.at(), Y, tol=1e-10)
@@ -325,7 +325,7 @@ def test_correlated_slopes_are_a_term_too():
     b, g, x = rng.multivariate_normal([0.0, 0.0], S, size=60), np.repeat(np.arange(60), 12), rng.normal(size=720)
     frame = pd.DataFrame({"g": g, "x": x, "y": 3.0 + b[g, 0] + b[g, 1] * x + 0.3 * rng.normal(size=720)})
     fit = fenchel.fit("y ~ x", frame, terms=[Correlated("g", by="x", name="(1 + x | g)")])
-    v, w = np.exp(fit.theta[:2])
+    v, w = np.exp(2 * fit.theta[:2])
     assert v**0.5 == pytest.approx(1.0, abs=0.25)
     assert w**0.5 == pytest.approx(0.5, abs=0.12)
     assert np.tanh(fit.theta[2] / 2) == pytest.approx(-0.8, abs=0.12)
@@ -336,7 +336,7 @@ def test_correlated_slopes_are_a_term_too():
     S = fit.model.sum.effects[0].population(fit.theta[:3])
     np.testing.assert_allclose(rho[1:], [w @ S @ w for w in np.array([[1.0, 0.0], [1.0, 2.0]])], atol=0.05)
     together = fit_at_start("y ~ x", frame, "gaussian", terms=[Correlated("g", by="x")])
-    v = np.exp(together.theta[0])
+    v = np.exp(2 * together.theta[0])
     pair = [IID("g", precision=1 / v), IID("g", by="x", precision=1 / v)]
     apart = fit_at_start("y ~ x", frame, "gaussian", terms=pair)
     assert together.elbo == pytest.approx(apart.elbo, abs=1e-7)

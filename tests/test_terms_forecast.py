@@ -60,12 +60,12 @@ def _moments(model, posterior, theta, new):
 
 
 STEPS = {
-    "rw1": (lambda **o: RW1("t", **o), [1.0]),
-    "rw2": (lambda **o: RW2("t", **o), [2.0]),
-    "rw2 without a slope": (lambda **o: RW2("t", trend=False, **o), [2.0]),
-    "ar1": (lambda **o: AR1("t", **o), [0.2, 1.5]),
+    "rw1": (lambda **o: RW1("t", **o), [-0.5]),
+    "rw2": (lambda **o: RW2("t", **o), [-1.0]),
+    "rw2 without a slope": (lambda **o: RW2("t", trend=False, **o), [-1.0]),
+    "ar1": (lambda **o: AR1("t", **o), [0.1, 1.5]),
     "ar 3": (lambda **o: AR("t", 3, **o), [0.1, 1.5, -0.4, 0.3]),
-    "seasonal": (lambda **o: Seasonal("t", 4, **o), [1.0]),
+    "seasonal": (lambda **o: Seasonal("t", 4, **o), [-0.5]),
 }
 
 

@@ -150,7 +150,7 @@ def mode_of(
     sizes = np.full(n, STEP)
     if guess is not None:
         sizes = np.minimum(STEP, STEP_SDS / np.sqrt(np.maximum(np.diag(guess), 1.0)))
-    steps = np.where(theta + sizes <= bounds[:, 1], sizes, -sizes)[free]
+    steps = np.where(theta - sizes >= bounds[:, 0], -sizes, sizes)[free]
     around = evaluate([theta + step * np.eye(n)[i] for i, step in zip(free, steps, strict=True)])
     H, moves = np.zeros((len(free), len(free))), np.zeros(n)
     for k, (i, step, there) in enumerate(zip(free, steps, around, strict=True)):
