@@ -133,7 +133,7 @@ def test_newton_direction(prior, C, coupled):
 @pytest.mark.parametrize("reference", ["last", None])
 def test_both_ways_to_solve_a_softmax_agree(reference, monkeypatch):
     """The direct solve (six factorisation steps a class) against the one that reuses B^-1, on a real problem."""
-    import fenchel.priors.row_newton as row_newton
+    import fenchel.priors.rowspace as row_newton
     from fenchel.problem import Problem
 
     rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ from .marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
 from .priors.adjoint import PriorAdjoint
 from .priors.base import Factor, NewRows, Predictors, Prior
 from .priors.capabilities import PredictsNewRows
-from .priors.prediction import predicted
+from .priors.predictors import predicted
 
 
 class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):

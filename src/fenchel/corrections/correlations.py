@@ -16,7 +16,7 @@ from ..linalg.design import Design, Identity
 from ..posterior import Posterior
 from ..priors.base import NewRows
 from ..priors.lines import Lines
-from ..priors.prediction import new_rows
+from ..priors.predictors import new_rows
 from ..priors.row_covariances import RowCovariances
 
 _BLOCK = 1 << 22  # numbers of R held at a time

@@ -23,8 +23,7 @@ from ..linalg.design import Design, Identity, Scaled
 from ..linalg.matrices import array_design
 from ..posterior import Posterior
 from ..priors.base import NewRows
-from ..priors.latents import Latents
-from ..priors.prediction import new_rows
+from ..priors.predictors import Latents, new_rows
 from .states import MIXTURE, Space, States, Unknowns, in_observations
 
 _SPLIT = 1024  # size up to which A is split into eigenvectors: four Choleskys' worth and more

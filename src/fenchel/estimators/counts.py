@@ -107,7 +107,7 @@ class Regression(RegressorMixin, LatentGaussianEstimator):
         return tags
 
 
-# --------------------------------------------------------------------------------------------------
+# -- Counts ----------------------------------------------------------------------------------------
 class Counts(Regression):
     """Counts y ~ Poisson(exposure * exp(eta))."""
 

@@ -58,7 +58,7 @@ def reported_moments(new: Predictive, shifts: list[float]) -> tuple[np.ndarray, 
     return both.mean, both.variance
 
 
-# --------------------------------------------------------------------------------------------------
+# -- The contract ----------------------------------------------------------------------------------
 Moments = tuple[np.ndarray, np.ndarray]
 
 

@@ -101,7 +101,7 @@ def in_words(seconds: float) -> str:
     return f"{max(seconds, 1.0):.0f} seconds"
 
 
-# --------------------------------------------------------------------------------------------------
+# -- Where a kernel starts -------------------------------------------------------------------------
 _ROWS = 100  # that are looked at
 _SHARES = (1.0, 1 / 4, 1 / 16)
 _SHORTEST, _LONGEST = 1e-3, 1e3  # bounds of the length, about the typical distance

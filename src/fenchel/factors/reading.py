@@ -170,7 +170,7 @@ def listed(names: Any) -> str:
     return ", ".join(words[:8]) + (f", ... ({len(words)} in all)" if len(words) > 8 else "")
 
 
-# --------------------------------------------------------------------------------------------------
+# -- Columns as numbers ----------------------------------------------------------------------------
 MOST_LEVELS, ROWS_A_LEVEL = 12, 3  # more distinct values, or fewer cells for each, are not judged as levels
 _ROWS, _COMPONENTS = 2000, 2  # rows that are looked at, and components of the others
 _CLEAR = 5.0  # nats by which a reading must be better than the next for it not to be a guess

@@ -105,7 +105,7 @@ def _across(H: np.ndarray, W: np.ndarray, pairs: list[tuple[int, int]]) -> np.nd
     return basis.T @ H @ basis
 
 
-# --------------------------------------------------------------------------------------------------
+# -- How many factors ------------------------------------------------------------------------------
 _WHERE = "select_components"
 _PATIENCE = 2  # further factors that are tried after the evidence was largest
 

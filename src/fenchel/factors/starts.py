@@ -143,7 +143,7 @@ class Moments:
         return Parameters(W * length, self.mean.copy(), model.likelihoods).with_variance(np.full(roots.size, v))
 
 
-# --------------------------------------------------------------------------------------------------
+# -- Starts ----------------------------------------------------------------------------------------
 class Summary(NamedTuple):
     """A column by itself: its cells, their mean and standard deviation and sum, how often each level was seen (K,).
 

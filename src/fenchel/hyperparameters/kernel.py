@@ -15,7 +15,7 @@ from ..kernels import contract, diagonal, evaluate, is_covariance, refuse_compou
 from ..linalg.arrays import ArrayLike, to_numpy
 from ..linalg.threads import FEW, one_thread
 from ..priors.base import NewRows
-from ..priors.dense import DenseCovariance, checked_covariance
+from ..priors.latent_priors import DenseCovariance, checked_covariance
 from ..priors.rebuildable import Made
 from ..solvers.solution import Solution
 from .base import Family, offset_at

@@ -12,7 +12,7 @@ import numpy as np
 from ..checks import scalar
 from ..linalg.arrays import Array, ArrayLike, namespace
 from ..priors.base import NewRows, Prior
-from ..priors.dense import DenseCovariance
+from ..priors.latent_priors import DenseCovariance
 from ..solvers.solution import Solution
 from .base import Family, log_bounds, offset_at
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..checks import numeric, positive, problem, vector
 from ..linalg.arrays import ArrayLike, asarray, to_numpy
 from ..priors.base import NewRows
-from ..priors.features import Features
+from ..priors.latent_priors import Features
 from ..solvers.solution import Solution
 from .base import Family, log_bounds, offset_at
 

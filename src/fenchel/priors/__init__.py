@@ -2,8 +2,7 @@
 
 from .adjoint import PriorAdjoint
 from .base import Factor, NewRows, Predictors, Prior
-from .dense import DenseCovariance
-from .features import Features
+from .latent_priors import DenseCovariance, Features
 from .newton import NewtonSystem
 from .sparse import SparsePrecision
 

@@ -24,8 +24,7 @@ from ..linalg.contrasts import Contrasts, block_diagonal, contrast_rows
 from ..linalg.design import Design, Scaled
 from ..linalg.matrices import Sparse
 from .base import Factor, Predictors
-from .latents import Latents
-from .predictors import BlockFactor, Blocks, LatentPredictors, Seen
+from .predictors import BlockFactor, Blocks, LatentPredictors, Latents, Seen
 from .rebuildable import array_of
 from .rowspace import RowPredictors
 from .sparse import SparseFactor, SparseLatents, SparsePrecision, SparsePredictors

@@ -29,11 +29,10 @@ from ..linalg.factorisation import Factorisation
 from ..linalg.sparse import symmetric_csc
 from .base import EPS, Prior, Product
 from .constraints import constrained
-from .latents import Latents
+from .latent_priors import LatentPrior
 from .newton import NewtonSystem, iterated
-from .predictors import BlockFactor, LatentPredictors, Seen
+from .predictors import BlockFactor, LatentPredictors, Latents, Seen
 from .row_covariances import SparseCovariances
-from .setup import LatentPrior
 from .sparse_newton import SparseCurvature
 from .sparsity import Pattern
 

@@ -105,7 +105,7 @@ class Ending:
         return cls("rounding", "rounding of the elbo", rounding / scale, tol, reason, _ASK_FOR_LESS)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- The contract ----------------------------------------------------------------------------------
 Callback = Callable[[dict[str, float]], object]
 _MANY = 10_000  # rows from which a start is judged by its dual as well
 DEFAULT_TAKEN = "the start was worse than the default, which was taken instead"

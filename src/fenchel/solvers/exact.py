@@ -182,7 +182,7 @@ class CoupledStart:
         raise no_start(problem, lam)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- The solver ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class CoupledNewton(Solver):
     """The solver of ``bound="exact"`` and of every other bound without a dual.

@@ -136,7 +136,7 @@ def two_loop(g: np.ndarray, pairs: Pairs) -> np.ndarray:
     return q
 
 
-# --------------------------------------------------------------------------------------------------
+# -- The solver ------------------------------------------------------------------------------------
 _SEARCHES = {"wolfe": WalledSearch(), "armijo": WalledSearch(wolfe=None)}
 
 

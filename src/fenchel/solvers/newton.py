@@ -163,7 +163,7 @@ def bounded(system: NewtonSystem, ds: Array, reach: Any) -> Array:
     return held - xp.where(system.slack[:, None] > 0.0, reference, 0.0 * ds - mean)
 
 
-# --------------------------------------------------------------------------------------------------
+# -- The solver ------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class MirrorNewton(Solver):
     """The default solver.

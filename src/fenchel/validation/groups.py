@@ -24,7 +24,7 @@ from ..inference import infer
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import Prior
-from ..priors.dense import DenseCovariance
+from ..priors.latent_priors import DenseCovariance
 from ..solvers.solution import Solution
 from ..tasks import Jobs, run_tasks, seed_of
 from .cavities import Cavities

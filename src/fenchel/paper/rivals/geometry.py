@@ -25,9 +25,7 @@ from ...linalg.dense import semidefinite_root, solve_lower
 from ...posterior import Posterior
 from ...priors.adjoint import PriorAdjoint
 from ...priors.base import NewRows
-from ...priors.latents import Latents
-from ...priors.prediction import assembled
-from ...priors.predictors import Blocks, LatentPredictors
+from ...priors.predictors import Blocks, LatentPredictors, Latents, assembled
 from ...priors.sparse import SparseLatents
 from ...problem import Problem
 

@@ -1,0 +1,342 @@
+"""A dense prior covariance: z ~ N(mean, covariance), eta = design z + offset.
+
+The matrix is used as it is: nothing is inverted, no jitter is added, and a kernel matrix that is singular up to
+rounding (equal inputs, long length scales) is welcome.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..checks import finite, number, numeric, positive, problem
+from ..linalg import dense
+from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
+from ..linalg.design import HOST, Design, Identity
+from ..linalg.matrices import as_design
+from .base import Predictors, Prior
+from .predictors import Blocks, Latents, Seen
+from .rebuildable import Made, array_of
+from .rowspace import RowPredictors
+from .weightspace import WeightPredictors
+
+
+# -- From what the user gave to bound predictors: checks, one layout for all, and the choice of space ---
+class LatentPrior(Prior):
+    """A prior given by its latents: what its kinds share."""
+
+    mean: np.ndarray
+    design: Design
+    offset: Any
+    extra_variance: Any
+
+    def place(
+        self,
+        like: Array | None,
+        n_latents: int | None,
+        mean: ArrayLike,
+        design: Any,
+        offset: ArrayLike,
+        extra_variance: ArrayLike,
+    ) -> None:
+        """Check what does not depend on the observations: the design beside ``like``, and a mean for each latent."""
+        where = type(self).__name__
+        self.design = checked_design(where, design, like, n_latents)
+        self.mean = finite(where, "mean", numeric(where, "mean", mean))
+        L = self.design.shape[1]
+        if self.mean.ndim > 2 or (self.mean.ndim >= 1 and self.mean.shape[0] != L):
+            raise problem(where, f"mean has shape {self.mean.shape}", f"a number, ({L},) or ({L}, C)")
+        self.offset, self.extra_variance = offset, extra_variance
+
+    @property
+    def n_rows(self) -> int:
+        return self.design.shape[0]
+
+    def seen(self, n: int, C: int, latents: Callable[[int, Array], Latents], own: int | None = None) -> Seen:
+        """These latents met by N observations of C predictors; ``latents`` makes those of a block from its mean.
+
+        ``own``: how many covariances the user gave, one for each predictor; None for one that all share.
+        """
+        where, rows, L = type(self).__name__, self.n_rows, self.design.shape[1]
+        correlated = C > 1 and rows == n * C and own is None
+        if not correlated and rows != n:
+            wanted = f"{n} rows, one an observation" + (f", or {n * C} for correlated predictors" if C > 1 else "")
+            raise problem(
+                where, f"the prior has {rows} rows and y has {n} observations", wanted, "Check the lengths of y and W."
+            )
+        if own is not None and own != C:
+            raise problem(where, f"got {own} covariances", f"{C}, one for each predictor of the likelihood")
+        n_blocks, mean = 1 if correlated else C, self.mean
+        if mean.ndim == 2 and mean.shape[1] != n_blocks:
+            raise problem(where, f"mean has shape {mean.shape}", f"a number, ({L},) or ({L}, {n_blocks})")
+        made: dict[tuple[int, bytes], Latents] = {}  # blocks with the same latents share them
+        blocks = []
+        for b in range(n_blocks):
+            m = np.broadcast_to(mean if mean.ndim < 2 else mean[:, b], (L,)).copy()
+            key = (0 if own is None else b, m.tobytes())
+            if key not in made:
+                made[key] = latents(b, asarray(m, self.like))
+            blocks.append(made[key])
+        extra = checked_per_row(where, "extra_variance", self.extra_variance, n, C)
+        if (extra < 0.0).any():
+            raise problem(where, f"extra_variance reaches {extra.min():g}", "variances >= 0")
+        return Seen(
+            Blocks(n, [tuple(range(C))] if correlated else [(c,) for c in range(C)]),
+            blocks,
+            [self.design] * n_blocks,
+            asarray(checked_per_row(where, "offset", self.offset, n, C), self.like),
+            asarray(extra, self.like) if extra.any() else 0.0,
+            float(mean) if mean.ndim == 0 else None,
+        )
+
+
+def checked_design(where: str, design: Any, like: Array | None, n_latents: int | None) -> Design:
+    """W beside ``like``; the identity where no design is given and the latents are known."""
+    if design is None and n_latents is not None:
+        return Identity(n_latents, HOST if like is None or is_numpy(like) else like)
+    W = as_design(design, like, where)
+    if len(W.shape) != 2 or 0 in W.shape or (n_latents is not None and W.shape[1] != n_latents):
+        wanted = "(N, L)" if n_latents is None else f"(N, {n_latents}): one column a latent"
+        raise problem(where, f"design has shape {tuple(W.shape)}", wanted, "One row of W a predictor.")
+    return W
+
+
+def checked_per_row(where: str, name: str, value: ArrayLike, n: int, C: int) -> np.ndarray:
+    """A number, (N,) or (N, C) as (N, C), finite."""
+    out = finite(where, name, numeric(where, name, value))
+    if out.ndim == 1:
+        out = out[:, None]
+    if out.ndim > 2 or (out.ndim == 2 and (out.shape[0] != n or out.shape[1] not in (1, C))):
+        raise problem(where, f"{name} has shape {out.shape}", f"a number, ({n},) or ({n}, {C})")
+    return np.broadcast_to(out, (n, C)).copy()
+
+
+def in_smaller_space(seen: Seen, coupled: bool) -> RowPredictors | WeightPredictors:
+    """N x N or L x L, whichever is cheaper; a softmax over independent predictors needs (C L) x (C L) of weights."""
+    W = seen.designs[0]
+    if 2 * W.shape[1] * (len(seen.latents) if coupled else 1) <= W.shape[0]:
+        return WeightPredictors(seen)
+    return RowPredictors(replace(seen, designs=[W.multiplied_out()] * len(seen.designs)))
+
+
+# -- A dense covariance ----------------------------------------------------------------------------
+class DenseCovariance(LatentPrior):
+    """A Gaussian prior given by its covariance matrix.
+
+    Parameters
+    ----------
+    covariance : array (L, L) or (C, L, L)
+        Symmetric positive semidefinite. One for all predictors of an observation, or C own ones. With several
+        predictors a matrix of N*C rows (observation by observation) makes them correlated a priori. numpy, torch or
+        cupy: the computation runs where it lives. It is referred to, not copied.
+    mean : float, array (L,) or (L, C)
+    design : array (N, L), scipy sparse or ``linalg.design.Design``, optional
+        W; without it every latent is a predictor. N*C rows make the predictors correlated.
+    offset : float, array (N,) or (N, C)
+    extra_variance : float, array (N,) or (N, C)
+        Variance of each eta that the latents do not explain, as where few inducing points stand for many: it is in what
+        the likelihood expects, and q leaves it as it is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.priors import DenseCovariance
+    >>> DenseCovariance(np.eye(3)).n_rows
+    3
+    """
+
+    def __init__(
+        self,
+        covariance: ArrayLike,
+        mean: ArrayLike = 0.0,
+        design: Any = None,
+        offset: ArrayLike = 0.0,
+        extra_variance: ArrayLike = 0.0,
+    ) -> None:
+        self._covariance: Array | Made = checked_covariance("DenseCovariance", "covariance", covariance, stacked=True)
+        self.place(self.covariance, self.covariance.shape[-1], mean, design, offset, extra_variance)
+
+    @classmethod
+    def trusted(
+        cls, covariance: Array | Made, mean: ArrayLike = 0.0, design: Any = None, offset: ArrayLike = 0.0
+    ) -> DenseCovariance:
+        """Without the checks of the covariance: for a kernel that is known to be one, at the price of nothing."""
+        out = cls.__new__(cls)
+        out._covariance = covariance
+        out.place(out.covariance, out.covariance.shape[-1], mean, design, offset, 0.0)
+        return out
+
+    @property
+    def covariance(self) -> Array:
+        """Sigma (L, L), or (C, L, L)."""
+        return array_of(self._covariance)
+
+    def scaled(self, factor: float) -> DenseCovariance:
+        """The same prior with its covariance multiplied by ``factor`` > 0; checked already, so not checked again."""
+        out = copy.copy(self)
+        out._covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
+        return out
+
+    @property
+    def like(self) -> Array:
+        return self.covariance
+
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
+        Sigma, own = self.covariance, self.covariance.ndim == 3
+
+        def latents(b: int, mean: Array) -> Latents:
+            return Latents(mean, Sigma[b, ...] if own else self._covariance)
+
+        return in_smaller_space(
+            self.seen(n_observations, n_predictors, latents, Sigma.shape[0] if own else None), coupled
+        )
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        def kernel(m: int) -> np.ndarray:
+            x = rng.normal(size=(m, 2))
+            distance = ((x[:, None] - x[None]) ** 2).sum(-1)
+            return 1.5 * np.exp(-0.5 * distance) + 0.1 * np.eye(m)
+
+        wide = rng.normal(size=(n, n + 3)) / np.sqrt(n)
+        out: list[Prior] = [
+            cls(kernel(n), mean=0.2, offset=rng.normal(size=n) * 0.1),
+            cls(kernel(n + 3), mean=rng.normal(size=n + 3), design=wide),
+            cls(kernel(2), design=rng.normal(size=(n, 2))),
+        ]
+        if n_predictors > 1:
+            out += [
+                cls(np.stack([kernel(n) for _ in range(n_predictors)])),
+                cls(kernel(n * n_predictors), mean=-0.1),
+            ]
+        return out
+
+    def __repr__(self) -> str:
+        return f"DenseCovariance({tuple(self.covariance.shape)}, {self.n_rows} rows)"
+
+
+def checked_covariance(where: str, name: str, value: Any, stacked: bool) -> Array:
+    """A finite, symmetric, positive semidefinite float64 matrix (or a stack of them), or the sentence why not."""
+    if namespace(value) is np:
+        single = getattr(value, "dtype", None) == np.float32
+        hint = "A sparse precision or a covariance must be given as a dense array here."
+        S: Array = numeric(where, name, value, hint)
+    else:
+        single = value.dtype != namespace(value).float64
+        S = asarray(value, value)
+    if S.ndim == 3 and stacked:
+        for c in range(S.shape[0]):
+            checked_covariance(where, f"{name}[{c}]", S[c, ...], False)
+        return S
+    if S.ndim != 2 or S.shape[0] != S.shape[1] or S.shape[0] == 0:
+        raise problem(where, f"{name} has shape {tuple(S.shape)}", "a square matrix (L, L)" + " or (C, L, L)" * stacked)
+    asymmetry = dense.asymmetry(S)
+    if not np.isfinite(asymmetry):
+        bad = np.argwhere(~np.isfinite(to_numpy(S)))[0]
+        raise problem(where, f"{name}[{bad[0]}, {bad[1]}] is not finite", "finite numbers")
+    scale = float(namespace(S).max(namespace(S).abs(S)))
+    if asymmetry > 1e-8 * scale:
+        raise problem(
+            where,
+            f"{name} is not symmetric: entries differ from their mirror image by up to {number(asymmetry)}",
+            "a symmetric matrix",
+            "Use (K + K.T) / 2 if the difference is rounding.",
+        )
+    eps = np.finfo(np.float32 if single else np.float64).eps  # a kernel computed in float32 has its rounding
+    if not dense.is_positive_semidefinite(S, dense.empty_square(S.shape[0], S), float(eps)):
+        raise problem(
+            where,
+            f"{name} is not positive semidefinite: its smallest eigenvalue is {number(dense.smallest_eigenvalue(S))}",
+            "a covariance matrix",
+            "Check the kernel, or add a noise term on the diagonal if the model has one.",
+        )
+    return S
+
+
+# -- A linear model with Gaussian weights: z ~ N(mean, variance), eta = design z + offset ----------
+# Bayesian generalised linear models and random features. The work is done with L x L matrices when there are more rows
+# than weights, with N x N ones otherwise; the answers are the same.
+class Features(LatentPrior):
+    """Weights with a Gaussian prior on given features.
+
+    Parameters
+    ----------
+    design : array (N, L), scipy sparse or ``linalg.design.Design``
+        W, one row a predictor. Several predictors of an observation share it, each with weights of its own; N*C rows
+        (observation by observation) with one common set of weights make them correlated.
+    variance : float, array (L,) or (L, L)
+        Prior variance of the weights: common, one each, or a full covariance.
+    mean : float, array (L,) or (L, C)
+    offset : float, array (N,) or (N, C)
+    extra_variance : float, array (N,) or (N, C)
+        As in ``DenseCovariance``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.priors import Features
+    >>> Features(np.ones((5, 1)), variance=10.0).n_rows
+    5
+    """
+
+    def __init__(
+        self, design: Any, variance: Any = 1.0, mean: Any = 0.0, offset: Any = 0.0, extra_variance: Any = 0.0
+    ) -> None:
+        if design is None:
+            raise problem("Features", "design is None", "features X, shape (N, L)")
+        self.place(None, None, mean, design, offset, extra_variance)
+        L = self.design.shape[1]
+        self._like = self.design.like
+        if not isinstance(variance, np.ndarray) and namespace(variance) is np:
+            variance = numeric("Features", "variance", variance)
+        if np.ndim(to_numpy(variance)) == 2:
+            self.variance = checked_covariance("Features", "variance", asarray(variance, self._like), False)
+            if self.variance.shape[0] != L:
+                raise problem("Features", f"variance has shape {tuple(self.variance.shape)}", f"({L}, {L})")
+        else:
+            v = numeric("Features", "variance", variance)
+            if v.ndim > 1 or (v.ndim == 1 and v.shape[0] != L) or not (np.isfinite(v) & (v >= 0)).all():
+                raise problem(
+                    "Features",
+                    f"variance of shape {v.shape} with smallest entry {v.min() if v.size else 'none'}",
+                    f"a finite number >= 0, a vector ({L},) of them, or a covariance ({L}, {L})",
+                    "A flat prior is improper: use a large finite variance such as 100.",
+                )
+            self.variance = asarray(np.broadcast_to(v, (L,)).copy(), self._like)
+
+    def reweighted(self, variance: np.ndarray) -> Features:
+        """The same design with other variances (L,) > 0; checked already, so not checked again."""
+        out = copy.copy(self)
+        out.variance = asarray(np.array(variance, dtype=np.float64), self._like)
+        return out
+
+    @property
+    def like(self) -> Array:
+        return self.variance
+
+    def bind(self, n_observations: int, n_predictors: int, coupled: bool) -> Predictors:
+        seen = self.seen(n_observations, n_predictors, lambda b, mean: Latents(mean, self.variance))
+        return in_smaller_space(seen, coupled)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, n: int, n_predictors: int) -> list[Prior]:
+        import scipy.sparse as sp
+
+        thin, wide = rng.normal(size=(n, 2)), rng.normal(size=(n, n + 2)) / np.sqrt(n)
+        root = rng.normal(size=(2, 2))
+        out: list[Prior] = [
+            cls(thin, variance=2.0, mean=0.1),
+            cls(wide, variance=rng.gamma(2.0, 0.5, n + 2)),
+            cls(sp.csr_array(thin * (rng.random((n, 2)) < 0.7)), variance=[1.0, 3.0]),
+            cls(thin, variance=root @ root.T + 0.1 * np.eye(2), offset=0.3),
+        ]
+        if n_predictors > 1:
+            out.append(cls(rng.normal(size=(n * n_predictors, 3)), variance=1.5))
+        return out
+
+    def __repr__(self) -> str:
+        return f"Features({self.n_rows} rows, {self.design.shape[1]} weights)"
