@@ -168,11 +168,11 @@ def test_new_rows_and_sentences():
     half = term.rows(DataTable("here", {"r": [2], "t": [2001.5]}), new=True).design.toarray()
     ends = term.rows(DataTable("here", {"r": [2, 2], "t": [2001, 2002]}), new=True).design.toarray()
     np.testing.assert_allclose(half[0], ends.mean(axis=0))
-    row = term.rows(DataTable("here", {"r": [2], "t": [2001.5]}), new=True)
     theta = np.array([np.log(0.7)])
     A = factor_covariance(term.first, [])
     left = 0.49 * A[2, 2] * 0.25 / term.second.unit  # of a walk halfway through a gap of 1
-    assert row.unseen[0] @ term.population(theta) @ row.unseen[0] == pytest.approx(left)
+    _, unseen = term.new_rows(theta, DataTable("here", {"r": [2], "t": [2001.5]}))
+    assert sum(part.variance[0] for part in unseen) == pytest.approx(left)
     cases = [
         (
             lambda: Interaction("r", IID("t")),

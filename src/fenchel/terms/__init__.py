@@ -30,11 +30,10 @@ from .processes import GaussianProcess
 from .series import AR1, RW1, RW2, Seasonal
 from .sizes import deviation
 from .slopes import Grouped
-from .smooths import Smooth
+from .smooths import Smooth, Tensor, TensorInteraction
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .stationary import MaternSeries
 from .sum_of_terms import SumOfTerms
-from .surfaces import Tensor, TensorInteraction
 from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
 from .vecchia import VecchiaProcess
 from .words import WORDS, register

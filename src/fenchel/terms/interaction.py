@@ -18,7 +18,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg import block_diag
 
 from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, row_products
@@ -30,7 +29,6 @@ from .grouped import IID, LevelTerm
 from .sizes import deviation
 from .slopes import Grouped
 from .space import BYM, BYM2
-from .time import Wiener
 
 
 class Interaction(Term):
@@ -109,8 +107,7 @@ class Interaction(Term):
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         a, b = (term.rows(table, new and not term.grows) for term in (self.first, self.second))
-        out = self._at(a.design, b.design)
-        return Rows(out.design, out.fixed, None, self._left(a, b) if new and self._walks() else None)
+        return self._at(a.design, b.design)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """A factor in time goes on beyond its times, each latent of the other one by itself.
@@ -148,28 +145,6 @@ class Interaction(Term):
     def _at(self, a: Any, b: Any) -> Rows:
         design = row_products(sp.csr_array(a), sp.csr_array(b))
         return Rows(design, np.zeros((design.shape[0], 0)))
-
-    def _walks(self) -> list[tuple[Wiener, Factor]]:
-        """The factors that say what they do between their times, each with the other one."""
-        pairs = (self.first, self.made.second), (self.second, self.made.first)
-        return [(term, other) for term, other in pairs if isinstance(term, Wiener)]
-
-    def _left(self, a: Rows, b: Rows) -> np.ndarray:
-        """The weights of what such a factor leaves: the other one's latents at each row, times its own."""
-        parts = []
-        for term, _ in self._walks():
-            mine, theirs = (a, b) if term is self.first else (b, a)
-            assert mine.unseen is not None
-            parts.append(theirs.design.toarray() * mine.unseen)
-        return np.hstack(parts)
-
-    def population(self, theta: np.ndarray) -> np.ndarray:
-        own = np.split(theta[1:], [self.made.first.n_theta])
-        rest = {id(self.made.first): own[0], id(self.made.second): own[1]}
-        size = np.exp(2.0 * theta[0])
-        return block_diag(
-            np.zeros((0, 0)), *(size * other.covariance(rest[id(other)]) / other.spread for _, other in self._walks())
-        )
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         (ours, a), (theirs, b) = self.first.shown(), self.second.shown()
@@ -244,14 +219,7 @@ class Replicated(Interaction):
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         a, b = self.first.rows(table, new), self.second.rows(table, new and not self.second.grows)
-        out, n = self._at(a.design, b.design), len(table)
-        fixed = _copies(a.codes, b.fixed, len(self.first.levels))
-        if not new:
-            return Rows(out.design, fixed)
-        alone = np.zeros(n) if a.unseen is None else a.unseen[:, 0]  # 1 where the group is not known
-        series = sp.csr_array(alone[:, None] * b.design).toarray()
-        between = np.zeros((n, 0)) if b.unseen is None else b.unseen
-        return Rows(out.design, fixed, None, np.hstack([series, between]))
+        return Rows(self._at(a.design, b.design).design, _copies(a.codes, b.fixed, len(self.first.levels)))
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """Groups that fit has not seen have a series of their own; every series goes on beyond its times."""
@@ -273,12 +241,6 @@ class Replicated(Interaction):
             inner = size * self.made.second.covariance(theta[1:])
             unseen.append(Unseen(series, inner, numbered(groups, a.codes < 0), True))
         return rows, unseen
-
-    def population(self, theta: np.ndarray) -> np.ndarray:
-        """Of the latents of a series, and of what it does between the times of the fit."""
-        size, own = np.exp(2.0 * theta[0]) / self.second.spread, theta[1:]
-        inner = self.made.second.covariance(own) * size
-        return block_diag(inner, self.second.population(np.concatenate([[theta[0]], own])))
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         (groups, a), (times, b) = self.first.shown(), self.second.shown()
