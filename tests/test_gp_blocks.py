@@ -17,7 +17,7 @@ from fenchel.estimators import (
     GaussianProcessPoissonRegressor,
     GaussianProcessRegressor,
     gaussian_process,
-    large,
+    lengths,
 )
 from fenchel.likelihoods import BernoulliLogit
 from fenchel.linalg import dense, threads
@@ -147,12 +147,12 @@ def test_many_rows_are_announced(data, monkeypatch, optimizer):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         model.fit(X, eta > 0)
-    monkeypatch.setattr(large, "MANY", 40)
+    monkeypatch.setattr(lengths, "MANY", 40)
     says = "40 rows need about .* GiB .*roughly .* on this machine.*progress=True.*"
     says += "sample of some 2,000 rows" if optimizer else "a sample of the rows"
     with pytest.warns(UserWarning, match="^GaussianProcessClassifier: " + says + ".*Nystroem"):
         model.fit(X, eta > 0)
-    monkeypatch.setattr(large, "physical_memory", lambda: 1000.0)
+    monkeypatch.setattr(lengths, "physical_memory", lambda: 1000.0)
     with pytest.raises(ValueError, match=r"40 rows need about .* are there; expected a size that fits.*sample"):
         model.fit(X, eta > 0)
 
@@ -170,12 +170,12 @@ def test_announced_memory_is_near_the_peak(classes, learned):
         model.fit(X, y)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert 0.6 < large.memory(500, 1 if classes == 2 else classes, learned) / peak < 1.7
+    assert 0.6 < lengths.memory(500, 1 if classes == 2 else classes, learned) / peak < 1.7
 
 
 def test_words_of_a_duration():
     said = {0.01: "1 seconds", 45.0: "45 seconds", 400.0: "7 minutes", 2400.0: "40 minutes", 18000.0: "5 hours"}
-    assert {seconds: large.in_words(seconds) for seconds in said} == said
+    assert {seconds: lengths.in_words(seconds) for seconds in said} == said
 
 
 @pytest.mark.parametrize("optimizer", [None, "fmin_l_bfgs_b"])
