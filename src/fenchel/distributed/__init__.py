@@ -10,7 +10,7 @@ from .approximation import Learning, PartitionedSolution
 from .checkpoint import Checkpoint, FitState
 from .evaluation import Chunk, Reader, chunk_rows
 from .fitting import PartitionedFit, PartitionedProblem, solve
-from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed, is_dask
+from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed, is_dask, is_partitioned
 from .precision import PartitionedPrior
 
 __all__ = [
@@ -31,5 +31,6 @@ __all__ = [
     "chunk_rows",
     "computed",
     "is_dask",
+    "is_partitioned",
     "solve",
 ]

@@ -24,7 +24,7 @@ a list of delayed blocks, or, beside one of those, a plain array or a number, wh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -35,7 +35,7 @@ import numpy as np
 
 from ..checks import optional, problem
 
-_FAN = 8  # answers added by one task
+_FAN = 8  # answers that one task adds; more make another level of the tree
 _LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerClosedError", "ClosedClientError")
 Work = Callable[..., Any]  # (block, *given) -> what is added up
 
@@ -96,26 +96,25 @@ class Partitions:
     @classmethod
     def of(cls, where: str, **columns: Any) -> Self:
         """From collections, by the name of what each is; at least one is of Dask's."""
-        optional(where, "dask")
+        dask = optional(where, "dask")
         names = {name: list(x.columns) for name, x in columns.items() if _is_frame(x)}
-        columns = columns | _beside(columns)
-        lead = next((name for name, x in columns.items() if _delayed_list(x) or is_dask(x)), None)
+        columns = columns | _side_by_side(columns)
+        lead = next((name for name, x in columns.items() if is_partitioned(x)), None)
         if lead is None:
             raise problem(where, "nothing given is a collection of Dask's", "a Dask array or dataframe")
-        sizes = next((s for x in columns.values() if (s := _sizes(x)) is not None), None)
+        sizes = next((known for x in columns.values() if (known := _sizes(x)) is not None), None)
+        if sizes is None and any(_has_rows(x) and not is_partitioned(x) for x in columns.values()):
+            first = _cut(where, lead, columns[lead], None)
+            sizes = computed(where, [dask.delayed(rows_of)(part) for part in first])  # to cut a plain array by
         parts = {name: _cut(where, name, x, sizes) for name, x in columns.items() if _has_rows(x)}
         count = len(parts[lead])
-        if sizes is None and any(part is None for part in parts.values()):  # a plain array beside unknown sizes
-            sizes = computed(where, [optional(where, "dask").delayed(rows_of)(part) for part in parts[lead]])
-            parts = {n: _cut(where, n, columns[n], sizes) if part is None else part for n, part in parts.items()}
         for name, part in parts.items():
             if len(part) != count:
                 got = f"{name} has {len(part)} partitions and {lead} has {count}"
                 raise problem(where, got, "partitions that hold the same rows", "Repartition one like the other.")
-        given: dict[str, Any] = {}
         for name, x in columns.items():
-            given[name] = parts.get(name, [x] * count)  # None, or one number for all rows
-        return cls(where, given, names)
+            parts.setdefault(name, [x] * count)  # None, or one number for all rows
+        return cls(where, parts, names)
 
     @property
     def count(self) -> int:
@@ -128,16 +127,16 @@ class Partitions:
         self.passes[0] += 1
         task, joined = dask.delayed(_asked, pure=False), dask.delayed(_added, pure=False)
         shared = dask.delayed(given, pure=False, traverse=False)
-        level = [task(work, self.where, i, self._columns(i), shared) for i in range(self.count)]
+        level = []
+        for i in range(self.count):
+            columns = {name: part[i] for name, part in self.parts.items()}
+            level.append(task(work, self.where, i, columns, shared))
         while len(level) > 1:
             level = [joined(level[i : i + _FAN]) for i in range(0, len(level), _FAN)]
         out = computed(self.where, level[0], self.kept)
         if out is None:
             raise problem(self.where, "no partition has a row", "one row or more")
         return out
-
-    def _columns(self, i: int) -> dict[str, Any]:
-        return {name: part[i] for name, part in self.parts.items()}
 
 
 @dataclass(frozen=True)
@@ -154,7 +153,7 @@ class InMemory:
 
 def rows_of(column: Any) -> int:
     """How many rows a block has."""
-    return int(column.shape[0]) if hasattr(column, "shape") else len(column)
+    return int(np.shape(column)[0])
 
 
 def _asked(work: Work, where: str, number: int, columns: Mapping[str, Any], given: tuple[Any, ...]) -> Any:
@@ -170,62 +169,77 @@ def _asked(work: Work, where: str, number: int, columns: Mapping[str, Any], give
 
 
 def _added(parts: list[Any]) -> Any:
-    return in_pairs(parts, lambda a, b: a + b)
+    """Answers added by halves, so that rounding grows with the logarithm of how many there are."""
+    left = [part for part in parts if part is not None]
+    while len(left) > 1:
+        pairs = [left[i : i + 2] for i in range(0, len(left), 2)]
+        left = [pair[0] + pair[1] if len(pair) == 2 else pair[0] for pair in pairs]
+    return left[0] if left else None
 
 
-def _beside(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataframes and series among the columns as delayed blocks of one frame, where they can be put side by side.
-
-    Each on its own would be read by itself, and narrow ones in fewer partitions than wide ones.
-    """
-    frames = {name: x for name, x in columns.items() if is_dask(x) and hasattr(x, "npartitions") and hasattr(x, "loc")}
-    lead = next((name for name, x in frames.items() if _is_frame(x)), None)
-    if lead is None or len(frames) < 2:
-        return {}
-    narrow = {name: x[x.columns[0]] if _is_frame(x) else x for name, x in frames.items() if name != lead}
-    if any(_is_frame(frames[name]) and len(frames[name].columns) != 1 for name in narrow):
-        return {}
-    dask, added = optional("Partitions", "dask"), {name: f"__fenchel_{name}" for name in narrow}
-    try:
-        parts = frames[lead].assign(**{added[name]: x for name, x in narrow.items()}).to_delayed()
-    except (ValueError, NotImplementedError):  # of other sources, whose rows nothing aligns
-        return {name: list(x.to_delayed(optimize_graph=False)) for name, x in frames.items()}
-    wanted = {lead: list(frames[lead].columns)} | added
-    pick = dask.delayed(_picked, pure=True)
-    return {name: [pick(part, what) for part in parts] for name, what in wanted.items()}
+# -- columns ------------------------------------------------------------------------------------------------
+def is_dask(value: object) -> bool:
+    """Whether it is a collection of Dask's, told without importing Dask."""
+    return any(cls.__module__.partition(".")[0] == "dask" for cls in type(value).__mro__) and hasattr(value, "dask")
 
 
 def _is_frame(x: Any) -> bool:
     return is_dask(x) and hasattr(x, "columns") and x.ndim == 2  # a series of Dask's has columns too
 
 
-def _picked(frame: Any, what: Any) -> Any:
-    return frame[what]
+def is_partitioned(x: Any) -> bool:
+    """Whether it is in partitions: a collection of Dask's, or a list of delayed blocks."""
+    return is_dask(x) or (isinstance(x, list | tuple) and bool(x) and all(is_dask(part) for part in x))
 
 
 def _has_rows(x: Any) -> bool:
     """Whether it is more than one number for all rows."""
-    return x is not None and (isinstance(x, list | tuple) or np.ndim(x) > 0)
+    return isinstance(x, list | tuple) or np.ndim(x) > 0
 
 
-def _delayed_list(x: Any) -> bool:
-    return isinstance(x, list | tuple) and bool(x) and all(is_dask(part) and hasattr(part, "key") for part in x)
+def _side_by_side(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataframes and series among the columns as delayed blocks of one frame, where they can be put side by side.
+
+    Each on its own would be read by itself, and narrow ones in fewer partitions than wide ones.
+    """
+    frames = {name: x for name, x in columns.items() if is_dask(x) and hasattr(x, "loc")}
+    lead = next((name for name, x in frames.items() if _is_frame(x)), None)
+    if lead is None or len(frames) < 2:
+        return {}
+    narrow = {}
+    for name, x in frames.items():
+        if _is_frame(x) and name != lead:
+            if len(x.columns) != 1:
+                return {}
+            x = x[x.columns[0]]
+        narrow[name] = x
+    whole = narrow.pop(lead)
+    added = {name: f"__fenchel_{name}" for name in narrow}
+    try:
+        parts = whole.assign(**{added[name]: x for name, x in narrow.items()}).to_delayed()
+    except (ValueError, NotImplementedError):  # of other sources, whose rows nothing aligns
+        return {name: list(x.to_delayed(optimize_graph=False)) for name, x in frames.items()}
+    pick = optional("Partitions", "dask").delayed(_picked, pure=True)
+    wanted = {lead: list(whole.columns)} | added
+    return {name: [pick(part, what) for part in parts] for name, what in wanted.items()}
+
+
+def _picked(frame: Any, what: Any) -> Any:
+    return frame[what]
 
 
 def _sizes(x: Any) -> list[int] | None:
     """The rows of each partition, where they are known."""
-    chunks = getattr(x, "chunks", None)
-    if not is_dask(x) or not chunks or any(n != n for n in chunks[0]):
+    chunks = getattr(x, "chunks", None) if is_dask(x) else None
+    if not chunks or any(n != n for n in chunks[0]):
         return None
     return [int(n) for n in chunks[0]]
 
 
-def _cut(where: str, name: str, x: Any, sizes: list[int] | None) -> Any:
-    """A delayed block for each partition; None for a plain array whose cuts are not known yet."""
-    if _delayed_list(x):
-        return list(x)
+def _cut(where: str, name: str, x: Any, sizes: list[int] | None) -> list[Any]:
+    """A delayed block for each partition; a plain array is cut by ``sizes``."""
     if not is_dask(x):
-        return None if sizes is None else _split(where, name, x, sizes)
+        return list(x) if is_partitioned(x) else _split(where, name, x, sizes or [])
     if not hasattr(x, "to_delayed"):
         raise problem(where, f"{name} is a {type(x).__name__} of Dask's", "a Dask array, dataframe or series")
     if not hasattr(x, "chunks"):
@@ -236,37 +250,25 @@ def _cut(where: str, name: str, x: Any, sizes: list[int] | None) -> Any:
         x = x.rechunk({1: -1})
     own = _sizes(x)
     if own is not None and sizes is not None and own != sizes:
-        if sum(own) != sum(sizes):
-            raise problem(where, f"{name} has {sum(own)} rows", f"{sum(sizes)}, as the others have")
+        _check_rows(where, name, sum(own), sizes)
         x = x.rechunk({0: tuple(sizes)})
     return list(x.to_delayed().ravel())
 
 
 def _split(where: str, name: str, x: Any, sizes: list[int]) -> list[Any]:
-    n = rows_of(x)
+    _check_rows(where, name, rows_of(x), sizes)
+    rows = np.asarray(x) if isinstance(x, list | tuple) else getattr(x, "iloc", x)
+    return [rows[i:j] for i, j in pairwise(np.cumsum([0, *sizes]))]
+
+
+def _check_rows(where: str, name: str, n: int, sizes: list[int]) -> None:
     if n != sum(sizes):
         raise problem(where, f"{name} has {n} rows", f"{sum(sizes)}, as the others have")
-    edges = np.cumsum([0, *sizes])
-    rows = x.iloc if hasattr(x, "iloc") else np.asarray(x) if isinstance(x, list | tuple) else x
-    return [rows[i:j] for i, j in pairwise(edges)]
 
 
-# -- sums, and the failures of a cluster ---------------------------------------------------------------------
-def in_pairs(parts: Sequence[Any], add: Callable[[Any, Any], Any]) -> Any:
-    """All of them added by halves, so that rounding grows with the logarithm of how many there are; None has no say."""
-    left = [part for part in parts if part is not None]
-    while len(left) > 1:
-        left = [add(*left[i : i + 2]) if i + 1 < len(left) else left[i] for i in range(0, len(left), 2)]
-    return left[0] if left else None
-
-
+# -- the failures of a cluster ------------------------------------------------------------------------------
 class Interrupted(RuntimeError):
-    """The cluster went away in the middle of a fit: what was written of it is whole, and the same call goes on."""
-
-
-def is_dask(value: object) -> bool:
-    """Whether it is a collection of Dask's, told without importing Dask."""
-    return any(cls.__module__.partition(".")[0] == "dask" for cls in type(value).__mro__) and hasattr(value, "dask")
+    """The cluster was lost in the middle of a fit: what was written of it is whole, and the same call goes on."""
 
 
 def computed(where: str, value: Any, kept: Path | None = None) -> Any:
@@ -277,22 +279,16 @@ def computed(where: str, value: Any, kept: Path | None = None) -> Any:
     except (Exception, asyncio.CancelledError) as error:
         if not _of_cluster(error):
             raise
-        raise interrupted(where, error, kept) from error
-
-
-def interrupted(where: str, error: BaseException, kept: Path | None) -> Interrupted:
-    """The sentence of a cluster that went away."""
-    said = str(error).strip().splitlines()
-    why = f"{type(error).__name__}: {said[0][:160]}" if said else type(error).__name__
-    if type(error).__name__ == "KilledWorker":
-        what = f"a partition was lost with every worker that held it ({why})"
-        advice = "Their memory is the usual reason: use smaller partitions, or workers with more of it."
-    else:
-        what, advice = f"the scheduler cannot be reached ({why})", "Start it again and call fit again."
-    go_on = (
-        f" The fit so far is in {kept}: the same call goes on from there." if kept is not None and kept.exists() else ""
-    )
-    return Interrupted(f"{where}: {what}. {advice}{go_on}")
+        message = str(error).strip().splitlines()
+        why = f"{type(error).__name__}: {message[0][:160]}" if message else type(error).__name__
+        if type(error).__name__ == "KilledWorker":
+            what = f"a partition was lost with every worker that held it ({why})"
+            advice = "Their memory is the usual reason: use smaller partitions, or workers with more of it."
+        else:
+            what, advice = f"the scheduler cannot be reached ({why})", "Start it again and call fit again."
+        if kept is not None and kept.exists():
+            advice += f" The fit so far is in {kept}: the same call goes on from there."
+        raise Interrupted(f"{where}: {what}. {advice}") from error
 
 
 def _of_cluster(error: BaseException) -> bool:

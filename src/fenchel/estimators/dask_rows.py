@@ -29,6 +29,7 @@ from ..distributed import (
     Sums,
     computed,
     is_dask,
+    is_partitioned,
 )
 from ..distributed.linear import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
 from ..distributed.precision import GroupedVariances
@@ -47,13 +48,11 @@ _DEFAULTS = {"trials": 1.0}
 
 
 def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
-    """Whether X is a collection of Dask's, or a list of delayed blocks."""
-    if is_dask(X) or (isinstance(X, list | tuple) and len(X) > 0 and all(is_dask(block) for block in X)):
-        return True
-    if checkpoint is not None:
+    """Whether X is in partitions; a checkpoint is refused otherwise."""
+    if checkpoint is not None and not is_partitioned(X):
         got = "checkpoint meets a table in memory"
         raise problem(where, got, "a Dask array or dataframe", "A fit in memory is over in seconds: leave it out.")
-    return False
+    return is_partitioned(X)
 
 
 def partitions_target(
