@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..linalg import small
 from ..linalg.arrays import to_numpy
 from ..linalg.design import Design
 
@@ -157,6 +156,8 @@ class TableCovariances(RowCovariances):
 
     def rows(self) -> Iterator[TableRow]:
         """The rows of the table, one after the other."""
+        from ..linalg import small
+
         own = self.factor.predictors
         cells = own.cells[self.sites]
         order = np.argsort(cells, kind="stable")
