@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 import fenchel
+from fenchel.criticism import leave_group_out
 from fenchel.datasets import load_coal, load_pima, load_sids
 from fenchel.gmrf import bym2, rw2, stack
 from fenchel.likelihoods import BernoulliLogit, Likelihood, Poisson
 from fenchel.priors import DenseCovariance
 from fenchel.priors.base import Prior
-from fenchel.validation import leave_group_out
 
 
 @dataclass(frozen=True)

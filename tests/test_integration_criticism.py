@@ -8,11 +8,11 @@ from scipy.stats import nbinom
 
 import fenchel
 from fenchel.checks import Refusal
+from fenchel.criticism import k_fold, leave_group_out, leave_group_out_over
+from fenchel.criticism.leave_group_out import Groups, groups_about
 from fenchel.hyperparameters.integration.mixture import without
 from fenchel.models.tables import described_theta
 from fenchel.solvers.solution import Solution
-from fenchel.validation import k_fold, leave_group_out, leave_group_out_over
-from fenchel.validation.groups import Groups, groups_about
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_groups_agree_with_integrations_without_them(fit, folds, left_out):
 
 def test_flags_are_integrated_again(fit, some, folds, left_out, monkeypatch):
     out = leave_group_out_over(fit.integrated, some, neighbours=80, refit="none")
-    monkeypatch.setattr("fenchel.validation.mixtures._AWAY", -1.0)
+    monkeypatch.setattr("fenchel.criticism.group_mixtures._AWAY", -1.0)
     done = leave_group_out_over(fit.integrated, some)
     assert not out.refitted.any()
     assert done.refitted.all()
@@ -69,8 +69,8 @@ def test_flags_are_integrated_again(fit, some, folds, left_out, monkeypatch):
 
 
 def test_groups_that_move_the_others_are_fitted_again_at_the_same_theta(fit, folds, left_out, monkeypatch):
-    monkeypatch.setattr("fenchel.validation.groups._STILL", 0.0)
-    monkeypatch.setattr("fenchel.validation.mixtures.integrate", None)  # no search for theta
+    monkeypatch.setattr("fenchel.criticism.leave_group_out._STILL", 0.0)
+    monkeypatch.setattr("fenchel.criticism.group_mixtures.integrate", None)  # no search for theta
     done = fit.leave_group_out(fit.model.frame["g"].isin([1, 2]) * fit.model.frame["g"], neighbours=0, refit="flagged")
     sure = np.concatenate([left_out.groups[g] for g in (1, 2)])
     assert done.refitted[[1, 2]].all()

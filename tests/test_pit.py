@@ -8,12 +8,12 @@ from scipy.stats import norm, poisson
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.criteria import LeaveOneOut, cavity_pit, pit_counts
 from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Interval, Poisson, Tweedie, Weibull
 from fenchel.plots import plot_joint, plot_pit
 from fenchel.plots.checks import pit_band
 from fenchel.plots.joint import region_levels, smoothed
+from fenchel.row_scores import LeaveOneOut, pit_counts
 
 
 @pytest.fixture(scope="module")
@@ -65,25 +65,25 @@ def test_ends_of_rows_by_quadrature():
     def lasts(t):
         return lambda e: 1.0 - np.exp(-(t**1.3) * np.exp(e))
 
-    below, upto = cavity_pit(Poisson(), given, np.array([0.0, 3.0, np.nan, 1.0]))
+    below, upto = given.pit_stretches(Poisson(), np.array([0.0, 3.0, np.nan, 1.0]))
     assert below[0] == 0.0
     assert np.isnan([below[2], upto[2]]).all()
     assert upto[1] == pytest.approx(mean_of(lambda e: poisson(np.exp(e)).cdf(3), 1), abs=1e-8)
     assert below[1] == pytest.approx(mean_of(lambda e: poisson(np.exp(e)).cdf(2), 1), abs=1e-8)
     y = np.array([0.5, 1.0, 2.0, 0.7])
-    below, upto = cavity_pit(Weibull(1.3, event=[1, 0, 1, 0]), given, y)
+    below, upto = given.pit_stretches(Weibull(1.3, event=[1, 0, 1, 0]), y)
     assert upto[[1, 3]].tolist() == [1.0, 1.0]
     assert below[0] == upto[0] == pytest.approx(mean_of(lasts(0.5), 0), abs=1e-8)
     assert below[1] == pytest.approx(mean_of(lasts(1.0), 1), abs=1e-8)
-    below, upto = cavity_pit(Interval(Weibull(1.3), upper=[0.5, 3.0, np.inf, 0.9]), given, y)
+    below, upto = given.pit_stretches(Interval(Weibull(1.3), upper=[0.5, 3.0, np.inf, 0.9]), y)
     assert below[0] == upto[0]
     assert upto[1] == pytest.approx(mean_of(lasts(3.0), 1), abs=1e-8)
     assert upto[2] == 1.0
-    below, upto = cavity_pit(Tweedie(), given, np.array([0.0, 1.0, 2.0, 0.0]))
+    below, upto = given.pit_stretches(Tweedie(), np.array([0.0, 1.0, 2.0, 0.0]))
     assert below[[0, 3]].tolist() == [0.0, 0.0]
     assert (upto[[0, 3]] > 0.01).all()
     assert below[1] == upto[1]
-    below, upto = cavity_pit(BernoulliLogit("log-sum"), given, np.array([0.0, 1.0, 0.0, 1.0]))
+    below, upto = given.pit_stretches(BernoulliLogit("log-sum"), np.array([0.0, 1.0, 0.0, 1.0]))
     assert upto[1] == pytest.approx(1.0)
     assert below[1] == pytest.approx(mean_of(lambda e: 1 / (1 + np.exp(e)), 1), abs=1e-8)
 
@@ -124,7 +124,7 @@ def test_a_picture_of_every_fit(fits, data):
         plot_pit([0.1, 0.2], [0.1, 0.2, 0.3])
     gauss = Gaussian()
     with pytest.raises(Refusal, match="several predictors"):
-        cavity_pit(gauss, LeaveOneOut(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2))), np.zeros(2))
+        LeaveOneOut(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2))).pit_stretches(gauss, np.zeros(2))
 
 
 def test_shares_that_rounding_takes_past_one_are_a_picture_all_the_same():

@@ -12,13 +12,13 @@ from joblib import parallel_config
 
 import fenchel
 from fenchel import tasks
+from fenchel.criticism import k_fold, leave_group_out
 from fenchel.hyperparameters import Normal, WeightVariances, grid, independent, learn
 from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import Poisson
 from fenchel.linalg.threads import libraries
 from fenchel.priors import DenseCovariance
 from fenchel.tasks import Stopped, run_tasks
-from fenchel.validation import k_fold, leave_group_out
 
 distributed = pytest.importorskip("distributed")
 quiet = pytest.mark.filterwarnings("ignore")  # of dask, about its own machines

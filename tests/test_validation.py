@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import fenchel
-from fenchel.criteria import stacking_weights, waic
+from fenchel.criticism import correlated_rows, folds_of, k_fold, leave_group_out, stacking_weights, waic
 from fenchel.hyperparameters import KernelCovariance
 from fenchel.likelihoods import BernoulliLogit, Gaussian, MultinomialLogit, Poisson, StudentT
 from fenchel.priors import DenseCovariance, Features, SparsePrecision
-from fenchel.validation import correlated_rows, folds_of, k_fold, leave_group_out
 
 N = 40
 

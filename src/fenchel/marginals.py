@@ -54,6 +54,9 @@ class NodalMarginals(Marginals, Protocol):
 class Answers(Marginals, Protocol):
     """A posterior: itself the marginals of eta at the observations."""
 
+    @property
+    def leaves_one_out(self) -> bool: ...  # whether ``loo()`` answers; else that of the solution does
+    def loo(self) -> Any: ...
     def latents(self) -> Marginals: ...
     def at(self, new: NewRows | None = None, **rows: Any) -> Marginals: ...
     def sample(self, size: int = 1, rng: Seed = None) -> Array: ...
@@ -65,6 +68,12 @@ M = TypeVar("M", bound=Marginals)
 
 class AnswersAtNewRows(ABC, Generic[M]):
     """Marginals and moments of eta at new rows, for a posterior that says ``marginals_at``."""
+
+    leaves_one_out = False
+
+    def loo(self) -> Any:
+        """Leave-one-out predictions, of a posterior that ``leaves_one_out``."""
+        raise NotImplementedError
 
     @abstractmethod
     def marginals_at(self, new: NewRows) -> M:

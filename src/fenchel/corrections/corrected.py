@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..criteria import leave_one_out as gaussian
 from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, Seed, asarray, to_numpy
@@ -15,6 +14,7 @@ from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.lines import Lines
+from ..row_scores import leave_one_out as gaussian
 from .cluster_integrals import ClusterTerms, cluster_terms
 from .clusters import Finish, Pairs, log_densities, pairs_of
 from .correlations import Block, Correlations
@@ -85,6 +85,7 @@ class Corrected(Stored, GridAnswers, AnswersAtNewRows[GridMarginals]):
     """
 
     method = "clusters"
+    leaves_one_out = True  # whether ``loo()`` answers
     _work: float = WORK  # of the estimate of its error
     _exact: dict[int, LowRank] | None = None
     _clusters: ClusterTerms | None = None

@@ -61,6 +61,7 @@ class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMargi
     """
 
     method = "importance"
+    leaves_one_out = False  # whether ``loo()`` answers
 
     def __init__(self, fit: Fit, draws: int = 4096, rng: Seed = 0) -> None:
         self._because, self._likelihood, self.elbo = "", fit.likelihood, fit.elbo

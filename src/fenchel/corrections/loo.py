@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..criteria import LeaveOneOut, Pit, cavity_pit
-from ..criteria.pit import pit_by
 from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..linalg.arrays import to_numpy
+from ..row_scores import LeaveOneOut, Pit, pit_by
 from .grids import Grid
 
 _LOST = 600.0  # nats below its best at which a likelihood is divided by no more
@@ -38,16 +37,13 @@ class CorrectedLeaveOneOut(LeaveOneOut):
     pit_below: np.ndarray
     trusted: np.ndarray
 
-
-def pit_of(found: LeaveOneOut, likelihood: Likelihood, y: np.ndarray) -> Pit:
-    """Where each y lies in its leave-one-out prediction: by corrected marginals where they hold, else by cavities."""
-    if not isinstance(found, CorrectedLeaveOneOut):
-        return cavity_pit(likelihood, found, y)
-    if found.trusted[~np.isnan(y)].all():
-        return Pit(found.pit_below, found.pit)
-    plain = cavity_pit(likelihood, found, y)
-    below, upto = (np.where(found.trusted, a, b) for a, b in zip((found.pit_below, found.pit), plain, strict=True))
-    return Pit(below, upto)
+    def pit_stretches(self, likelihood: Likelihood, y: np.ndarray) -> Pit:
+        """Where each y lies in its prediction, by the Gaussian cavity where these marginals are not trusted."""
+        if self.trusted[~np.isnan(y)].all():
+            return Pit(self.pit_below, self.pit)
+        plain = super().pit_stretches(likelihood, y)
+        below = np.where(self.trusted, self.pit_below, plain.below)
+        return Pit(below, np.where(self.trusted, self.pit, plain.upto))
 
 
 def leave_one_out(

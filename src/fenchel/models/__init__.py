@@ -7,10 +7,10 @@
 ``response`` reads y. ``PC`` and ``Normal`` state priors.
 """
 
+from ..criticism import compare
 from ..files import load
 from ..hyperparameters.priors import Normal
 from .calibrating import calibrate
-from .comparing import compare
 from .fitted import FittedModel
 from .fitting import fit
 from .model import Model

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..checks import problem
 from ..plots import plot_bars, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
-from .criticism import pit
 from .durations import happened, plot_groups
+from .row_criteria import pit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, count
-from ..criteria import InformationCriterion, LeaveOneOut
+from ..criticism import InformationCriterion, KFold, LeaveGroupOut
 from ..files import Stored
 from ..hyperparameters.learned import Learned
 from ..hyperparameters.mode import Mode
 from ..inputs.frames import Table
 from ..marginals import Answers
+from ..row_scores import LeaveOneOut
 from ..tasks import Jobs
-from ..validation import KFold, LeaveGroupOut
-from . import averages, cox, criticism, over_theta, predictions, remarks, tables
+from . import averages, cox, over_theta, predictions, remarks, row_criteria, tables
 from .picture_methods import Pictures
 from .stated_priors import prior_table
 
@@ -324,6 +324,11 @@ class FittedModel(Pictures, Stored):
         choice("average_effect", "kind", kind, ("link", "mean"))
         return averages.average_effect(self, name, new, kind, step, size, interval)
 
+    @property
+    def observed(self) -> np.ndarray:
+        """y of the rows of the fit, NaN where it is missing."""
+        return np.where(self.model.target.seen > 0.0, self.model.target.y, np.nan)
+
     def loo(self, corrected: bool = False) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out.
         Of ``family="cox"`` the rows are pieces of durations; ``leave_group_out(range(n))`` leaves out people.
@@ -331,12 +336,12 @@ class FittedModel(Pictures, Stored):
         ``corrected`` takes them from marginals beyond the Gaussian, as those of a corrected fit are, with the
         probabilities ``pit`` of what was seen. A row with a weight is left out whole, and counts once.
         """
-        return criticism.loo(self, corrected)
+        return row_criteria.loo(self, corrected)
 
     def leave_group_out(
         self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False, **run: Any
     ) -> LeaveGroupOut:
-        """Each row predicted without its group, by small fits about the group (``fenchel.validation``): Gaussian at
+        """Each row predicted without its group, by small fits about the group (``fenchel.criticism``): Gaussian at
         the learned hyperparameters, of a corrected model too, or mixed over them where they are integrated out.
 
         Parameters
@@ -352,7 +357,7 @@ class FittedModel(Pictures, Stored):
             Whether to compute the joint density of each group, too; integrated fits always do.
         n_jobs, progress : of the groups that are fitted again, as in ``fenchel.tasks``
         """
-        return criticism.groups_left_out(self, by, neighbours=neighbours, refit=refit, joint=joint, **run)
+        return row_criteria.groups_left_out(self, by, neighbours=neighbours, refit=refit, joint=joint, **run)
 
     def k_fold(
         self, folds: Any = 10, *, by: Any = None, learn: bool = True, rng: Any = 0, n_jobs: Jobs = None, **run: Any
@@ -363,11 +368,11 @@ class FittedModel(Pictures, Stored):
         ``learn=False`` keeps the learned hyperparameters. ``n_jobs`` (an int, None or a Dask client) and ``progress``
         are those of ``fenchel.tasks``.
         """
-        return criticism.folds(self, folds, by, learn, rng, n_jobs=n_jobs, **run)
+        return row_criteria.folds(self, folds, by, learn, rng, n_jobs=n_jobs, **run)
 
     def waic(self) -> InformationCriterion:
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""
-        return criticism.information(self)
+        return row_criteria.information(self)
 
     # -- files -------------------------------------------------------------------------------------
     def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import choice, count, problem
-from ..criteria import InformationCriterion, LeaveOneOut
+from ..criticism import InformationCriterion
 from ..files import Stored
 from ..inputs.frames import Table
 from ..likelihoods import WORDS
 from ..likelihoods.prediction import quantile_of
 from ..marginals import probabilities
+from ..row_scores import LeaveOneOut
 from . import predictions, tables
 from .compiler import Scope
 from .refusing import refused

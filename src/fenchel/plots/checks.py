@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from ..criteria import pit_counts
+from ..row_scores import pit_counts
 from .base import BLUE, GREY, finished, new_figure, short_name
 from .survival import kaplan_meier
 

@@ -1,6 +1,6 @@
 """How the dual is minimised: ``base`` is the contract; one solver a file."""
 
-from ..criteria import LeaveOneOut
+from ..row_scores import LeaveOneOut
 from .base import Ending, Finisher, Outcome, Solver, Stopping, Trace
 from .directions import Accuracy, CoupledDirection, MirrorDirection
 from .exact import CoupledNewton, CoupledSearch, CoupledStart

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..criteria import LeaveOneOut, leave_one_out
 from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
 from ..problem import Problem
+from ..row_scores import LeaveOneOut, leave_one_out
 from .base import Ending, Outcome, optimal, relative
 
 if TYPE_CHECKING:

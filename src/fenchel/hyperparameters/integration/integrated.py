@@ -11,14 +11,13 @@ from scipy.spatial.distance import cdist
 from scipy.special import logsumexp
 
 from ...checks import count, problem
-from ...corrections.loo import pit_of
-from ...criteria import LeaveOneOut, Pit
 from ...files import Stored
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import Seed, to_numpy
 from ...marginals import Answers, AnswersAtNewRows, Marginals
 from ...predictive import Predictive
 from ...priors.base import NewRows
+from ...row_scores import LeaveOneOut, Pit
 from ...solvers.solution import Solution
 from ..base import Family
 from ..learned import Learned
@@ -235,7 +234,8 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
     # -- criteria ----------------------------------------------------------------------------------
     def _left_out(self) -> tuple[list[LeaveOneOut], np.ndarray, np.ndarray]:
         """Leave-one-out of each part, theta held; their shares given the others (K, N), log p(y_n | others) (N,)."""
-        each = [_loo_of(part, s) for part, s in zip(self.answers, self.solutions, strict=True)]
+        pairs = zip(self.answers, self.solutions, strict=True)
+        each = [part.loo() if part.leaves_one_out else solution.loo() for part, solution in pairs]
         logs = np.stack([to_numpy(found.log_density) for found in each])
         share, density = without(self.weights, np.where(np.isnan(logs), 0.0, logs))
         return each, share, np.where(np.isnan(logs).any(axis=0), np.nan, density)
@@ -253,7 +253,7 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
     def pit(self) -> Pit:
         """Where each y lies in its prediction from the others, theta forgetting it too."""
         each, share, _ = self._left_out()
-        ends = [pit_of(found, s.likelihood, s.y) for found, s in zip(each, self.solutions, strict=True)]
+        ends = [found.pit_stretches(s.likelihood, s.y) for found, s in zip(each, self.solutions, strict=True)]
         # shares of sum 1 but for rounding, which takes the last level past 1
         below, upto = (np.minimum((share * np.stack(end)).sum(axis=0), 1.0) for end in zip(*ends, strict=True))
         return Pit(np.minimum(below, upto), upto)
@@ -269,12 +269,6 @@ def _answers(point: Point, evidence: str) -> Answers:
     if evidence == "corrected" and point.usable and point.corrected is not None:
         return point.corrected
     return point.solution.posterior
-
-
-def _loo_of(part: Answers, solution: Solution) -> LeaveOneOut:
-    from ...corrections import Corrected
-
-    return part.loo() if isinstance(part, Corrected) else solution.loo()
 
 
 def _matched(near: np.ndarray, log_w: np.ndarray) -> np.ndarray:

@@ -1,6 +1,10 @@
-"""Models of the same rows compared by what they predict of each row without it.
+"""Models of the same rows compared by what they predict of each row without it, and mixed as they predict best.
 
-elpd = sum_n log p(y_n | the others),   difference to the best with the standard error of its rows' sum
+    elpd = sum_n log p(y_n | the others),   difference to the best with the standard error of its rows' sum
+    stacking:  max over w in the simplex of  sum_n log sum_k w_k exp(l_nk)
+
+The second is concave, and any w comes with a certificate: with g_k = mean_n exp(l_nk) / sum_j w_j exp(l_nj), no mixture
+is better by more than n (max_k g_k - 1).
 """
 
 from __future__ import annotations
@@ -9,22 +13,20 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.optimize import minimize
 
-from ..checks import problem
-from ..criteria import stacking_weights
-from ..criteria.rows import RowScores, standard_error
+from ..checks import numeric, problem
+from ..row_scores import RowScores, standard_error
 from ..tasks import Jobs, run_tasks
-from .hurdle import FittedHurdle
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .fitted import FittedModel
+_GAP = 1e-6  # nats a row, of the certificate
+_STEPS = 20_000  # of the multiplicative update that finishes
 
 
-def compare(
-    fits: Mapping[str, FittedModel | RowScores], *, n_jobs: Jobs = None, progress: bool = False
-) -> pd.DataFrame:
+def compare(fits: Mapping[str, Any], *, n_jobs: Jobs = None, progress: bool = False) -> pd.DataFrame:
     """Models side by side, the best first: leave-one-out, its difference to the best, and the evidence.
 
     ``weight`` is that of each in the mixture of all of them that predicts best (stacking).
@@ -52,16 +54,17 @@ def compare(
 
     if not isinstance(fits, Mapping) or len(fits) < 1:
         raise problem("compare", f"a {type(fits).__name__}", 'fitted models by name: {"one": fit, "two": other}')
-    kinds = {type(fit) if isinstance(fit, RowScores) else None for fit in fits.values()}
+    models = {name: fit for name, fit in fits.items() if not isinstance(fit, RowScores)}
+    kinds = {None if name in models else type(fit) for name, fit in fits.items()}
     if len(kinds) > 1:
         got = "predictions of different kinds: " + ", ".join(f"{name!r} {type(f).__name__}" for name, f in fits.items())
         raise problem("compare", got, "one kind", "Ask the same of every model, such as fit.leave_group_out(...).")
-    each = run_tasks(_scores, list(fits), fits, where="compare", n_jobs=n_jobs, progress=progress)
-    scores = dict(zip(fits, each, strict=True))
+    each = run_tasks(_left_out, list(models), models, where="compare", n_jobs=n_jobs, progress=progress)
+    scores: dict[str, RowScores] = {**fits, **dict(zip(models, each, strict=True))}
     densities = {name: np.asarray(score.log_density) for name, score in scores.items()}
     first, *others = densities
     for name in others:
-        if not _same_rows(fits[first], densities[first], fits[name], densities[name]):
+        if not _same_rows(densities, models, first, name):
             raise problem("compare", f"{first!r} and {name!r} are not of the same rows of y", "one response")
         if not _same_units(scores[first], scores[name], densities[first]):
             raise problem("compare", f"{first!r} and {name!r} leave out other groups of rows", "the same groups")
@@ -75,26 +78,28 @@ def compare(
         rows.append((float(np.nansum(density)), float(lost.sum()), se, weights[k]))
     columns = ["elpd", "difference", "difference_se", "weight"]
     table = pd.DataFrame(rows, index=list(densities), columns=columns)
-    if kinds == {None}:
-        table["log_evidence"] = [fit.elbo for fit in fits.values()]  # type: ignore[union-attr]
-        table["gap"] = [fit.gap for fit in fits.values()]  # type: ignore[union-attr]
-        table["converged"] = [fit.converged for fit in fits.values()]  # type: ignore[union-attr]
+    if models:
+        table["log_evidence"] = [fit.elbo for fit in models.values()]
+        table["gap"] = [fit.gap for fit in models.values()]
+        table["converged"] = [fit.converged for fit in models.values()]
     return table.sort_values("elpd", ascending=False)
 
 
-def _scores(fits: Mapping[str, FittedModel | RowScores], name: str) -> RowScores:
+def _left_out(fits: Mapping[str, Any], name: str) -> RowScores:
     """log p(y_n | the others) of every row of the data, NaN where it was left out or is unobserved."""
-    fit = fits[name]
-    return fit if isinstance(fit, RowScores) else fit.loo()
+    scores: RowScores = fits[name].loo()
+    return scores
 
 
-def _same_rows(one: FittedModel | RowScores, first: np.ndarray, other: FittedModel | RowScores, second: Any) -> bool:
+def _same_rows(densities: Mapping[str, np.ndarray], models: Mapping[str, Any], one: str, other: str) -> bool:
+    """Whether two predictions are of the same rows, and two models of the same y."""
+    first, second = densities[one], densities[other]
     if first.shape != second.shape or (np.isnan(first) != np.isnan(second)).any():
         return False
-    if isinstance(one, RowScores) or isinstance(other, RowScores):
+    if not models:
         return True
-    both = [_observed(fit) for fit in (one, other)]
-    return both[0].shape == both[1].shape and bool((both[0] == both[1]).all())
+    y, other_y = models[one].observed, models[other].observed
+    return np.array_equal(y[~np.isnan(y)], other_y[~np.isnan(other_y)])
 
 
 def _same_units(one: RowScores, other: RowScores, density: np.ndarray) -> bool:
@@ -104,8 +109,38 @@ def _same_units(one: RowScores, other: RowScores, density: np.ndarray) -> bool:
     return first.shape == second.shape and np.allclose(first, second)
 
 
-def _observed(fit: FittedModel | FittedHurdle) -> np.ndarray:
-    """y of the rows that count."""
-    if isinstance(fit, FittedHurdle):
-        return fit.observed[~np.isnan(fit.observed)]
-    return np.asarray(fit.model.target.y[fit.model.target.seen > 0.0])
+def stacking_weights(log_density: np.ndarray) -> np.ndarray:
+    """Weights (K,) of models whose rows have the log densities (N, K).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.criticism import stacking_weights
+    >>> stacking_weights(np.log([[0.6, 0.2], [0.5, 0.4]])).round(3).tolist()
+    [1.0, 0.0]
+    """
+    scores = numeric("stacking_weights", "log_density", log_density)
+    if scores.ndim != 2 or not scores.size:
+        raise problem("stacking_weights", f"log_density has shape {scores.shape}", "(rows, models), at least one each")
+    if np.isnan(scores).any() or (scores.max(axis=1) == -np.inf).any():
+        raise problem("stacking_weights", "a row has no density under any model", "log densities without NaN")
+    p = np.exp(scores - scores.max(axis=1, keepdims=True))
+    k = p.shape[1]
+
+    def loss(w: np.ndarray) -> tuple[float, np.ndarray]:
+        mixed = np.maximum(p @ w, 1e-300)
+        return -float(np.log(mixed).mean()), -(p / mixed[:, None]).mean(axis=0)
+
+    one = {"type": "eq", "fun": lambda w: w.sum() - 1.0, "jac": lambda w: np.ones(k)}
+    found = minimize(
+        loss, np.full(k, 1.0 / k), jac=True, method="SLSQP", bounds=[(0.0, 1.0)] * k, constraints=[one], tol=1e-14
+    )
+    w = np.clip(found.x, 1e-12, None) if np.isfinite(found.x).all() else np.full(k, 1.0)
+    w /= w.sum()
+    for _ in range(_STEPS):
+        gain = -loss(w)[1]
+        if gain.max() - 1.0 <= _GAP:
+            break
+        w = w * gain
+        w /= w.sum()
+    return np.where(w < 1e-9, 0.0, w)

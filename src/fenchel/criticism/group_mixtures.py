@@ -25,7 +25,7 @@ from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.integration.mixture import mixed_moments, without
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..tasks import Jobs, run_tasks
-from .groups import Density, Evidence, Groups, LeaveGroupOut, RawGroups, groups_about, groups_again, refitted
+from .leave_group_out import Density, Evidence, Groups, LeaveGroupOut, RawGroups, groups_about, groups_again, refitted
 
 _KEPT = 0.995  # of the weight, by the points that count
 _NEAR = {2: 1.6}  # points as near to one that is asked are not, by how many hyperparameters: lattices of 2 are fine
@@ -67,7 +67,7 @@ def leave_group_out_over(
     >>> from fenchel.hyperparameters import Normal, WeightVariances, independent
     >>> from fenchel.hyperparameters.integration import integrate
     >>> from fenchel.likelihoods import Poisson
-    >>> from fenchel.validation import leave_group_out_over
+    >>> from fenchel.criticism import leave_group_out_over
     >>> family = WeightVariances(np.eye(8), log_prior=independent({0: Normal(0.0, 1.0)}))
     >>> found = integrate(Poisson(), family, np.array([2, 0, 4, 1, 9, 3, 2, 6]))
     >>> leave_group_out_over(found, np.arange(8) // 2).joint.shape

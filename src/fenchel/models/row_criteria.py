@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..checks import problem
-from ..corrections import Corrected
-from ..corrections.loo import pit_of
-from ..criteria import InformationCriterion, LeaveOneOut, Pit, waic
+from ..criticism import (
+    InformationCriterion,
+    KFold,
+    LeaveGroupOut,
+    correlated_rows,
+    k_fold,
+    leave_group_out,
+    leave_group_out_over,
+    waic,
+)
 from ..linalg.arrays import Seed, to_numpy
-from ..validation import KFold, LeaveGroupOut, correlated_rows, k_fold, leave_group_out, leave_group_out_over
+from ..row_scores import LeaveOneOut, Pit
 
 if TYPE_CHECKING:
     from .fitted import FittedModel
@@ -36,7 +43,7 @@ def loo(fit: FittedModel, corrected: bool) -> LeaveOneOut:
     """Leave-one-out, over the hyperparameters too where they are integrated out; or from corrected marginals."""
     if (corrected or fit.answers is not None) and fit.integrated is None:
         better = fit.solution.corrected()
-        if not isinstance(better, Corrected):
+        if not better.leaves_one_out:
             raise problem("loo", f"corrected marginals are not there: {better.status}", "loo(), by the cavity")
         return over_rows(fit, better.loo(), "log_density", "mean", "variance", "pit", "pit_below", "trusted")
     found = fit.solution if fit.integrated is None else fit.integrated
@@ -47,10 +54,11 @@ def pit(fit: FittedModel) -> Pit:
     """Where each y of the fit lies in its leave-one-out prediction."""
     if fit.integrated is not None:
         return fit.integrated.pit()
-    found: LeaveOneOut = fit.solution.loo()
-    if isinstance(fit.answers, Corrected):
-        found = fit.answers.loo()
-    return pit_of(found, fit.found.likelihood, fit.solution.y)
+    if fit.answers is not None and fit.answers.leaves_one_out:
+        found: LeaveOneOut = fit.answers.loo()
+    else:
+        found = fit.solution.loo()
+    return found.pit_stretches(fit.found.likelihood, fit.solution.y)
 
 
 def information(fit: FittedModel) -> InformationCriterion:
@@ -64,11 +72,9 @@ def information(fit: FittedModel) -> InformationCriterion:
 
 def groups_left_out(fit: FittedModel, by: Any, **options: Any) -> LeaveGroupOut:
     """By a column, an array over the rows of the data, or a number of levels of correlation."""
-    model, groups = fit.model, by
-    if isinstance(by, (int, np.integer)) and not isinstance(by, bool):
-        groups = correlated_rows(fit.solution.posterior, int(by))
-    else:
-        groups = _column(fit, "leave_group_out", by)
+    model = fit.model
+    levels = np.ndim(by) == 0 and np.asarray(by).dtype.kind in "iu"
+    groups: Any = correlated_rows(fit.solution.posterior, int(by)) if levels else _column(fit, "leave_group_out", by)
     options["weights"] = model.target.weights
     if fit.integrated is not None:
         del options["joint"]  # which the mixture needs in any case
@@ -84,7 +90,7 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any)
     model = fit.model
     method = None if fit.integrated is None or not learn else fit.integrated.method
     groups = None if by is None else _column(fit, "k_fold", by)
-    given = k if np.ndim(k) == 0 and not isinstance(k, str) else _column(fit, "k_fold", k)
+    given = k if np.ndim(k) == 0 and np.asarray(k).dtype.kind != "U" else _column(fit, "k_fold", k)
     prior = model.sum.family() if learn else fit.found.prior
     likelihood = model.target.likelihood if learn else fit.found.likelihood
     options: dict[str, Any] = {"weights": model.target.weights, "groups": groups, "rng": rng, **run}
@@ -96,14 +102,14 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any)
 
 def _column(fit: FittedModel, where: str, by: Any) -> np.ndarray:
     """One label a row of the fit, by the name of a column or from an array over the data."""
-    model = fit.model
+    model, named = fit.model, isinstance(by, str)
     if model.cox is not None:  # of people, as labels of the pieces of their durations
         people = model.cox.people
-        if isinstance(by, str) and by not in model.frame and by in people.columns:
-            by = np.asarray(people[by].astype(str))
-        if not isinstance(by, str) and np.shape(by) == (len(people),):
+        if named and by not in model.frame and by in people.columns:
+            by, named = np.asarray(people[by].astype(str)), False
+        if not named and np.shape(by) == (len(people),):
             by = np.asarray(by)[model.cox.rows]
-    if isinstance(by, str):
+    if named:
         if by not in model.frame:
             got = f"there is no column {by!r} among those that the model uses"
             raise problem(where, got, "one of them, or an array over the rows of the data")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..checks import choice, count, numeric, problem
-from ..criteria import RowScores
 from ..hyperparameters.base import Family
 from ..hyperparameters.integration import integrate
 from ..hyperparameters.learning import learn
@@ -15,6 +14,7 @@ from ..inference import infer
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..priors.base import Prior
+from ..row_scores import RowScores
 from ..tasks import Jobs, run_tasks, seed_of
 
 

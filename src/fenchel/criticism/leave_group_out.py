@@ -19,12 +19,12 @@ import numpy as np
 
 from ..checks import choice, count, problem
 from ..corrections.corrected import counted, observations
-from ..criteria import RowScores
 from ..inference import infer
 from ..linalg.arrays import ArrayLike, Seed, to_numpy
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import Prior
 from ..priors.latent_priors import DenseCovariance
+from ..row_scores import RowScores
 from ..solvers.solution import Solution
 from ..tasks import Jobs, run_tasks, seed_of
 from .cavities import Cavities
@@ -123,7 +123,7 @@ def leave_group_out(
     >>> import numpy as np, fenchel
     >>> from fenchel.likelihoods import Poisson
     >>> from fenchel.priors import DenseCovariance
-    >>> from fenchel.validation import leave_group_out
+    >>> from fenchel.criticism import leave_group_out
     >>> x = np.linspace(0, 3, 12)
     >>> K = np.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
     >>> sol = fenchel.infer(Poisson(), DenseCovariance(K), np.arange(12) % 4)

@@ -22,8 +22,8 @@ from ..checks import problem
 from ..likelihoods.base import Likelihood
 from ..likelihoods.prediction import slice_rows
 from ..linalg.arrays import to_numpy
-from ..marginals import Marginals, NormalMarginals
-from .rows import RowScores
+from ..marginals import Marginals
+from ..row_scores import RowScores
 
 _POINTS, _REACH = 241, 10.0  # of the grid, and how many sds of eta it covers to either side
 _AT_ONCE = 4096
@@ -98,7 +98,7 @@ def _moments(likelihood: Likelihood, marginals: Marginals, y: np.ndarray) -> np.
 
 def _shares(marginals: Marginals, eta: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """The probability of each point of the grids (N, G)."""
-    if isinstance(marginals, NormalMarginals) or not np.ptp(eta, axis=1).all():
+    if not np.ptp(eta, axis=1).all():  # an eta without variance has no density
         p = np.broadcast_to(np.exp(-0.5 * steps**2), eta.shape)
     else:
         p = to_numpy(marginals.density(eta))

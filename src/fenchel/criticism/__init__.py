@@ -1,0 +1,25 @@
+"""How well a fit predicts what it has not seen: information criteria, groups and folds left out, models compared.
+
+Leave-one-out by cavities needs no refit and is in ``fenchel.row_scores``.
+"""
+
+from .cavities import correlated_rows
+from .comparison import compare, stacking_weights
+from .group_mixtures import leave_group_out_over
+from .k_fold import KFold, folds_of, k_fold
+from .leave_group_out import LeaveGroupOut, leave_group_out
+from .waic import InformationCriterion, waic
+
+__all__ = [
+    "InformationCriterion",
+    "KFold",
+    "LeaveGroupOut",
+    "compare",
+    "correlated_rows",
+    "folds_of",
+    "k_fold",
+    "leave_group_out",
+    "leave_group_out_over",
+    "stacking_weights",
+    "waic",
+]
