@@ -15,10 +15,9 @@ from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Poisson
 from fenchel.linalg import SparseCholesky, SymbolicCholesky
-from fenchel.linalg.bordered import BorderedAnalysis
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.factorisation import analyse
-from fenchel.linalg.leaves import find_leaves
+from fenchel.linalg.leaves import LeafAnalysis, find_leaves
 from fenchel.linalg.sparse import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
@@ -102,7 +101,7 @@ def check(factor, A, rng):
 def test_random_patterns_by_either_backend(n, density, seed):
     rng = np.random.default_rng(seed)
     A = filled(sp.random_array((n, n), density=density**3, rng=rng), rng)
-    check(BorderedAnalysis(A, find_leaves(A).number).factor(A.data), A, rng)
+    check(LeafAnalysis(A, find_leaves(A).number).factor(A.data), A, rng)
     check(SymbolicCholesky(A).factor(A.data), A, rng)
 
 
@@ -112,7 +111,7 @@ def test_crossed_groupings(slopes, seed):
     A = filled(crossed(rng, slopes=slopes), rng)
     leaves = find_leaves(A)
     assert leaves.n_border <= 8 + 4 * slopes  # the larger grouping is eliminated, but for levels that no row has
-    check(BorderedAnalysis(A, leaves.number).factor(A.data), A, rng)
+    check(LeafAnalysis(A, leaves.number).factor(A.data), A, rng)
 
 
 @pytest.mark.parametrize("k", [2, 13, 30])
@@ -130,22 +129,22 @@ def test_which_backend_is_chosen():
     )
     A = symmetric_csc(sp.csc_array(W.T @ W + sp.eye_array(W.shape[1])))
     chosen = analyse(A)
-    assert isinstance(chosen, BorderedAnalysis)
-    assert chosen.n_border == 109
+    assert isinstance(chosen, LeafAnalysis)
+    assert chosen.n_rest == 109
     assert isinstance(analyse(symmetric_csc(sp.csc_array(lattice(40)))), SymbolicCholesky)
     chain = sp.diags_array([-np.ones(999), 2.1 * np.ones(1000), -np.ones(999)], offsets=[-1, 0, 1], format="csc")
     assert isinstance(analyse(symmetric_csc(chain)), SymbolicCholesky)
     own = sp.hstack([sp.eye_array(1000), rng.normal(size=(1000, 3))], format="csr")  # an effect for every row
     chosen = analyse(symmetric_csc(sp.csc_array(own.T @ own + sp.eye_array(1003))))
-    assert isinstance(chosen, BorderedAnalysis)
-    assert chosen.n_border == 3
+    assert isinstance(chosen, LeafAnalysis)
+    assert chosen.n_rest == 3
     again = pickle.loads(pickle.dumps(chosen))
     assert again.same_pattern(sp.csc_array((np.ones(chosen.indices.size), chosen.indices, chosen.indptr)))
 
 
 def test_a_bad_pivot_is_named_wherever_it_is():
     A = symmetric_csc(sp.csc_array(np.diag([1.0, 2.0, 3.0]) + np.eye(3, k=2) + np.eye(3, k=-2)))
-    analysis = BorderedAnalysis(A, find_leaves(A).number)
+    analysis = LeafAnalysis(A, find_leaves(A).number)
     for i in range(3):
         wrong = A.toarray()
         wrong[i, i] = -1.0
@@ -193,7 +192,7 @@ def test_crossed_fit_equals_the_dense_one(likelihood):
     q = np.r_[np.full(40, 2.0), np.full(12, 0.5), 0.1]
     y = (rng.random(n) < 0.4).astype(float)
     prior = SparsePrecision(sp.diags_array(q, format="csc"), design=W)
-    assert isinstance(prior.pattern.symbolic, BorderedAnalysis)
+    assert isinstance(prior.pattern.symbolic, LeafAnalysis)
     dense = DenseCovariance(np.diag(1 / q), design=W.toarray())
     one, other = (fenchel.infer(likelihood, p, y, tol=1e-12) for p in (prior, dense))
     assert one.elbo == pytest.approx(other.elbo, abs=1e-9)

@@ -68,18 +68,6 @@ def test_a_pivot_that_is_not_positive_is_named():
         find_chain(A).factor(A.data)
 
 
-def test_blocks_that_a_file_moved_are_refused():
-    A = filled(lattice(15), np.random.default_rng(0))
-    found = find_chain(A)
-    found.start = np.array([0, 1, 2, A.shape[0]])
-    with pytest.raises(ValueError, match="touch others than the next"):
-        found.verify()
-    n = 20_000
-    huge = ChainAnalysis(sp.eye_array(n, format="csc"), np.arange(n), np.array([0, n]), 0)
-    with pytest.raises(ValueError, match="too large"):  # 3 GB of zeros
-        huge.verify()
-
-
 def test_pairs_of_few_rows_are_those_of_the_compiled_loop(monkeypatch):
     rng = np.random.default_rng(0)
     W = sp.random_array((40, 12), density=0.3, rng=rng, format="csr")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import fenchel
 from fenchel.likelihoods import MultinomialLogit, Poisson
 from fenchel.linalg.bases import split_local
-from fenchel.linalg.eliminated import Eliminated, EliminatedAnalysis, analyse_free
-from fenchel.linalg.factorisation import analyse
+from fenchel.linalg.constrained import BasisAnalysis, BasisCholesky
 from fenchel.linalg.sparse import symmetric_csc
 from fenchel.priors import DenseCovariance, SparsePrecision
 
@@ -47,8 +46,8 @@ def test_answers_are_those_of_the_null_space(seed):
     basis, rest = split_local(C)
     assert rest.shape == (0, n)
     np.testing.assert_allclose(C @ basis.toarray(), 0.0, atol=1e-12)
-    factor = analyse_free(A, basis).factor(A.data)
-    assert isinstance(factor, Eliminated)
+    factor = BasisAnalysis(A, basis).factor(A.data)
+    assert isinstance(factor, BasisCholesky)
     V = covariance(A.toarray(), C)
     close = {"atol": 1e-9 * max(1.0, np.abs(V).max())}
     b = rng.normal(size=(n, 2))
@@ -66,7 +65,7 @@ def test_answers_are_those_of_the_null_space(seed):
     np.testing.assert_allclose(factor.sandwich(E.data), exact[A.indices, columns], atol=1e-9 * np.abs(V).max() ** 2 * n)
     # differences of the log-determinant are those of any basis of the null space
     free, other = scipy.linalg.null_space(C), A.toarray() + np.diag(rng.random(n))
-    there = analyse_free(A, basis).factor(other[A.indices, columns])
+    there = BasisAnalysis(A, basis).factor(other[A.indices, columns])
     wanted = np.linalg.slogdet(free.T @ other @ free)[1] - np.linalg.slogdet(free.T @ A.toarray() @ free)[1]
     assert there.log_det - factor.log_det == pytest.approx(wanted, abs=1e-8)
 
@@ -97,7 +96,8 @@ def test_a_map_of_many_islands_equals_the_dense_model(kind, joined):
         C = np.vstack([C, np.r_[rng.random(n), 0.0]])
     W = np.hstack([np.eye(n), np.ones((n, 1))])
     prior = SparsePrecision(sp.csc_array(Q), design=sp.csr_array(W), constraints=C)
-    assert isinstance(prior.pattern.symbolic, EliminatedAnalysis)
+    symbolic = prior.pattern.symbolic
+    assert isinstance(symbolic.inner if joined else symbolic, BasisAnalysis)
     if kind == "poisson":
         likelihood, y = Poisson(), rng.poisson(2.0, n).astype(float)
     else:
@@ -122,8 +122,3 @@ def test_constraints_that_leave_a_flat_direction_are_refused():
     SparsePrecision(sp.csc_array(Q), constraints=C)
     with pytest.raises(ValueError, match="do not fix its null space"):
         SparsePrecision(sp.csc_array(Q), constraints=C[1:])
-
-
-def test_without_a_basis_it_is_the_plain_analysis():
-    A = symmetric_csc(sp.eye_array(3, format="csc"))
-    assert type(analyse_free(A)) is type(analyse(A))

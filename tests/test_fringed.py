@@ -13,9 +13,8 @@ import fenchel
 from fenchel.gmrf.vecchia import Vecchia
 from fenchel.linalg import SymbolicCholesky
 from fenchel.linalg.factorisation import analyse
-from fenchel.linalg.fringed import FringedAnalysis
-from fenchel.linalg.leaves import find_leaves
-from fenchel.linalg.pairs import RowPairs
+from fenchel.linalg.leaves import LeafAnalysis, find_leaves
+from fenchel.linalg.pairs import DesignRows, RowPairs
 from fenchel.linalg.sparse import symmetric_csc
 
 
@@ -47,7 +46,7 @@ def test_leaves_of_every_shape(side, n, width, reach, seed):
     B = sp.csc_array(A[mixed][:, mixed])
     B.sort_indices()
     for M, number in ((A, leaf), (B, leaf[mixed])):
-        check(FringedAnalysis(M, number).factor(M.data), M, rng)
+        check(LeafAnalysis(M, number, by_fronts=True).factor(M.data), M, rng)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -58,7 +57,7 @@ def test_points_that_condition_on_knots(threads, monkeypatch):
     A, W = points(900, 200)
     rng = np.random.default_rng(0)
     with threadpool_limits(threads):
-        factor = FringedAnalysis(A, find_leaves(A).number).factor(A.data)
+        factor = LeafAnalysis(A, find_leaves(A).number, by_fronts=True).factor(A.data)
         other = SymbolicCholesky(A).factor(A.data)
         check(factor, A, rng)
         weights = rng.random(W.shape[0])
@@ -66,20 +65,16 @@ def test_points_that_condition_on_knots(threads, monkeypatch):
         x = pairs.add(weights, factor.symbolic.laid_out(A.data))
         exact = symmetric_csc(A + sp.csc_array(W.T @ sp.diags_array(weights) @ W))
         assert factor.symbolic.factor_of(x).log_det == pytest.approx(other.refactor(exact).log_det, abs=1e-9)
-        np.testing.assert_allclose(pairs.forms(factor.stored_inverse()), other.row_variances(W, _map(A, W)), rtol=1e-8)
-
-
-def _map(A, W):
-    from fenchel.priors.sparsity import row_products
-
-    return row_products(sp.csr_array(W), A.indptr, A.indices)[0]
+        rows = DesignRows(sp.csr_array(W), A.indptr, A.indices, by_pairs=False)
+        np.testing.assert_allclose(pairs.forms(factor.stored_inverse()), other.row_variances(rows), rtol=1e-8)
 
 
 def test_when_it_is_chosen():
     A, _ = points()
     chosen = analyse(A)
-    assert type(chosen) is FringedAnalysis
-    assert chosen.n_border <= 601
+    assert type(chosen) is LeafAnalysis
+    assert type(chosen.rest) is SymbolicCholesky
+    assert chosen.n_rest <= 601
     assert type(analyse(symmetric_csc(sp.csc_array(lattice(60))))) is SymbolicCholesky
     again = pickle.loads(pickle.dumps(chosen))
     np.testing.assert_array_equal(again.everywhere, chosen.everywhere)
@@ -88,7 +83,7 @@ def test_when_it_is_chosen():
 
 def test_bad_pivots_on_either_side():
     A, leaf = fringe(np.random.default_rng(1), 4, 6, 1, 3.0)
-    analysis = FringedAnalysis(A, leaf)
+    analysis = LeafAnalysis(A, leaf, by_fronts=True)
     for column, words in ((2, "row 2 "), (10, "behind the leaves")):
         data = A.data.copy()
         data[A.indptr[column] + np.flatnonzero(A.indices[A.indptr[column] : A.indptr[column + 1]] == column)] = -1.0
@@ -103,12 +98,12 @@ def test_a_fit_is_the_same_by_either_backend_and_after_a_file(monkeypatch, tmp_p
     data = {"x": X[:, 0], "z": X[:, 1], "y": rng.poisson(np.exp(eta))}
     formula = "y ~ vecchia(x, z, ard=False, neighbours=6, knots=150)"
     fit = fenchel.fit(formula, data, "poisson")
-    assert type(fit.found.prior.pattern.symbolic) is FringedAnalysis
+    assert type(fit.found.prior.pattern.symbolic.rest) is SymbolicCholesky
     new = {"x": X[:40, 0] + 0.01, "z": X[:40, 1]}
     fit.save(tmp_path / "fit")
     again = fenchel.load(tmp_path / "fit")
     np.testing.assert_allclose(np.asarray(again.predict(new)), np.asarray(fit.predict(new)), rtol=1e-12)
-    monkeypatch.setattr("fenchel.linalg.leaves.Leaves.fringe", lambda self, A: False)
+    monkeypatch.setattr("fenchel.linalg.leaves.Leaves.precede_fronts", lambda self, A: False)
     other = fenchel.fit(formula, data, "poisson")
     assert other.elbo == pytest.approx(fit.elbo, abs=1e-7)
     np.testing.assert_allclose(other.theta, fit.theta, atol=1e-4)

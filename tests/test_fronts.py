@@ -9,9 +9,8 @@ from test_bordered import change_of, check, crossed, filled, on_pattern
 from threadpoolctl import threadpool_limits
 
 from fenchel.gmrf.vecchia import Vecchia
-from fenchel.linalg import SymbolicCholesky, bordered
-from fenchel.linalg.bordered import BorderedAnalysis
-from fenchel.linalg.leaves import find_leaves
+from fenchel.linalg import SymbolicCholesky, leaves
+from fenchel.linalg.leaves import LeafAnalysis, find_leaves
 from fenchel.linalg.pairs import RowPairs
 from fenchel.linalg.sparse import symmetric_csc
 
@@ -37,7 +36,7 @@ def test_pairs_of_rows_in_the_layout_of_either_backend(n, first, second, shared,
     A, v, weight = pattern_of(W), rng.normal(size=n), rng.gamma(2.0, 1.0, n)
     keep = np.flatnonzero(rng.random(n) < 0.6)
     Q = np.diag(rng.gamma(3.0, 1.0, A.shape[0]))
-    for symbolic in (SymbolicCholesky(A), BorderedAnalysis(A, find_leaves(A).number)):
+    for symbolic in (SymbolicCholesky(A), LeafAnalysis(A, find_leaves(A).number)):
         q = on_pattern(Q, A)
         for rows in (np.arange(n), keep):
             dense, pairs = W.toarray()[rows], RowPairs(W, symbolic).take(rows)
@@ -60,12 +59,11 @@ def test_packed_borders_and_leaves_in_stretches(slopes, packed, cut, seed):
     rng = np.random.default_rng(seed)
     A = filled(crossed(rng, slopes=slopes), rng)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bordered, "_LARGE", 0 if packed else 10**6)
-        patch.setattr(bordered, "_MANY", 1 if cut else 10**6)
-        symbolic = BorderedAnalysis(A, find_leaves(A).number)
+        patch.setattr(leaves, "_LARGE", 0 if packed else 10**6)
+        patch.setattr(leaves, "_CUT_LEAVES", 1 if cut else 10**6)
+        symbolic = LeafAnalysis(A, find_leaves(A).number)
         factor = symbolic.factor(A.data)
         check(factor, A, rng)
-        factor.verify()
         b = rng.normal(size=(A.shape[0], 2))  # once more, now that the inverse has taken the factor's place
         np.testing.assert_allclose(factor.solve(b), np.linalg.solve(A.toarray(), b), atol=1e-10)
         root = factor.sample(np.eye(A.shape[0]))
@@ -77,9 +75,9 @@ def test_stretches_give_the_same_bits_on_any_number_of_threads(monkeypatch):
     rng = np.random.default_rng(0)
     W = sp.csr_array(sp.hstack([sp.eye_array(3000), rng.normal(size=(3000, 3))], format="csr"))
     A = filled(pattern_of(W), rng)
-    monkeypatch.setattr(bordered, "_MANY", 100)
-    symbolic, found = BorderedAnalysis(A, find_leaves(A).number), []
-    assert symbolic.n_border == 3
+    monkeypatch.setattr(leaves, "_CUT_LEAVES", 100)
+    symbolic, found = LeafAnalysis(A, find_leaves(A).number), []
+    assert symbolic.n_rest == 3
     E, b = change_of(A, rng)[0], rng.normal(size=A.shape[0])
     for threads in (1, 2, 3):
         with threadpool_limits(threads):
@@ -91,9 +89,9 @@ def test_stretches_give_the_same_bits_on_any_number_of_threads(monkeypatch):
 
 
 def test_a_bad_pivot_in_a_later_stretch(monkeypatch):
-    monkeypatch.setattr(bordered, "_MANY", 4)
+    monkeypatch.setattr(leaves, "_CUT_LEAVES", 4)
     A = symmetric_csc(sp.eye_array(64, format="csc"))
-    symbolic, data = BorderedAnalysis(A, find_leaves(A).number), np.ones(64)
+    symbolic, data = LeafAnalysis(A, find_leaves(A).number), np.ones(64)
     data[50] = -1.0
     with pytest.raises(ArithmeticError, match="row 50"):
         symbolic.factor(data)
@@ -108,7 +106,7 @@ def test_equal_and_unequal_crossed_groupings_leave_the_smaller_one(first, second
     A = pattern_of(sp.csr_array(sp.hstack([*parts, np.ones((n, 1))], format="csr")))
     leaves = find_leaves(A)
     assert leaves.n_border == second + 1
-    assert leaves.obvious(A)
+    assert leaves.fill_border(A)
 
 
 def test_a_map_is_left_to_fronts():
@@ -116,7 +114,7 @@ def test_a_map_is_left_to_fronts():
     A = sp.kron(T, sp.eye_array(70)) + sp.kron(sp.eye_array(70), T) + sp.eye_array(4900)
     one = np.ones((4900, 1))
     A = symmetric_csc(sp.csc_array(sp.block_array([[A, one], [one.T, np.array([[1e4]])]])))
-    assert not find_leaves(A).obvious(A)
+    assert not find_leaves(A).fill_border(A)
 
 
 @pytest.mark.parametrize(("d", "m"), [(2, 10), (2, 20), (3, 10)])
@@ -128,4 +126,4 @@ def test_points_that_condition_on_knots_are_left_to_fronts(d, m):
     A = symmetric_csc(sp.block_diag([Q, sp.eye_array(1)], format="csc") + sp.csc_array(W.T @ W))
     leaves = find_leaves(A)
     assert leaves.n_border <= 2001
-    assert not leaves.obvious(A)
+    assert not leaves.fill_border(A)

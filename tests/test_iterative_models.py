@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import fenchel
 from fenchel.checks import Refusal
 from fenchel.iterative import Interval
-from fenchel.linalg.predicted import factor_cost
+from fenchel.linalg.sparse import factor_cost
 from fenchel.models import engines
 
 FORMULA = "y ~ x + c + (x|a) + (1|b)"

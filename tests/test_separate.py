@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel.linalg.tally import counting
-from fenchel.priors import separate, sparsity
+from fenchel.priors import separate
 
 
 def table() -> tuple[pd.DataFrame, sp.csr_array]:
@@ -40,7 +40,7 @@ def test_parts_answer_as_the_whole_does(monkeypatch, name, large):
     thetas = [family.theta, family.theta + 0.7, family.theta + rng.normal(size=family.theta.size)]
     found = []
     for dear in (np.inf, 0.0):
-        monkeypatch.setattr(sparsity, "_DEAR", dear)
+        monkeypatch.setattr(separate, "_COSTLY", dear)
         monkeypatch.setattr(separate, "_LARGE", large)
         family._made = None
         found.append([family.at(theta).pattern for theta in thetas])
@@ -50,13 +50,13 @@ def test_parts_answer_as_the_whole_does(monkeypatch, name, large):
         np.testing.assert_allclose(s.solve(v), b.solve(v), atol=1e-11 * np.abs(b.solve(v)).max())
         np.testing.assert_allclose(s.inverse_data(), b.inverse_data(), atol=1e-11 * np.abs(b.inverse_data()).max())
         np.testing.assert_allclose(s.inverse_diagonal(), b.inverse_diagonal(), rtol=1e-9, atol=1e-12)
-        e = parts.T @ np.random.default_rng(3).random(parts.n_rows)
+        e = parts.rows.products @ np.random.default_rng(3).random(parts.rows.W.shape[0])
         np.testing.assert_allclose(s.sandwich(e), b.sandwich(e), atol=1e-10 * np.abs(b.sandwich(e)).max())
         assert s.log_det_rounding < 1e-9
 
 
 def test_draws_have_the_covariance_under_the_constraints(monkeypatch):
-    monkeypatch.setattr(sparsity, "_DEAR", 0.0)
+    monkeypatch.setattr(separate, "_COSTLY", 0.0)
     monkeypatch.setattr(separate, "_LARGE", 30)
     data, graph = table()
     family = fenchel.Model(MODELS["space-time"], data, "poisson", graphs={"r": graph}).sum.family()
@@ -72,7 +72,7 @@ def test_draws_have_the_covariance_under_the_constraints(monkeypatch):
 
 
 def test_a_part_that_changes_its_size_is_factorised_once(monkeypatch):
-    monkeypatch.setattr(sparsity, "_DEAR", 0.0)
+    monkeypatch.setattr(separate, "_COSTLY", 0.0)
     monkeypatch.setattr(separate, "_LARGE", 30)
     data, graph = table()
     family = fenchel.Model(MODELS["space-time"], data, "poisson", graphs={"r": graph}).sum.family()

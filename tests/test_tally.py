@@ -12,7 +12,7 @@ import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
-from fenchel.linalg import _bordered, _multifrontal, _sandwich
+from fenchel.linalg import _leaf_passes, _multifrontal, _sandwich
 from fenchel.linalg.tally import counted, counting, note
 from fenchel.priors import DenseCovariance, SparsePrecision
 
@@ -26,11 +26,11 @@ def no_dense_chains(monkeypatch):
 
 KINDS = {
     (_multifrontal, "factorise"): "factorisations",
-    (_bordered, "eliminate"): "factorisations",
+    (_leaf_passes, "eliminate"): "factorisations",
     (_multifrontal, "invert"): "inverses",
-    (_bordered, "selected"): "inverses",
+    (_leaf_passes, "selected"): "inverses",
     (_sandwich, "sandwich"): "products",
-    (_bordered, "sandwich"): "products",
+    (_leaf_passes, "sandwich"): "products",
 }
 
 

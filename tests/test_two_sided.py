@@ -11,9 +11,8 @@ from test_bordered import crossed, filled, on_pattern
 
 import fenchel
 from fenchel.likelihoods import Poisson
-from fenchel.linalg import bordered
-from fenchel.linalg.bordered import BorderedAnalysis
-from fenchel.linalg.leaves import find_leaves
+from fenchel.linalg import leaves
+from fenchel.linalg.leaves import LeafAnalysis, find_leaves
 from fenchel.linalg.tally import counting
 from fenchel.linalg.two_sided import two_sided
 from fenchel.priors import SparsePrecision, sparse_newton
@@ -63,10 +62,10 @@ def test_parts_of_larger_matrices():
 
 
 def test_a_large_border_has_one_matrix_and_is_asked_by_several_threads(monkeypatch):
-    monkeypatch.setattr(bordered, "_LARGE", 0)
+    monkeypatch.setattr(leaves, "_LARGE", 0)
     rng = np.random.default_rng(2)
     A = filled(crossed(rng, n=400), rng)
-    symbolic, M, b = BorderedAnalysis(A, find_leaves(A).number), A.toarray(), rng.normal(size=A.shape[0])
+    symbolic, M, b = LeafAnalysis(A, find_leaves(A).number), A.toarray(), rng.normal(size=A.shape[0])
     x = np.linalg.solve(M, b)
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
@@ -101,7 +100,7 @@ def test_newton_solves_by_the_factor_it_has_where_another_is_dear(monkeypatch):
     for name, steep in (("dear", 0.0), ("cheap", np.inf)):
         monkeypatch.setattr(sparse_newton, "_STEEP", steep)
         prior = SparsePrecision(4.0 * sp.eye_array(71, format="csc"), design=W)
-        assert isinstance(prior.pattern.symbolic, BorderedAnalysis)
+        assert isinstance(prior.pattern.symbolic, LeafAnalysis)
         with counting() as done:
             found[name] = fenchel.infer(Poisson(), prior, y, tol=1e-12), done.factorisations
     assert found["dear"][1] < found["cheap"][1]

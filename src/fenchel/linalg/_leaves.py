@@ -1,19 +1,19 @@
-"""Compiled passes that find the leaves of a matrix and the places of its entries; ``leaves.py`` is the door to them.
+"""Compiled passes that find the leaves of a sparse matrix and the places of its entries; ``leaves.py`` calls them.
 
 twins         columns with the same neighbours, by a table of hashes and then entry by entry
 independent   blocks that touch none taken before
 runs          stretches of blocks that do not touch each other
-places        where each entry stands among squares, panels and the border
+places        where each entry stands among squares, panels and the rest
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import called_by_loops, compiled
 
 
-@compiled
+@called_by_loops
 def same_rows(indptr, indices, a, b):
     """Whether columns a and b have the same rows."""
     count = indptr[a + 1] - indptr[a]

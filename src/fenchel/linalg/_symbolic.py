@@ -3,6 +3,9 @@
 Columns are ordered so that the elimination tree is postordered, and grouped into supernodes: runs of w columns that
 share the r rows below them. Its panel is (w + r) x w, and its rows stand at known places in the parent's front.
 
+Pairs of entries of each row of a design are placed in a pattern or in the storage of a factorisation by ``find_pairs``;
+``add_pairs`` is x += W' diag(w) W there, each pair once, and ``pair_forms`` is diag(W Z W').
+
 Plain loops over plain arrays: a slice assigned to a slice brings numba's formatting of its error message along, which
 takes longer to compile than all of this file.
 """
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiled import compiled
+from .compiled import called_by_loops, compiled
 
 
 @compiled
@@ -65,11 +68,15 @@ def postorder(parent):
 
 
 @compiled
-def column_counts(indptr, indices, parent):
-    """Entries of each column of L, its diagonal included: every row walks its subtree once, O(nnz L)."""
+def column_counts(indptr, indices, parent, most):
+    """Entries of each column of L, its diagonal included, and whether all are counted.
+
+    Row by row, each walks its subtree once, O(nnz L); after ``most`` entries it stops.
+    """
     n = parent.size
     count = np.ones(n, np.int64)
     mark = np.full(n, -1, np.int64)
+    total = n
     for i in range(n):
         mark[i] = i
         for p in range(indptr[i], indptr[i + 1]):
@@ -79,8 +86,11 @@ def column_counts(indptr, indices, parent):
             while mark[j] != i:
                 mark[j] = i
                 count[j] += 1
+                total += 1
                 j = parent[j]
-    return count
+        if total > most:
+            return count, False
+    return count, True
 
 
 @compiled
@@ -294,9 +304,97 @@ def positions(start, ptr, rows, panel, indptr, indices):
     return out
 
 
+# -- pairs of entries of the rows of a design --------------------------------------------------------------
+@called_by_loops
+def entry_of(indptr, indices, row, column):
+    """Where (row, column) stands in a csc pattern, -1 where it does not."""
+    low, high = indptr[column], indptr[column + 1] - 1
+    while low < high:
+        middle = (low + high) // 2
+        if indices[middle] < row:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low == high and indices[low] == row else -1
+
+
+@compiled
+def find_pairs(W_indptr, W_indices, indptr, indices, everywhere, ptr, place):
+    """Fill ``place``; ``ptr`` counts pairs row by row. Of two mirrored places the later one, below a diagonal."""
+    for n in range(W_indptr.size - 1):
+        q = ptr[n]
+        for a in range(W_indptr[n], W_indptr[n + 1]):
+            i = W_indices[a]
+            for b in range(W_indptr[n], a + 1):
+                j = W_indices[b]
+                if indptr[i + 1] - indptr[i] < indptr[j + 1] - indptr[j]:  # the shorter column is searched
+                    place[q] = everywhere[entry_of(indptr, indices, j, i)]
+                elif indptr[i + 1] - indptr[i] > indptr[j + 1] - indptr[j]:
+                    place[q] = everywhere[entry_of(indptr, indices, i, j)]
+                else:
+                    first = everywhere[entry_of(indptr, indices, j, i)]
+                    place[q] = max(first, everywhere[entry_of(indptr, indices, i, j)])
+                q += 1
+
+
+@compiled
+def find_pairs_below(W_indptr, W_indices, indptr, indices, ptr, place):
+    """Fill ``place`` by the csc pattern of a lower triangle; False where a pair is not in it. Columns of W ascend.
+
+    Columns that every row has, fixed effects, come last, and stand at the end of each column of the pattern: there a
+    pair is found beside the one before it, and others by bisection.
+    """
+    for n in range(W_indptr.size - 1):
+        first, last = W_indptr[n], W_indptr[n + 1]
+        for b in range(first, last):
+            j = W_indices[b]
+            start, end = indptr[j], indptr[j + 1] - 1
+            for a in range(last - 1, b - 1, -1):
+                i, low = W_indices[a], start
+                if end >= low and indices[end] != i:
+                    while low < end:
+                        middle = (low + end) // 2
+                        if indices[middle] < i:
+                            low = middle + 1
+                        else:
+                            end = middle
+                if end < start or indices[end] != i:
+                    return False
+                place[ptr[n] + (a - first) * (a - first + 1) // 2 + b - first] = end
+                end -= 1
+    return True
+
+
+@compiled
+def add_pairs(indptr, data, ptr, place, weight, x):
+    """x += W' diag(weight) W."""
+    for n in range(indptr.size - 1):
+        w, q, first = weight[n], ptr[n], indptr[n]
+        for a in range(first, indptr[n + 1]):
+            c = w * data[a]
+            for b in range(first, a + 1):
+                x[place[q]] += c * data[b]
+                q += 1
+
+
+@compiled
+def pair_forms(indptr, data, ptr, place, z, start, stop, out):
+    """diag(W Z W') of the rows ``start`` to ``stop``."""
+    for n in range(start, stop):
+        q, first, total = ptr[n], indptr[n], 0.0
+        for a in range(first, indptr[n + 1]):
+            s = 0.0
+            for b in range(first, a):
+                s += data[b] * z[place[q]]
+                q += 1
+            total += data[a] * (2.0 * s + data[a] * z[place[q]])
+            q += 1
+        out[n] = total
+
+
 @compiled
 def pair_places(W_indptr, W_indices, W_data, indptr, indices, ptr, place, product):
-    """For every pair of entries of each row of W, where (i, j) stands in a csc pattern, and the product of the two.
+    """For every ordered pair of entries of each row of W: where (i, j) stands in a csc pattern, and their product.
 
     ``ptr`` counts pairs row by row. Returns which rows have all of their pairs in the pattern.
     """
@@ -305,19 +403,11 @@ def pair_places(W_indptr, W_indices, W_data, indptr, indices, ptr, place, produc
     for row in range(n):
         p = ptr[row]
         for a in range(W_indptr[row], W_indptr[row + 1]):
-            i = W_indices[a]
             for b in range(W_indptr[row], W_indptr[row + 1]):
-                j = W_indices[b]
-                low, high = indptr[j], indptr[j + 1] - 1
-                while low < high:
-                    middle = (low + high) // 2
-                    if indices[middle] < i:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low > high or indices[low] != i:
+                found = entry_of(indptr, indices, W_indices[a], W_indices[b])
+                if found < 0:
                     whole[row] = False
-                place[p] = low
+                place[p] = max(found, 0)
                 product[p] = W_data[a] * W_data[b]
                 p += 1
     return whole

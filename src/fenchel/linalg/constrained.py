@@ -1,31 +1,134 @@
 """A sparse Gaussian held to linear constraints C x = 0, its precision possibly singular on what they fix.
 
-The covariance is that of N(0, A^-1) given C x = 0, where only A + C' C need be positive definite. What is factorised is
-A_b = A + delta E E' (E marks one node for each constraint; none when A is proper). With U = [E, C'] and
-K = diag(-delta, kappa), A_b + U K U' = A + kappa C' C, and everything is A_b^-1 minus a correction of low rank:
+The covariance V is that of N(0, A^-1) given C x = 0. A few constraints over any latents are conditioned on, where only
+A + C' C need be positive definite. What is factorised is A_b = A + delta E E' (E marks one node for each constraint;
+none when A is proper). With U = [E, C'] and K = diag(-delta, kappa), A_b + U K U' = A + kappa C' C, and everything is
+A_b^-1 minus a correction of low rank:
 
     V = A_b^-1 - G H G',   G = A_b^-1 U,   M = (K^-1 + U' G)^-1,   H = M + T R^-1 T'
     T = I_C - M (U' G)_C,  R = C (A + kappa C' C)^-1 C',   log|.| = log|A_b| + log|I + K U' G| + log|R|
 
-Differences of this log-determinant are log|B|: exact for any delta and kappa, and nothing is made proper by a jitter.
+This log-determinant is that of A on what C leaves free, for any delta and kappa; nothing is made proper by a jitter.
+
+Thousands of constraints over few latents each are eliminated by a sparse basis B of what they leave free (``bases.py``),
+whose columns touch few latents near each other in the graph of A:
+
+    x = B w,   V = B (B' A B)^-1 B',   log|B' A B|,   C B = 0
+
+With T_B the sparse map from the entries of A to those of B' A B, the entries of V on the pattern of A are T_B' z, z the
+selected inverse.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from .arrays import ArrayLike
-from .factorisation import Analysis, Factorisation
+from .factorisation import Analysis, Factorisation, analyse, checked_columns
 
-_ENTRIES = 2048  # of the pattern, corrected at a time
+if TYPE_CHECKING:
+    from .pairs import DesignRows
+
+_ENTRIES = 2048  # of the pattern, corrected at a time: what stays in cache
 
 
-class ConstrainedCholesky:
-    """A ``Factorisation`` under constraints.
+@dataclass(frozen=True)
+class Constraint:
+    """Linear constraints of L latents.
+
+    Attributes
+    ----------
+    C : array (k, L)
+        Those that are conditioned on.
+    nodes : array (k,) or (0,)
+        Where a singular matrix has something added to its diagonal so that it can be factorised.
+    basis : csr array (L, r) or None
+        Of what further constraints leave free, many and small ones.
+    given : csr array, optional
+        All of them, as rows of length 1.
+    """
+
+    C: np.ndarray
+    nodes: np.ndarray
+    basis: Any = None
+    given: Any = None
+
+    def repeated(self, copies: int) -> Constraint:
+        """The same of so many copies of the latents side by side."""
+        L, eye = self.C.shape[1], np.eye(copies)
+        nodes = (L * np.arange(copies)[:, None] + self.nodes).ravel()
+        basis = None if self.basis is None else sp.kron(sp.eye_array(copies), self.basis, "csr")
+        return Constraint(np.kron(eye, self.C), nodes, basis)
+
+    @property
+    def n_free(self) -> int:
+        """The dimension that they leave free."""
+        return int((self.C.shape[1] if self.basis is None else self.basis.shape[1]) - len(self.C))
+
+    def within(self, nodes: np.ndarray) -> Constraint:
+        """What holds these latents, which no constraint joins to others."""
+        C, here = self.C[:, nodes], np.isin(self.nodes, nodes)
+        basis = self.basis
+        if basis is not None:
+            basis = sp.csr_array(basis[nodes])
+            basis = sp.csr_array(basis[:, np.flatnonzero(np.bincount(basis.indices, minlength=basis.shape[1]))])
+            basis.sort_indices()
+            basis = None if basis.shape[0] == basis.shape[1] else basis  # nothing of these is held by it
+        place = np.searchsorted(nodes, self.nodes[here])
+        return replace(self, C=C[np.abs(C).sum(axis=1) > 0.0], nodes=place, basis=basis)
+
+    def links(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Pairs of latents that constraints join: each with the first one of its constraint or column of the basis."""
+        out = []
+        for C in (self.C, *([] if self.basis is None else [self.basis.T])):
+            rows = sp.csr_array(C)
+            count = np.diff(rows.indptr)
+            some = rows.indptr[:-1][count > 0]
+            out.append((np.repeat(rows.indices[some], count[count > 0]), rows.indices))
+        return out
+
+
+class HeldAnalysis(Analysis):
+    """The analysis of A under constraints, by that of another matrix: its cost is that one's."""
+
+    def __init__(self, A: Any, inner: Analysis) -> None:
+        self.n, self.indptr, self.indices = A.shape[0], A.indptr.copy(), A.indices.copy()
+        self.inner, self.nnz, self.work, self.compiled = inner, inner.nnz, inner.work, inner.compiled
+
+
+class ConditionedAnalysis(HeldAnalysis):
+    """Factors of A are conditioned on C x = 0."""
+
+    def __init__(self, A: Any, constraint: Constraint) -> None:
+        super().__init__(A, analyse(A, replace(constraint, C=constraint.C[:0])))
+        self.constraint = constraint
+
+    def with_nodes(self, nodes: np.ndarray) -> ConditionedAnalysis:
+        """The same for matrices that are singular, which are made regular at these nodes."""
+        out = copy.copy(self)
+        out.constraint = replace(self.constraint, nodes=nodes)
+        return out
+
+    def factor(self, data: np.ndarray) -> ConditionedCholesky:
+        C, nodes, diagonal = self.constraint.C, self.constraint.nodes, self.diagonal_entries
+        scale = float(data[diagonal].mean())
+        if nodes.size:
+            data = data.copy()
+            data[diagonal[nodes]] += scale
+        E = np.zeros((self.n, nodes.size))
+        E[nodes, np.arange(nodes.size)] = 1.0
+        K = np.repeat([-scale, scale], [nodes.size, len(C)])
+        return ConditionedCholesky(self, self.inner.factor(data), np.hstack([E, C.T]), K, len(C))
+
+
+class ConditionedCholesky(Factorisation):
+    """A ``Factorisation`` conditioned on a few constraints.
 
     Parameters
     ----------
@@ -37,8 +140,8 @@ class ConstrainedCholesky:
         -delta for each column of E, kappa for each of C'.
     """
 
-    def __init__(self, base: Factorisation, U: np.ndarray, K: np.ndarray, n_constraints: int) -> None:
-        self.base, self.U, self.n = base, U, base.n
+    def __init__(self, symbolic: Analysis, base: Factorisation, U: np.ndarray, K: np.ndarray, n_constraints: int):
+        self.symbolic, self.base, self.U, self.n = symbolic, base, U, base.n
         self._C = U[:, U.shape[1] - n_constraints :]
         alone = np.count_nonzero(self._C, axis=0) == 1
         self._pinned = np.flatnonzero(self._C[:, alone].any(axis=1))  # held at 0 by a constraint of their own
@@ -54,19 +157,11 @@ class ConstrainedCholesky:
         sign, first = np.linalg.slogdet(np.eye(K.size) + K[:, None] * self._UG)
         sign_R, second = np.linalg.slogdet(R)
         self.proper = bool(sign > 0 and sign_R > 0 and np.isfinite(first + second))
-        self.log_det = base.log_det + first + second
+        self.log_det, self.smallest_pivot = base.log_det + first + second, base.smallest_pivot
 
     @property
-    def symbolic(self) -> Analysis:
-        return self.base.symbolic
-
-    @property
-    def smallest_pivot(self) -> float:
-        return self.base.smallest_pivot
-
-    @property
-    def log_det_rounding(self) -> float:
-        """What rounding did to log|.|: that of the base."""
+    def log_det_rounding(self) -> float:  # type: ignore[override]
+        """That of the base."""
         return self.base.log_det_rounding
 
     def _correct(self, x: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -83,12 +178,11 @@ class ConstrainedCholesky:
         b = self._projected(np.asarray(b, dtype=np.float64))
         return self._projected(self._correct(self.base.solve(b), b))
 
-    def row_variances(self, W: Any, T: Any) -> np.ndarray:
-        """diag(W V W'), T the map from the rows' weights to the entries of W' diag(.) W on the pattern."""
+    def row_variances(self, rows: DesignRows) -> np.ndarray:
         if self._pinned.size:  # entry by entry, where those that are 0 can be
-            return T.T @ self.inverse_data()
-        WG = W @ self.G
-        return T.T @ self.base.inverse_data() - np.sum((WG @ self.H) * WG, axis=1)
+            return super().row_variances(rows)
+        WG = rows.W @ self.G
+        return rows.products.T @ self.base.inverse_data() - np.sum((WG @ self.H) * WG, axis=1)
 
     def inverse_diagonal(self) -> np.ndarray:
         """diag V."""
@@ -97,17 +191,12 @@ class ConstrainedCholesky:
         return out
 
     def inverse_data(self) -> np.ndarray:
-        """V on the pattern, in the order of ``SparseCholesky.inverse_data``."""
+        """V on the pattern."""
         return self._cleared(self._minus_products(np.array(self.base.inverse_data()), self.G @ self.H))
-
-    @property
-    def _columns(self) -> np.ndarray:
-        S = self.base.symbolic
-        return np.repeat(np.arange(S.n), np.diff(S.indptr))
 
     def _minus_products(self, out: np.ndarray, N: np.ndarray, both: bool = False) -> np.ndarray:
         """``out`` less N G' on the pattern, and less G N' if both are meant."""
-        rows, columns = self.base.symbolic.indices, self._columns
+        rows, columns = self.symbolic.indices, self.symbolic.columns
         for a in range(0, out.size, _ENTRIES):  # what stays in cache
             i, j = rows[a : a + _ENTRIES], columns[a : a + _ENTRIES]
             out[a : a + _ENTRIES] -= np.einsum("ij,ij->i", N[i], self.G[j])
@@ -119,7 +208,7 @@ class ConstrainedCholesky:
         """Values on the pattern, 0 at what a constraint of its own holds."""
         if self._pinned.size:
             held = np.isin(np.arange(self.n), self._pinned)
-            out[held[self.base.symbolic.indices] | held[self._columns]] = 0.0
+            out[held[self.symbolic.indices] | held[self.symbolic.columns]] = 0.0
         return out
 
     def sandwich(self, data: np.ndarray) -> np.ndarray:
@@ -127,7 +216,7 @@ class ConstrainedCholesky:
 
         V E V = A_b^-1 E A_b^-1 - N G' - G N'.
         """
-        S = self.base.symbolic
+        S = self.symbolic
         E = sp.csc_array((data, S.indices, S.indptr), shape=(S.n, S.n))
         EG = E @ self.G
         N = (self.base.solve(EG) - 0.5 * self.G @ (self.H @ (self.G.T @ EG))) @ self.H
@@ -157,3 +246,65 @@ class ConstrainedCholesky:
             return self.U, self.G, self._UG, self.H
         T = np.linalg.lstsq(self.U[:, keep], self.U, rcond=None)[0]
         return self.U[:, keep], self.G[:, keep], self._UG[np.ix_(keep, keep)], T @ self.H @ T.T
+
+
+class BasisAnalysis(HeldAnalysis):
+    """Factors of A are those of B' A B, which answer in x = B w."""
+
+    def __init__(self, A: Any, basis: Any) -> None:
+        self.basis = basis
+        ones = sp.csr_array((np.ones(basis.nnz), basis.indices, basis.indptr), shape=basis.shape)
+        pattern = sp.csc_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+        inner = sp.csc_array(ones.T @ pattern @ ones)
+        inner.sort_indices()
+        super().__init__(A, analyse(inner))
+        self.map = self._products(inner, self.columns)
+
+    def _products(self, inner: Any, columns: np.ndarray) -> Any:
+        """T_B: entry (i, j) of A goes to (a, b) of B' A B times B_ia B_jb, for all a and b that i and j touch."""
+        basis, m = self.basis, inner.shape[0]
+        count = np.diff(basis.indptr).astype(np.int64)
+        pairs = count[self.indices] * count[columns]
+        entry = np.repeat(np.arange(self.indices.size), pairs)
+        within = np.arange(entry.size) - np.repeat(np.cumsum(pairs) - pairs, pairs)
+        wide = np.maximum(count[columns][entry], 1)
+        first = basis.indptr[self.indices[entry]] + within // wide
+        second = basis.indptr[columns[entry]] + within % wide
+        keys = np.repeat(np.arange(m, dtype=np.int64), np.diff(inner.indptr)) * m + inner.indices
+        place = np.searchsorted(keys, basis.indices[second].astype(np.int64) * m + basis.indices[first])
+        value = basis.data[first] * basis.data[second]
+        return sp.csr_array((value, (place, entry)), shape=(inner.nnz, self.indices.size))
+
+    def factor(self, data: np.ndarray) -> BasisCholesky:
+        return BasisCholesky(self, self.inner.factor(self.map @ data))
+
+
+class BasisCholesky(Factorisation):
+    """A ``Factorisation`` of B' A B that answers in x = B w."""
+
+    def __init__(self, symbolic: BasisAnalysis, inner: Factorisation) -> None:
+        self.symbolic, self.inner, self.n = symbolic, inner, symbolic.n
+        self.log_det, self.smallest_pivot = inner.log_det, inner.smallest_pivot
+
+    @property
+    def log_det_rounding(self) -> float:  # type: ignore[override]
+        return self.inner.log_det_rounding
+
+    def solve(self, b: ArrayLike) -> np.ndarray:
+        """V b for b (n,) or (n, k)."""
+        B = self.symbolic.basis
+        return (B @ self.inner.solve(B.T @ checked_columns(b, self.n))).reshape(np.shape(b))
+
+    def sample(self, noise: ArrayLike) -> np.ndarray:
+        """Draws with covariance V from standard normal noise (n,) or (n, k), of which some is not needed."""
+        B = self.symbolic.basis
+        return (B @ self.inner.sample(checked_columns(noise, self.n)[: B.shape[1]])).reshape(np.shape(noise))
+
+    def inverse_data(self) -> np.ndarray:
+        """V on the pattern."""
+        return np.asarray(self.symbolic.map.T @ self.inner.inverse_data())
+
+    def sandwich(self, data: np.ndarray) -> np.ndarray:
+        """V E V on the pattern, E by its values there."""
+        T = self.symbolic.map
+        return np.asarray(T.T @ self.inner.sandwich(T @ data))

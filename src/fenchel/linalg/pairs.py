@@ -1,63 +1,66 @@
-"""Pairs of entries of each row of a sparse design W, placed in the storage of a factorisation.
+"""The rows of a sparse design W beside a factorisation: products of pairs of their entries, on its pattern.
 
-    x += W' diag(w) W        diag(W Z W')
+    W' diag(w) W        diag(W Z W')
 
-In place of a sparse map from the rows to the entries of W'W: each pair once instead of twice, straight to where the
-factorisation keeps it, and products of the design's entries taken on the way instead of stored.
+``DesignRows`` holds them as a sparse map T from weights of the rows to the entries of W'W, or, where a factorisation
+keeps its entries in a layout of its own, as ``RowPairs``: each pair once instead of twice, straight to where the
+factorisation keeps it, and products of the entries of W taken on the way instead of stored.
 """
 
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
-from .factorisation import Stored
+from .factorisation import Analysis, StoredAnalysis
 from .rows import on_every_core
 
-FEW_PAIRS = 2**19  # of columns that rows touch, found by numpy: more are worth a compiled loop
+FEW_PAIRS = 2**19  # of columns that rows touch, up to which numpy finds them; more are worth a compiled loop
 
 
 class RowPairs:
     """W (N, L), a csr array whose pairs all lie in the pattern that was analysed."""
 
-    def __init__(self, W: Any, symbolic: Stored) -> None:
-        from . import _pairs as kernels
+    def __init__(self, W: Any, symbolic: StoredAnalysis) -> None:
+        from . import _symbolic as kernels
 
         if not W.has_canonical_format:  # a column twice in a row would be a pair of its own
             W = W.copy()
             W.sum_duplicates()
         self.W, self.symbolic = W, symbolic
-        self.ptr = _counted(W)
-        self.place = np.empty(self.ptr[-1], dtype=np.int32 if symbolic.nnz < 2**31 else np.int64)
+        self.ptr = _starts_of_pairs(W)
+        self.place = np.empty(self.ptr[-1], dtype=_kind(symbolic.nnz))
         pattern = symbolic.indptr, symbolic.indices, symbolic.everywhere
-        kernels.find(W.indptr, W.indices, *pattern, self.ptr, self.place)
+        kernels.find_pairs(W.indptr, W.indices, *pattern, self.ptr, self.place)
 
     def take(self, rows: np.ndarray) -> RowPairs:
         """The same of some rows."""
         out = copy.copy(self)
         out.W = self.W[rows]
-        out.ptr = _counted(out.W)
+        out.ptr = _starts_of_pairs(out.W)
         first = np.repeat(self.ptr[rows] - out.ptr[:-1], np.diff(out.ptr))
         out.place = self.place[np.arange(out.ptr[-1]) + first]
         return out
 
     def add(self, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
         """x += W' diag(weight) W on the storage, in place."""
-        from . import _pairs as kernels
+        from . import _symbolic as kernels
 
-        kernels.add(self.W.indptr, self.W.data, self.ptr, self.place, np.asarray(weight, dtype=np.float64), x)
+        kernels.add_pairs(self.W.indptr, self.W.data, self.ptr, self.place, np.asarray(weight, dtype=np.float64), x)
         return x
 
     def forms(self, z: np.ndarray) -> np.ndarray:
         """diag(W Z W') (N,), Z by its values on the storage."""
-        from . import _pairs as kernels
+        from . import _symbolic as kernels
 
         W, out = self.W, np.empty(self.W.shape[0])
 
         def stretch(start: int, stop: int) -> None:
-            kernels.forms(W.indptr, W.data, self.ptr, self.place, z, start, stop, out)
+            kernels.pair_forms(W.indptr, W.data, self.ptr, self.place, z, start, stop, out)
 
         on_every_core(W.shape[0], max(1, self.place.size // max(1, W.shape[0])), stretch)
         return out
@@ -67,18 +70,91 @@ class TrianglePairs(RowPairs):
     """The same on the lower triangle of a csc pattern, whose values are the storage; columns of W ascend."""
 
     def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray) -> None:
-        from . import _pairs as kernels
+        from . import _symbolic as kernels
 
-        self.W, self.ptr = W, _counted(W)
-        self.place = np.empty(self.ptr[-1], dtype=np.int32 if indices.size < 2**31 else np.int64)
-        if not kernels.below(W.indptr, W.indices, indptr, indices, self.ptr, self.place):
+        self.W, self.ptr = W, _starts_of_pairs(W)
+        self.place = np.empty(self.ptr[-1], dtype=_kind(indices.size))
+        if not kernels.find_pairs_below(W.indptr, W.indices, indptr, indices, self.ptr, self.place):
             raise IndexError("a row has a pair of columns that is not in the pattern")
 
 
-def _counted(W: Any) -> np.ndarray:
+def _starts_of_pairs(W: Any) -> np.ndarray:
     """Where the pairs of each row begin."""
     each = np.diff(W.indptr).astype(np.int64)
     return np.concatenate([[0], np.cumsum(each * (each + 1) // 2)])
+
+
+def _kind(size: int) -> type:
+    """Integers that count so far."""
+    return np.int32 if size < 2**31 else np.int64
+
+
+class DesignRows:
+    """The rows of a design W (N, L), csr, and a csc pattern that has entries at their pairs of columns.
+
+    Attributes
+    ----------
+    by_pairs : bool
+        Whether they are many and asked often, so that ``RowPairs`` are worth finding.
+    """
+
+    _pairs: RowPairs | None = None
+
+    def __init__(self, W: Any, indptr: np.ndarray, indices: np.ndarray, by_pairs: bool = True) -> None:
+        self.W, self.indptr, self.indices, self.by_pairs = W, indptr, indices, by_pairs
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("W", "indptr", "indices", "by_pairs")}
+
+    @cached_property
+    def _mapped(self) -> tuple[Any, np.ndarray]:
+        return row_products(self.W, self.indptr, self.indices)
+
+    @property
+    def products(self) -> Any:
+        """T, the map from weights of the rows to the entries of W' diag(.) W; empty at rows not ``complete``."""
+        return self._mapped[0]
+
+    @property
+    def complete(self) -> np.ndarray:
+        """Which rows have all of their pairs in the pattern."""
+        return self._mapped[1]
+
+    def pairs(self, symbolic: Analysis) -> RowPairs | None:
+        """The pairs in the layout of an analysis; None where the map serves."""
+        if not self.by_pairs or not symbolic.stores_pairs:
+            return None
+        if not symbolic.compiled and int((np.diff(self.W.indptr).astype(np.int64) ** 2).sum()) <= FEW_PAIRS:
+            return None
+        if self._pairs is None or self._pairs.symbolic is not symbolic:
+            assert isinstance(symbolic, StoredAnalysis)
+            self._pairs = RowPairs(self.W, symbolic)
+        return self._pairs
+
+    def take(self, rows: np.ndarray) -> DesignRows:
+        """Some of the rows."""
+        out = DesignRows(self.W[rows], self.indptr, self.indices, self.by_pairs)
+        if self._pairs is not None:
+            out._pairs = self._pairs.take(rows)
+        if "_mapped" in self.__dict__:
+            out.__dict__["_mapped"] = self.products[:, rows], self.complete[rows]
+        return out
+
+
+def row_products(W: Any, indptr: np.ndarray, indices: np.ndarray) -> tuple[Any, np.ndarray]:
+    """T, from weights of the rows of W to the entries of W' diag(.) W on a pattern, and which rows have all of them.
+
+    Row n of W touches the entries (i, j) for every pair of its columns. T is empty at rows that touch others.
+    """
+    per_row = np.diff(W.indptr).astype(np.int64)
+    ptr = np.concatenate([[0], np.cumsum(per_row**2)])
+    place, data, whole = pair_places(W, indptr, indices, ptr)
+    if not whole.all():
+        keep = np.repeat(whole, per_row**2)
+        place, data = place[keep], data[keep]
+        ptr = np.concatenate([[0], np.cumsum(np.where(whole, per_row**2, 0))])
+    shape = (W.shape[0], indices.size)
+    return sp.csr_array((data, place, ptr.astype(place.dtype)), shape=shape).T, whole
 
 
 def pair_places(
@@ -89,7 +165,7 @@ def pair_places(
     ``ptr`` counts pairs row by row. The third answer is which rows have all of their pairs in the pattern.
     """
     size = int(ptr[-1])
-    kind = np.int32 if max(size, indices.size) < 2**31 else np.int64
+    kind = _kind(max(size, indices.size))
     if size > FEW_PAIRS:
         from ._symbolic import pair_places as compiled_places
 

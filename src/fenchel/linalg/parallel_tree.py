@@ -172,12 +172,12 @@ def factorise(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) ->
     return -1
 
 
-def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np.ndarray:
-    """The inverse on the pattern of L, as panels."""
+def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, z: np.ndarray) -> None:
+    """The inverse on the pattern of L, as panels z."""
     from . import _multifrontal as kernels
 
     S, plan = symbolic, schedule(symbolic)
-    z, stack, where = np.empty(S.nnz), np.empty(max(1, plan.down[-1])), np.zeros(S.parent.size, dtype=np.int64)
+    stack, where = np.empty(max(1, plan.down[-1])), np.zeros(S.parent.size, dtype=np.int64)
     tree = plan.owner, S.start, S.ptr, S.panel, S.parent, S.relative, S.children, x, inverse, S.inverse_ptr, stack
 
     def some(nodes: np.ndarray, floor: int, keep: bool = False) -> None:
@@ -186,7 +186,7 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np
     if not plan.keep:
         with alone(S):
             some(plan.nodes[-1], 0)
-        return z
+        return
     from . import parallel_front
 
     with alone(S), plan.pool() as pool:
@@ -200,7 +200,6 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) -> np
             else:
                 some(np.array([k]), floor, keep=True)
     plan.run(lambda part: some(plan.nodes[part], plan.down[part]))
-    return z
 
 
 def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.ndarray, forward: bool) -> np.ndarray:

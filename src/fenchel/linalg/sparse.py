@@ -1,4 +1,4 @@
-"""Sparse Cholesky factorisation with the selected inverse.
+"""Sparse Cholesky factorisation by fronts, with the selected inverse.
 
     A = P' L L' P,    log|A|,    A^-1 b,    L^-T P b (samples),    diag(A^-1) and A^-1 on the pattern of A
 
@@ -8,8 +8,7 @@ for new values. Everything is numba and numpy: no compiler, no GPL library, one 
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,10 +17,8 @@ from ..checks import problem
 from . import parallel_tree
 from .arrays import ArrayLike
 from .dense import NotPositiveDefinite
+from .factorisation import StoredAnalysis, StoredFactorisation
 from .tally import note
-
-EPS = 2.0**-53  # of one rounding to double precision
-HARMLESS = 1e-3  # pivots above this share of the diagonal amplify no rounding to speak of
 
 
 def fill_reducing_order(A: Any) -> np.ndarray:
@@ -57,7 +54,7 @@ def fill_reducing_order(A: Any) -> np.ndarray:
     return np.asarray(pymetis.nested_dissection(xadj=off.indptr, adjncy=off.indices)[0])  # before 2025
 
 
-class SymbolicCholesky:
+class SymbolicCholesky(StoredAnalysis):
     """What depends on the pattern alone. Made once, used for every matrix with that pattern.
 
     Attributes
@@ -72,18 +69,9 @@ class SymbolicCholesky:
         self.n, self.indptr, self.indices = A.shape[0], A.indptr.copy(), A.indices.copy()
         order = fill_reducing_order(A) if order is None else np.asarray(order, dtype=np.int64)
         numbered = sp.csc_array((np.arange(1, A.nnz + 1), A.indices, A.indptr), shape=A.shape)
-
-        def permuted(order: np.ndarray) -> Any:
-            out = numbered[order][:, order].tocsc()
-            out.sort_indices()
-            return out
-
-        B = permuted(order)
-        parent = kernels.elimination_tree(B.indptr, B.indices)
-        order = order[kernels.postorder(parent)]
-        B = permuted(order)
-        parent = kernels.elimination_tree(B.indptr, B.indices)
-        count = kernels.column_counts(B.indptr, B.indices, parent)
+        order = order[kernels.postorder(elimination_tree(numbered, order)[0])]
+        parent, B = elimination_tree(numbered, order)
+        count = kernels.column_counts(B.indptr, B.indices, parent, np.iinfo(np.int64).max)[0]
         first = kernels.fundamental_supernodes(parent, count)
         rows_bound = int((count[first[1:] - 1] - 1).sum())
         self.order, self.inverse_order = order, np.argsort(order)
@@ -99,52 +87,30 @@ class SymbolicCholesky:
         )
         place = kernels.positions(self.start, self.ptr, self.rows, self.panel, B.indptr, B.indices)
         lower = place >= 0
-        self.target, self.source = place[lower], B.data[lower] - 1  # entry of the panels, entry of A.data
+        target, source = place[lower], B.data[lower] - 1  # entry of the panels, entry of A.data
         mirror = numbered.T.tocsc()
         mirror.sort_indices()
-        self.everywhere = np.empty(A.nnz, dtype=np.int64)  # entry of the panels for every entry of A.data
-        self.everywhere[mirror.data[self.source] - 1] = self.target
-        self.everywhere[self.source] = self.target
-        columns = np.repeat(np.arange(self.n), np.diff(B.indptr))
-        self.diagonal = np.empty(self.n, dtype=np.int64)
-        on = lower & (B.indices == columns)
-        self.diagonal[columns[on]] = place[on]
+        self.everywhere = np.empty(A.nnz, dtype=np.int64)
+        self.everywhere[mirror.data[source] - 1] = target
+        self.everywhere[source] = target
+        self.diagonal = self.everywhere[self.diagonal_entries]
         self.nnz = int(self.panel[-1])
-        self.work = float(((width + below) ** 3.0 - below**3.0).sum() / 3.0)  # multiplications, about
-
-    def verify(self) -> None:
-        """Raise ValueError where this is not the analysis of its own pattern and order: compiled loops rely on it."""
-        A = sp.csc_array((np.ones(self.indices.size), self.indices, self.indptr), shape=(self.n, self.n))
-        A.check_format(full_check=True)
-        if self.order.shape != (self.n,) or not np.array_equal(np.sort(self.order), np.arange(self.n)):
-            raise ValueError("the order of an analysis is no permutation")
-        for name, value in vars(SymbolicCholesky(A, self.order)).items():
-            own = vars(self)[name]
-            if np.asarray(own).dtype != np.asarray(value).dtype or not np.array_equal(own, value):
-                raise ValueError(f"the {name} of an analysis are not those of its pattern")
-
-    def same_pattern(self, A: Any) -> bool:
-        return np.array_equal(A.indptr, self.indptr) and np.array_equal(A.indices, self.indices)
-
-    def factor(self, data: np.ndarray) -> SparseCholesky:
-        """The factor from values alone, in the order of the csc array analysed; taken as symmetric and finite."""
-        return self.factor_of(self.laid_out(data))
-
-    def laid_out(self, data: np.ndarray) -> np.ndarray:
-        """Values on the pattern as panels (nnz,)."""
-        x = np.zeros(self.nnz)
-        x[self.target] = data[self.source]
-        return x
+        self.work = float(((width + below) ** 3.0 - below**3.0).sum() / 3.0)
 
     def factor_of(self, x: np.ndarray) -> SparseCholesky:
-        """The factor of a matrix by its panels x, whose memory it takes."""
-        out = object.__new__(SparseCholesky)
-        out.symbolic = self
-        out._factorise(x)
-        return out
+        return SparseCholesky.from_panels(self, x)
 
 
-class SparseCholesky:
+def elimination_tree(A: Any, order: np.ndarray) -> tuple[np.ndarray, Any]:
+    """The elimination tree of A in this order, and A in this order."""
+    from . import _symbolic as kernels
+
+    B = sp.csc_array(A[order][:, order])
+    B.sort_indices()
+    return kernels.elimination_tree(B.indptr, B.indices), B
+
+
+class SparseCholesky(StoredFactorisation):
     """A = P' L L' P of a sparse symmetric positive definite matrix.
 
     Parameters
@@ -164,123 +130,48 @@ class SparseCholesky:
     True
     """
 
-    def __init__(self, A: ArrayLike, symbolic: SymbolicCholesky | None = None) -> None:
-        self.symbolic = SymbolicCholesky(A) if symbolic is None else symbolic
-        self._factorise(self.symbolic.laid_out(self._checked(A).data))
+    symbolic: SymbolicCholesky
 
-    def verify(self) -> None:
-        """Raise ValueError where its arrays are not of the sizes that the analysis asks for."""
-        S = self.symbolic
-        if type(S) is not SymbolicCholesky:
-            raise ValueError("the analysis of a factor is none")
-        sizes = [(self._x, S.nnz), (self._inverse, S.inverse_ptr[-1]), (self._diagonal, S.n)]
-        sizes += [] if self._z is None else [(self._z, S.nnz)]
-        if not all(type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (n,) for x, n in sizes):
-            raise ValueError("the arrays of a factor are not of the sizes of its analysis")
+    def __init__(self, A: ArrayLike, symbolic: SymbolicCholesky | None = None) -> None:
+        symbolic = SymbolicCholesky(A) if symbolic is None else symbolic
+        super().__init__(symbolic, symbolic.laid_out(values_on(symbolic, A)))
+
+    @classmethod
+    def from_panels(cls, symbolic: SymbolicCholesky, x: np.ndarray) -> SparseCholesky:
+        """The factor of a matrix by its panels."""
+        out = object.__new__(cls)
+        StoredFactorisation.__init__(out, symbolic, x)
+        return out
 
     def refactor(self, A: ArrayLike) -> SparseCholesky:
         """The factor of another matrix with the same pattern, without a second analysis."""
-        return self.symbolic.factor(self._checked(A).data)
+        return self.symbolic.factor_of(self.symbolic.laid_out(values_on(self.symbolic, A)))
 
-    def _checked(self, A: Any) -> Any:
-        A, S = symmetric_csc(A), self.symbolic
-        if not S.same_pattern(A):
-            raise problem(
-                "SparseCholesky",
-                f"the matrix has {A.nnz} entries in another pattern than the {S.indices.size} analysed",
-                "the pattern of the first matrix, zeros stored where needed",
-                "Make a new SparseCholesky for a new pattern.",
-            )
-        return A
-
-    def _factorise(self, x: np.ndarray) -> None:
+    def _factorise(self, x: np.ndarray) -> np.ndarray:
         note(factorisations=1)
         S = self.symbolic
-        self._x, self._inverse = x, np.empty(S.inverse_ptr[-1])
-        self._z: np.ndarray | None = None
-        self._diagonal = self._x[S.diagonal]
-        bad = parallel_tree.factorise(S, self._x, self._inverse)
+        self._inverse = np.empty(S.inverse_ptr[-1])  # of the diagonal blocks of L
+        bad = parallel_tree.factorise(S, x, self._inverse)
         if bad >= 0:
             raise NotPositiveDefinite(f"the pivot of row {S.order[bad]} is not positive")
+        return x[S.diagonal]
 
-    @property
-    def n(self) -> int:
-        return self.symbolic.n
+    def _solve(self, b: np.ndarray, both: bool) -> np.ndarray:
+        return parallel_tree.solve(self.symbolic, self._x, self._inverse, b, forward=both)
 
-    @property
-    def log_det(self) -> float:
-        """log |A|."""
-        return 2.0 * float(np.log(self._x[self.symbolic.diagonal]).sum())
-
-    @cached_property
-    def smallest_pivot(self) -> float:
-        """min_i L_ii^2 / A_ii, in (0, 1]: 1 over it is the least that rounding is amplified by."""
-        return float((self._x[self.symbolic.diagonal] ** 2 / self._diagonal).min())
-
-    @cached_property
-    def log_det_rounding(self) -> float:
-        """What rounding did to log|A|, as a root mean square: eps |diag(A^-1) o diag(A)|.
-
-        Where no pivot is small it is below any tolerance, and the selected inverse is not computed for it.
-        """
-        if self._z is None and self.smallest_pivot > HARMLESS:
-            return EPS * self.n**0.5 / self.smallest_pivot
-        each = self._selected[self.symbolic.diagonal] * self._diagonal
-        return EPS * float(np.sqrt(np.sum(each * each)))
-
-    def solve(self, b: ArrayLike) -> np.ndarray:
-        """A^-1 b for b (n,) or (n, k)."""
-        out = parallel_tree.solve(self.symbolic, self._x, self._inverse, checked_columns(b, self.n), forward=True)
-        return out.reshape(np.shape(b))
-
-    def sample(self, noise: ArrayLike) -> np.ndarray:
-        """P' L^-T noise: draws with covariance A^-1 from standard normal noise (n,) or (n, k)."""
-        out = parallel_tree.solve(self.symbolic, self._x, self._inverse, checked_columns(noise, self.n), forward=False)
-        return out.reshape(np.shape(noise))
-
-    # -- the selected inverse --------------------------------------------------------------------------
-    @property
-    def _selected(self) -> np.ndarray:
-        """The inverse on the pattern of L, as panels; computed when first asked for."""
-        if self._z is None:
-            note(inverses=1)
-            self._z = parallel_tree.invert(self.symbolic, self._x, self._inverse)
-        return self._z
-
-    def row_variances(self, W: Any, T: Any) -> np.ndarray:
-        """diag(W A^-1 W'), T the map from the rows' weights to the entries of W' diag(.) W on the pattern."""
-        return np.asarray(T.T @ self.inverse_data())
-
-    def inverse_diagonal(self) -> np.ndarray:
-        """diag(A^-1) (n,)."""
-        return self._selected[self.symbolic.diagonal][self.symbolic.inverse_order]
+    def _invert(self, z: np.ndarray) -> None:
+        parallel_tree.invert(self.symbolic, self._x, self._inverse, z)
 
     def selected_inverse(self) -> Any:
         """A^-1 on the pattern of A, as a symmetric csc array; the entries elsewhere are not zero, only not computed."""
         S = self.symbolic
         return sp.csc_array((self.inverse_data(), S.indices.copy(), S.indptr.copy()), shape=(S.n, S.n))
 
-    def inverse_data(self) -> np.ndarray:
-        """The values of ``selected_inverse``, in the order of the csc array first given."""
-        return self._selected[self.symbolic.everywhere]
-
-    def stored_inverse(self) -> np.ndarray:
-        """A^-1 on the pattern of L, as panels."""
-        return self._selected
-
-    def sandwich(self, data: np.ndarray) -> np.ndarray:
-        """A^-1 E A^-1 on the pattern of A, for a symmetric E by its values there, in the order of ``inverse_data``.
-
-        It is minus the derivative of ``inverse_data`` as the values of A move by E.
-        """
-        return self.stored_sandwich(self.symbolic.laid_out(data))[self.symbolic.everywhere]
-
     def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
-        """The same as panels, of E by its panels, whose memory is taken."""
         from . import _sandwich as kernels
 
         note(products=1)
-        S, z = self.symbolic, self._selected
+        S, z = self.symbolic, self.stored_inverse()
         tree = S.start, S.ptr, S.panel, S.parent, S.relative
         out, lower = np.empty(S.nnz), (self._x, self._inverse, S.inverse_ptr)
         with parallel_tree.alone(S):
@@ -302,12 +193,41 @@ class SparseCholesky:
         return sp.csc_array((values, (rows, columns)), shape=(S.n, S.n))
 
 
-def checked_columns(b: ArrayLike, n: int) -> np.ndarray:
-    """Right sides b (n,) or (n, k) as (n, k)."""
-    b = np.asarray(b, dtype=np.float64)
-    if b.shape[0] != n or b.ndim > 2:
-        raise problem("SparseCholesky", f"b has shape {b.shape}", f"({n},) or ({n}, k)")
-    return b.reshape(n, -1)
+class Cost(NamedTuple):
+    """Of one factorisation: bytes of the factor, and multiplications."""
+
+    memory: float
+    work: float
+
+
+def factor_cost(A: sp.csc_array, leaves: np.ndarray, most: float) -> Cost:
+    """The cost of a factor of a symmetric A (n, n), both triangles stored, ``leaves`` (n,) eliminated first.
+
+    The order is a guess (leaves, then by the number of neighbours): an order found at length may cost less, by a small
+    factor where everything is joined to everything else. Beyond ``most`` bytes nothing is counted, and both costs are
+    infinite.
+    """
+    from . import _symbolic as kernels
+
+    order = np.lexsort((np.diff(A.indptr), ~leaves))
+    order = order[kernels.postorder(elimination_tree(A, order)[0])]
+    parent, B = elimination_tree(A, order)
+    found, whole = kernels.column_counts(B.indptr, B.indices, parent, int(most / 8.0))
+    count = found.astype(np.float64)
+    return Cost(8.0 * float(count.sum()), 0.5 * float((count**2).sum())) if whole else Cost(np.inf, np.inf)
+
+
+def values_on(symbolic: SymbolicCholesky, A: ArrayLike) -> np.ndarray:
+    """The values of A, checked to have the pattern that was analysed."""
+    checked = symmetric_csc(A)
+    if not symbolic.same_pattern(checked):
+        raise problem(
+            "SparseCholesky",
+            f"the matrix has {checked.nnz} entries in another pattern than the {symbolic.indices.size} analysed",
+            "the pattern of the first matrix, zeros stored where needed",
+            "Make a new SparseCholesky for a new pattern.",
+        )
+    return np.asarray(checked.data)
 
 
 def symmetric_csc(A: ArrayLike) -> Any:

@@ -18,7 +18,7 @@ from ..iterative import IterativeFit, learn
 from ..iterative.layout import SMALL, Layout
 from ..iterative.probed_evidence import BegunNear, near
 from ..linalg.memory import physical_memory
-from ..linalg.predicted import Cost, factor_cost
+from ..linalg.sparse import Cost, factor_cost
 from . import remarks, tables
 from .fitted import FittedModel
 from .refusing import refused

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,75 +10,43 @@ import scipy.sparse as sp
 
 from ..checks import choice, finite, numeric, problem
 from ..linalg.bases import split_local
-from ..linalg.constrained import ConstrainedCholesky
+from ..linalg.constrained import Constraint
 from ..linalg.dense import NotPositiveDefinite
-from ..linalg.eliminated import analyse_free
-from ..linalg.factorisation import Analysis, Factorisation, analyse
+from ..linalg.factorisation import SMALL_PIVOT, Factorisation, analyse
 from ..linalg.sparse import symmetric_csc
 
-_HARMLESS = 1e-3  # pivots above this share of the diagonal: no direction is nearly flat
-_APART = 1e-6  # of the square of a row of length 1 that is outside the span of others: they are independent
+_APART = 1e-6  # of the square of a row of length 1 outside the span of others, above which rows are independent
 _NOISE = 100.0  # of the rounding in x'Qx: singular matrices stay below 1, proper ones with 1e-10 on top are above 1e4
-
-
-@dataclass(frozen=True)
-class Constraint:
-    """C (k, L), and what is added to Q so that it can be factorised: ``shift`` on its diagonal at ``nodes``.
-
-    ``basis`` (L, r) is of what further constraints leave free, many and small ones: the factor is of that already.
-    ``given`` are all of them, as rows of length 1.
-    """
-
-    C: np.ndarray
-    nodes: np.ndarray
-    shift: float
-    kappa: float
-    basis: Any = None
-    given: Any = None
-
-    def analyse(self, A: Any, copies: int = 1) -> Analysis:
-        """The analysis of A on what the basis leaves free; ``copies`` of the latents side by side for a softmax."""
-        basis = self.basis if copies == 1 or self.basis is None else sp.kron(sp.eye_array(copies), self.basis, "csr")
-        return analyse_free(A, basis)
-
-    def hold(self, base: Factorisation, copies: int = 1) -> Factorisation:
-        """The factor under the constraints; ``copies`` of the latents side by side for a softmax."""
-        if not len(self.C):
-            return base
-        E = np.zeros((self.C.shape[1], self.nodes.size))
-        E[self.nodes, np.arange(self.nodes.size)] = 1.0
-        eye = np.eye(copies)
-        U = np.hstack([np.kron(eye, E), np.kron(eye, self.C.T)])
-        k = copies * self.C.shape[0]
-        K = np.r_[np.full(copies * self.nodes.size, -self.shift), np.full(k, self.kappa)]
-        return ConstrainedCholesky(base, U, K, k)
 
 
 def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisation]:
     """The constraint, if there is one, and the prior's factor under it. Raises NotPositiveDefinite."""
     if constraints is None:
-        return None, solid(Q, analyse(Q))
-    scale = float(Q.diagonal().mean())
+        factor = analyse(Q).factor(Q.data)
+        if is_singular(Q, factor):  # an intrinsic precision may factorise by luck
+            raise NotPositiveDefinite("it is singular to rounding")
+        return None, factor
     given = checked_constraints(Q, constraints)
     basis, C = split_local(given, Q)
-    analysis = analyse_free(Q, basis)
+    held = Constraint(C, np.zeros(0, dtype=int), basis, given)
+    analysis: Any = analyse(Q, held)  # conditioned on C, where it has rows
+    unfixed = NotPositiveDefinite("the constraints do not fix its null space")
     try:
-        free = Constraint(C, np.zeros(0, dtype=int), 0.0, scale, basis, given)
-        return free, free.hold(solid(Q, analysis))
+        factor = analysis.factor(Q.data)
+        if not is_singular(Q, factor.base if len(C) else factor):
+            return held, factor
     except (NotPositiveDefinite, np.linalg.LinAlgError):
-        if not len(C):
-            raise NotPositiveDefinite("the constraints do not fix its null space") from None
-        nodes = _telling(C)
-        held = Constraint(C, nodes, scale, scale, basis, given)
-        base = Q.copy()
-        base.setdiag(Q.diagonal() + scale * np.isin(np.arange(Q.shape[0]), nodes))
-        try:
-            factor = held.hold(analysis.factor(symmetric_csc(base).data))
-        except (NotPositiveDefinite, np.linalg.LinAlgError):
-            raise NotPositiveDefinite("the constraints do not fix its null space") from None
-        if not getattr(factor, "proper", True) or is_singular(Q, factor):
-            raise NotPositiveDefinite("the constraints do not fix its null space") from None
-        return held, factor
+        pass
+    if not len(C):
+        raise unfixed
+    analysis = analysis.with_nodes(_telling(C))
+    try:
+        factor = analysis.factor(Q.data)
+    except (NotPositiveDefinite, np.linalg.LinAlgError):
+        raise unfixed from None
+    if not factor.proper or is_singular(Q, factor):
+        raise unfixed
+    return analysis.constraint, factor
 
 
 def _telling(C: np.ndarray) -> np.ndarray:
@@ -89,21 +56,13 @@ def _telling(C: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.linalg.qr(C, mode="r", pivoting=True)[1][: C.shape[0]])
 
 
-def solid(Q: Any, analysis: Analysis) -> Factorisation:
-    """The factor of a precision that is not singular to rounding; an intrinsic one may factorise by luck."""
-    factor = analysis.factor(Q.data)
-    if is_singular(Q, factor):
-        raise NotPositiveDefinite("it is singular to rounding")
-    return factor
-
-
 def is_singular(Q: Any, factor: Factorisation) -> bool:
     """Whether some x, within the constraints, has x' Q x below the rounding of its own terms.
 
     Inverse iteration finds it. A pivot of a singular matrix may come out far above zero by rounding, and where depends
     on the scale of Q; this does not. A matrix without small pivots is spared the solves.
     """
-    if factor.smallest_pivot > _HARMLESS:
+    if factor.smallest_pivot > SMALL_PIVOT:
         return False
     x = np.random.default_rng(0).standard_normal(Q.shape[0])
     for _ in range(2):

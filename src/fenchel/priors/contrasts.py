@@ -88,12 +88,12 @@ def _sparse(classes: SparsePredictors, frame: Seen, D: np.ndarray) -> SparsePred
     P, copies = classes.pattern, len(classes.latents)
     key = f"contrasts {D.shape}"
     Q = P.Q if copies == 1 else sp.csc_array(sp.kron(sp.eye_array(copies), P.Q, format="csc"))
-    prior: SparsePrecision | None = P._maps.get(key)
+    prior: SparsePrecision | None = P.shared.get(key)
     if prior is None:
         rows = _combined(classes.designs[0], D) if copies == 1 else Sparse(contrast_rows([classes.W] * copies, D))
         given = None if P.constraint is None else P.constraint.given
         held = None if given is None else sp.kron(sp.eye_array(copies), given, format="csr")
-        prior = P._maps[key] = SparsePrecision(Q, design=rows, constraints=held)
+        prior = P.shared[key] = SparsePrecision(Q, design=rows, constraints=held)
     else:
         prior = prior.reweighted(Q)
     mean = np.concatenate([to_numpy(z.mean) for z in classes.latents])

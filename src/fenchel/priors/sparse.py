@@ -177,7 +177,7 @@ class SparsePredictors(LatentPredictors):
 
     @cached_property
     def variance(self) -> Array:
-        each = self.pattern.diagonal(self.pattern.base)
+        each = self.pattern.base.row_variances(self.pattern.rows)
         return self.blocks.join([each] * len(self.blocks.groups))
 
     def apply(self, alpha: Array) -> Array:
@@ -227,7 +227,7 @@ class SparseFactor(BlockFactor):
 
     @cached_property
     def variance(self) -> Array:
-        return self.blocks.join([self.pattern.diagonal(part) for part in self.parts])
+        return self.blocks.join([part.row_variances(self.pattern.rows) for part in self.parts])
 
     def apply(self, v: Array) -> Array:
         return self.predictors.from_weights(self.weights(v))
@@ -259,17 +259,17 @@ class SparseFactor(BlockFactor):
     def hadamard(self, v: Array) -> Array:
         """(Vt o Vt) v: diag(W V E V W') for E = W' diag(v) W, from V E V on the pattern."""
         parts = zip(self.parts, self.blocks.split(v), strict=True)
-        return self.blocks.join([self.pattern.hadamard(part, to_numpy(x)) for part, x in parts])
+        return self.blocks.join([part.row_sandwich(self.pattern.rows, to_numpy(x)) for part, x in parts])
 
     # -- everything else ---------------------------------------------------------------------------
     def precision_adjoint(self, adjoints: Sequence[Array]) -> list[sp.csc_array]:
         """dP/dQ of each block on the pattern of Q: 1/2 (Sigma - V - (m-mu)(m-mu)')."""
         out, P = [], self.pattern
         Q = P.Q
-        each, prior = np.diff(Q.indptr), P.inverse_at_prior(P.base)
+        each, prior = np.diff(Q.indptr), P.base.inverse_at(P.places)
         for part, z, a in zip(self.parts, self.predictors.latents, adjoints, strict=True):
             shift = z.covariance_times(a)
-            data = 0.5 * (prior - P.inverse_at_prior(part) - shift[Q.indices] * np.repeat(shift, each))
+            data = 0.5 * (prior - part.inverse_at(P.places) - shift[Q.indices] * np.repeat(shift, each))
             out.append(sp.csc_array((data, Q.indices, Q.indptr), shape=Q.shape))
         return out
 

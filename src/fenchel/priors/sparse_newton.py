@@ -51,7 +51,7 @@ class SparseCurvature:
             m, flat = self.blocks.n_predictors, np.reshape(self.signs * self.d, -1)
             pool = sp.kron(sp.eye_array(self.blocks.n), np.ones((1, m)), format="csr")
             Z = pool @ self.W.multiply(flat[:, None]).tocsr()
-            Q = P.matrix(P.q + P.T @ self.d.reshape(-1))
+            Q = P.matrix(P.q + P.rows.products @ self.d.reshape(-1))
             self.factors = [self._held(P, sp.csc_array(Q - Z.T @ sp.diags_array(1.0 / self.total) @ Z))]
 
     def _given(self, factor: SparseFactor) -> np.ndarray | None:
@@ -69,9 +69,9 @@ class SparseCurvature:
         signed, C = self.signs * self.d, len(self.blocks.groups)
 
         def block(b: int, c: int) -> Any:
-            data = -(P.T @ (signed[:, b] * signed[:, c] / self.total))
+            data = -(P.rows.products @ (signed[:, b] * signed[:, c] / self.total))
             if b == c:
-                data = data + P.q + P.T @ (self.signs[:, b] ** 2 * self.d[:, b])
+                data = data + P.q + P.rows.products @ (self.signs[:, b] ** 2 * self.d[:, b])
             return P.matrix(data)
 
         joint = sp.block_array([[block(b, c) for c in range(C)] for b in range(C)], format="csc")
@@ -80,16 +80,10 @@ class SparseCurvature:
     @staticmethod
     def _held(P: Pattern, joint: Any, copies: int = 1) -> Factorisation:
         """Factorise under the constraints, reusing the analysis of the last matrix with this pattern."""
-        if P.constraint is not None and P.constraint.nodes.size:
-            diagonal = joint.diagonal()
-            for c in range(copies):
-                diagonal[c * P.shape[0] + P.constraint.nodes] += P.constraint.shift
-            joint.setdiag(diagonal)
         joint = symmetric_csc(joint)
         if P.joint is None or not P.joint.same_pattern(joint):
-            P.joint = analyse(joint) if P.constraint is None else P.constraint.analyse(joint, copies)
-        base = P.joint.factor(joint.data)
-        return base if P.constraint is None else P.constraint.hold(base, copies)
+            P.joint = analyse(joint, P.constraint and P.constraint.repeated(copies))
+        return P.joint.factor(joint.data)
 
     def _J(self, x: Array) -> Array:
         out = self.d * x
