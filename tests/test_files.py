@@ -1,6 +1,5 @@
 """Fitted things in files: the same answers to the last bit, and a sentence for whatever is damaged or hostile."""
 
-import io
 import json
 import os
 import pickle
@@ -303,46 +302,6 @@ def test_hostile_nodes(small, tmp_path):
 
         rewritten(path, change, tmp_path / "hostile")
         assert "load: " in str(refused(tmp_path / "hostile"))
-
-
-@pytest.mark.parametrize(
-    ("formula", "factor", "names"),
-    [
-        ("y ~ scale(x) + (1|g)", "Bordered", {"start", "order", "indptr", "indices", "_x"}),
-        ("y ~ scale(x) + rw1(t)", "", {"start", "ptr", "rows", "relative", "target", "_x"}),
-    ],
-)
-def test_indices_that_compiled_loops_would_follow(data, formula, factor, names, tmp_path, monkeypatch):
-    """Arrays of the analysis of a factorisation, each changed with its checksum right."""
-    monkeypatch.setattr("fenchel.linalg.chain.ONE_BLOCK", 0)  # not by dense blocks
-    monkeypatch.setattr("fenchel.linalg.chain.LARGEST", 0)
-    if not factor:  # long enough for fronts
-        data = pd.DataFrame({"t": np.arange(300), "x": np.arange(300) % 7, "y": np.sin(np.arange(300) / 9)})
-        data["y"] += 0.3 * np.random.default_rng(0).normal(size=300)
-    fit, path, found = fenchel.fit(formula, data), tmp_path / "model", []
-    fit.save(path)
-    kinds = (":BorderedAnalysis", ":BorderedCholesky") if factor else (":SymbolicCholesky", ":SparseCholesky")
-
-    def look(content):
-        for node in content["nodes"]:
-            if node[0] == "object" and node[1].endswith(kinds):
-                found.extend((name, content["nodes"][ref[0]][1]) for name, ref in node[2] if _is_array(content, ref))
-
-    rewritten(path, look, tmp_path / "same")
-    assert refused(tmp_path / "same", fit, fit.model.frame) is None
-    assert names <= {name for name, _ in found}
-    for name, place in found:
-        with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "hostile", "w") as out:
-            for info in source.infolist():
-                data = source.read(info)
-                if info.filename == f"arrays/{place}.npy":
-                    array = np.load(io.BytesIO(data))
-                    empty = not array.size
-                    array = array[:-1] if array.dtype.kind == "f" else array + 10**6
-                    np.save(buffer := io.BytesIO(), array)
-                    data = buffer.getvalue()
-                out.writestr(info.filename, data)
-        assert empty or "is damaged" in str(refused(tmp_path / "hostile", measured=False)), name
 
 
 def _is_array(content, ref):

@@ -97,7 +97,7 @@ CLASSES = (
         for word in ("RBF", "Sum", "Product", "Exponentiation", "PairwiseKernel")
     ),
     *(
-        "fenchel.linalg.bordered:BorderedCholesky",
+        "fenchel.linalg.leaves:LeafCholesky",
         "fenchel.linalg.sparse:SymbolicCholesky",
         "fenchel.posterior:Posterior",
     ),

@@ -430,14 +430,14 @@ def objects_in_an_array(c: Json, arrays: list[bytes], canary: str, prey: str) ->
 @attack
 def a_factor_within_its_analysis(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
     """The analysis refers to the factor, whose arrays are looked through before the analysis is known to be one."""
-    place = next(i for i, n in enumerate(c["nodes"]) if n[0] == "object" and n[1].endswith(":BorderedCholesky"))
+    place = next(i for i, n in enumerate(c["nodes"]) if n[0] == "object" and n[1].endswith(":LeafCholesky"))
     refs = dict(map(tuple, c["nodes"][place][2]))
     put(c["nodes"][refs["symbolic"][0]], "n_border", [place])
 
 
 @attack
 def indices_that_are_computed_once(c: Json, arrays: list[bytes], canary: str, prey: str) -> None:
-    node = next(n for n in c["nodes"] if n[0] == "object" and n[1].endswith(":BorderedCholesky"))
+    node = next(n for n in c["nodes"] if n[0] == "object" and n[1].endswith(":LeafCholesky"))
     arrays.append(saved(np.arange(3) + 10**9))
     put(node, "_regressions", [add(c, ["array", len(arrays) - 1])])
 

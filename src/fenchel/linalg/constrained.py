@@ -10,8 +10,8 @@ A_b^-1 minus a correction of low rank:
 
 This log-determinant is that of A on what C leaves free, for any delta and kappa; nothing is made proper by a jitter.
 
-Thousands of constraints over few latents each are eliminated by a sparse basis B of what they leave free (``bases.py``),
-whose columns touch few latents near each other in the graph of A:
+Thousands of constraints over few latents each are eliminated by a sparse basis B of what they leave free, whose columns
+touch few latents near each other in the graph of A (``bases.py``):
 
     x = B w,   V = B (B' A B)^-1 B',   log|B' A B|,   C B = 0
 

@@ -4,8 +4,8 @@
 
 A grouping with one effect a level (or an intercept and slopes) makes one leaf a level: the students of a table of
 ratings, an effect for every row, points that condition on knots. One compiled pass eliminates them straight into the
-storage of the rest. The rest is a dense matrix where they fill it (``DenseRest``, factorised by LAPACK), or has an order
-of its own in which it stays sparse (``sparse.py``, by fronts).
+storage of the rest. The rest is a dense matrix where they fill it (``DenseRest``, factorised by LAPACK), or has an
+order of its own in which it stays sparse (``sparse.py``, by fronts).
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ class LeafAnalysis(StoredAnalysis):
         return self.start, self.ptr, self.rows, self.square, self.panel, pairs, place, self.n_rest
 
     def in_stretches(self, work: Callable[[int, int], T]) -> list[T]:
-        """work(first, last) for stretches that cover the leaves, on every core; which ones depends on the pattern alone.
+        """work(first, last) for stretches that cover the leaves, on every core; the pattern alone says which.
 
         Many leaves before a small rest are cut: each stretch has a rest of its own to add to, and the sums of these are
         the same however many cores there are.
@@ -343,8 +343,8 @@ class DenseRest(StoredFactorisation):
     def _solve(self, b: np.ndarray, both: bool) -> np.ndarray:
         if self._selected is None or not self.symbolic.in_place:
             L = self._x.reshape(self.n, self.n)
-            b = solve_lower(L, b) if both else b
-            return np.ascontiguousarray(solve_lower(L, b, transposed=True))
+            seen = solve_lower(L, b) if both else b
+            return np.ascontiguousarray(solve_lower(L, seen, transposed=True))
         from scipy.linalg.blas import dtrsm
 
         U, pivot = self._selected.reshape(self.n, self.n).T, self._pivots[:, None]  # Fortran sees a unit lower triangle
@@ -362,7 +362,7 @@ class DenseRest(StoredFactorisation):
                 np.copyto(Z, inverse, where=np.tri(self.n, dtype=bool))
 
     def stored_sandwich(self, e: np.ndarray) -> np.ndarray:
-        """By solves from either side. Fortran sees the transposes: the factor below the diagonal, and C once mirrored."""
+        """By solves from either side. Fortran sees the transposes: L below the diagonal, and C once it is mirrored."""
         from .two_sided import two_sided
 
         note(products=1)

@@ -84,7 +84,7 @@ def _starts_of_pairs(W: Any) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(each * (each + 1) // 2)])
 
 
-def _kind(size: int) -> type:
+def _kind(size: int) -> Any:
     """Integers that count so far."""
     return np.int32 if size < 2**31 else np.int64
 

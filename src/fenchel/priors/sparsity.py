@@ -38,6 +38,8 @@ class Pattern:
         What others keep for all values of Q; left out of files.
     """
 
+    base: Factorisation
+    shared: dict[str, Any]
     joint: Analysis | None = None  # of a softmax's classes together, made when first needed
     parts: Parts | None = None  # of Q, where its components gain no entry in the union
     _last: tuple[np.ndarray, weakref.ref[Factorisation]] | None = None  # the weights of the last factor, and it
@@ -79,7 +81,7 @@ class Pattern:
         self.q = np.zeros(self.indices.size)
         self.q[self.places] = Q.data
         if known and self.parts is not None:
-            self.base: Factorisation = Separate(self.parts.factor(Q.data), Q, self.places, self.symbolic)
+            self.base = Separate(self.parts.factor(Q.data), Q, self.places, self.symbolic)
         else:
             self.base = self.symbolic.factor(self.q)
 
