@@ -7,7 +7,7 @@ from conftest import difference
 from scipy.stats import multivariate_normal
 
 import fenchel
-from fenchel.gmrf.states import Chain, Stationary, hermite
+from fenchel.gmrf.times import Chain, Stationary, hermite
 from fenchel.terms import DataTable, MaternSeries, OrnsteinUhlenbeck, Replicated, SumOfTerms
 
 RNG = np.random.default_rng(5)

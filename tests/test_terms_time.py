@@ -84,9 +84,9 @@ def test_equal_gaps_are_the_walk_and_the_autoregression():
         return fenchel.infer(fenchel.Poisson(), SumOfTerms([term], table).family().at(theta), y, tol=1e-12).elbo
 
     spread = RW1("t").read(table, 1.0).spread
-    assert elbo(Wiener("t"), [np.log(0.7)]) == pytest.approx(elbo(RW1("t"), [np.log(spread / 0.49)]), abs=1e-8)
+    assert elbo(Wiener("t"), [np.log(0.7)]) == pytest.approx(elbo(RW1("t"), [np.log(0.7 / spread**0.5)]), abs=1e-8)
     phi, v = 0.8, 0.6
-    one = elbo(AR1("t"), [np.log(v), 2 * np.arctanh(phi)])
+    one = elbo(AR1("t"), [np.log(v) / 2, 2 * np.arctanh(phi)])
     assert elbo(AR("t", 1), [np.log(v) / 2, 2 * np.arctanh(phi)]) == pytest.approx(one, abs=1e-9)
     assert elbo(OrnsteinUhlenbeck("t"), [np.log(v) / 2, np.log(-2 / np.log(phi))]) == pytest.approx(one, abs=1e-9)
 

@@ -4,7 +4,7 @@
     icar, bym, bym2, leroux                 on a graph (``as_adjacency`` takes scipy sparse, edges, networkx, libpysal)
     lattice, matern                         on a regular grid
     generic                                 any structure matrix
-    mesh, spde, vecchia, states             modules: triangulations and fields over points, processes in time
+    mesh, spde, vecchia, times              modules: triangulations and fields over points, processes in time
     stack                                   eta = intercept + X beta + u[region] + w[time] + ... as one prior
 
 Each is a ``Family``: ``at(theta)`` is the prior, ``gradient(solution, theta)`` the evidence gradient on the pattern.

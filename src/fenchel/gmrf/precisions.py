@@ -1,8 +1,8 @@
 """Precisions as functions of theta: Q(theta) with its derivatives, plain objects that can be pickled.
 
-Scaled         Q = R / sd^2, theta = log sd
-Combination    Q = sum_j c_j(theta) M_j
-Remembered     any other, made once a theta: the prior and the gradient there ask for the same matrices
+ScaledStructure  Q = R / sd^2, theta = log sd
+Combination      Q = sum_j c_j(theta) M_j
+Remembered       any other, made once a theta: the prior and the gradient there ask for the same matrices
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rates = Callable[[np.ndarray], tuple[Sequence[float], Sequence[Sequence[float]]]
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledStructure:
     """A fixed structure over the square of one sd: Q = R / sd^2, theta = log sd."""
 
     structure: sp.csc_array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
 from .base import SIZE, MarkovField
-from .precisions import Combination, Scaled
+from .precisions import ScaledStructure
+from .times import Walk
 
 
 def scaled(structure: Any, precision: float, **options: Any) -> MarkovField:
     """Q = k R: one precision k times a fixed structure, theta = log sd = -log(k) / 2."""
     start = log_sd("gmrf", "precision", precision)
-    build = Scaled(sp.csc_array(structure).astype(np.float64))
+    build = ScaledStructure(sp.csc_array(structure).astype(np.float64))
     return MarkovField(build, [start], ["log sd"], [SIZE], **options)
 
 
@@ -36,8 +38,7 @@ def iid(n: int, precision: float = 1.0) -> MarkovField:
 def rw1(n: int, precision: float = 1.0) -> MarkovField:
     """A first-order random walk, x_{t+1} - x_t ~ N(0, 1/k), held to sum to zero."""
     n = _length("rw1", n, 2)
-    D = sp.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(n - 1, n))
-    return scaled(D.T @ D, precision, constraints=np.ones((1, n)))
+    return scaled(Walk(1).structure(np.arange(float(n))), precision, constraints=np.ones((1, n)))
 
 
 def rw2(n: int, precision: float = 1.0) -> MarkovField:
@@ -61,24 +62,14 @@ def seasonal(n: int, period: int, precision: float = 1.0) -> MarkovField:
     return scaled(D.T @ D, precision, constraints=C)
 
 
-def _autoregression(theta: np.ndarray) -> Any:
-    """Rates of I, of I without its ends, and of the neighbours: (I + p^2 inner - p off) / (v (1 - p^2))."""
-    v, p = np.exp(2.0 * theta[0]), np.tanh(theta[1] / 2)
-    free = 1.0 - p * p
-    c = np.array([1.0, p * p, -p]) / (v * free)
-    return c, [-2.0 * c, np.array([0.0, p, -0.5]) / v + p * c]  # dphi/dtheta_2 = (1 - phi^2) / 2
-
-
 def ar1(n: int, phi: float = 0.5, variance: float = 1.0) -> MarkovField:
     """A stationary autoregression with marginal sd e^theta_1 and phi = tanh(theta_2 / 2)."""
     n = _length("ar1", n, 2)
     phi, variance = scalar("ar1", "phi", phi), scalar("ar1", "variance", variance)
     if not -1.0 < phi < 1.0 or not variance > 0.0:
         raise problem("ar1", f"phi = {phi}, variance = {variance}", "-1 < phi < 1 and variance > 0")
-    inner, off = np.r_[0.0, np.ones(n - 2), 0.0], np.ones(n - 1)
-    matrices = sp.eye_array(n), sp.diags_array(inner), sp.diags_array([off, off], offsets=[-1, 1])
     start = [0.5 * np.log(variance), 2 * np.arctanh(phi)]
-    return MarkovField(Combination(matrices, _autoregression), start, ["log sd", "2 atanh phi"], [SIZE, (-9.0, 9.0)])
+    return MarkovField(Autoregression(n, 1), start, ["log sd", "2 atanh phi"], [SIZE, (-9.0, 9.0)])
 
 
 def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> MarkovField:
@@ -88,3 +79,64 @@ def generic(structure: Any, precision: float = 1.0, constraints: Any = None) -> 
         if structure.ndim != 2:
             raise problem("generic", f"structure has shape {structure.shape}", "(n, n)")
     return scaled(structure, precision, constraints=constraints)
+
+
+@dataclass(frozen=True)
+class Autoregression:
+    """Of order p at n equal steps; theta = (log sd, 2 atanh of the partial autocorrelations)."""
+
+    n: int
+    p: int
+
+    def coefficients(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of the predictors of order 0, ..., p, and their error variances at sd 1; with derivatives in theta.
+
+        Arrays (p+1, p), (p+1,), (p, p+1, p), (p, p+1), by the recursion of Durbin and Levinson.
+        """
+        p, r = self.p, np.tanh(np.asarray(theta[1 : 1 + self.p]) / 2)
+        phi, v = np.zeros((p + 1, p)), np.ones(p + 1)
+        dphi, dv = np.zeros((p, p + 1, p)), np.zeros((p, p + 1))
+        for m in range(1, p + 1):
+            last, dr = r[m - 1], (1.0 - r[m - 1] ** 2) / 2
+            phi[m, : m - 1] = phi[m - 1, : m - 1] - last * phi[m - 1, : m - 1][::-1]
+            phi[m, m - 1] = last
+            dphi[:, m, : m - 1] = dphi[:, m - 1, : m - 1] - last * dphi[:, m - 1, : m - 1][:, ::-1]
+            dphi[m - 1, m, : m - 1] -= dr * phi[m - 1, : m - 1][::-1]
+            dphi[m - 1, m, m - 1] = dr
+            v[m] = v[m - 1] * (1.0 - last**2)
+            dv[:, m] = dv[:, m - 1] * (1.0 - last**2)
+            dv[m - 1, m] = -v[m] * last
+        return phi, v, dphi, dv
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        phi, v, dphi, dv = self.coefficients(theta)
+        k, order = np.exp(-2.0 * theta[0]), np.minimum(np.arange(self.n), self.p)
+        lead = lambda one, coefficients: np.concatenate([np.full((self.n, 1), one), -coefficients[order]], axis=1)
+        c, w = lead(1.0, phi), 1.0 / v[order]
+        Q = k * self._banded(c, c, w)
+        slopes = []
+        for j in range(self.p):
+            dc, dw = lead(0.0, dphi[j]), -dv[j][order] * w**2
+            slopes.append(k * (self._banded(c, c, dw) + self._banded(c, dc, w) + self._banded(dc, c, w)))
+        return self._matrix(Q), [self._matrix(-2.0 * Q), *(self._matrix(slope) for slope in slopes)]
+
+    def _banded(self, c: np.ndarray, d: np.ndarray, w: np.ndarray) -> np.ndarray:
+        """sum_t w_t c_t[t - i] d_t[t - i - b] at (i, i + b), b = 0, ..., p: (p+1, n); c_t[m] weighs z_{t-m}."""
+        out = np.zeros((self.p + 1, self.n))
+        for b in range(self.p + 1):
+            for m in range(b, self.p + 1):  # t = i + m
+                t = np.arange(m, self.n)
+                out[b, t - m] += w[t] * c[t, m] * d[t, m - b]
+        return out
+
+    def _matrix(self, band: np.ndarray) -> sp.csc_array:
+        """Symmetric, zeros kept."""
+        rows, columns, values = [], [], []
+        for b in range(min(self.p + 1, self.n)):
+            i = np.arange(self.n - b)
+            for one, other in ((i, i + b), (i + b, i))[: 1 + (b > 0)]:
+                rows.append(one)
+                columns.append(other)
+                values.append(band[b, : self.n - b])
+        at = np.concatenate(rows), np.concatenate(columns)
+        return sp.csc_array((np.concatenate(values), at), shape=(self.n, self.n))

@@ -1,182 +1,231 @@
-"""Precisions of series at irregular times, and of autoregressions of any order.
+"""Markov processes in continuous time, at increasing times of any spacing; regular times are the special case.
 
-walk          z(t + h) - z(t) ~ N(0, h)                                             the Wiener process
-smooth_walk   (z, z') with z' a walk: an integrated Wiener process, whose posterior mean is a cubic spline
-Decaying      Cov = exp(-2 |t - s| / range): an Ornstein-Uhlenbeck process; theta = (log sd, log range)
-Autoregression  z_t = sum_j phi_j z_{t-j} + noise, by its partial autocorrelations tanh(theta_j / 2)
+    x(t + h) = A(h) x(t) + noise,    Cov(noise) = S(h),    x the value and p - 1 derivatives
+
+Walk(p)    x^(p) is white noise: a Wiener process (p = 1), or an integrated one (p = 2), a cubic spline
+Chain(p)   a Matern process of smoothness nu = p - 1/2 at sd 1, stationary; p = 1 is an Ornstein-Uhlenbeck process
+
+For the Matern process h is tau = lam h, lam = sqrt(8 nu) / range, and the latents are x = (f, f'/lam, f''/lam^2).
+A = e^(F tau), F the companion matrix of (1 + s)^p, and S = P - A P A' with P the stationary covariance. S is of size
+tau^(2p-1): up to tau = 2 it is the integral of g g' over (0, tau), g = e^(F s) L, by quadrature, which loses no digit.
+``Stationary`` has derivatives times powers of a fixed ``step`` in place of 1/lam, so that latents mean the same for
+every theta = (log sd, log range).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from math import comb, perm
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.polynomial.legendre import leggauss
 
-
-def walk(times: np.ndarray) -> sp.csc_array:
-    """The structure (n, n) of a walk at increasing times."""
-    n, rate = times.size, 1.0 / np.diff(times)
-    D = sp.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(n - 1, n))
-    return sp.csc_array(D.T @ sp.diags_array(rate) @ D)
-
-
-def _rates(h: np.ndarray) -> np.ndarray:
-    """The inverse (m, 2, 2) of [[h^3/3, h^2/2], [h^2/2, h]]."""
-    return np.moveaxis(np.array([[12 / h**3, -6 / h**2], [-6 / h**2, 4 / h]]), -1, 0)
-
-
-def _steps(h: np.ndarray) -> np.ndarray:
-    """(m, 2, 2): where value and slope are led without noise."""
-    out = np.tile(np.eye(2), (h.size, 1, 1))
-    out[:, 0, 1] = h
-    return out
-
-
-def smooth_walk(times: np.ndarray) -> sp.csc_array:
-    """The structure (2n, 2n) of value and slope, in turn, at increasing times."""
-    h = np.diff(times)
-    P, A = _rates(h), _steps(h)
-    blocks = np.concatenate([-A, np.tile(np.eye(2), (h.size, 1, 1))], axis=2)  # the noise of a step: (2, 4)
-    each = np.swapaxes(blocks, 1, 2) @ P @ blocks
-    at = 2 * np.arange(h.size)[:, None] + np.arange(4)
-    i, j = np.broadcast_to(at[:, :, None], each.shape), np.broadcast_to(at[:, None, :], each.shape)
-    n = 2 * times.size
-    return sp.csc_array((each.ravel(), (i.ravel(), j.ravel())), shape=(n, n))
-
-
-def between(times: np.ndarray, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-    """Weights (N, n) of a walk's values for those at other times t, and the variance that they leave."""
-    j = np.clip(np.searchsorted(times, t, side="right") - 1, 0, times.size - 2)
-    h = times[j + 1] - times[j]
-    right = np.clip((t - times[j]) / h, 0.0, 1.0)
-    row = np.arange(t.size)
-    at = np.r_[row, row], np.r_[j, j + 1]
-    W = sp.csr_array((np.r_[1.0 - right, right], at), shape=(t.size, times.size))
-    beyond = np.maximum(np.maximum(times[0] - t, t - times[-1]), 0.0)
-    W.eliminate_zeros()
-    return W, h * right * (1.0 - right) + beyond
-
-
-def smoothly_between(times: np.ndarray, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-    """The same of a smooth walk, weights (N, 2n) of values and slopes."""
-    j = np.clip(np.searchsorted(times, t, side="right") - 1, 0, times.size - 2)
-    W, left = np.zeros((t.size, 4)), np.zeros(t.size)
-    known, at = np.isin(t, times), np.searchsorted(times, t)
-    inside = (t > times[0]) & (t < times[-1]) & ~known
-    a, b = t[inside] - times[j[inside]], times[j[inside] + 1] - t[inside]
-    Pa, Pb, A, B = _rates(a), _rates(b), _steps(a), _steps(b)
-    S = np.linalg.inv(Pa + np.swapaxes(B, 1, 2) @ Pb @ B)
-    W[inside] = np.concatenate([S @ Pa @ A, S @ np.swapaxes(B, 1, 2) @ Pb], axis=2)[:, 0]
-    left[inside] = S[:, 0, 0]
-    for beyond, end, distance in ((t < times[0], 0, t - times[0]), (t > times[-1], 2, t - times[-1])):
-        W[beyond, end], W[beyond, end + 1] = 1.0, distance[beyond]
-        left[beyond] = np.abs(distance[beyond]) ** 3 / 3
-    W[known, 2 * (at[known] - j[known])] = 1.0
-    row = np.repeat(np.arange(t.size), 4)
-    out = sp.csr_array((W.ravel(), (row, (2 * j[:, None] + np.arange(4)).ravel())), shape=(t.size, 2 * times.size))
-    out.eliminate_zeros()
-    return out, left
-
-
-def tridiagonal(diagonal: np.ndarray, off: np.ndarray) -> sp.csc_array:
-    """Symmetric, zeros kept."""
-    n, row = diagonal.size, np.arange(diagonal.size)
-    at = np.r_[row, row[:-1], row[1:]], np.r_[row, row[1:], row[:-1]]
-    return sp.csc_array((np.r_[diagonal, off, off], at), shape=(n, n))
+_SHORT = 2.0  # tau up to which the noise is an integral
+_STATIONARY = {
+    1: np.eye(1),
+    2: np.eye(2),
+    3: np.array([[1.0, 0.0, -1.0 / 3.0], [0.0, 1.0 / 3.0, 0.0], [-1.0 / 3.0, 0.0, 1.0]]),
+}
+_NOISE = {1: 2.0, 2: 4.0, 3: 16.0 / 3.0}  # the spectral density of the noise
 
 
 @dataclass(frozen=True)
-class Decaying:
-    """An Ornstein-Uhlenbeck process at increasing times."""
+class Walk:
+    """Transitions of a Wiener process (p = 1) or an integrated one (p = 2)."""
 
-    times: np.ndarray
+    p: int
 
-    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        x = 2.0 * np.diff(self.times) / np.exp(theta[1])
-        k, r, free = np.exp(-2.0 * theta[0]), np.exp(-x), -np.expm1(-2.0 * x)  # correlation, 1 - its square
-        gain = r * r / free
-        Q = k * tridiagonal(1.0 + np.r_[gain, 0.0] + np.r_[0.0, gain], -r / free)
-        slope = 2.0 * x * r * r / free**2  # of gain in log range: d log r = x
-        off = -(x * r / free) * (1.0 + 2.0 * gain)
-        return Q, [-2.0 * Q, k * tridiagonal(np.r_[slope, 0.0] + np.r_[0.0, slope], off)]
+    def transition(self, h: np.ndarray) -> np.ndarray:
+        """A (m, p, p)."""
+        out = np.tile(np.eye(self.p), (h.size, 1, 1))
+        if self.p == 2:
+            out[:, 0, 1] = h
+        return out
+
+    def noise(self, h: np.ndarray) -> np.ndarray:
+        """S (m, p, p)."""
+        entries = [[h]] if self.p == 1 else [[h**3 / 3, h**2 / 2], [h**2 / 2, h]]
+        return np.moveaxis(np.array(entries), -1, 0)
+
+    def precision(self, h: np.ndarray) -> np.ndarray:
+        """S^-1 (m, p, p)."""
+        entries = [[1 / h]] if self.p == 1 else [[12 / h**3, -6 / h**2], [-6 / h**2, 4 / h]]
+        return np.moveaxis(np.array(entries), -1, 0)
+
+    def structure(self, times: np.ndarray) -> sp.csc_array:
+        """The precision (n p, n p) of the states at increasing times, up to the flat directions of a walk."""
+        h = np.diff(times)
+        B = np.concatenate([-self.transition(h), np.tile(np.eye(self.p), (h.size, 1, 1))], axis=2)
+        return _blocks(np.zeros((self.p, self.p)), np.swapaxes(B, 1, 2) @ self.precision(h) @ B, times.size)
+
+    def weights(self, times: np.ndarray, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+        """Of the states for values at other times t, (N, n p), and the variance that they leave."""
+        W, left = bridge(self, times, t)
+        return placed(W, times, t), left
 
 
-def decaying_between(times: np.ndarray, t: np.ndarray, theta: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-    """Weights (N, n) of a ``Decaying`` process for times t between its own and beyond, and the variance they leave."""
-    n, sd2, reach = times.size, np.exp(2.0 * theta[0]), np.exp(theta[1])
-    right = np.searchsorted(times, t, side="left")
-    known = (right < n) & (times[np.minimum(right, n - 1)] == t)
-    a, b = np.clip(right - 1, 0, n - 1), np.clip(right, 0, n - 1)
-    x = np.where(right > 0, 2.0 * (t - times[a]) / reach, np.inf)  # in e-folds of correlation; inf: nobody there
-    y = np.where(right < n, 2.0 * (times[b] - t) / reach, np.inf)
-    free = -np.expm1(-2.0 * (x + y))
-    before = np.where(known, 0.0, np.exp(-x) * -np.expm1(-2.0 * y) / free)
-    after = np.where(known, 1.0, np.exp(-y) * -np.expm1(-2.0 * x) / free)
-    left = np.where(known, 0.0, sd2 * np.expm1(-2.0 * x) * np.expm1(-2.0 * y) / free)
-    row = np.arange(t.size)
-    W = sp.csr_array((np.r_[before, after], (np.r_[row, row], np.r_[a, b])), shape=(t.size, n))
-    W.eliminate_zeros()
+@dataclass(frozen=True)
+class Chain:
+    """Transitions of a Matern process at sd 1 in steps of tau; ``p`` is nu + 1/2."""
+
+    p: int
+
+    @cached_property
+    def companion(self) -> np.ndarray:
+        F = np.diag(np.ones(self.p - 1), 1)
+        F[-1] = [-comb(self.p, k) for k in range(self.p)]
+        return F
+
+    @property
+    def stationary(self) -> np.ndarray:
+        return _STATIONARY[self.p]
+
+    def transition(self, tau: np.ndarray) -> np.ndarray:
+        """A (m, p, p): e^-tau times a polynomial, since F + I is nilpotent."""
+        E, out, term = self.companion + np.eye(self.p), np.zeros((tau.size, self.p, self.p)), np.eye(self.p)
+        for k in range(self.p):
+            out += (tau**k)[:, None, None] * term
+            term = term @ E / (k + 1)
+        return np.asarray(np.exp(-tau)[:, None, None] * out)
+
+    def noise(self, tau: np.ndarray) -> np.ndarray:
+        """S (m, p, p)."""
+        if self.p == 1:
+            return -np.expm1(-2.0 * tau)[:, None, None]
+        A = self.transition(tau)
+        out = self.stationary - A @ self.stationary @ np.swapaxes(A, 1, 2)
+        short = np.flatnonzero(tau < _SHORT)
+        if short.size:
+            nodes, weights = leggauss(14)
+            s = tau[short, None] * (1.0 + nodes) / 2
+            g = self.transition(s.ravel()).reshape(*s.shape, self.p, self.p)[..., -1]
+            each = _NOISE[self.p] * tau[short, None] / 2 * weights
+            out[short] = np.einsum("mk,mki,mkj->mij", each, g, g)
+        return out
+
+    def precision(self, tau: np.ndarray) -> np.ndarray:
+        """S^-1 (m, p, p)."""
+        grade = np.minimum(tau, 1.0)[:, None] ** (self.p - 0.5 - np.arange(self.p))  # sqrt of the size of S_ii
+        outer = grade[:, :, None] * grade[:, None, :]
+        return np.asarray(np.linalg.inv(self.noise(tau) / outer) / outer)
+
+    def precision_slope(self, tau: np.ndarray, N: np.ndarray) -> np.ndarray:
+        """The derivative of N = S^-1 in log tau (m, p, p)."""
+        g = self.transition(tau)[..., -1]
+        slope = _NOISE[self.p] * tau[:, None, None] * g[:, :, None] * g[:, None, :]
+        return -N @ slope @ N
+
+
+def bridge(chain: Walk | Chain, times: np.ndarray, t: np.ndarray, rate: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (N, 2p) of the states at both neighbours of each t for the value there, and the variance they leave.
+
+    ``rate`` multiplies the gaps.
+    """
+    p = chain.p
+    j = left_neighbour(times, t)
+    W, left = np.zeros((t.size, 2 * p)), np.zeros(t.size)
+    inside = (t > times[j]) & (t < times[j + 1])
+    a, b = rate * (t[inside] - times[j[inside]]), rate * (times[j[inside] + 1] - t[inside])
+    Na, back = chain.precision(a), np.swapaxes(chain.transition(b), 1, 2) @ chain.precision(b)
+    S = np.linalg.inv(Na + back @ chain.transition(b))
+    W[inside] = np.concatenate([S @ Na @ chain.transition(a), S @ back], axis=2)[:, 0]
+    left[inside] = S[:, 0, 0]
+    after, before = t >= times[-1], t <= times[0]
+    for beyond, end, flip, gap in ((after, p, 1.0, t - times[-1]), (before, 0, -1.0, times[0] - t)):
+        far = rate * gap[beyond]
+        W[beyond, end : end + p] = chain.transition(far)[:, 0] * flip ** np.arange(p)
+        left[beyond] = chain.noise(far)[:, 0, 0]
+    W[t == times[j]] = np.eye(2 * p)[0]
     return W, left
 
 
+def left_neighbour(times: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """The place of the last time up to t, such that another one follows it."""
+    return np.clip(np.searchsorted(times, t, side="right") - 1, 0, times.size - 2)
+
+
+def placed(W: np.ndarray, times: np.ndarray, t: np.ndarray) -> sp.csr_array:
+    """Weights (N, 2p) of both neighbours as a design over all states (N, n p), without zeros."""
+    p = W.shape[1] // 2
+    at = np.repeat(np.arange(t.size), 2 * p), (p * left_neighbour(times, t)[:, None] + np.arange(2 * p)).ravel()
+    out = sp.csr_array((W.ravel(), at), shape=(t.size, times.size * p))
+    out.eliminate_zeros()
+    return out
+
+
+def _blocks(first: np.ndarray, each: np.ndarray, n: int) -> sp.csc_array:
+    """The sum of a block (p, p) for the first time and one (2p, 2p) for each pair of neighbours, zeros kept."""
+    p = len(first)
+    at = p * np.arange(n - 1)[:, None] + np.arange(2 * p)
+    i, j = (np.broadcast_to(a, each.shape).ravel() for a in (at[:, :, None], at[:, None, :]))
+    a, b = (x.ravel() for x in np.meshgrid(np.arange(p), np.arange(p), indexing="ij"))
+    values = np.concatenate([first.ravel(), ((each + np.swapaxes(each, 1, 2)) / 2).ravel()])
+    return sp.csc_array((values, (np.r_[a, i], np.r_[b, j])), shape=(n * p, n * p))
+
+
 @dataclass(frozen=True)
-class Autoregression:
-    """Of order p at n equal steps; theta = (log sd, 2 atanh of the partial autocorrelations)."""
+class Stationary:
+    """The precision of a Matern process at increasing times; theta = (log sd, log range).
 
-    n: int
+    Attributes
+    ----------
+    times : array (n,)
+    p : int
+        nu + 1/2: 1, 2 or 3 latents a time.
+    step : float
+        The unit of time in which derivatives are latents.
+    """
+
+    times: np.ndarray
     p: int
+    step: float
 
-    def coefficients(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Of the predictors of order 0, ..., p, and their error variances at sd 1; with derivatives in theta.
+    @property
+    def chain(self) -> Chain:
+        return Chain(self.p)
 
-        Arrays (p+1, p), (p+1,), (p, p+1, p), (p, p+1), by the recursion of Durbin and Levinson.
-        """
-        p, r = self.p, np.tanh(np.asarray(theta[1 : 1 + self.p]) / 2)
-        phi, v = np.zeros((p + 1, p)), np.ones(p + 1)
-        dphi, dv = np.zeros((p, p + 1, p)), np.zeros((p, p + 1))
-        for m in range(1, p + 1):
-            last, dr = r[m - 1], (1.0 - r[m - 1] ** 2) / 2
-            phi[m, : m - 1] = phi[m - 1, : m - 1] - last * phi[m - 1, : m - 1][::-1]
-            phi[m, m - 1] = last
-            dphi[:, m, : m - 1] = dphi[:, m - 1, : m - 1] - last * dphi[:, m - 1, : m - 1][:, ::-1]
-            dphi[m - 1, m, : m - 1] -= dr * phi[m - 1, : m - 1][::-1]
-            dphi[m - 1, m, m - 1] = dr
-            v[m] = v[m - 1] * (1.0 - last**2)
-            dv[:, m] = dv[:, m - 1] * (1.0 - last**2)
-            dv[m - 1, m] = -v[m] * last
-        return phi, v, dphi, dv
+    def rate(self, theta: np.ndarray) -> float:
+        """lam."""
+        return float(np.sqrt(8.0 * (self.p - 0.5)) / np.exp(theta[1]))
 
     def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        phi, v, dphi, dv = self.coefficients(theta)
-        k, order = np.exp(-2.0 * theta[0]), np.minimum(np.arange(self.n), self.p)
-        lead = lambda one, coefficients: np.concatenate([np.full((self.n, 1), one), -coefficients[order]], axis=1)
-        c, w = lead(1.0, phi), 1.0 / v[order]
-        Q = k * self._banded(c, c, w)
-        slopes = []
-        for j in range(self.p):
-            dc, dw = lead(0.0, dphi[j]), -dv[j][order] * w**2
-            slopes.append(k * (self._banded(c, c, dw) + self._banded(c, dc, w) + self._banded(dc, c, w)))
-        return self._matrix(Q), [self._matrix(-2.0 * Q), *(self._matrix(slope) for slope in slopes)]
+        p, lam, n = self.p, self.rate(theta), self.times.size
+        tau, k, order = lam * np.diff(self.times), np.exp(-2.0 * theta[0]), np.arange(p)
+        u = lam * self.step
+        up, down = u ** (order[:, None] - order), u ** -(order[:, None] + order).astype(float)
+        A = self.chain.transition(tau)
+        N = self.chain.precision(tau)
+        dN = self.chain.precision_slope(tau, N)
+        N, dN = down * N, down * ((order[:, None] + order) * N - dN)  # in log range: d log tau = d log u = -1
+        slope = -up * (tau[:, None, None] * (self.chain.companion @ A) + (order[:, None] - order) * A)
+        eye = np.tile(np.eye(p), (tau.size, 1, 1))
+        B, dB = np.concatenate([-up * A, eye], axis=2), np.concatenate([-slope, 0.0 * eye], axis=2)
+        Bt, half = np.swapaxes(B, 1, 2), np.swapaxes(dB, 1, 2) @ N @ B
+        first = down * np.linalg.inv(self.chain.stationary)
+        Q = _blocks(first, Bt @ N @ B, n)
+        rest = _blocks((order[:, None] + order) * first, half + np.swapaxes(half, 1, 2) + Bt @ dN @ B, n)
+        return k * Q, [-2.0 * k * Q, k * rest]
 
-    def _banded(self, c: np.ndarray, d: np.ndarray, w: np.ndarray) -> np.ndarray:
-        """sum_t w_t c_t[t - i] d_t[t - i - b] at (i, i + b), b = 0, ..., p: (p+1, n); c_t[m] weighs z_{t-m}."""
-        out = np.zeros((self.p + 1, self.n))
-        for b in range(self.p + 1):
-            for m in range(b, self.p + 1):  # t = i + m
-                t = np.arange(m, self.n)
-                out[b, t - m] += w[t] * c[t, m] * d[t, m - b]
-        return out
+    def weights(self, theta: np.ndarray, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
+        """Of the latents for values at other times t, (N, n p), and the variance at sd 1 that they leave."""
+        lam = self.rate(theta)
+        W, left = bridge(self.chain, self.times, t, lam)
+        unit = (lam * self.step) ** np.arange(self.p)
+        return placed(W / np.tile(unit, 2), self.times, t), left
 
-    def _matrix(self, band: np.ndarray) -> sp.csc_array:
-        """Symmetric, zeros kept."""
-        rows, columns, values = [], [], []
-        for b in range(min(self.p + 1, self.n)):
-            i = np.arange(self.n - b)
-            for one, other in ((i, i + b), (i + b, i))[: 1 + (b > 0)]:
-                rows.append(one)
-                columns.append(other)
-                values.append(band[b, : self.n - b])
-        at = np.concatenate(rows), np.concatenate(columns)
-        return sp.csc_array((np.concatenate(values), at), shape=(self.n, self.n))
+
+def hermite(knots: np.ndarray, t: np.ndarray, p: int, step: float) -> sp.csr_array:
+    """Weights (N, n p) of values and derivatives at knots for the polynomial through both neighbours, at times t."""
+    j = left_neighbour(knots, t)
+    h, k = knots[j + 1] - knots[j], np.arange(2 * p)
+    ends = np.zeros((2 * p, 2 * p))  # derivatives of 1, x, x^2, ... at 0 and at 1
+    for d in range(p):
+        falling = np.array([float(perm(int(m), d)) for m in k])
+        ends[d], ends[p + d] = falling * (k == d), falling
+    W = ((t - knots[j]) / h)[:, None] ** k @ np.linalg.inv(ends)
+    W = W * np.tile((h[:, None] / step) ** np.arange(p), (1, 2))
+    W[np.abs(W) < 1e-14] = 0.0
+    return placed(W, knots, t)

@@ -15,7 +15,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from ..checks import Refusal, finite, numeric, problem
-from ..gmrf.precisions import Scaled
+from ..gmrf.precisions import ScaledStructure
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import inferred, listed, present, shown
 from ..linalg.sparse import symmetric_csc
@@ -94,7 +94,7 @@ class MultipleMembership(LevelTerm):
         return out
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return Scaled(sp.eye_array(self.n_latents, format="csc"))(theta)
+        return ScaledStructure(sp.eye_array(self.n_latents, format="csc"))(theta)
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.exp(2.0 * theta[0]) * np.eye(len(self.members))
@@ -250,7 +250,7 @@ class KnownCovariance(LevelTerm):
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         """Of theta = log of the typical sd of an effect, the sd times the root of a typical entry of the diagonal."""
-        return Scaled(self.size * self.structure)(theta)
+        return ScaledStructure(self.size * self.structure)(theta)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         typical_sd = float(np.exp(theta[0]))

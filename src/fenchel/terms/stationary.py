@@ -1,4 +1,4 @@
-"""A Matern process in time, at times of any spacing, with nu = 1/2, 3/2 or 5/2: exactly Markov (``gmrf/states.py``).
+"""A Matern process in time, at times of any spacing, with nu = 1/2, 3/2 or 5/2: exactly Markov (``gmrf/times.py``).
 
 Smooth processes are next to determined by their derivatives, and their precision has no digits left where times are
 very near to one another for the range. Times nearer than g share a knot, from which they follow by the polynomial
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import choice, problem
-from ..gmrf.states import Stationary, hermite
+from ..gmrf.times import Stationary, hermite
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import times_of
 from .base import Rows, Term, effect_range

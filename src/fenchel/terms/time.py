@@ -18,8 +18,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal, count, problem
-from ..gmrf.precisions import Scaled
-from ..gmrf.times import Autoregression, Decaying, between, decaying_between, smooth_walk, smoothly_between, walk
+from ..gmrf.precisions import ScaledStructure
+from ..gmrf.series import Autoregression
+from ..gmrf.times import Stationary, Walk
 from ..hyperparameters.priors import Normal
 from ..inputs.frames import DataColumn, DataTable, Kind
 from ..inputs.levels import inferred, listed, present, times_of
@@ -141,7 +142,7 @@ class Wiener(TimeTerm):
 
     def chain(self, times: np.ndarray) -> sp.csc_array:
         """The structure over increasing times."""
-        return walk(times)
+        return Walk(self.states).structure(times)
 
     def walk(self) -> sp.csc_array:
         """The structure over the knots."""
@@ -152,7 +153,7 @@ class Wiener(TimeTerm):
         return np.ones((1, steps.size))
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return Scaled(self.structure)(theta)
+        return ScaledStructure(self.structure)(theta)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [("sd", float(np.exp(theta[0])))]
@@ -173,7 +174,7 @@ class Wiener(TimeTerm):
 
     def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
         """Of the latents at times t, and the variance that they leave."""
-        return between(self.knots, self._steps(t))
+        return Walk(self.states).weights(self.knots, self._steps(t))
 
     def lines(self, t: np.ndarray) -> np.ndarray:
         """Fixed effects at times t."""
@@ -225,14 +226,8 @@ class IntegratedWiener(Wiener):
 
     states = 2  # value and slope
 
-    def chain(self, times: np.ndarray) -> sp.csc_array:
-        return smooth_walk(times)
-
     def held(self, steps: np.ndarray) -> np.ndarray:
         return np.stack([np.ones(steps.size), steps - steps.mean()])
-
-    def weights(self, t: np.ndarray) -> tuple[sp.csr_array, np.ndarray]:
-        return smoothly_between(self.knots, self._steps(t))
 
     def lines(self, t: np.ndarray) -> np.ndarray:
         return (t - self.middle)[:, None] if self.trend else super().lines(t)
@@ -257,20 +252,20 @@ class OrnsteinUhlenbeck(TimeTerm):
         self.hyperparameters = deviation("sd", scale), effect_range("range", start, bounds, (gap, 0.05), 1)
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return Decaying(self.times)(theta)
+        return Stationary(self.times, 1, 1.0)(theta)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         column = table.column(self.column)
         if not ahead or all(value in self.place for value in column.values):
             return super().new_rows(theta, table, ahead)
         t = times_of(column, column.values)
-        W, left = decaying_between(self.times, t, theta)
+        W, left = Stationary(self.times, 1, 1.0).weights(theta, t)
 
         def covariance(times: np.ndarray, before: Any, after: Any) -> np.ndarray:
-            return inner_covariance(lambda all_: Decaying(all_)(theta)[0], times, before, after)
+            return inner_covariance(lambda all_: Stationary(all_, 1, 1.0)(theta)[0], times, before, after)
 
         codes = np.array([self.place.get(value, -1) for value in column.values])
-        return Rows(W, np.zeros((t.size, 0)), codes), in_gaps(self.times, t, left, covariance)
+        return Rows(W, np.zeros((t.size, 0)), codes), in_gaps(self.times, t, np.exp(2.0 * theta[0]) * left, covariance)
 
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
