@@ -226,7 +226,7 @@ def test_answers_are_those_of_many_more_intervals(monkeypatch):
     few = fenchel.fit("cens(time, event) ~ x + (1|g)", data, "cox")
     monkeypatch.setattr("fenchel.models.cox._MOST", 60)
     many = fenchel.fit("cens(time, event) ~ x + (1|g)", data, "cox")
-    assert few.model.cox.rows.size < 0.4 * many.model.cox.rows.size
+    assert few.model.reduction.rows.size < 0.4 * many.model.reduction.rows.size
     shift = (few.coefficients["mean"] - many.coefficients["mean"]) / many.coefficients["sd"]
     assert abs(shift["x"]) < 0.05
     assert np.allclose(few.coefficients["sd"]["x"], many.coefficients["sd"]["x"], rtol=0.02)
@@ -240,7 +240,7 @@ def test_many_event_times_are_put_into_intervals():
     x = rng.normal(size=300)
     data = pd.DataFrame({"x": x, "time": rng.exponential(size=300) * np.exp(-0.7 * x), "event": 1})
     fit = fenchel.fit("cens(time, event) ~ x", data, "cox")
-    assert len(fit.model.cox.edges) == 17
+    assert len(fit.model.reduction.edges) == 17
     assert abs(fit.coefficients.loc["x", "mean"] - 0.7) < 3 * fit.coefficients.loc["x", "sd"]
     with pytest.raises(fenchel.checks.Refusal, match=r'"cox" meets the response .time.; expected cens\(time, event\)'):
         fenchel.Model("time ~ x", data, "cox")
@@ -264,7 +264,7 @@ def test_durations_of_weight_three_are_three_durations():
     data["e"] = (rng.random(40) < 0.8).astype(float)
     one = fenchel.fit("cens(t, e) ~ x", data, family="cox", weights="w")
     many = fenchel.fit("cens(t, e) ~ x", data.loc[data.index.repeat(data.w)].reset_index(drop=True), family="cox")
-    np.testing.assert_allclose(one.model.cox.edges, many.model.cox.edges, rtol=1e-12)
+    np.testing.assert_allclose(one.model.reduction.edges, many.model.reduction.edges, rtol=1e-12)
     assert one.elbo == pytest.approx(many.elbo, abs=2e-3)
     np.testing.assert_allclose(one.coefficients, many.coefficients, rtol=2e-3, atol=1e-6)
 

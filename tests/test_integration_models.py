@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm, poisson
 
 import fenchel
-from fenchel.models.tables import certificate
+from fenchel.models.summaries import certificate
 
 
 @pytest.fixture(scope="module")

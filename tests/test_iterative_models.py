@@ -80,7 +80,7 @@ def test_the_summary_prints_intervals(both):
 @pytest.mark.parametrize("name", ["corrected", "loo", "waic", "leave_group_out", "k_fold", "to_arviz"])
 def test_what_has_no_answer_says_so(both, name):
     with pytest.raises(Refusal, match=f"{name}: .*; expected "):
-        getattr(both[1], name)()
+        getattr(both[1], name)(*(["a"] if name == "leave_group_out" else []))
 
 
 def test_a_loaded_fit_gives_the_same_bits(both, tmp_path):
@@ -133,12 +133,12 @@ def test_several_groups_a_row_and_noise():
 def test_auto_takes_it_only_where_a_factor_would_not_fit(monkeypatch):
     data = table(600, 2)
     model = fenchel.Model("z ~ x + (1|a) + (1|b)", data, "gaussian")
-    assert type(model.fit()).__name__ == "FittedModel"
+    assert model.fit().engine.name == ""
     monkeypatch.setattr(engines, "_FEW", 10)
-    assert type(model.fit()).__name__ == "FittedModel"  # its factor is small
+    assert model.fit().engine.name == ""  # its factor is small
     monkeypatch.setattr(engines, "_WORK", 1e3)
     with pytest.warns(UserWarning, match="the iterative engine fits this model and its gap is an interval"):
-        assert type(model.fit()).__name__ == "IterativeModel"
+        assert model.fit().engine.name == "iterative"
     assert type(model.fit(engine="direct")).__name__ == "FittedModel"
     walk = fenchel.Model("z ~ x + rw1(a)", data, "gaussian")  # cannot be worked on
     assert type(walk.fit()).__name__ == "FittedModel"

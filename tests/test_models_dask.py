@@ -248,7 +248,7 @@ def test_what_needs_the_rows_is_refused(pair):
     fit = pair[3]
     for name in ("loo", "waic", "k_fold", "leave_group_out", "corrected", "simulate", "to_arviz"):
         with pytest.raises(ValueError, match="needs rows of the fit, which are out of memory"):
-            getattr(fit, name)("g")
+            getattr(fit, name)(*(["g"] if name == "leave_group_out" else []))
     for ask in (fit.predict, fit.sample, lambda: fit.average_effect("x")):
         with pytest.raises(ValueError, match="needs rows of the fit"):
             ask()

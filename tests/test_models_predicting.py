@@ -9,7 +9,7 @@ import scipy.stats
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.models import over_theta
+from fenchel.models import predictions
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +253,7 @@ def test_sds_and_exceedances_are_those_of_draws_of_each_marginal(how, family):
     new = pd.DataFrame({"x": [-1.0, 0.0, 2.0], "g": [0, 3, 1]})
     link, mean = (fit.predict(new, kind=kind, interval=0.9) for kind in ("link", "mean"))
     assert list(mean.columns) == ["mean", "sd", "lower", "upper"]
-    y = over_theta.predictive(fit, fenchel.models.predictions.rows_at(fit, new), {}, "link")
+    y = predictions.predictive(fit, predictions.read_rows(fit, new), "link")
     even = (np.arange(400) + 0.5) / 400
     drawn = y.limits("link", even)
     np.testing.assert_allclose(link["sd"], drawn.std(axis=1), rtol=0.01)

@@ -15,11 +15,20 @@ import scipy.sparse as sp
 
 from ..checks import count, numeric, problem, scalar
 from ..inputs.frames import read_frame, used
-from ..marginals import Marginals, probabilities
+from ..marginals import Marginals
 from ..priors.base import NewRows
 from ..terms import DataColumn, Kind
-from .over_theta import marginals, parts_of
-from .predictions import Where, again, eta_draws, latent_draws, mean_given, rows_at
+from .predictions import (
+    PredictionRows,
+    eta_draws,
+    interval_ends,
+    latent_draws,
+    marginals,
+    mean_given,
+    read_rows,
+    shares,
+)
+from .tables import p_above_zero
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +47,7 @@ def contrast(
 ) -> pd.DataFrame:
     """``first`` minus ``second``."""
     first, second = _completed(fit, first, second)
-    one, two = (rows_at(fit, table, without=without) for table in (first, second))
+    one, two = (read_rows(fit, table, without=without) for table in (first, second))
     if not (one.there.all() and two.there.all()):
         raise problem("contrast", "a covariate is missing in a row", "all of them in every row")
     sizes = {len(one.index), len(two.index)} - {1}
@@ -53,7 +62,7 @@ def contrast(
     size = _size(len(one.index) + len(two.index))
     parts = _latents(fit, size)
     # one table of both: a group that neither has seen is one group
-    both = rows_at(fit, pd.concat([one.frame, two.frame], ignore_index=True), without=without)
+    both = read_rows(fit, pd.concat([one.frame, two.frame], ignore_index=True), without=without)
     drawn, m = _drawn(both, parts, kind), len(one.index)
     return _of_draws(index, np.broadcast_to(drawn[:m] - drawn[m:], (n, size)), interval)
 
@@ -63,11 +72,11 @@ def _size(rows: int) -> int:
     return int(np.clip(_DRAWN // max(rows, 1), _LEAST, _MOST))
 
 
-def _difference(fit: FittedModel, one: Where, two: Where) -> Marginals:
+def _difference(fit: FittedModel, one: PredictionRows, two: PredictionRows) -> Marginals:
     """The marginals of eta of one set of rows less that of another."""
 
     def apart(view: FittedModel) -> NewRows:
-        a, b = (where.new if view is fit else again(view, where).new for where in (one, two))
+        a, b = ((where if view is fit else where.under(view)).new for where in (one, two))
         return replace(a, design=a.design - b.design, offset=a.offset - b.offset, extra_variance=0.0)
 
     return marginals(fit, apart)
@@ -89,14 +98,13 @@ def typical_rows(fit: FittedModel, frame: pd.DataFrame, named: Collection[Any] =
     }
     same: dict[str, Any] = {}
     for name in (name for name in model.covariates if name not in named):
-        own = model.frame if model.cox is None or name not in model.cox.people.columns else model.cox.people
-        column = own[name]
-        number = getattr(column.dtype, "kind", "O") in "iuf" and name not in {*levels, *model.fixed.expression.factors}
+        column = model.reduction.source(model, name)[name]
+        number = column.dtype.kind in "iuf" and name not in {*levels, *model.fixed.expression.factors}
         same[str(name)] = float(column.mean()) if number else column.mode().iloc[0]
     return frame.assign(**same)
 
 
-def _repeated(where: Where, n: int) -> Where:
+def _repeated(where: PredictionRows, n: int) -> PredictionRows:
     if len(where.index) == n:
         return where
     at = np.zeros(n, dtype=int)
@@ -113,17 +121,16 @@ class _Part(NamedTuple):
 
 def _latents(fit: FittedModel, size: int) -> list[_Part]:
     rng = np.random.default_rng(0)
-    return [
-        _Part(part, some, latent_draws(part, some.size, rng)) for part, some in parts_of(fit, size, rng) if some.size
-    ]
+    each = shares(fit, size, rng)
+    return [_Part(part, which, latent_draws(part, which.size, rng)) for part, which in each]
 
 
-def _drawn(where: Where, parts: Sequence[_Part], kind: str) -> np.ndarray:
+def _drawn(where: PredictionRows, parts: Sequence[_Part], kind: str) -> np.ndarray:
     """Draws (M, size) of eta or of E[y], at exposure 1 and one trial."""
     rng, size = np.random.default_rng(1), sum(part.which.size for part in parts)
     out = np.empty((len(where.frame), size))
     for fit, which, latents in parts:
-        eta = eta_draws(where if len(parts) == 1 else again(fit, where), latents, rng)
+        eta = eta_draws(where if len(parts) == 1 else where.under(fit), latents, rng)
         if kind != "link":
             unit = fit.model.response.at(fit.found.likelihood, where.frame, dict.fromkeys(("exposure", "trials"), 1.0))
             eta = mean_given(fit, unit, eta)
@@ -131,31 +138,24 @@ def _drawn(where: Where, parts: Sequence[_Part], kind: str) -> np.ndarray:
     return out
 
 
-def survival(
-    fit: FittedModel,
-    new: Table,
-    times: Any,
-    interval: float | None,
-    size: int = 1000,
-    rng: Any = 0,
-    new_groups: str = "population",
-) -> pd.DataFrame:
-    """P(T > t) of new rows at times, by joint draws of eta and theta: a row each, a column for each time."""
+def survival_draws(
+    fit: FittedModel, new: Table, times: Any, size: int, rng: Any, new_groups: str
+) -> tuple[np.ndarray, np.ndarray, Any]:
+    """Times (T,), joint draws (size, M, T) of P(T > t) of new rows, and their index."""
     at = np.atleast_1d(numeric("survival", "times", times))
     if not fit.likelihood.durations:
         got = f"the family is {fit.likelihood.word or fit.likelihood.name!r}"
         raise problem("survival", got, 'family="weibull", "exponential" or "cox"')
     if at.ndim > 1 or not (at >= 0.0).all():
         raise problem("survival", f"times = {times!r}", "one time or several, each 0 or above")
-    where, rng = rows_at(fit, new, new_groups), np.random.default_rng(rng)
-    S = np.empty((count("survival", "size", size, 2), len(where.frame), at.size))
-    for part, which in parts_of(fit, len(S), rng):
-        if which.size:
-            eta = eta_draws(again(part, where), latent_draws(part, which.size, rng), rng)
-            likelihood = part.model.response.at(part.found.likelihood, where.frame, {})
-            for k, t in enumerate(at):
-                S[which, :, k] = 1.0 - likelihood.cdf(t, eta).T
-    return survival_frame(where.index, at, np.stack([where.full(draw) for draw in S]), interval)
+    rows, rng = read_rows(fit, new, new_groups), np.random.default_rng(rng)
+    out = np.empty((count("survival", "size", size, 2), rows.there.size, at.size))
+    for part, which in shares(fit, len(out), rng):
+        eta = eta_draws(rows.under(part), latent_draws(part, which.size, rng), rng)
+        likelihood = part.model.response.at(part.found.likelihood, rows.frame, {})
+        for k, t in enumerate(at):
+            out[which, :, k] = rows.full(1.0 - likelihood.cdf(t, eta)).T
+    return at, out, rows.index
 
 
 def survival_frame(index: Any, times: np.ndarray, drawn: np.ndarray, interval: float | None) -> pd.DataFrame:
@@ -163,13 +163,11 @@ def survival_frame(index: Any, times: np.ndarray, drawn: np.ndarray, interval: f
     import pandas as pd
 
     columns = pd.Index(times, name="time")
-    mean = pd.DataFrame(drawn.mean(axis=0), index=index, columns=columns)
-    if interval is None:
-        return mean
-    inside = float(probabilities("survival", interval, "interval"))
-    lower, upper = np.quantile(drawn, [0.5 - inside / 2, 0.5 + inside / 2], axis=0)
-    parts = {"mean": mean, "lower": pd.DataFrame(lower, index, columns), "upper": pd.DataFrame(upper, index, columns)}
-    return pd.concat(parts, axis=1)
+    each = {"mean": drawn.mean(axis=0)}
+    if interval is not None:
+        each["lower"], each["upper"] = np.quantile(drawn, interval_ends("survival", interval), axis=0)
+    frames = {name: pd.DataFrame(values, index, columns) for name, values in each.items()}
+    return frames["mean"] if interval is None else pd.concat(frames, axis=1)
 
 
 def average_effect(
@@ -211,12 +209,12 @@ def _average_of_eta(
     fit: FittedModel, changed: Sequence[pd.DataFrame], per: float, interval: float, labels: list[str]
 ) -> pd.DataFrame | None:
     """The average of eta at other tables above that at the first: linear in the latents; None where groups are new."""
-    base, *others = [rows_at(fit, table) for table in changed]
+    base, *others = [read_rows(fit, table) for table in changed]
     if base.unseen or any(where.unseen for where in others) or not base.there.any():
         return None
 
     def apart(view: FittedModel) -> NewRows:
-        each = [(where if view is fit else again(view, where)).new for where in (base, *others)]
+        each = [(where if view is fit else where.under(view)).new for where in (base, *others)]
         design = sp.csr_array(np.stack([np.asarray(one.design.mean(axis=0)).ravel() for one in each]))
         offset = np.array([np.mean(np.broadcast_to(one.offset, one.design.shape[0])) for one in each])
         first = sp.csr_array(np.tile(design[[0]].toarray(), (len(others), 1)))
@@ -229,7 +227,7 @@ def _only_groups(fit: FittedModel, name: str) -> bool:
     """Whether a column is that of groups or regions, and nothing else in the model."""
     fixed = name in fit.model.fixed.expression.names
     terms = [term for term in fit.model.sum.effects if name in term.columns]
-    over = [t for t in terms if name in t.group_columns and (t.of_groups or hasattr(t, "matrix"))]
+    over = [t for t in terms if name in t.group_columns and (t.of_groups or t.over_regions)]
     return not fixed and bool(over) and len(over) == len(terms)
 
 
@@ -252,7 +250,7 @@ def _average(fit: FittedModel, changed: Sequence[pd.DataFrame], parts: Sequence[
     block, total, n = max(1, _CELLS // size // len(changed)), np.zeros((len(changed), size)), 0
     for start in range(0, len(changed[0]), block):
         each = [one.iloc[start : start + block] for one in changed]
-        where = rows_at(fit, pd.concat(each, ignore_index=True))
+        where = read_rows(fit, pd.concat(each, ignore_index=True))
         if where.there.any():
             total += _drawn(where, parts, kind).reshape(len(changed), -1, size).sum(axis=1)
             n += int(where.there.sum()) // len(changed)
@@ -261,16 +259,14 @@ def _average(fit: FittedModel, changed: Sequence[pd.DataFrame], parts: Sequence[
     return np.asarray(total / n)
 
 
-def _of_marginals(index: Any, there: Marginals, interval: float) -> pd.DataFrame:
-    probabilities("FittedModel", interval, "interval")
-    ends, none = np.asarray(there.interval(interval)), np.asarray(there.sd) == 0.0
-    above = np.where(none & (np.asarray(there.mean) == 0.0), 0.5, 1.0 - np.asarray(there.cdf(0.0)))
-    return _frame(index, np.asarray(there.mean), np.asarray(there.sd), ends[:, 0], ends[:, 1], above)
+def _of_marginals(index: Any, found: Marginals, interval: float) -> pd.DataFrame:
+    interval_ends("FittedModel", interval)
+    ends, above = np.asarray(found.interval(interval)), p_above_zero(found)
+    return _frame(index, np.asarray(found.mean), np.asarray(found.sd), ends[:, 0], ends[:, 1], above)
 
 
 def _of_draws(index: Any, values: np.ndarray, interval: float) -> pd.DataFrame:
-    inside = float(probabilities("FittedModel", interval, "interval"))
-    lower, upper = np.quantile(values, [0.5 - inside / 2, 0.5 + inside / 2], axis=1)
+    lower, upper = np.quantile(values, interval_ends("FittedModel", interval), axis=1)
     return _frame(index, values.mean(axis=1), values.std(axis=1, ddof=1), lower, upper, (values > 0.0).mean(axis=1))
 
 

@@ -39,7 +39,7 @@ def kinds_of(fit: FittedModel) -> tuple[str, ...]:
 
 def _suited(fit: FittedModel) -> tuple[str, ...]:
     likelihood, labels = fit.model.target.likelihood, fit.model.target.labels
-    if fit.model.cox is not None:
+    if fit.model.reduction.name == "cox":
         return ("groups",)
     if likelihood.durations:
         return "survival", "groups", "density"

@@ -16,7 +16,6 @@ from ..files import load
 from ..terms import WORDS
 from .fitted import FittedModel
 from .grammar import Call, Name, parse
-from .hurdle import FittedHurdle
 from .model import Model
 from .sources import (
     pair,
@@ -117,9 +116,9 @@ def predict(
 ) -> None:
     """Write the rows of a table with what a saved model says of them, to a file or to standard output."""
     fit = load(model, sha256)
-    if not isinstance(fit, (FittedModel, FittedHurdle)):
+    if not isinstance(fit, FittedModel):
         raise problem("fenchel predict", f"{model} holds a {type(fit).__name__}", "a fitted model of fenchel fit")
-    parts = [fit.count, fit.zero] if isinstance(fit, FittedHurdle) else [fit]
+    parts = list(fit.parts.values()) or [fit]
     effects = [term for part in parts for term in part.model.sum.effects]
     known = [name for term in effects for name in term.columns if _are_words(term.levels)]
     table = predicted(fit, read_table(data, [*texts, *map(str, known)]), asked)
@@ -129,7 +128,7 @@ def predict(
         print(_csv(table, out, index=False))
 
 
-def predicted(fit: FittedModel | FittedHurdle, new: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+def predicted(fit: FittedModel, new: pd.DataFrame, asked: Asked) -> pd.DataFrame:
     """The table with the columns mean, lower and upper, or of labels with the probability of each."""
     interval = None if asked.kind == "probability" else asked.interval
     rows = {"exposure": asked.exposure, "trials": asked.trials}

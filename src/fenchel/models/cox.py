@@ -11,14 +11,18 @@ interval: pieces of durations.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ..checks import Refusal, choice, count, numeric, problem
-from ..inputs.frames import Table, column_of, missing, read_frame, unknown, used
-from ..terms import IID, DataTable, Hyperparameter
+from ..checks import choice, count, numeric, problem
+from ..inputs.frames import column_of, read_frame, unknown
+from ..likelihoods.base import Likelihood
+from ..terms import IID, DataTable, Hyperparameter, Term
+from . import capabilities, predictions
+from .base import ModelSpec, Reduction, dropped_in_words, missing_in
 from .grammar import Name, parse
 
 if TYPE_CHECKING:
@@ -29,8 +33,9 @@ if TYPE_CHECKING:
 
 EVENT, WIDTH, TIME = "event in interval", "time in interval", "time of interval"
 _MOST = 16  # intervals of a walk: with 60 of them coefficients move by some hundredths of a standard error
-_FREE, _WIDE = 500, 100.0  # event times of a free baseline, and the prior sd of each log hazard about their mean
-_BASELINES = {"rw1": f"rw1(`{TIME}`)", "rw2": f"rw2(`{TIME}`)", "free": None}
+_FREE = 500  # event times of a free baseline; more are refused
+_WIDE = 100.0  # prior sd of each log hazard of a free baseline about their mean
+_BASELINES = {"rw1": f" + rw1(`{TIME}`)", "rw2": f" + rw2(`{TIME}`)", "free": ""}
 
 
 class FreeHazard(IID):
@@ -54,104 +59,174 @@ class FreeHazard(IID):
         return np.array([[_WIDE**2]])
 
 
-class PoissonForm:
+class Cox(Reduction):
     """Durations as counts of events in intervals.
 
     Attributes
     ----------
-    formula : str
-        Of the Poisson model, with exposure ``WIDTH``.
     people : pandas frame
         The data as they came, a row a duration.
+    time, event : str
+        Columns of the people.
     unknown : dict
         Of the times and the events, where they are missing (N,): such a row is left out.
-    rows, interval : arrays (P,)
-        The place among the people and the interval of each piece.
+    rows : array (P,)
+        The place among the people of each piece.
     edges : array (J + 1,)
         Where the intervals end, from 0.
+    steps : bool
+        Whether every event time ends an interval: the hazard then acts at event times alone.
     """
 
-    def __init__(self, formula: str, data: Table, baseline: str, given: Mapping[str, Any]) -> None:
-        choice("Model", "baseline", baseline, tuple(_BASELINES))
-        parsed, frame = parse(formula), read_frame("Model", data)
-        for key, value in given.items():
-            if value is not None and not (isinstance(value, str) or np.ndim(value) == 0):
+    name = "cox"
+
+    @classmethod
+    def applies(cls, spec: ModelSpec) -> bool:
+        return bool(spec.family == "cox")
+
+    def reduce(self, spec: ModelSpec) -> list[ModelSpec]:
+        """The Poisson model of the pieces of durations."""
+        choice("Model", "baseline", spec.baseline, tuple(_BASELINES))
+        parsed, frame = parse(spec.formula), read_frame("Model", spec.data)
+        for key in ("weights", "exposure", "trials", "event"):
+            if np.ndim(spec.__dict__[key]) > 0:
                 raise problem("Model", f'{key} is an array and family="cox" cuts rows', "a column by name")
-        time = parsed.response.text.strip("`")
         event = parsed.about.get("event")
         if not isinstance(event, Name):
             got = f'family="cox" meets the response {parsed.response.text!r}'
-            raise problem("Model", got, "cens(time, event)", "Where every event was seen, event is a column of ones.")
-        for name in (time, event.name):
+            advice = "Where every event was seen, event is a column of ones."
+            raise problem("Model", got, "cens(time, event)", advice)
+        self.time, self.event, self.people = parsed.response.text.strip("`"), event.name, frame
+        for name in (self.time, self.event):
             if name not in frame.columns:
                 raise parsed.refuse(name, *unknown(frame, name))
-        t = numeric("Model", time, column_of("Model", frame, time), missing=True)
-        ended = numeric("Model", event.name, column_of("Model", frame, event.name), missing=True)
-        both = (time, np.isnan(t)), (event.name, np.isnan(ended))
+        t, ended = self.durations(frame)
+        both = (self.time, np.isnan(t)), (self.event, np.isnan(ended))
         self.unknown: dict[Hashable, np.ndarray] = {name: where for name, where in both if where.any()}
         seen = ~(np.isnan(t) | np.isnan(ended))
         bad = seen & ~((t > 0.0) & np.isin(ended, (0.0, 1.0)))
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
-            got = f"row {i} has {time} = {t[i]:g} and {event.name} = {ended[i]:g}"
+            got = f"row {i} has {self.time} = {t[i]:g} and {self.event} = {ended[i]:g}"
             raise problem("Model", got, "times above 0, and events of 0 or 1")
-        often = _how_often(given.get("weights"), frame)
+        often = _how_often(spec.weights, frame)
         happened = seen & (ended == 1.0) & (often > 0.0)
         if not happened.any():
             raise problem("Model", "no event happened", "at least one row with an event")
-        self.edges, self.each = _edges(t[happened], often[happened], baseline)
-        cut = self._cut(np.where(seen, t, 0.0), np.where(seen, ended, 0.0))
-        self.rows, self.interval, self._width, self._event = cut
-        if baseline == "free" and self.edges.size - 1 > _FREE:
-            got = f'baseline="free" with {self.edges.size - 1} different event times'
-            raise problem("Model", got, f"at most {_FREE}", 'Round them, or use baseline="rw1".')
+        self._set_edges(t[happened], often[happened], spec.baseline)
+        spent = self.time_spent(np.where(seen, t, 0.0))
+        self.rows, interval = np.nonzero(spent > 0.0)
+        low, high, at = self.edges[interval], self.edges[interval + 1], t[self.rows]
+        pieces = {
+            EVENT: ((ended[self.rows] == 1.0) & (at > low) & (at <= high)).astype(np.float64),
+            WIDTH: spent[self.rows, interval],
+        }
+        walk = _BASELINES[spec.baseline]
         right = parsed.formula.split("~", 1)[1].strip()
-        walk = "" if _BASELINES[baseline] is None else f" + {_BASELINES[baseline]}"
-        self.formula, self.people = f"`{EVENT}` ~ {right}{walk}", frame
-        self.terms = [] if walk else [FreeHazard(TIME, name="baseline")]
+        return [
+            replace(
+                spec,
+                formula=f"`{EVENT}` ~ {right}{walk}",
+                data=self.expanded(frame, self.rows, interval).assign(**pieces),
+                family="poisson",
+                exposure=WIDTH,
+                terms=[*spec.terms, *([] if walk else [FreeHazard(TIME, name="baseline")])],
+            )
+        ]
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Of the Poisson model: a row for each piece."""
-        return self.expanded(self.people, self.rows, self.interval).assign(**{EVENT: self._event, WIDTH: self._width})
+    def durations(self, frame: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Times and events of rows (N,), NaN where they are missing."""
+        time, event = (
+            numeric("Model", name, column_of("Model", frame, name), missing=True) for name in (self.time, self.event)
+        )
+        return time, event
 
-    def missing(self, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
-        """Where the time, the event or a covariate of people is missing (N,)."""
-        own = [name for name in names if name in self.people.columns]
-        return {**self.unknown, **missing("Model", used("Model", self.people, own), own)}
+    def _set_edges(self, at: np.ndarray, often: np.ndarray, baseline: str) -> None:
+        """Intervals end at the times of events, or at quantiles of them where these are many."""
+        times = np.unique(at)
+        self.steps = times.size <= _MOST or baseline == "free"
+        if baseline == "free" and times.size > _FREE:
+            got = f'baseline="free" with {times.size} different event times'
+            raise problem("Model", got, f"at most {_FREE}", 'Round them, or use baseline="rw1".')
+        inner = times if self.steps else np.unique(_quantiles(at, often, np.arange(1, _MOST + 1) / _MOST))
+        self.edges = np.concatenate([[0.0], inner])
 
-    @property
-    def middles(self) -> np.ndarray:
-        """Of the intervals (J,)."""
-        return np.asarray((self.edges[1:] + self.edges[:-1]) / 2)
-
-    def _cut(self, t: np.ndarray, ended: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Row, interval, width and event of each piece; nothing is said of time beyond the last event."""
+    def time_spent(self, t: np.ndarray) -> np.ndarray:
+        """How long who stays until t is at risk in each interval (N, J); nothing is said of time beyond the last."""
         low, high = self.edges[:-1], self.edges[1:]
-        spent = np.clip(t[:, None] - low, 0.0, high - low)
-        if self.each:  # the hazard acts at event times: who left before is not at risk there
-            spent = np.where(t[:, None] >= high, high - low, 0.0)
-        rows, interval = np.nonzero(spent > 0.0)
-        y = (ended[rows] == 1.0) & (t[rows] > low[interval]) & (t[rows] <= high[interval])
-        return rows, interval, spent[rows, interval], y.astype(np.float64)
+        if self.steps:  # who left before an event time is not at risk there
+            return np.where(t[:, None] >= high, high - low, 0.0)
+        return np.clip(t[:, None] - low, 0.0, high - low)
 
     def expanded(self, frame: pd.DataFrame, rows: np.ndarray, interval: np.ndarray) -> pd.DataFrame:
         """Rows of a frame in intervals, as the Poisson model reads them."""
-        return frame.iloc[rows].reset_index(drop=True).assign(**{TIME: self.middles[interval]})
+        middles = (self.edges[1:] + self.edges[:-1]) / 2
+        return frame.iloc[rows].reset_index(drop=True).assign(**{TIME: middles[interval]})
+
+    # -- rows and words ----------------------------------------------------------------------------
+    def missing(self, model: Model, names: Sequence[Hashable]) -> dict[Hashable, np.ndarray]:
+        return {**self.unknown, **missing_in(self.people, names)}
+
+    def source(self, model: Model, name: Hashable) -> pd.DataFrame:
+        return self.people if name in self.people.columns else model.frame
+
+    def labels(self, model: Model, by: Any) -> Any:
+        """Groups of people as labels of the pieces of their durations."""
+        if isinstance(by, str) and by not in model.frame and by in self.people.columns:
+            by = np.asarray(self.people[by].astype(str))
+        if not isinstance(by, str) and np.shape(by) == (len(self.people),):
+            return np.asarray(by)[self.rows]
+        return by
+
+    def check_columns(self, where: str, frame: pd.DataFrame) -> None:
+        if TIME not in frame.columns:
+            limit = capabilities.LIMITS[self.name]
+            raise problem(where, limit.why, limit.instead["predict"])
+
+    def own_terms(self, terms: Sequence[Term]) -> list[Term]:
+        return [term for term in terms if TIME not in term.columns]
+
+    def family_in_words(self, model: Model) -> str:
+        return "cox, as counts of events in intervals"
+
+    def rows_in_words(self, model: Model) -> list[str]:
+        people = len(self.people) - model.dropped.n
+        pieces = f"{model.n_rows[0]} pieces of durations: leave-one-out and folds are by piece"
+        why = "a time, an event or a covariate is missing"
+        return [f"rows: {people} used, as {pieces}", *dropped_in_words(model, why)]
+
+    def reported(self, likelihood: Likelihood) -> tuple[Likelihood, float]:
+        return likelihood.changed(ratio="hazard_ratio"), 0.0
+
+    # -- answers -----------------------------------------------------------------------------------
+    def survival(self, fit: FittedModel, new: Any, times: Any, size: int, rng: Any, new_groups: str) -> Any:
+        """S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times, by joint draws."""
+        at = np.atleast_1d(numeric("survival", "times", times))
+        if at.ndim > 1 or not ((at >= 0.0) & (at <= self.edges[-1])).all():
+            expected = f"between 0 and {self.edges[-1]:g}, the last event"
+            raise problem("survival", "times beyond the data", expected)
+        frame = read_frame("survival", new, "new")
+        n, intervals = len(frame), self.edges.size - 1
+        rows, where = np.repeat(np.arange(n), intervals), np.tile(np.arange(intervals), n)
+        pieces = predictions.read_rows(fit, self.expanded(frame, rows, where), new_groups)
+        size, rng = count("survival", "size", size, 2), np.random.default_rng(rng)
+        hazard = np.exp(predictions.draws(fit, pieces, size, rng, "link")).reshape(size, n, intervals)
+        return at, np.exp(-np.einsum("snj,tj->snt", hazard, self.time_spent(at))), frame.index
+
+    def log_hazard(self, fit: FittedModel, people: pd.DataFrame) -> np.ndarray:
+        """The posterior mean of the log hazard of people in the first interval (N,)."""
+        n = len(people)
+        first = self.expanded(people, np.arange(n), np.zeros(n, dtype=int))
+        rows = predictions.read_rows(fit, first, exposure=1.0)
+        return predictions.predict(fit, rows, "link", None).to_numpy()
 
 
 def _how_often(weights: Any, frame: pd.DataFrame) -> np.ndarray:
-    """Each row was seen (N,); what is no weight the response refuses later."""
-    given = column_of("Model", frame, weights) if isinstance(weights, str) else 1.0 if weights is None else weights
+    """How often each row was seen (N,); what is no weight the response refuses later."""
+    given = 1.0 if weights is None else weights
+    if isinstance(weights, str):
+        given = column_of("Model", frame, weights)
     return np.broadcast_to(np.nan_to_num(numeric("Model", "weights", given, missing=True)), len(frame))
-
-
-def _edges(at: np.ndarray, often: np.ndarray, baseline: str) -> tuple[np.ndarray, bool]:
-    """Where intervals end, from the times of events and how often each was seen; whether each of these ends one."""
-    times = np.unique(at)
-    each = times.size <= _MOST or baseline == "free"
-    inner = times if each else np.unique(_quantiles(at, often, np.arange(1, _MOST + 1) / _MOST))
-    return np.concatenate([[0.0], inner]), each
 
 
 def _quantiles(x: np.ndarray, often: np.ndarray, levels: np.ndarray) -> np.ndarray:
@@ -162,46 +237,3 @@ def _quantiles(x: np.ndarray, often: np.ndarray, levels: np.ndarray) -> np.ndarr
     low, high = (np.searchsorted(ends, at, side="right") for at in (np.floor(place), np.floor(place) + 1.0))
     first, second = (x[order][np.minimum(at, x.size - 1)] for at in (low, high))
     return np.asarray(first + (place - np.floor(place)) * (second - first))
-
-
-def refuse_rows(where: str) -> Refusal:
-    """The sentence of a question about E[y] of people, whom a Cox model has as pieces of durations."""
-    got = "a Cox model has a hazard over time, and no one mean of a row"
-    expected = "fit.survival(new, times) for P(T > t), or fit.contrast(first, second) for a log hazard ratio"
-    return problem(where, got, expected)
-
-
-def check_rows(where: str, model: Model, new: Table) -> None:
-    """Refuses the rows of the data, None, of a Cox model: they are pieces of durations."""
-    if model.cox is not None and new is None:
-        raise refuse_rows(where)
-
-
-def survival(
-    fit: FittedModel,
-    new: Table,
-    times: Any,
-    interval: float | None,
-    size: int = 1000,
-    rng: Any = 0,
-    new_groups: str = "population",
-) -> pd.DataFrame:
-    """S(t) = exp(-sum_j width_j e^{b_j + eta}) of new rows at times, averaged over joint draws."""
-    from .averages import survival_frame
-
-    form = fit.model.cox
-    assert form is not None
-    at = np.atleast_1d(numeric("survival", "times", times))
-    if at.ndim > 1 or not ((at >= 0.0) & (at <= form.edges[-1])).all():
-        raise problem("survival", "times beyond the data", f"between 0 and {form.edges[-1]:g}, the last event")
-    frame = read_frame("survival", new, "new")
-    n, J = len(frame), form.edges.size - 1
-    rows, where = np.repeat(np.arange(n), J), np.tile(np.arange(J), n)
-    draws = fit.sample(
-        form.expanded(frame, rows, where), count("survival", "size", size, 2), rng, kind="link", new_groups=new_groups
-    )
-    hazard = np.exp(draws).reshape(len(draws), n, J)
-    low, high = form.edges[:-1], form.edges[1:]
-    spent = np.where(at[:, None] >= high, high - low, 0.0) if form.each else np.clip(at[:, None] - low, 0.0, high - low)
-    S = np.exp(-np.einsum("snj,tj->snt", hazard, spent))
-    return survival_frame(frame.index, at, S, interval)

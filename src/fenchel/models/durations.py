@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import numeric, problem
-from ..inputs.frames import Table, column_of, read_frame, unknown
+from ..inputs.frames import Table, read_frame, unknown
 from ..plots import plot_survival_curves, plot_survival_groups
 from ..plots.base import PALETTE, short_name
 from ..plots.survival import Survived
-from .grammar import Name, parse
+from .cox import Cox
+from .grammar import parse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,23 +49,21 @@ class People:
 
 def people_of(fit: FittedModel) -> People:
     """The rows of a fit whose covariates are there; of a Cox fit those before they were cut."""
-    model = fit.model
-    if model.cox is None:
+    model, cox, weights = fit.model, _cox(fit), fit.model.target.weights
+    if cox is None:
         seen = model.target.seen > 0.0
-        weights = None if model.target.weights is None else model.target.weights[seen]
         risk = fit.predict(kind="link").to_numpy()[model.kept][seen]
         event = happened(model.target.likelihood, seen)
-        return People(model.frame[seen], model.target.y[seen], event, risk, weights)
-    form, parsed = model.cox, parse(model.formula)
-    rows, piece = np.unique(form.rows[model.kept], return_index=True)
-    frame = form.people.iloc[rows]
-    ended = parsed.about["event"]
-    assert isinstance(ended, Name)
-    time, event = (numeric("plot_check", name, column_of("Model", frame, name)) for name in (_time(fit), ended.name))
-    weights = None if model.target.weights is None else model.target.weights[piece]
-    first = form.expanded(frame, np.arange(rows.size), np.zeros(rows.size, dtype=int))
-    risk = fit.predict(first, kind="link", exposure=1.0).to_numpy()
-    return People(frame, time, event, risk, weights)
+        return People(model.frame[seen], model.target.y[seen], event, risk, None if weights is None else weights[seen])
+    rows, piece = np.unique(cox.rows[model.kept], return_index=True)
+    frame = cox.people.iloc[rows]
+    time, event = cox.durations(frame)
+    return People(frame, time, event, cox.log_hazard(fit, frame), None if weights is None else weights[piece])
+
+
+def _cox(fit: FittedModel) -> Cox | None:
+    """The intervals of a Cox fit."""
+    return fit.model.reduction if isinstance(fit.model.reduction, Cox) else None
 
 
 def happened(likelihood: Any, seen: np.ndarray) -> np.ndarray:
@@ -77,20 +76,13 @@ def _time(fit: FittedModel) -> str:
     return parse(fit.model.formula).response.text.strip("`")
 
 
-def _end(fit: FittedModel) -> float:
-    """Up to when a picture goes: the last event of a Cox fit, beyond which nothing is known, else the last time."""
-    return float(np.nanmax(fit.model.target.y) if fit.model.cox is None else fit.model.cox.edges[-1])
-
-
-def _in_steps(fit: FittedModel) -> bool:
-    """Whether survival falls at the times of events alone."""
-    return fit.model.cox is not None and fit.model.cox.each
-
-
-def _times(fit: FittedModel) -> np.ndarray:
-    if fit.model.cox is not None and fit.model.cox.each:
-        return fit.model.cox.edges
-    return np.linspace(0.0, _end(fit), _TIMES)
+def _times(fit: FittedModel) -> tuple[np.ndarray, bool]:
+    """Times along a picture, up to the last event of a Cox fit or the last time; whether survival falls in steps."""
+    cox = _cox(fit)
+    if cox is not None and cox.steps:
+        return cox.edges, True
+    end = np.nanmax(fit.model.target.y) if cox is None else cox.edges[-1]
+    return np.linspace(0.0, float(end), _TIMES), False
 
 
 # -- the model beside the data ------------------------------------------------------------------------------
@@ -98,7 +90,7 @@ def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axe
     """Kaplan and Meier's curve of groups of rows beside the model's, averaged over the rows of each."""
     people = people_of(fit)
     names, which = _by_risk(people.risk) if by is None else _by_column(people.frame, by, people.risk)
-    at, out = _times(fit), {}
+    (at, steps), out = _times(fit), {}
     for k, name in enumerate(names):
         own = np.flatnonzero(which == k)
         some = own[np.argsort(people.risk[own], kind="stable")]
@@ -108,7 +100,7 @@ def plot_groups(fit: FittedModel, by: Any = None, ax: Axes | None = None) -> Axe
         weights = None if people.weights is None else people.weights[own]
         share = np.average(said, axis=0, weights=None if people.weights is None else people.weights[some])
         out[f"{name} ({own.size})"] = Survived(people.time[own], people.event[own], at, share, weights)
-    return plot_survival_groups(out, ax, steps=_in_steps(fit), xlabel=_time(fit))
+    return plot_survival_groups(out, ax, steps=steps, xlabel=_time(fit))
 
 
 def _by_risk(risk: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
@@ -142,11 +134,12 @@ def plot_survival(
 ) -> Axes:
     """P(T > t) of new rows, a curve each."""
     frame = read_frame("plot_survival", new, "new")
-    at = _times(fit) if times is None else np.atleast_1d(numeric("plot_survival", "times", times))
+    at, steps = _times(fit)
+    at = at if times is None else np.atleast_1d(numeric("plot_survival", "times", times))
     said = fit.survival(frame, at, interval=interval, **draws)
     parts = [said] if interval is None else [said[part] for part in ("mean", "lower", "upper")]
     curves = {name: np.stack([part.to_numpy()[i] for part in parts]) for i, name in enumerate(_names(frame))}
-    return plot_survival_curves(at, curves, ax, steps=_in_steps(fit), xlabel=_time(fit))
+    return plot_survival_curves(at, curves, ax, steps=steps, xlabel=_time(fit))
 
 
 def _names(frame: pd.DataFrame) -> list[str]:

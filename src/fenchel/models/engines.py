@@ -6,7 +6,6 @@ iterative    conjugate gradients and probes (``fenchel.iterative``); its gap is 
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +13,14 @@ import scipy.sparse as sp
 
 from ..checks import Refusal, choice, problem
 from ..inference import solver_for
-from ..iterative import IterativeFit, learn
+from ..iterative import learn
 from ..iterative.layout import SMALL, Layout
 from ..iterative.probed_evidence import BegunNear, near
 from ..linalg.memory import physical_memory
 from ..linalg.sparse import Cost, factor_cost
 from . import remarks, tables
+from .base import Engine
 from .fitted import FittedModel
-from .refusing import refused
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +71,7 @@ def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     """Options of the direct engine's search: where it begins, if one factorisation costs more than looking for that."""
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
     dear = max(_DEAR[0], _DEAR[1] * model.n_rows[0])
-    if rest**3 / 6.0 < dear or n_restarts or model.classes is not None:
+    if rest**3 / 6.0 < dear or n_restarts or model.reduction.predictors(model):
         return {}
     target, family = model.target, model.sum.family()
     names = [str(term.name) for term in model.sum.effects]
@@ -108,9 +107,9 @@ def _block_pattern(n: int, d: int, start: int, L: int) -> sp.csc_array:
     return sp.csc_array((np.ones(n * d), (start + i, start + j.ravel())), shape=(L, L))
 
 
-def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int | None) -> IterativeModel:
+def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int | None) -> FittedModel:
     """The model learned by the iterative engine."""
-    if model.classes is not None or model.zeros is not None:
+    if model.reduction.predictors(model) or model.others:
         raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
     target = model.target
     found = learn(
@@ -124,89 +123,74 @@ def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, 
         tol=_TOL if tol is None else tol,
         progress=progress,
     )
-    fit = IterativeModel(model, found)
+    fit = FittedModel(model, found, engine=IterativeEngine())  # type: ignore[arg-type]  # answers what a Learned does
     remarks.warn_of(fit)
     return fit
 
 
-_WHY = "the iterative engine has no factor to answer it"
+class IterativeEngine(Engine):
+    """Conjugate gradients and probes: the evidence, the gap and variances are known up to errors that are stated.
 
-
-class IterativeModel(FittedModel):
-    """What ``Model.fit(engine="iterative")`` returns: a ``FittedModel`` whose evidence and gap are intervals.
-
-    Attributes
-    ----------
-    found : IterativeFit
-        With ``theta_error``, what the probes did to the hyperparameters, and ``estimates``, variances with their
-        errors.
-    elbo, gap : Interval
-        ``gap.upper`` decides ``converged``; ``gap.certain`` is proved.
+    ``found`` of the fit is an ``IterativeFit``, with ``theta_error``, what the probes did to the hyperparameters, and
+    ``estimates``, variances with their errors.
     """
 
-    found: IterativeFit  # type: ignore[assignment]
-    mixed = None  # at the learned hyperparameters, the likelihood's own too
+    name = "iterative"
+    averages_own = False
     leaves_rows_out = False
 
-    def __init__(self, model: Model, found: IterativeFit) -> None:
-        super().__init__(model, found)  # type: ignore[arg-type]  # answers what a Learned does
+    def theta_covariance(self, fit: FittedModel) -> np.ndarray:
+        return fit.found.theta_covariance  # type: ignore[attr-defined]
 
-    @cached_property
-    def remarks(self) -> list[str]:
-        """Of the data, of what the prior decides, and where more probes would help, a sentence each."""
-        return [*remarks.of_terms(self.model), *remarks.of_fit(self), *self.found.remarks]
-
-    @property
-    def theta_covariance(self) -> np.ndarray:
-        """Of theta, by the curvature of the evidence; 0 for an entry that is held by a bound."""
-        return self.found.theta_covariance
-
-    @cached_property
-    def hyperparameters(self) -> pd.DataFrame:
-        """Standard deviations, correlations and the likelihood's parameters: value, 95 % interval, and ``error``.
-
-        The interval is by the curvature of the evidence at its mode, on the scale on which each is learned; ``error``
-        is the standard error that probes have brought into the value.
-        """
-        rows, nothing = tables.described_theta(self, self.theta), np.zeros(0)
+    def hyperparameters(self, fit: FittedModel) -> pd.DataFrame:
+        """Values, 95 % intervals by the curvature of the evidence at its mode, and the errors by probes."""
+        rows, nothing = tables.described_theta(fit, fit.theta), np.zeros(0)
         if not rows:
             return tables.parameter_frame(rows, lower=nothing, upper=nothing, error=nothing)
-        error = self.found.theta_error
-        lower, upper = np.quantile(self._spread(self.theta_covariance + error), [0.025, 0.975], axis=0)
-        return tables.parameter_frame(rows, lower=lower, upper=upper, error=self._spread(error).std(axis=0))
+        error = fit.found.theta_error  # type: ignore[attr-defined]
+        lower, upper = np.quantile(_spread(fit, fit.theta_covariance + error), [0.025, 0.975], axis=0)
+        return tables.parameter_frame(rows, lower=lower, upper=upper, error=_spread(fit, error).std(axis=0))
 
-    def _spread(self, covariance: np.ndarray) -> np.ndarray:
-        """The hyperparameters as reported, over draws of theta about its value."""
-        values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        return tables.values_at(self, self.theta + tables.normal_net(self.theta.size) @ root.T)
+    def sd_errors(self, fit: FittedModel, design: Any) -> np.ndarray:
+        found = fit.found.estimates(design)  # type: ignore[attr-defined]
+        return found.se / (2.0 * np.sqrt(found.value))
 
-    @property
-    def effects(self) -> IterativeEffects:
-        """Each special term as a frame, one row a level, with ``sd_error``: what probes leave unknown of the sd."""
-        return IterativeEffects(self)
+    def certificate(self, fit: FittedModel) -> list[str]:
+        return fit.found.stated()  # type: ignore[attr-defined]
 
-    def __repr__(self) -> str:
-        word = "converged" if self.converged else "NOT CONVERGED"
-        return f"IterativeModel({self.model.formula!r}, {word}, elbo={self.elbo:.2f}, gap={self.gap:.1e})"
-
-    corrected = refused("corrected", _WHY, 'engine="direct"')
-    loo = refused("loo", _WHY, 'engine="direct", or rows held out and predicted')
-    waic = refused("waic", _WHY, 'engine="direct"')
-    leave_group_out = refused("leave_group_out", _WHY, 'engine="direct", or groups held out and predicted')
-    k_fold = refused("k_fold", _WHY, 'engine="direct", or folds held out and predicted')
-    to_arviz = refused("to_arviz", _WHY, "sample, which draws eta and y")
+    def remarks(self, fit: FittedModel) -> list[str]:
+        """Of the data, of what the prior decides, and where more probes would help."""
+        return [*super().remarks(fit), *fit.found.remarks]  # type: ignore[attr-defined]
 
 
-class IterativeEffects(tables.Effects):
-    """The special terms as frames, with what probes leave unknown of each sd."""
+class PartitionedEngine(Engine):
+    """Rows that are out of memory: the fit holds the posterior of the latents, and no rows.
 
-    def __getitem__(self, key: Any) -> pd.DataFrame:
-        out = super().__getitem__(key)
-        fit = self._fit
-        term = tables.term_named(self._terms, key)
-        shown = None if term is None else fit.model.sum.shown(term.name)
-        if shown is None:
-            return out
-        found = fit.solution.posterior.estimates(shown[1])  # type: ignore[attr-defined]
-        return out.assign(sd_error=found.se / (2.0 * np.sqrt(found.value)))
+    Intervals of hyperparameters are by the parabola that stands for the rows at the optimum; a file keeps their table.
+    """
+
+    name = "partitioned"
+    averages_own = False
+    keeps_rows = False
+    leaves_rows_out = False
+
+    def __init__(self, evidence: Any) -> None:
+        self.parabola = evidence
+
+    def evidence(self, fit: FittedModel) -> Any:
+        return self.parabola
+
+    def remarks(self, fit: FittedModel) -> list[str]:
+        """None: they would need the rows."""
+        return []
+
+    def state(self, fit: FittedModel) -> dict[str, Any]:
+        table = fit.hyperparameters
+        return super().state(fit) | {"hyperparameters": table, "engine": PartitionedEngine(None)}
+
+
+def _spread(fit: FittedModel, covariance: np.ndarray) -> np.ndarray:
+    """The hyperparameters as reported, over draws of theta about its value."""
+    values, vectors = np.linalg.eigh(covariance)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return tables.values_at(fit, fit.theta + tables.normal_net(fit.theta.size) @ root.T)

@@ -22,7 +22,6 @@ from ..likelihoods.base import slice_rows
 from ..linalg.arrays import Seed, to_numpy
 from ..linalg.memory import physical_memory
 from . import predictions, tables
-from .over_theta import parts_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,11 +94,11 @@ class _Export:
 
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Draws of y (size, N), and their log p(y_n | eta_n, theta) at the observed rows."""
-        where, keep = predictions.rows_at(self.fit, None), np.flatnonzero(self.seen)
+        where, keep = predictions.read_rows(self.fit), np.flatnonzero(self.seen)
         size = len(self.latents)
         drawn, density = np.empty((size, self.seen.size)), np.empty((size, keep.size))
         for part, some in self.parts:
-            here = where if part is self.fit else predictions.again(part, where)
+            here = where if part is self.fit else where.under(part)
             eta, likelihood = predictions.eta_draws(here, self.latents[some], self.rng), part.found.likelihood
             drawn[some] = np.asarray(likelihood.lenient().draw(eta, self.rng), dtype=np.float64).T
             own = slice_rows({key: to_numpy(value) for key, value in part.solution._rows.items()}, keep)
@@ -109,7 +108,8 @@ class _Export:
     def posterior(self) -> Any:
         values: dict[str, tuple[tuple[str, ...], np.ndarray]] = {}
         coords: dict[str, Any] = {"chain": np.arange(self.shape[0]), "draw": np.arange(self.shape[1])}
-        drawn = np.asarray(tables.fixed_rows(self.fit)[0] @ self.latents.T).T + self.above_latents()
+        rows = tables.coefficient_rows(self.fit, self.theta)
+        drawn = np.asarray(rows.design @ self.latents.T).T + rows.offset
         for j, name in enumerate(tables.names_of(self.model)):
             values[name] = ("chain", "draw"), self.chained(drawn[:, j])
         for term in self.model.sum.effects:
@@ -117,19 +117,13 @@ class _Export:
             if where is None:
                 continue
             labels, design, _ = where
-            dim = str(getattr(term, "column", term.name))
+            dim = str(term.label)
             known = _labels(labels)
             dim = dim if dim not in coords or np.array_equal(coords[dim], known) else f"{dim} of {term.name}"
             coords[dim] = known
             values[str(term.name)] = ("chain", "draw", dim), self.chained(np.asarray(design @ self.latents.T).T)
         values |= self.hyperparameters()
         return self.dataset(values, coords)
-
-    def above_latents(self) -> np.ndarray:
-        """What coefficients as reported are above their latents, (p,) or of each draw's own theta (size, p)."""
-        if self.theta is None:
-            return tables.fixed_rows(self.fit)[1]
-        return tables.above_latents(self.fit, self.theta)
 
     def hyperparameters(self) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
         """Draws of what was integrated over, in words, cutpoints with each draw's own coefficients; none where
@@ -162,10 +156,10 @@ def _parts(
     fit: FittedModel, size: int, rng: np.random.Generator
 ) -> tuple[np.ndarray | None, list[tuple[FittedModel, np.ndarray]]]:
     """Draws of theta (size, n), none where it is plugged in; fits at one theta each, and which draws are theirs."""
-    if fit.mixed is None:
-        return None, parts_of(fit, size, rng)
-    theta, shares = fit.mixed.sample_with_theta(size, rng)
-    return theta, [(view, some) for view, some in zip(fit.views, shares, strict=True) if some.size]
+    if fit.mixture is None:
+        return None, predictions.shares(fit, size, rng)
+    theta, each = fit.mixture.sample_with_theta(size, rng)
+    return theta, [(part, which) for part, which in zip(fit.components, each, strict=True) if which.size]
 
 
 def _labels(labels: Any) -> np.ndarray:

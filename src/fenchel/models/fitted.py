@@ -1,44 +1,44 @@
 """A fitted model: what it found, as frames, and what it says of new rows.
 
 eta ~ N(design m + offset, design V design')  at the learned hyperparameters;  y ~ family(eta)
+
+There is one class over any posterior. ``FittedModel(model, found, integrated, answers, engine=, parts=)``:
+
+    found        what a search returned: theta, solution, likelihood, prior, converged, status, at_bounds, held, doubt
+    solution     its ``posterior`` answers ``at(new rows)`` and ``sample_latents``; it may be Gaussian, or of probes
+    integrated   the posterior over theta, whose fits are ``components``
+    answers      the marginals beyond the Gaussian
+    engine       ``base.Engine``: what depends on how the fit was computed (factors, probes, rows out of memory)
+    parts        the fits of a model of several (a hurdle), by name
+
+What depends on the kind of model is asked of ``model.reduction`` (``base.Reduction``). What is not answered stands in
+``capabilities.py``: every question begins with ``capabilities.check``.
 """
 
 from __future__ import annotations
 
-import copy
-import warnings
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import choice, count
+from ..checks import choice, count, problem
 from ..criticism import InformationCriterion, KFold, LeaveGroupOut
+from ..distributed import is_dask
 from ..files import Stored
-from ..hyperparameters.learned import Learned
-from ..hyperparameters.mode import Mode
 from ..inputs.frames import Table
-from ..marginals import Answers
 from ..row_scores import LeaveOneOut
 from ..tasks import Jobs
-from . import averages, cox, over_theta, predictions, remarks, row_criteria, tables
-from .picture_methods import Pictures
-from .stated_priors import prior_table
+from . import averages, predictions, row_criteria
+from .capabilities import check
+from .fit_tables import FitTables
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ..corrections.corrected import Corrected
-    from ..corrections.importance import ImportanceSample
-    from ..hyperparameters.integration import Integrated
-    from .model import Model
 
-    Corrections = Corrected | ImportanceSample
-
-
-class FittedModel(Pictures, Stored):
+class FittedModel(FitTables, Stored):
     """What ``Model.fit`` returns.
 
     Attributes
@@ -52,143 +52,28 @@ class FittedModel(Pictures, Stored):
         With its learned parameters.
     converged : bool
     elbo, gap : float
-        A lower bound on log p(y), and how far it can be from the best Gaussian's.
+        A lower bound on log p(y), and how far it can be from the best Gaussian's. Sums over the parts, where there are
+        some; intervals of an iterative engine, of which ``gap.upper`` decides ``converged``.
     answers : what ``Solution.corrected`` returns, by which tables and predictions then are; None: by the Gaussian
     integrated : Integrated or None
         The posterior over the hyperparameters too, of ``fit(integrate=...)``: the points, their weights and fits, and
         ``theta``, the posterior of the hyperparameters. Tables and predictions are mixtures over it, ``gap`` is the
         largest of all fits, and ``log_evidence`` (with ``log_evidence_error``) estimates log p(y); ``elbo`` is the
         bound at the mode.
+    parts : dict
+        Of a hurdle with ``zero=`` the fits "count", of the counts above 0, and "zero", of whether a row is 0, which
+        are also ``fit.count`` and ``fit.zero``; else empty.
 
     Without ``integrated`` everything is at the learned hyperparameters, whose own uncertainty is in ``hyperparameters``
-    alone; but cutpoints, a share of extra zeros and a Weibull's shape are averaged over (``mixed``).
+    alone; but cutpoints, a share of extra zeros and a Weibull's shape are averaged over (``mixture``): sds at their
+    mode would be a tenth to a quarter too small.
     """
-
-    integrated: Integrated | None = None
-    answers: Corrections | None = None
-    leaves_rows_out: bool = True  # whether ``loo`` answers
-    evidence: Any = None  # as a function of theta, where the rows are out of memory
-
-    def __init__(
-        self,
-        model: Model,
-        found: Learned,
-        integrated: Integrated | None = None,
-        answers: Corrections | None = None,
-        *,
-        at_theta: bool = False,
-    ) -> None:
-        self.model, self.found, self.at_theta = model, found, at_theta
-        self.solution, self.theta, self.elbo = found.solution, found.theta, found.solution.elbo
-        self.integrated, self.answers = integrated, answers
-        self.converged = found.converged if integrated is None else integrated.converged
-        self.gap = found.solution.gap if integrated is None else integrated.gap
-        if integrated is not None:
-            self.log_evidence, self.log_evidence_error = integrated.log_evidence, integrated.log_evidence_error
-        self.likelihood, self.shift = tables.reported(self)
-
-    @cached_property
-    def mixed(self) -> Integrated | None:
-        """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
-        if self.integrated is not None or self.at_theta:
-            return self.integrated
-        return over_theta.over_own(self)
-
-    @cached_property
-    def views(self) -> list[FittedModel]:
-        """The model as fitted at each theta of ``mixed``."""
-        return over_theta.views_of(self)
-
-    @property
-    def posterior(self) -> Answers:
-        """What tables and predictions are of: a mixture over theta, what ``corrected`` gave, or the Gaussian."""
-        if self.mixed is not None:
-            return self.mixed
-        return self.solution.posterior if self.answers is None else self.answers
-
-    def _plain_state(self) -> dict[str, Any]:
-        """Without the fits at other theta of one that was not asked to integrate: they are made again."""
-        return {key: value for key, value in self.__dict__.items() if key not in ("mixed", "views")}
-
-    @cached_property
-    def remarks(self) -> list[str]:
-        """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
-        return [*remarks.of_terms(self.model), *remarks.of_fit(self)]
-
-    def corrected(self) -> FittedModel:
-        """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
-
-        Intervals are then skewed where the posterior is, which shows with few labels or small counts. Hyperparameters
-        and the certificate stay; joint draws are the Gaussian's, each unknown moved to its corrected marginal.
-        An integrated fit is itself: every theta has its marginals beyond the Gaussian, or says why not.
-        """
-        if self.integrated is not None:
-            if self.integrated.evidence != "corrected":
-                warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=2)
-            return self
-        out = copy.copy(self)
-        out.answers = self.solution.corrected()
-        if not out.answers.marginals_trusted:
-            warnings.warn(f"corrected: {out.answers.status}.", UserWarning, stacklevel=2)
-        return out
-
-    # -- tables ------------------------------------------------------------------------------------
-    @property
-    def coefficients(self) -> pd.DataFrame:
-        """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval."""
-        return over_theta.coefficients(self)
-
-    @property
-    def covariance(self) -> pd.DataFrame:
-        """The posterior covariance of the coefficients."""
-        return over_theta.covariance(self)
-
-    @property
-    def effects(self) -> Mapping[Any, pd.DataFrame]:
-        """Each special term as a frame, one row a level: by its text, ``"(1|g)"``, or by its column, ``"g"``."""
-        return tables.Effects(self)
-
-    @cached_property
-    def theta_mode(self) -> Mode:
-        """The evidence about its mode: its curvature, and which hyperparameters are at a bound."""
-        return tables.theta_mode(self)
-
-    @property
-    def theta_covariance(self) -> np.ndarray:
-        """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
-        return self.theta_mode.covariance
-
-    @cached_property
-    def hyperparameters(self) -> pd.DataFrame:
-        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
-
-        Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
-        Of an integrated fit ``value`` is where the density that was integrated is largest, on the scale of ``theta``,
-        beside the posterior mean, sd and median.
-        """
-        if self.integrated is None:
-            return tables.hyperparameters(self)
-        return over_theta.hyperparameters(self, self.integrated)
-
-    @property
-    def priors(self) -> pd.DataFrame:
-        """Every prior of the model, in words."""
-        return prior_table(self.model)
-
-    def summary(self) -> str:
-        """A page for a reader: the certificate first, then the model, its rows and what it found."""
-        return tables.summary(self)
-
-    def __repr__(self) -> str:
-        word = "converged" if self.converged else "NOT CONVERGED"
-        word += ", corrected" if self.answers is not None else "" if self.integrated is None else ", integrated"
-        return f"FittedModel({self.model.formula!r}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
 
     # -- predictions -------------------------------------------------------------------------------
     def predict(
         self,
         new: Table = None,
-        kind: str = "mean",
+        kind: str | None = None,
         *,
         interval: float | None = None,
         new_groups: str = "population",
@@ -204,10 +89,12 @@ class FittedModel(Pictures, Stored):
         Parameters
         ----------
         new : data frame or dict of columns, optional
-            Default: the rows of the data, those left out as well. A row in which a covariate is missing has NaN.
-        kind : "mean", "link", "outcome", "probability"
+            Default: the rows of the data, those left out as well. A row in which a covariate is missing has NaN. A Dask
+            dataframe is predicted lazily, partition by partition.
+        kind : "mean", "link", "outcome", "probability", optional
             E[y] (of "outcome" too, whose interval is that of y itself, not of its mean), eta, or of labels the
-            probability of each.
+            probability of each. Of labels of several kinds "probability", the most probable "class", or "link"; of a
+            hurdle with ``zero=`` "mean", "outcome", or "zero" for P(y = 0). Default: the first of these.
         interval : float, optional
             The probability of an interval, such as 0.95; a frame with mean, sd, lower and upper then comes back.
         new_groups : "population" or "error"
@@ -223,11 +110,15 @@ class FittedModel(Pictures, Stored):
         -------
         pandas Series, or frame with an interval or probabilities, with the index of ``new``
         """
-        choice("predict", "kind", kind, ("mean", "link", "outcome", "probability"))
-        cox.check_rows("predict", self.model, new)
-        where = predictions.rows_at(self, new, new_groups, without)
-        y = over_theta.predictive(self, where, {"exposure": exposure, "trials": trials}, kind)
-        return predictions.predict(self, where, y, kind, interval)
+        check(self, "predict")
+        reduction = self.model.reduction
+        kind = reduction.kinds[0] if kind is None else kind
+        choice("predict", "kind", kind, reduction.kinds)
+        options = {"new_groups": new_groups, "without": without, "exposure": exposure, "trials": trials}
+        if is_dask(new):
+            return predictions.predict_lazily(self, new, kind, {"interval": interval, **options})
+        self._check_table("predict", new)
+        return reduction.predict(self, new, kind, interval, options)
 
     def exceedance(
         self,
@@ -244,11 +135,11 @@ class FittedModel(Pictures, Stored):
 
         Parameters are those of ``predict``; None in the place of ``new`` are the rows of the data.
         """
+        check(self, "exceedance")
         choice("exceedance", "kind", kind, ("mean", "link", "outcome"))
-        cox.check_rows("exceedance", self.model, new)
-        where = predictions.rows_at(self, new, new_groups, without)
-        y = over_theta.predictive(self, where, {"exposure": exposure, "trials": trials}, kind)
-        return predictions.exceedance(self, where, y, threshold, kind)
+        self._check_table("exceedance", new)
+        rows = predictions.read_rows(self, new, new_groups, without, exposure, trials)
+        return predictions.exceedance(self, rows, threshold, kind)
 
     def sample(
         self,
@@ -265,28 +156,44 @@ class FittedModel(Pictures, Stored):
         """Joint posterior draws (size, M) of E[y] at new rows, of eta ("link") or of y ("outcome").
 
         A total over rows is ``fit.sample(new, 1000).sum(axis=1)``. Labels are drawn as the numbers that they stand for,
-        0 and 1 for two words; ``simulate`` has the words.
+        0 and 1 for two words; ``simulate`` has the words. Of labels of several kinds the draws (size, M, K) are
+        probabilities of the classes, the reference first.
         """
-        choice("sample", "kind", kind, ("mean", "link", "outcome"))
-        where, rng = predictions.rows_at(self, new, new_groups, without), np.random.default_rng(rng)
-        size = count("sample", "size", size, 1)
-        return over_theta.drawn(self, where, size, rng, kind, {"exposure": exposure, "trials": trials})
+        self._check_table("sample", new)
+        size, rng = count("sample", "size", size, 1), np.random.default_rng(rng)
+        options = {"new_groups": new_groups, "without": without, "exposure": exposure, "trials": trials}
+        return self.model.reduction.sample(self, new, size, rng, kind, options)
 
-    def survival(self, new: Table, times: Any, *, interval: float | None = None, **draws: Any) -> pd.DataFrame:
+    def _check_table(self, question: str, new: Any) -> None:
+        """Refuse to answer for the rows of the data where they are out of memory, and for other tables of Dask's."""
+        if is_dask(new) or (new is None and not self.engine.keeps_rows):
+            got = f"{question} without a table in memory needs rows of the fit, which are out of memory"
+            raise problem("Model", got, f"{question}(table)")
+
+    def survival(
+        self,
+        new: Table,
+        times: Any,
+        *,
+        interval: float | None = None,
+        size: int = 1000,
+        rng: Any = 0,
+        new_groups: str = "population",
+    ) -> pd.DataFrame:
         """P(T > t) of new rows at ``times``, of "cox", "weibull" and "exponential": a row each, a column for each time.
 
-        With ``interval`` the columns are mean, lower and upper of each time. ``draws``: size=1000 joint draws, rng=0,
-        new_groups="population".
+        With ``interval`` the columns are mean, lower and upper of each time. By ``size`` joint draws.
         """
-        by_family = averages.survival if self.model.cox is None else cox.survival
-        return by_family(self, new, times, interval, **draws)
+        check(self, "survival")
+        times, drawn, index = self.model.reduction.survival(self, new, times, size, rng, new_groups)
+        return averages.survival_frame(index, times, drawn, interval)
 
     def simulate(self, size: int = 1, rng: Any = None, data: Table = None, **options: Any) -> np.ndarray:
         """Data sets as the fitted model would make them (size, N): draws of y at the rows of the data, or of others.
 
         Labels are those of y. Where a row was left out it is NaN, or None among labels. ``options`` as in ``sample``.
         """
-        cox.check_rows("simulate", self.model, None)
+        check(self, "simulate")
         return predictions.as_labels(self, self.sample(data, size, rng, kind="outcome", **options))
 
     def contrast(
@@ -300,6 +207,7 @@ class FittedModel(Pictures, Stored):
         or in E[y] they do not, where naming them says at which values the two are compared. ``without`` names terms
         that are 0 in both, as in ``predict``: "groups" compares at the centre of the population.
         """
+        check(self, "contrast")
         choice("contrast", "kind", kind, ("link", "mean"))
         return averages.contrast(self, first, second, kind, interval, without)
 
@@ -321,6 +229,8 @@ class FittedModel(Pictures, Stored):
         is that of the slopes of these rows' groups, the coefficient and what the group has beyond it, and a group with
         many rows counts for many. A group that fit has not seen has the population's slope, with its variance.
         """
+        check(self, "average_effect")
+        self._check_table("average_effect", new)
         choice("average_effect", "kind", kind, ("link", "mean"))
         return averages.average_effect(self, name, new, kind, step, size, interval)
 
@@ -329,6 +239,11 @@ class FittedModel(Pictures, Stored):
         """y of the rows of the fit, NaN where it is missing."""
         return np.where(self.model.target.seen > 0.0, self.model.target.y, np.nan)
 
+    @property
+    def observed(self) -> np.ndarray:
+        """y of the rows of the fit, of a hurdle of all rows of the data; NaN where it is missing."""
+        return self.model.reduction.observed(self)
+
     def loo(self, corrected: bool = False) -> LeaveOneOut:
         """Leave-one-out predictive densities, without a refit, of every row of the data: NaN for those left out.
         Of ``family="cox"`` the rows are pieces of durations; ``leave_group_out(range(n))`` leaves out people.
@@ -336,7 +251,8 @@ class FittedModel(Pictures, Stored):
         ``corrected`` takes them from marginals beyond the Gaussian, as those of a corrected fit are, with the
         probabilities ``pit`` of what was seen. A row with a weight is left out whole, and counts once.
         """
-        return row_criteria.loo(self, corrected)
+        check(self, "loo")
+        return self.model.reduction.scores(self, lambda part: row_criteria.loo(part, corrected))
 
     def leave_group_out(
         self, by: Any, *, neighbours: int = 20, refit: str = "flagged", joint: bool = False, **run: Any
@@ -357,6 +273,7 @@ class FittedModel(Pictures, Stored):
             Whether to compute the joint density of each group, too; integrated fits always do.
         n_jobs, progress : of the groups that are fitted again, as in ``fenchel.tasks``
         """
+        check(self, "leave_group_out")
         return row_criteria.groups_left_out(self, by, neighbours=neighbours, refit=refit, joint=joint, **run)
 
     def k_fold(
@@ -368,20 +285,77 @@ class FittedModel(Pictures, Stored):
         ``learn=False`` keeps the learned hyperparameters. ``n_jobs`` (an int, None or a Dask client) and ``progress``
         are those of ``fenchel.tasks``.
         """
+        check(self, "k_fold")
         return row_criteria.folds(self, folds, by, learn, rng, n_jobs=n_jobs, **run)
 
     def waic(self) -> InformationCriterion:
         """The widely applicable information criterion, row by row; ``loo`` is the better one."""
-        return row_criteria.information(self)
+        check(self, "waic")
+        return self.model.reduction.scores(self, row_criteria.information)
 
-    # -- files -------------------------------------------------------------------------------------
+    # -- pictures and files ------------------------------------------------------------------------
+    def plot(self, name: Any = None, ax: Any = None) -> Any:
+        """The coefficients, the effect of a term, or E[y] (of Cox the log hazard ratio) along a column of the fixed
+        part, the others typical. Several panels (slopes, curves of groups) are an array of Axes with a ``figure``."""
+        from .pictures import plot
+
+        check(self, "plot")
+        return plot(self, name, ax)
+
+    def plot_check(self, kind: str | None = None, ax: Any = None, by: Any = None) -> Any:
+        """A posterior predictive check: the data beside data sets that the fitted model makes.
+
+        ``kind``: "rootogram" of counts, "density" of numbers, "reliability" of two labels and of successes, "bars" of
+        levels, "survival" of durations; default: what suits y. "pit": where y lies in its prediction from the rest.
+        "groups", the default of Cox fits: Kaplan and Meier's estimate with its band beside the model's survival, of
+        thirds of the rows by risk, or of the levels (thirds of the numbers) of the column ``by``.
+        """
+        from .checking import plot_check
+
+        check(self, "plot_check")
+        return plot_check(self, kind, ax, by)
+
+    def plot_survival(
+        self, new: Table, times: Any = None, *, interval: float | None = 0.95, ax: Any = None, **draws: Any
+    ) -> Any:
+        """P(T > t) of up to seven new rows over time, of "cox", "weibull" and "exponential", with bands.
+
+        ``times``: up to the last time of the data, of Cox the last event, by default. ``draws`` as in ``survival``.
+        """
+        from .durations import plot_survival
+
+        check(self, "plot_survival")
+        return plot_survival(self, new, times, interval, ax, **draws)
+
+    def plot_joint(self, first: Any, second: Any, ax: Any = None) -> Any:
+        """Two hyperparameters of an integrated fit: the regions that hold 50 and 90 %, and the points that were fitted.
+        Each by its names in ``hyperparameters``: ("(1|g)", "sd"), or "sd of (1|g)".
+        """
+        from .pictures import plot_joint
+
+        check(self, "plot_joint")
+        return plot_joint(self, first, second, ax)
+
+    def plot_map(self, name: Any, geodata: Any, ax: Any = None, column: str | None = None) -> Any:
+        """An effect of regions on a map: a GeoDataFrame or GeoSeries, or GeoJSON, whose labels are the regions'.
+
+        ``column`` of the effect's frame; default: the ratio (relative risk, odds ratio), or the mean. Regions go by the
+        index or the ids, or by a column or property that is called as the regions are in the model. A product of
+        regions and times has a map for six of the times.
+        """
+        from .pictures import draw_map
+
+        check(self, "plot_map")
+        return draw_map(self, name, geodata, ax, column)
+
     def report(self, path: str | Path, geometry: dict[str, Any] | None = None) -> Path:
         """Write one html page: the certificate, the model, tables, pictures and a predictive check.
 
         ``geometry`` maps a column of regions to their outlines, for maps.
         """
-        from .page import report
+        from .summaries import report
 
+        check(self, "report")
         return report(self, path, geometry or {})
 
     def to_arviz(self, draws: int = 1000, *, chains: int = 4, rng: Any = 0, predictive: bool = True) -> Any:
@@ -392,4 +366,5 @@ class FittedModel(Pictures, Stored):
         """
         from .export import to_arviz
 
+        check(self, "to_arviz")
         return to_arviz(self, draws, chains, rng, predictive)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..checks import choice, problem, scalar
 from ..distributed import is_dask
+from ..hyperparameters.integration import integrate as integrate_over
 from ..hyperparameters.learning import learn
 from ..inputs.families import read_family
 from ..inputs.frames import Dropped, Table, missing, read_frame, unknown, used
@@ -23,22 +24,24 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
 from ..tasks import Jobs
 from ..terms import DataTable, SumOfTerms, Term
+from .base import ModelSpec, Reduction
 from .compiler import Compiler, Scope
-from .cox import WIDTH, PoissonForm
+from .cox import Cox
 from .fixed import FixedPart
 from .grammar import parse
-from .hurdle import FittedHurdle, above_zero, names_in, of_part, zeros_of
+from .hurdle import HurdleParts, names_for_priors
 from .model_matrix import INTERCEPT
+from .multinomial import Multinomial
 from .remarks import of_data, warn, warn_of
 from .response import Response, SecondPredictor, Target
-from .stated_priors import FixedPriors, OwnPriors, effect_priors, spelled_out
+from .stated_priors import FixedPriors, OwnPriors, effect_priors, prior_table, spelled_out
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
-    from .multinomial import Classes
 
+REDUCTIONS: tuple[type[Reduction], ...] = (Cox, Multinomial, HurdleParts, Reduction)
 _LOOSEST = 1e-3  # relative gap that a fit may ask for
 Stated = tuple[float, Mapping[str, Any], Sequence[str]]  # fixed_sd, priors, and names that another part has
 
@@ -137,46 +140,64 @@ class Model:
         _elsewhere: Sequence[str] = (),  # what priors may name beside this model's own: another part has it
         _depth: int | None = 1,  # of the caller whose variables and functions the formula may use; None: nobody's
     ) -> None:
-        self.cox: PoissonForm | None = None
-        self.classes: Classes | None = None
-        asked_formula = formula  # which classes and durations rewrite
-        family = read_family(family)
-        scalar("Model", "fixed_sd", fixed_sd, 0.0)
-        if family == "multinomial":
-            from .multinomial import Classes
+        caller = None if _depth is None else sys._getframe(_depth)
+        spec = ModelSpec(
+            formula=formula,
+            data=data,
+            family=read_family(family),
+            weights=weights,
+            exposure=exposure,
+            trials=trials,
+            event=event,
+            terms=terms,
+            graphs=graphs or {},
+            env=env or {},
+            levels=levels or {},
+            priors=priors or {},
+            fixed_sd=scalar("Model", "fixed_sd", fixed_sd, 0.0),
+            bound=bound,
+            dispersion=dispersion,
+            zero=zero,
+            baseline=baseline,
+            variables=None if caller is None else {**caller.f_globals, **caller.f_locals},
+            elsewhere=_elsewhere,
+        )
+        self.formula = parse(formula).formula
+        self.reduction = next(kind for kind in REDUCTIONS if kind.applies(spec))()
+        spec, *others = self.reduction.reduce(spec)
+        self.others = [other.model() for other in others]
+        self._compile(spec, family is not None)
 
-            self.classes = Classes.read(formula, data)
-            formula, data, family = self.classes.formula, self.classes.frame, "bernoulli"
-        if family == "cox":
-            rows = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
-            self.cox = PoissonForm(formula, data, baseline, rows)
-            formula, data, family, exposure = self.cox.formula, self.cox.frame, "poisson", WIDTH
-            terms = [*terms, *self.cox.terms]
-        self.parsed, frame = parse(formula), read_frame("Model", data)
-        self.formula, self.data_index = parse(asked_formula).formula, frame.index
+    def _compile(self, spec: ModelSpec, family_given: bool) -> None:
+        """Read the formula and the table of the main model."""
+        self.parsed, frame = parse(spec.formula), read_frame("Model", spec.data)
+        self.data_index = frame.index
         if not len(frame):
             raise problem("Model", "the data have no rows", "at least one")
-        caller = None if _depth is None else sys._getframe(_depth)
-        known = {} if caller is None else {**caller.f_globals, **caller.f_locals}
-        columns = list(frame.columns)
-        scope = Scope(self.parsed, columns, graphs or {}, env or {}, known, frame, python=caller is not None)
-        given = {"weights": weights, "exposure": exposure, "trials": trials, "event": event}
-        named, family = family is not None, "gaussian" if family is None else family
-        self.zeros = zeros_of(
-            scope, family, zero, weights=weights, levels=levels, priors=priors or {}, fixed_sd=fixed_sd
+        variables = spec.variables or {}
+        scope = Scope(
+            self.parsed,
+            list(frame.columns),
+            spec.graphs,
+            spec.env,
+            variables,
+            frame,
+            python=spec.variables is not None,
         )
-        family = above_zero(family) or family if self.zeros is not None else family
-        asked = {"dispersion": dispersion, "zero": None if self.zeros else zero}
+        given = {name: spec.__dict__[name] for name in ("weights", "exposure", "trials", "event")}
+        asked = {"dispersion": spec.dispersion, "zero": spec.zero}
+        family = "gaussian" if spec.family is None else spec.family
         self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
-        self.response = Response(scope, family, given, self.seconds, self.zeros is not None)
-        self.compiled = Compiler(scope, _levels(scope, levels or {})).run(terms)
+        self.response = Response(scope, family, given, self.seconds, spec.zeros_unobserved)
+        self.compiled = Compiler(scope, _levels(scope, spec.levels)).run(spec.terms)
         self.fixed = FixedPart(scope.expression(self._fixed_text(scope)))
         self.offsets = [scope.expression("0 + {" + piece.text + "}") for piece in self.parsed.offsets]
         self.frame, self.kept, self.dropped = self._kept(frame)
-        elsewhere = _elsewhere if self.zeros is None else names_in(self.zeros, priors or {})
-        own, wider = (priors or {}, 1.0) if self.zeros is None else of_part(priors or {}, "count")
-        self._assemble(bound, wider * fixed_sd, spelled_out(own, self.compiled.stands_for), elsewhere)
-        warn(of_data(self, named))
+        named = list(spec.priors)
+        elsewhere = [*spec.elsewhere, *(name for other in self.others for name in names_for_priors(other, named))]
+        priors = spelled_out(spec.priors, self.compiled.stands_for)
+        self._assemble(spec.bound, spec.fixed_sd, priors, elsewhere)
+        warn(of_data(self, family_given))
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:
@@ -208,7 +229,8 @@ class Model:
         if lost.all():
             worst = max(bad, key=lambda name: bad[name].sum())
             raise problem("Model", f"no row has all covariates: {worst!r} is missing in {bad[worst].sum()}", "one row")
-        people = bad if self.cox is None else self.cox.missing(needed)
+        people = self.reduction.missing(self, needed)
+        people = bad if people is None else people
         counts = {name: int(where.sum()) for name, where in people.items()}
         n = int(np.any(list(people.values()), axis=0).sum()) if people else 0
         return plain[~lost].reset_index(drop=True), np.flatnonzero(~lost), Dropped(n, counts)
@@ -219,8 +241,7 @@ class Model:
         wanted = INTERCEPT in self.fixed.expression.columns
         keep = np.isin(np.arange(len(self.data_index)), self.kept)
         self.target: Target = self.response.read(self.frame, keep, bound, wanted)
-        if self.classes is not None:
-            self.target = self.classes.target(self.target, keep, bound)
+        self.target = self.reduction.target(self.target, keep, bound)
         self._state_own(fixed_sd, priors, self.target.y)
         self.ordered, seen = self.target.likelihood.ordered, self.target.seen
         if not seen.any():
@@ -282,9 +303,12 @@ class Model:
     @property
     def priors(self) -> pd.DataFrame:
         """Every prior of the model, in words; of a hurdle with ``zero=`` those of each part."""
-        from .stated_priors import every_prior
+        import pandas as pd
 
-        return every_prior(self)
+        if not self.others:
+            return prior_table(self)
+        each = zip(self.reduction.parts, (self, *self.others), strict=True)
+        return pd.concat({name: prior_table(model) for name, model in each}, names=["part"])
 
     def fit(
         self,
@@ -327,10 +351,7 @@ class Model:
             so, only where a factor would exceed stated limits of memory and work; it is the faster one from about 3000
             levels on. Where a factorisation is dear, the direct engine's search begins where a quick such fit ends.
         """
-        from .engines import begun, fit_iteratively, uses_iterative
-        from .fitted import FittedModel
-        from .multinomial import FittedMultinomial
-        from .over_theta import integrated
+        from .engines import fit_iteratively, uses_iterative
 
         choice("Model", "integrate", integrate, (None, False, True, "auto", "grid", "ccd"))
         method = "auto" if integrate is True else integrate or None
@@ -344,38 +365,50 @@ class Model:
             return fit_iteratively(self, tol, seed, progress, n_probes)
         if n_probes is not None and engine == "direct":
             raise problem("Model", 'n_probes with engine = "direct"', "n_probes left out", "It has no probes.")
-        tol = 1e-10 if tol is None else tol
-        if method is not None and self.classes is not None:
+        if method is not None and self.reduction.predictors(self):
             raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")
-        found = learn(
-            self.target.likelihood,
-            self.sum.family(),
-            self.target.y,
-            weights=self.target.weights,
-            n_restarts=n_restarts,
-            rng=seed,
-            tol=tol,
-            progress=progress,
-            evidence=evidence,
-            n_jobs=n_jobs,
-            **begun(self, n_restarts, progress),
-        )
-        again: dict[str, Any] = {"n_restarts": n_restarts, "tol": tol, "progress": progress, "seed": seed}
-        again |= {"evidence": evidence, "integrate": method, "n_jobs": n_jobs, "checkpoint": checkpoint}
-        again["engine"] = "direct"
-        settled = self.sum.settled(found.theta, self.table(self.frame), bool(found.likelihood.theta_names))
-        if settled is not None:  # once
-            other = copy.copy(self)
-            other.sum = settled
-            return other.fit(**again)
-        if method is None:
-            fit = FittedModel(self, found) if self.classes is None else FittedMultinomial(self, found)
-        else:
-            fit = integrated(self, found, str(method), n_jobs=n_jobs, checkpoint=checkpoint, progress=progress)
+        search: dict[str, Any] = {"n_restarts": n_restarts, "rng": seed, "tol": 1e-10 if tol is None else tol}
+        search |= {"progress": progress, "evidence": evidence, "n_jobs": n_jobs}
+        points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
+        models = [self._alone(), *self.others]
+        fits = [model._fit_directly(search, None if method is None else str(method), points) for model in models]
+        return self.reduction.invert(self, fits)
+
+    def _alone(self) -> Model:
+        """The main model without those beside it, as a model of its own."""
+        if not self.others:
+            return self
+        out = copy.copy(self)
+        out.reduction, out.others = Reduction(), []
+        return out
+
+    def _fit_directly(self, search: Mapping[str, Any], method: str | None, points: Mapping[str, Any]) -> FittedModel:
+        """Learn theta with options ``search``, and integrate over it by ``method`` with options ``points``."""
+        from .engines import begun
+        from .fitted import FittedModel
+
+        model, target = self, self.target
+        settled: SumOfTerms | None = self.sum
+        while settled is not None:  # again where terms choose at theta, such as the grid of a process
+            model = self if settled is self.sum else copy.copy(self)
+            model.sum = settled
+            start = begun(model, search["n_restarts"], search["progress"])
+            found = learn(target.likelihood, settled.family(), target.y, weights=target.weights, **search, **start)
+            settled = settled.settled(found.theta, self.table(self.frame), bool(found.likelihood.theta_names))
+        mixture = None
+        if method is not None:
+            mixture = integrate_over(
+                target.likelihood,
+                model.sum.family(),
+                target.y,
+                weights=target.weights,
+                mode=found,
+                method=method,
+                **points,
+            )
+        fit = FittedModel(model, found, mixture)
         warn_of(fit)
-        if self.zeros is None:
-            return fit
-        return FittedHurdle(fit, self.zeros.fit(**again))  # type: ignore[return-value]  # answers what a model does, less
+        return fit
 
     def __repr__(self) -> str:
         return f"Model({self.formula!r}, {self.n_rows[0]} rows, {self.target.likelihood!r})"

@@ -40,7 +40,7 @@ from .response import Target
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .fitted_partitioned import FittedPartitioned
+    from .fitted import FittedModel
 
 _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
 _ELSEWHERE = ("rows", "survey", "request", "means", "kinds", "touched", "measured", "standing")  # not part of a file
@@ -180,7 +180,7 @@ class PartitionedModel(Model):
     # -- fitting -----------------------------------------------------------------------------------
     def fit(
         self, *, tol: float | None = None, progress: bool = False, checkpoint: Any = None, **others: Any
-    ) -> FittedPartitioned:
+    ) -> FittedModel:
         """Learn the hyperparameters and fit the rest, together, pass by pass.
 
         Parameters
@@ -191,7 +191,8 @@ class PartitionedModel(Model):
         checkpoint : path, optional
             A file that keeps the iterate after every pass: the same call goes on from there.
         """
-        from .fitted_partitioned import FittedPartitioned
+        from .engines import PartitionedEngine
+        from .fitted import FittedModel
 
         for key, value in others.items():
             if key not in _FIT_OPTIONS:
@@ -215,7 +216,7 @@ class PartitionedModel(Model):
         with reporting(progress, f"fitting {self.n_rows[0]} rows in partitions", None) as report:
             outcome, _ = PartitionedFit([task], tol, checkpoint=file, callback=report).run()
         found = task.learned(outcome, tol, outcome.n_iter)
-        fit = FittedPartitioned(self, found, QuadraticModel(outcome.point, learning))
+        fit = FittedModel(self, found, engine=PartitionedEngine(QuadraticModel(outcome.point, learning)))
         warn_of(fit)
         return fit
 

@@ -25,9 +25,8 @@ from ..plots.maps import extent_of
 from ..terms import GaussianProcess, Matern, VecchiaProcess
 from ..terms.points import grid_over
 from .averages import typical_rows
-from .marginal_tables import initials
 from .stated_priors import term_named
-from .tables import described_theta
+from .tables import described_theta, initials
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +43,7 @@ _TITLE = 30  # characters of a title, from which options are left out
 
 
 @dataclass(frozen=True)
-class Part:
+class Panel:
     """One panel of a picture of a term: "levels", "path", "surface" or "grid", with the rows of its table."""
 
     kind: str
@@ -71,11 +70,11 @@ def plot_conditional(fit: FittedModel, name: str, ax: Axes | None = None) -> Axe
     import pandas as pd
 
     factors, column = fit.model.fixed.expression.factors, fit.model.frame[name]
-    number = name not in factors and getattr(column.dtype, "kind", "O") in "iuf"
+    number = name not in factors and column.dtype.kind in "iuf"
     places = np.linspace(column.min(), column.max(), _PLACES) if number else np.zeros(0)
     levels = factors.get(name, [False, True])
     rows = typical_rows(fit, pd.DataFrame({name: places if number else levels}))
-    if fit.model.cox is None:
+    if fit.model.reduction.name != "cox":
         found, label = fit.predict(rows, interval=0.95, without="groups"), f"expected {fit.model.response.name}"
     else:
         usual = typical_rows(fit, pd.DataFrame(index=[0]))
@@ -107,7 +106,7 @@ def plot(fit: FittedModel, name: Any = None, ax: Any = None) -> Any:
     if field is not None:
         points = [fit.model.frame[column].to_numpy() for column in field.inputs]
         return plot_surface(frame, points, ax, names=[str(column) for column in field.inputs], title=title)
-    parts = parts_of(term, frame, title)
+    parts = panels_of(term, frame, title)
     if len(parts) == 1:
         return _draw(fit, term, parts[0], ax)
     forests = parts[0].kind == "levels"
@@ -150,28 +149,28 @@ def process_on_grid(fit: FittedModel, term: VecchiaProcess | GaussianProcess) ->
     return pd.DataFrame({"mean": np.asarray(there.mean), "sd": sd}, index=pd.MultiIndex.from_arrays(points.T))
 
 
-def parts_of(term: Any, frame: pd.DataFrame, title: str) -> list[Part]:
+def panels_of(term: Any, frame: pd.DataFrame, title: str) -> list[Panel]:
     """What the panels of a term's picture show."""
     index = frame.index
     if index.nlevels == 1:
         along = len(frame) > 2 and (is_date(index) or _along(term, index))
-        return [Part("path" if along else "levels", frame, title)]
-    if getattr(term, "coefficients", None) is not None:
-        return [Part("levels", one, str(what)) for what, one in _split(frame, 1)]
+        return [Panel("path" if along else "levels", frame, title)]
+    if term.coefficients is not None:
+        return [Panel("levels", one, str(what)) for what, one in _split(frame, 1)]
     if index.nlevels > 2:
-        return [Part("levels", frame, title)]
-    surface = len(getattr(term, "inputs", ())) == 2
+        return [Panel("levels", frame, title)]
+    surface = len(term.inputs) == 2
     if surface and not isinstance(index[0][1], tuple):
-        return [Part("surface", frame, title)]
+        return [Panel("surface", frame, title)]
     groups, inner = index.get_level_values(0).unique(), index.get_level_values(1).unique()
     if surface:
-        return [Part("surface", _pairs(one), str(what)) for what, one in _split(frame, 0)[:_PANELS]]
+        return [Panel("surface", _pairs(one), str(what)) for what, one in _split(frame, 0)[:_PANELS]]
     if len(groups) * len(inner) != len(frame):
-        return [Part("levels", frame, title)]
-    curves = getattr(term, "inputs", None) is not None or getattr(term, "group", None) is not None
+        return [Panel("levels", frame, title)]
+    curves = bool(term.inputs) or term.group is not None
     if curves and len(groups) <= _PANELS and len(inner) > 2:
-        return [Part("path", one, str(what)) for what, one in _split(frame, 0)]
-    return [Part("grid", frame, title)]
+        return [Panel("path", one, str(what)) for what, one in _split(frame, 0)]
+    return [Panel("grid", frame, title)]
 
 
 def _split(frame: pd.DataFrame, level: int) -> list[tuple[Hashable, pd.DataFrame]]:
@@ -191,12 +190,12 @@ def _pairs(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.set_axis(pd.MultiIndex.from_tuples(list(frame.index)), axis=0)
 
 
-def _draw(fit: FittedModel, term: Any, part: Part, ax: Any) -> Axes:
-    frame, index, inputs = part.frame, part.frame.index, [str(name) for name in getattr(term, "inputs", ())]
+def _draw(fit: FittedModel, term: Any, part: Panel, ax: Any) -> Axes:
+    frame, index, inputs = part.frame, part.frame.index, [str(name) for name in term.inputs]
     if part.kind == "path":
         when = index.to_timestamp() if hasattr(index, "to_timestamp") else index
         order = np.argsort(np.asarray(when), kind="stable")
-        xlabel = inputs[0] if inputs else str(_last_column(term) or index.name or "")
+        xlabel = inputs[0] if inputs else str(term.along or index.name or "")
         return plot_path(
             np.asarray(when)[order], *_ends(frame.iloc[order]), ax, label="effect", xlabel=xlabel, title=part.title
         )
@@ -217,7 +216,7 @@ def _draw(fit: FittedModel, term: Any, part: Part, ax: Any) -> Axes:
         names_ = [short_name(label) for label in index]
         return plot_forest(names_, *_ends(frame), ax, label="effect", title=part.title)
     ratio = fit.likelihood.ratio
-    if ratio is None or getattr(term, "coefficients", None) is not None:
+    if ratio is None or term.coefficients is not None:
         return plot_caterpillar(*_ends(frame), ax, label="effect", log=False, title=part.title)
     short = initials(ratio)
     middle, low, high = (frame[column].to_numpy() for column in (ratio, f"{short}_lower", f"{short}_upper"))
@@ -236,11 +235,6 @@ def _far_from_rows(fit: FittedModel, inputs: Any, x: np.ndarray, z: np.ndarray) 
     return np.asarray(away > _FAR)
 
 
-def _last_column(term: Any) -> Any:
-    """What the curves of groups run along."""
-    return getattr(getattr(term, "second", None), "column", None)
-
-
 def _ends(frame: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     mean, lower, upper = (frame[column].to_numpy() for column in ("mean", "lower", "upper"))
     return mean, lower, upper
@@ -248,9 +242,9 @@ def _ends(frame: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _along(term: Any, index: Any) -> bool:
     """Whether the rows of a term's table are places along an axis: times, or the x of a smooth or process."""
-    numbers = getattr(index.dtype, "kind", "O") in "iuf"
-    along = isinstance(term, GaussianProcess) or getattr(term, "levels", None) is None
-    return numbers and (along or bool(getattr(term, "in_time", False)))
+    numbers = index.dtype.kind in "iuf"
+    along = isinstance(term, GaussianProcess) or term.levels is None
+    return numbers and (along or term.in_time)
 
 
 # -- hyperparameters ----------------------------------------------------------------------------------------
@@ -310,7 +304,7 @@ def draw_map(fit: FittedModel, name: Any, geodata: Any, ax: Any = None, column: 
     if column not in frame.columns:
         raise problem("plot_map", f"column = {column!r}", f"one of {', '.join(map(str, frame.columns))}")
     style: dict[str, Any] = {"label": column.replace("_", " "), "ratio": column == ratio}
-    over = getattr(getattr(term, "first", term), "column", None)
+    over = None if term is None else term.region_column
     geodata = _called(opened(geodata), frame.index.get_level_values(0), over)
     if frame.index.nlevels == 1:
         return plot_map(geodata, _on(geodata, frame[column]), ax, title=short_call(str(name)), **style)

@@ -1,8 +1,12 @@
-"""Predictions of a fitted model: rows of any table as a design, the moments of eta there, and joint draws."""
+"""Predictions of a fitted model: rows of any table as a design, eta and y there, and joint draws.
+
+p(eta | y) = sum_k w_k p(eta | y, theta_k)     where hyperparameters are averaged over: ``fit.components`` are the fits
+                                               at one theta each, the fit itself alone where they are not
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +16,11 @@ import scipy.sparse as sp
 from ..checks import choice, problem, scalar
 from ..inputs.frames import missing, read_frame, used
 from ..likelihoods.base import Likelihood
-from ..marginals import NormalMarginals, probabilities
+from ..marginals import Marginals, probabilities
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..terms import DataTable, Term
 from ..terms.forecast import Unseen
-from .cox import TIME, refuse_rows
 from .stated_priors import ambiguous, term_named, terms_over
 from .tables import reported_shift
 
@@ -29,30 +32,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Where:
-    """Rows of a table.
+class PredictionRows:
+    """Rows of a table, under the hyperparameters of one fit.
 
     Attributes
     ----------
     frame : pandas frame
-        As it came, those rows alone that can be predicted; where none can, one of the fit's in their place.
+        The rows that can be predicted; where none can, one row of the fit takes their place.
     index : of all rows
     there : bool array
         Which of all rows can be predicted: no covariate is missing.
+    data : DataTable
+        The frame as terms read it.
     new : NewRows
-        Design, offset and the extra variance of groups that fit has not seen.
-    unseen : list of Unseen
+        Design, offset and the extra variance of groups that the fit has not seen.
+    unseen : list of (Term, Unseen)
         What such groups, and times beyond those of a series, have of their own.
     without : list
         The names of the terms that are left out.
+    given : mapping
+        ``exposure`` and ``trials``, where the caller gave them.
     """
 
     frame: pd.DataFrame
     index: Any
     there: np.ndarray
+    data: DataTable
     new: NewRows
-    unseen: list[Unseen]
-    without: Sequence[Any] = ()
+    unseen: list[tuple[Term, Unseen]]
+    without: Sequence[Any]
+    given: Mapping[str, Any]
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows that can be predicted, along the first axis, with NaN for the others."""
@@ -62,11 +71,21 @@ class Where:
         out[self.there] = values[: int(self.there.sum())]
         return out
 
+    def under(self, fit: FittedModel) -> PredictionRows:
+        """The same rows under the hyperparameters of another fit of the model."""
+        new = fit.model.sum.new_table(fit.theta, self.data, ahead=True, without=self.without)
+        return replace(self, new=replace(new.rows, offset=self.new.offset), unseen=new.unseen)
 
-def rows_at(
-    fit: FittedModel, table: Table = None, new_groups: str = "population", without: str | Sequence[str] = ()
-) -> Where:
-    """The rows of a table, or of the fit's own data; terms named in ``without`` are 0, and their columns not needed."""
+
+def read_rows(
+    fit: FittedModel,
+    table: Table = None,
+    new_groups: str = "population",
+    without: str | Sequence[str] = (),
+    exposure: Any = None,
+    trials: Any = None,
+) -> PredictionRows:
+    """The rows of a table, or of the fit's own data; terms in ``without`` are 0, and their columns not needed."""
     choice("predict", "new_groups", new_groups, ("population", "error"))
     model, out = fit.model, _left_out(fit, without)
     if table is None:
@@ -75,46 +94,23 @@ def rows_at(
         there[model.kept] = True
     else:
         frame = read_frame("predict", table, "new")
-        if model.cox is not None and TIME not in frame.columns:
-            raise refuse_rows("predict")
+        model.reduction.check_columns("predict", frame)
         index, needed = frame.index, _needed(fit, out)
         _check_columns(fit, frame, needed)
         plain = used("predict", frame, needed)
-        lost = np.zeros(len(frame), dtype=bool)
+        there = np.ones(len(frame), dtype=bool)
         for where in missing("predict", plain, needed).values():
-            lost |= where
-        there, rest = ~lost, [name for name in frame.columns if name not in plain.columns]
-        plain = plain.assign(**{name: frame[name].array for name in rest}) if rest else plain
+            there &= ~where
+        rest = {name: frame[name].array for name in frame.columns if name not in plain.columns}
+        plain = plain.assign(**rest)
         frame = plain[there].reset_index(drop=True) if there.any() else model.frame.iloc[:1]
-    return _where(fit, frame, index, there, out, new_groups == "error")
-
-
-def again(fit: FittedModel, where: Where) -> Where:
-    """The same rows under the hyperparameters of another fit of the model."""
-    return _where(fit, where.frame, where.index, where.there, where.without)
-
-
-def _where(
-    fit: FittedModel, frame: pd.DataFrame, index: Any, there: np.ndarray, without: Sequence[Any], strict: bool = False
-) -> Where:
-    model = fit.model
+    given = {key: value for key, value in (("exposure", exposure), ("trials", trials)) if value is not None}
     data = model.table(frame)
-    new = model.sum.new_table(fit.theta, data, ahead=True, without=without)
-    if strict:
+    new = model.sum.new_table(fit.theta, data, ahead=True, without=out)
+    if new_groups == "error":
         _check_groups(new.unseen, data)
-    known = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
-    return Where(frame, index, there, replace(new.rows, offset=known), [part for _, part in new.unseen], without)
-
-
-def stated(fit: FittedModel, where: Where, kind: str) -> Where:
-    """The rows, of ``kind`` "link" with eta as it is reported: of durations in y's unit, of levels at x as it came."""
-    if kind != "link":
-        return where
-    row, constant = reported_shift(fit)
-    design, new = where.new.design, where.new
-    if row is not None:
-        design = sp.csr_array(design + np.ones((design.shape[0], 1)) @ row[None, :])
-    return replace(where, new=replace(new, design=design, offset=new.offset + constant))
+    offset = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
+    return PredictionRows(frame, index, there, data, replace(new.rows, offset=offset), new.unseen, out, given)
 
 
 def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:
@@ -147,40 +143,62 @@ def _needed(fit: FittedModel, out: Sequence[Any]) -> list[Any]:
 
 
 def _check_columns(fit: FittedModel, frame: pd.DataFrame, needed: Sequence[Any]) -> None:
-    """Refuses a table without a column of groups, with the way to do without them."""
+    """Refuse a table without a column of groups, with the way to do without them."""
     model = fit.model
     of = [name for term in model.sum.effects if term.of_groups for name in term.group_columns]
     groups = {source for name in of for source in model.compiled.sources_of(name)}
-    lacking = [name for name in needed if name in groups and name not in frame.columns]
-    others = [name for name in needed if name not in groups and name not in frame.columns]
-    if lacking and not others:
+    lacking = [name for name in needed if name not in frame.columns]
+    if lacking and groups.issuperset(lacking):
         got = f"there is no column {lacking[0]!r}, which says the group of a row"
         raise problem("predict", got, 'it, or without="groups"', "That leaves the effects of groups at 0.")
 
 
 def _check_groups(unseen: Sequence[tuple[Term, Unseen]], data: DataTable) -> None:
-    """Refuses groups that fit has not seen."""
+    """Refuse groups that the fit has not seen."""
     for term, part in unseen:
         if part.groups:
             row = int(np.argmax(part.of >= 0))
             named = ", ".join(repr(data.column(name).values[row]) for name in term.group_columns)
             got = f"row {row} has a group of {term.name} that fit has not seen: {named}"
-            raise problem("predict", got, "known groups", 'new_groups="population" predicts it as one more of them.')
+            advice = 'new_groups="population" predicts it as one more of them.'
+            raise problem("predict", got, "known groups", advice)
 
 
-# -- moments ------------------------------------------------------------------------------------------------
-def moments(fit: FittedModel, new: NewRows) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and variance of eta (M,); its covariance (M, C, C) where several predictors of a row are correlated."""
-    there = fit.posterior.at(new)
-    if isinstance(there, NormalMarginals) and there.find_covariance is not None:
-        return np.asarray(there.mean), np.asarray(there.spread)
-    return np.asarray(there.mean), np.maximum(np.asarray(there.variance), 0.0)
+# -- marginals ----------------------------------------------------------------------------------------------
+def marginals(fit: FittedModel, rows: Callable[[FittedModel], NewRows]) -> Marginals:
+    """Of eta, or another sum of latents, at rows that each component of the fit states."""
+    each = [part.posterior.at(rows(part)) for part in fit.components]
+    return each[0] if fit.mixture is None else fit.mixture.mixture(each)
 
 
-def predict(fit: FittedModel, where: Where, y: Predictive, kind: str, interval: float | None) -> Any:
-    """One kind of prediction, as pandas' own."""
+def on_reported_scale(fit: FittedModel, new: NewRows) -> NewRows:
+    """Rows of eta as it is reported: of durations in y's unit, of ordered levels at x as it came."""
+    row, constant = reported_shift(fit)
+    design = new.design
+    if row is not None:
+        design = sp.csr_array(design + np.ones((design.shape[0], 1)) @ row[None, :])
+    return replace(new, design=design, offset=new.offset + constant)
+
+
+def predictive(fit: FittedModel, rows: PredictionRows, kind: str) -> Predictive:
+    """y at rows under the posterior; of ``kind`` "link", eta as reported."""
+    likelihoods, etas = [], []
+    for part in fit.components:
+        own = rows if part is fit else rows.under(part)
+        new = on_reported_scale(part, own.new) if kind == "link" else own.new
+        etas.append(part.posterior.at(new))
+        likelihoods.append(likelihood_at(part, rows))
+    values = fit.model.target.values
+    if fit.mixture is None:
+        return Predictive(likelihoods[0], etas[0], values)
+    return Predictive.mixture(fit.mixture.weights, likelihoods, etas, fit.mixture.mixture(etas), values)
+
+
+def predict(fit: FittedModel, rows: PredictionRows, kind: str, interval: float | None) -> Any:
+    """One kind of prediction, as a pandas Series or frame."""
     import pandas as pd
 
+    y = predictive(fit, rows, kind)
     if kind == "probability":
         labels = labels_of(fit)
         if labels is None:
@@ -188,61 +206,73 @@ def predict(fit: FittedModel, where: Where, y: Predictive, kind: str, interval: 
             advice = 'kind="mean" with trials=1 is the probability of a success.' if trials else ""
             raise problem("predict", 'kind = "probability" and y is no label', 'kind="mean"', advice)
         if interval is not None:
-            advice = f'kind="mean" is the probability of {labels[1]!s}, with its interval.' if len(labels) == 2 else ""
+            two = len(labels) == 2
+            advice = f'kind="mean" is the probability of {labels[1]!s}, with its interval.' if two else ""
             raise problem("predict", 'an interval with kind = "probability"', "interval=None", advice)
-        return pd.DataFrame(where.full(y.probabilities), index=where.index, columns=pd.Index(labels))
+        return pd.DataFrame(rows.full(y.probabilities), index=rows.index, columns=pd.Index(labels))
     mean = y.location(kind)
     if interval is None:
-        return pd.Series(where.full(mean), index=where.index, name=kind)
-    inside = _inside(interval)
-    limits = y.limits(kind, np.array([0.5 - inside / 2, 0.5 + inside / 2]))
+        return pd.Series(rows.full(mean), index=rows.index, name=kind)
+    limits = y.limits(kind, interval_ends("predict", interval))
     columns = {"mean": mean, "sd": y.sd(kind), "lower": limits[:, 0], "upper": limits[:, 1]}
-    return pd.DataFrame({key: where.full(value) for key, value in columns.items()}, index=where.index)
+    return pd.DataFrame({key: rows.full(value) for key, value in columns.items()}, index=rows.index)
 
 
-def log_density(fit: FittedModel, table: Table) -> np.ndarray:
-    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing."""
-    from . import over_theta
+def predict_lazily(fit: FittedModel, new: Any, kind: str, options: Mapping[str, Any]) -> Any:
+    """Predictions of a Dask dataframe, partition by partition."""
+    if not (hasattr(new, "map_partitions") and new.ndim == 2):
+        got = f"a {type(new).__name__} of Dask's"
+        raise problem("predict", got, "a Dask dataframe with the columns of the formula, or a table in memory")
+    row = fit.model.frame.iloc[:1].reindex(columns=list(new.columns))
+    like = fit.predict(row, kind, **options)  # columns and options are checked at once
+    meta = like.iloc[:0].set_axis(new._meta.index[:0], axis=0)
+    return new.map_partitions(_predict_partition, fit, kind, options, meta, meta=meta)
 
-    where, response = rows_at(fit, table), fit.model.response
-    y, beside = response.read_again(where.frame)
-    return where.full(over_theta.predictive(fit, where, beside, "outcome").log_density(y))
+
+def _predict_partition(part: Any, fit: FittedModel, kind: str, options: Mapping[str, Any], none: Any) -> Any:
+    return fit.predict(part, kind, **options) if len(part) else none.set_axis(part.index, axis=0)
 
 
-def exceedance(fit: FittedModel, where: Where, y: Predictive, threshold: float, kind: str) -> pd.Series:
+def exceedance(fit: FittedModel, rows: PredictionRows, threshold: float, kind: str) -> pd.Series:
     """P(what is predicted > threshold) of each row."""
     import pandas as pd
 
     limit = scalar("exceedance", "threshold", threshold)
-    out = y.exceedance(kind, limit)
-    return pd.Series(where.full(out), index=where.index, name=f"above {limit:g}")
+    out = predictive(fit, rows, kind).exceedance(kind, limit)
+    return pd.Series(rows.full(out), index=rows.index, name=f"above {limit:g}")
 
 
-def _inside(interval: object) -> float:
-    """The probability of an interval: one number."""
+def log_density(fit: FittedModel, table: Table) -> np.ndarray:
+    """log p(y) (N,) of the y in a table, with the events and ends of its durations; NaN where it is missing."""
+    rows = read_rows(fit, table)
+    y, beside = fit.model.response.read_again(rows.frame)
+    return rows.full(predictive(fit, replace(rows, given=beside), "outcome").log_density(y))
+
+
+def interval_ends(where: str, interval: object) -> np.ndarray:
+    """The levels of the two ends of a central interval, from its probability: one number."""
     if isinstance(interval, str):
-        raise problem("predict", f"interval = {interval!r} is a text", "a number such as 0.95")
+        raise problem(where, f"interval = {interval!r} is a text", "a number such as 0.95")
     if np.ndim(interval) != 0:  # type: ignore[arg-type]
-        raise problem("predict", f"interval = {interval!r} is several", "one number such as 0.95, a call for each")
-    return float(probabilities("predict", interval, "interval"))  # type: ignore[arg-type]
+        raise problem(where, f"interval = {interval!r} is several", "one number such as 0.95, a call for each")
+    inside = float(probabilities(where, interval, "interval"))  # type: ignore[arg-type]
+    return np.array([0.5 - inside / 2, 0.5 + inside / 2])
 
 
-def predictive(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Predictive:
-    """y at the rows under the posterior of one theta."""
-    return Predictive(likelihood_at(fit, where, given), fit.posterior.at(where.new), fit.model.target.values)
-
-
+# -- labels and likelihoods ---------------------------------------------------------------------------------
 def labels_of(fit: FittedModel) -> np.ndarray | None:
-    """What y may be, in order and as it came: words, booleans, whole numbers or others; None where y is no label."""
+    """What y may be, in order and as it came: words, booleans, whole numbers; None where y is no label."""
     labels = fit.model.target.labels
     if labels is None or fit.model.target.words is not None:
         return labels
-    kind = getattr(getattr(fit.model.response.values(fit.model.frame), "dtype", None), "kind", "")
+    import pandas as pd
+
+    kind = pd.Series(fit.model.response.values(fit.model.frame)).dtype.kind
     return labels.astype(bool if kind == "b" else np.int64) if kind in ("b", "i", "u") else labels
 
 
 def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
-    """Draws of y as labels, None where a row was left out; those of numbers as they are."""
+    """Draws of y as labels, None where a row was left out; draws of numbers as they are."""
     labels, values = labels_of(fit), fit.model.target.values
     if labels is None or values is None:
         return drawn
@@ -254,27 +284,38 @@ def as_labels(fit: FittedModel, drawn: np.ndarray) -> np.ndarray:
     return out
 
 
-def likelihood_at(fit: FittedModel, where: Where, given: Mapping[str, Any]) -> Likelihood:
+def likelihood_at(fit: FittedModel, rows: PredictionRows) -> Likelihood:
     """The likelihood at the rows: those of the fit have what they had."""
-    model, asked = fit.model, {key: value for key, value in given.items() if value is not None}
-    if where.frame is model.frame and not asked:
+    model, given = fit.model, dict(rows.given)
+    if rows.frame is model.frame and not given:
         return fit.found.likelihood.lenient()
-    for key, value in asked.items():
-        if np.ndim(value) == 1 and np.shape(value)[0] == where.there.size:
-            asked[key] = np.asarray(value)[where.there] if where.there.any() else 1.0
-    return model.response.at(fit.found.likelihood, where.frame, asked)
+    for key, value in given.items():
+        if np.ndim(value) == 1 and np.shape(value)[0] == rows.there.size:
+            given[key] = np.asarray(value)[rows.there] if rows.there.any() else 1.0
+    return model.response.at(fit.found.likelihood, rows.frame, given)
 
 
 # -- draws --------------------------------------------------------------------------------------------------
+def shares(fit: FittedModel, size: int, rng: np.random.Generator) -> list[tuple[FittedModel, np.ndarray]]:
+    """The components of a fit that have some of ``size`` draws, and which draws are theirs."""
+    if fit.mixture is None:
+        return [(fit, np.arange(size))]
+    each = zip(fit.components, fit.mixture.shared(size, rng), strict=True)
+    return [(part, which) for part, which in each if which.size]
+
+
 def latent_draws(fit: FittedModel, size: int, rng: np.random.Generator) -> np.ndarray:
     """Of all latents (size, L)."""
     return np.asarray(fit.posterior.sample_latents(size, rng))
 
 
-def eta_draws(where: Where, latents: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def eta_draws(
+    rows: PredictionRows, latents: np.ndarray, rng: np.random.Generator, new: NewRows | None = None
+) -> np.ndarray:
     """Of eta (M, size), from draws of the latents; rows of one new group share its draw."""
-    eta = np.asarray(where.new.design @ latents.T) + np.asarray(where.new.offset)[:, None]
-    for part in where.unseen:
+    new = rows.new if new is None else new
+    eta = np.asarray(new.design @ latents.T) + np.asarray(new.offset)[:, None]
+    for _, part in rows.unseen:
         eta += part.draws(latents.shape[0], rng)
     return eta
 
@@ -285,15 +326,23 @@ def mean_given(fit: FittedModel, likelihood: Likelihood, eta: np.ndarray) -> np.
     return np.asarray(likelihood.mean_at(eta) if values is None else likelihood.probabilities_at(eta) @ values)
 
 
-def draws(
-    fit: FittedModel, where: Where, size: int, rng: np.random.Generator, kind: str, given: Mapping[str, Any]
-) -> np.ndarray:
-    """Joint draws (size, M)."""
-    eta = eta_draws(stated(fit, where, kind), latent_draws(fit, size, rng), rng)
+def draws(fit: FittedModel, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
+    """Joint draws (size, M), of theta too where it is averaged over."""
+    out = np.empty((size, rows.there.size))
+    for part, which in shares(fit, size, rng):
+        own = rows if part is fit else rows.under(part)
+        out[which] = _draws_at(part, own, which.size, rng, kind)
+    return out
+
+
+def _draws_at(fit: FittedModel, rows: PredictionRows, size: int, rng: np.random.Generator, kind: str) -> np.ndarray:
+    """Joint draws (size, M) at one theta."""
+    new = on_reported_scale(fit, rows.new) if kind == "link" else rows.new
+    eta = eta_draws(rows, latent_draws(fit, size, rng), rng, new)
     if kind == "link":
-        return where.full(eta).T
-    likelihood = likelihood_at(fit, where, given)
+        return rows.full(eta).T
+    likelihood = likelihood_at(fit, rows)
     if kind == "mean":
-        return where.full(mean_given(fit, likelihood, eta)).T
+        return rows.full(mean_given(fit, likelihood, eta)).T
     out, values = np.asarray(likelihood.draw(eta, rng), dtype=np.float64), fit.model.target.values
-    return where.full(out if values is None else values[out.astype(int)]).T
+    return rows.full(out if values is None else values[out.astype(int)]).T

@@ -112,7 +112,7 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
         how = {key: options.pop(key) for key in _OF_FIT}
         weights = weights_of(sample_weight, frame)
         self.model_ = Model(data=frame, weights=weights, **options, _depth=None)  # a file may have brought the formula
-        if self.model_.zeros is not None:
+        if self.model_.others:
             advice = "fenchel.fit fits both parts; without zero= a hurdle has one probability of a zero."
             raise problem(name, f"zero= of family = {self.family!r}", "a model of one part", advice)
         self.fit_: FittedModel = self.model_.fit(**how)

@@ -28,7 +28,6 @@ from ..inputs.fixed_columns import Columns
 from ..inputs.levels import present
 from ..likelihoods.gaussian import Gaussian
 from ..terms import IID, Grouped
-from .cox import TIME
 from .stated_priors import scale_of
 from .tables import no_sd
 
@@ -62,7 +61,7 @@ def of_data(model: Model, family_given: bool) -> list[str]:
     """Of the columns and of y, a sentence each."""
     factors = model.fixed.expression.factors
     single = [name for name, levels in factors.items() if len(levels) < 2]
-    single += [str(term.name) for term in model.sum.terms if getattr(term, "single", False)]
+    single += [str(term.name) for term in model.sum.terms if term.single]
     out = [f"the factor {name!r} has one level, so it has no coefficient" for name in single]
     out += [text for name in factors if (text := _numbers_as_text(model.frame[name], name)) is not None]
     if not out and len(model.frame) >= _ROWS:
@@ -80,7 +79,7 @@ def of_data(model: Model, family_given: bool) -> list[str]:
 
 def of_terms(model: Model) -> list[str]:
     """What terms have to say of the data; the intervals of a Cox model's baseline are not the user's."""
-    terms = [term for term in model.sum.terms if model.cox is None or TIME not in term.columns]
+    terms = model.reduction.own_terms(model.sum.terms)
     return [sentence for term in terms for sentence in term.remarks(model.sum.terms)]
 
 
@@ -91,15 +90,14 @@ def _of_groups(model: Model) -> list[str]:
     seen, out, levels = model.target.seen > 0.0, [], {}
     frame, codes = model.compiled.extended(model.frame)[seen], {}
     for term in model.sum.effects:
-        column = getattr(term, "column", None)
-        if type(term) not in (IID, Grouped) or column not in frame.columns:
+        if type(term) not in (IID, Grouped) or term.column not in frame.columns:
             continue
-        codes[term.name], found = pd.factorize(frame[column])
+        codes[term.name], found = pd.factorize(frame[term.column])
         levels[term.name] = len(found)
         if len(found) == 1:
             only = found.tolist()[0]
             out.append(f"{term.name} has one group, {only!r}, so its effect is not told from the level: leave it out")
-        elif len(found) == len(frame) and getattr(term, "by", None) is None and (why := _one_row_each(model)):
+        elif len(found) == len(frame) and term.by is None and (why := _one_row_each(model)):
             out.append(f"{term.name} has a group for every row, {why}")
     alike = [name for name in codes if 1 < levels[name] < len(frame)]
     for k, name in enumerate(alike):
@@ -262,8 +260,8 @@ def _without_variance(fit: FittedModel) -> list[str]:
     """Of terms whose sd ended at its lower bound, or under a flat prior near 0: no variance is found there."""
     effects = fit.model.sum.effects
     names = [(term.name, h) for term in effects for h in term.hyperparameters]
-    levelled = {str(term.name) for term in effects if term.levels is not None}
     groups = {str(term.name) for term in effects if term.of_groups}  # a smooth without variance is a line
+    levelled = {str(term.name) for term in effects if term.levels is not None}
     none = [
         str(names[i][0])
         for i, side in fit.found.at_bounds.items()
@@ -301,7 +299,7 @@ def endless(fit: FittedModel) -> dict[int, str]:
     """By the entry of theta, of processes with a range for each column: those that do not vary along one of them."""
     out, i = {}, 0
     for term in fit.model.sum.effects:
-        of = {f"range {column}": column for column in getattr(term, "inputs", ())}
+        of = {f"range {column}": column for column in term.inputs}
         for h in term.hyperparameters:
             if h.name in of and fit.found.at_bounds.get(i) == "upper":
                 out[i] = (
@@ -332,12 +330,10 @@ def _separated(fit: FittedModel) -> list[str]:
     model = fit.model
     support, columns = model.target.likelihood.support, model.sum.columns
     own, p = int(model.sum.intercept), len(model.sum.fixed_names)
-    if support not in ("levels", "count") or model.sum.X.size > _LARGEST or model.classes is not None:
+    if support not in ("levels", "count") or model.sum.X.size > _LARGEST or not model.reduction.looks_for_separation:
         return []
     prior = np.sqrt(model.coefficient_priors.variance[own:])
     mean = np.asarray(fit.solution.posterior.latent_mean)
-    if mean.ndim > 1:  # of several classes
-        return []
     gamma = mean[mean.size - p :]
     known = {*columns.constant, *(k for j, others in columns.dependent for k in (j, *others))}
     far = [j for j in range(p) if j not in known and prior[j] >= _WEAK and abs(gamma[j]) > prior[j] / 4]

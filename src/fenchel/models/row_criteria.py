@@ -102,14 +102,9 @@ def folds(fit: FittedModel, k: Any, by: Any, learn: bool, rng: Seed, **run: Any)
 
 def _column(fit: FittedModel, where: str, by: Any) -> np.ndarray:
     """One label a row of the fit, by the name of a column or from an array over the data."""
-    model, named = fit.model, isinstance(by, str)
-    if model.cox is not None:  # of people, as labels of the pieces of their durations
-        people = model.cox.people
-        if named and by not in model.frame and by in people.columns:
-            by, named = np.asarray(people[by].astype(str)), False
-        if not named and np.shape(by) == (len(people),):
-            by = np.asarray(by)[model.cox.rows]
-    if named:
+    model = fit.model
+    by = model.reduction.labels(model, by)
+    if isinstance(by, str):
         if by not in model.frame:
             got = f"there is no column {by!r} among those that the model uses"
             raise problem(where, got, "one of them, or an array over the rows of the data")

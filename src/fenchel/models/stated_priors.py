@@ -237,14 +237,6 @@ def scale_of(entry: Entry) -> Scale:
 
 
 # -- every prior of a model ------------------------------------------------------------------------------
-def every_prior(model: Model) -> pd.DataFrame:
-    """``prior_table`` of a model, or of both parts of a hurdle with ``zero=``."""
-    import pandas as pd
-
-    own = prior_table(model)
-    return own if model.zeros is None else pd.concat({"count": own, "zero": prior_table(model.zeros)}, names=["part"])
-
-
 def prior_table(model: Model) -> pd.DataFrame:
     """Every prior in words, with the middle 95 % of it; ``priors={name: {parameter: prior}}`` changes a row."""
     import pandas as pd

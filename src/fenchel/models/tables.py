@@ -1,8 +1,15 @@
-"""What a fitted model shows: coefficients, effects, hyperparameters and priors as frames, and a summary as text."""
+"""Tables of a fitted model as pandas frames: coefficients, effects and hyperparameters.
+
+lower, upper     quantiles of each marginal,   P(> 0) by its distribution function
+ratio            exp of its median, which is the median of exp, between exp(lower) and exp(upper)
+
+Cutpoints take the place of an intercept in models of ordered levels. They are learned where columns are at their means
+and reported at x = 0: ``reported_shift`` is the one place that says by how much eta moves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +18,17 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 from scipy.stats import qmc
 
-from ..checks import number, problem
+from ..checks import number, optional, problem
 from ..hyperparameters.evidence import Evidence
+from ..hyperparameters.integration import Integrated
 from ..hyperparameters.mode import Mode, mode_of
-from ..iterative import IterativeFit
 from ..likelihoods.base import Likelihood
-from ..marginals import Answers
+from ..linalg.arrays import to_numpy
+from ..marginals import Answers, Marginals, NormalMarginals
+from ..priors.base import NewRows
 from ..solvers.solution import Solution
 from ..terms import Hyperparameter, Term
-from .marginal_tables import marginal_table
-from .stated_priors import ambiguous, prior_table, term_named, terms_over
+from .stated_priors import ambiguous, term_named, terms_over
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,19 +37,114 @@ if TYPE_CHECKING:
     from .model import Model
 
 INTERCEPT = "Intercept"
-_DRAWS = 512  # of a fixed net, for intervals of hyperparameters
+_NET = 512  # points of a fixed net, for intervals of hyperparameters
+_THETAS = 8192  # draws of theta, for the table of hyperparameters of an integrated fit
+
+
+# -- tables of marginals ------------------------------------------------------------------------------------
+def marginal_table(
+    name: Any, labels: list[Any], found: Marginals, ratio: str | None, level: float = 0.95, n: Any = None
+) -> pd.DataFrame:
+    """Mean, sd and interval of marginals, one row an entry of ``labels``; ``name`` is that of the index.
+
+    Where exp(effect) has a name, ``ratio`` ("odds_ratio"): its median, its interval ("or_lower", "or_upper") and its
+    probability to exceed 1.
+    """
+    pd = optional("effects", "pandas")
+    if not 0.0 < level < 1.0:
+        raise problem("effects", f"level = {level!r}", "a probability between 0 and 1")
+    mean, sd, ends = to_numpy(found.mean), to_numpy(found.sd), to_numpy(found.interval(level))
+    columns = {"mean": mean, "sd": sd, "lower": ends[:, 0], "upper": ends[:, 1]}
+    above = p_above_zero(found)
+    if ratio is None:
+        columns["p_above_0"] = above
+    else:
+        short = initials(ratio)
+        with np.errstate(over="ignore"):
+            columns[ratio] = np.exp(to_numpy(found.quantile(0.5)))
+            columns[f"{short}_lower"], columns[f"{short}_upper"] = np.exp(ends).T
+        columns["p_above_1"] = above
+    if n is not None:
+        columns["n"] = np.asarray(n)
+    return pd.DataFrame(columns, index=pd.Index(labels, name=name, tupleize_cols=False))
+
+
+def p_above_zero(found: Marginals) -> np.ndarray:
+    """P(> 0) of each entry; 1/2 of one that is 0 for certain."""
+    zero = (to_numpy(found.sd) == 0.0) & (to_numpy(found.mean) == 0.0)
+    return np.where(zero, 0.5, 1.0 - to_numpy(found.cdf(0.0)))
+
+
+def initials(word: str) -> str:
+    """Of the name of a ratio, as its interval has them: "or" of "odds_ratio".
+
+    Examples
+    --------
+    >>> from fenchel.models.tables import initials
+    >>> initials("relative_risk")
+    'rr'
+    """
+    return "".join(part[0] for part in word.split("_"))
+
+
+def over_predictors(fit: FittedModel, found: Marginals, table: Callable[[Marginals], pd.DataFrame]) -> pd.DataFrame:
+    """A table of marginals; where each class has a predictor of its own, one table a class below another."""
+    import pandas as pd
+
+    names = fit.model.reduction.predictors(fit.model)
+    if not names:
+        return table(found)
+    mean, variance = to_numpy(found.mean), to_numpy(found.variance)
+    each = {name: table(NormalMarginals(mean[:, c], variance[:, c])) for c, name in enumerate(names)}
+    return pd.concat(each, names=["class"])
+
+
+def over_parts(fit: FittedModel, table: Callable[[FittedModel], pd.DataFrame]) -> pd.DataFrame:
+    """A table of a fit; where it has parts, those of the parts below one another, empty ones left out."""
+    import pandas as pd
+
+    if not fit.parts:
+        return table(fit)
+    each = {name: table(part) for name, part in fit.parts.items()}
+    filled = {name: frame for name, frame in each.items() if len(frame)}
+    return pd.concat(filled, names=["part"]) if filled else next(iter(each.values()))
 
 
 # -- coefficients -------------------------------------------------------------------------------------------
-def fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the coefficients in the user's units, the intercept (x = 0) first where there is one."""
+def names_of(model: Model) -> list[str]:
+    """Of the coefficients, the intercept first where there is one."""
+    return [*([INTERCEPT] if model.sum.intercept else []), *model.sum.fixed_names]
+
+
+def coefficients(fit: FittedModel) -> pd.DataFrame:
+    """Mean, sd, interval; the median of exp(coefficient) where it has a name."""
+    from .predictions import marginals
+
+    names = names_of(fit.model)
+    found: Marginals = NormalMarginals(np.zeros(0), np.zeros(0))
+    if names:
+        found = marginals(fit, coefficient_rows)
+    return over_predictors(fit, found, lambda one: marginal_table(None, names, one, fit.likelihood.ratio))
+
+
+def covariance(fit: FittedModel) -> pd.DataFrame:
+    """Of the coefficients (p, p)."""
+    import pandas as pd
+
+    weights = np.ones(1) if fit.mixture is None else fit.mixture.weights
+    each = [_fixed_moments(part) for part in fit.components]
+    means, covariances = (np.stack(values) for values in zip(*each, strict=True))
+    off, names = means - weights @ means, names_of(fit.model)
+    total = np.einsum("k,kij->ij", weights, covariances) + (off * weights[:, None]).T @ off
+    return pd.DataFrame(total, index=names, columns=names)
+
+
+def _fixed_moments(fit: FittedModel) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the coefficients in the user's units at one theta."""
     model = fit.model
     mean, covariance = model.sum.fixed_effects(fit.solution if fit.answers is None else fit.answers)
-    mean = mean + _known_part(fit, fit.shift)
-    if model.fixed.back is None:
-        return mean, covariance
     A, _ = model.fixed.to_user(model.sum.intercept, len(model.sum.fixed_names))
-    return A @ mean, A @ covariance @ A.T
+    return A @ (mean + _known_part(fit, fit.shift)), A @ covariance @ A.T
 
 
 def _known_part(fit: FittedModel, shift: float) -> np.ndarray:
@@ -54,40 +157,24 @@ def _known_part(fit: FittedModel, shift: float) -> np.ndarray:
     return out
 
 
-def fixed_rows(fit: FittedModel) -> tuple[sp.csr_array, np.ndarray]:
-    """The coefficients as rows of a design over the latents (p, L), and what they are above those (p,)."""
-    sum_ = fit.model.sum
-    A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
-    return sp.csr_array(A @ sum_.fixed_rows()), A @ _known_part(fit, fit.shift)
+def coefficient_rows(fit: FittedModel, thetas: np.ndarray | None = None) -> NewRows:
+    """The coefficients as rows of a design over the latents (p, L), and what they are above those (p,).
 
-
-def above_latents(fit: FittedModel, thetas: np.ndarray) -> np.ndarray:
-    """What the coefficients are above their latents at thetas (m, p), whose likelihoods say how eta is reported."""
-    sum_ = fit.model.sum
-    A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
-    each = [_known_part(fit, _likelihood_at(fit, theta).reported()[1]) for theta in thetas]
-    return np.asarray(np.stack(each) @ A.T)
-
-
-def level_of_ordered(fit: FittedModel, solution: Solution | Answers) -> tuple[float, float]:
-    """What eta of the columns as they come is above eta as fitted, where cutpoints take the place of an intercept.
-
-    With its posterior sd: the coefficients' own.
+    With ``thetas`` (m, n) the offset (m, p) is that of each of them, whose likelihood says how eta is reported.
     """
-    fitted, covariance = fit.model.sum.fixed_effects(solution)
-    by = _columns_at_mean(fit.model)
-    return float(by @ (fitted + fit.model.coefficient_priors.mean)), float(np.sqrt(by @ covariance @ by))
+    sum_ = fit.model.sum
+    A, _ = fit.model.fixed.to_user(sum_.intercept, len(sum_.fixed_names))
+    if thetas is None:
+        known = _known_part(fit, fit.shift)
+    else:
+        known = np.stack([_known_part(fit, _likelihood_at(fit, theta).reported()[1]) for theta in thetas])
+    return NewRows(design=sp.csr_array(A @ sum_.fixed_rows()), offset=known @ A.T)
 
 
-def reported(fit: FittedModel) -> tuple[Likelihood, float]:
-    """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
-    fitted, model = fit.found.likelihood, fit.model
-    if model.cox is not None:  # counts of events in pieces of durations
-        return fitted.changed(ratio="hazard_ratio"), 0.0
-    if not (model.ordered and model.sum.fixed_names):
-        return fitted.reported()
-    shift = level_of_ordered(fit, fit.solution)[0]  # learned where columns are at their means, stated at x = 0
-    return fitted.with_theta(np.r_[fitted.theta[0] + shift, fitted.theta[1:]]), shift
+# -- the scale that is reported -----------------------------------------------------------------------------
+def moves_cutpoints(model: Model) -> bool:
+    """Whether cutpoints are learned at the means of columns, and reported at x = 0."""
+    return model.ordered and bool(model.sum.fixed_names)
 
 
 def _columns_at_mean(model: Model) -> np.ndarray:
@@ -98,15 +185,26 @@ def _columns_at_mean(model: Model) -> np.ndarray:
 def reported_shift(fit: FittedModel) -> tuple[np.ndarray | None, float]:
     """What eta as reported is above eta as fitted: a row over the latents (L,), None for one of 0, and a constant."""
     model = fit.model
-    if not (model.ordered and model.sum.fixed_names):
+    if not moves_cutpoints(model):
         return None, fit.found.likelihood.reported()[1]
     by = _columns_at_mean(model)
     return np.asarray(by @ model.sum.fixed_rows().toarray()), float(by @ model.coefficient_priors.mean)
 
 
-def names_of(model: Model) -> list[str]:
-    """Of the coefficients, the intercept first where there is one."""
-    return [*([INTERCEPT] if model.sum.intercept else []), *model.sum.fixed_names]
+def cutpoint_shift(fit: FittedModel, solution: Solution | Answers) -> tuple[float, float]:
+    """The mean and the posterior sd of ``reported_shift`` of an ordered model: the sd is that of the coefficients."""
+    fitted, covariance = fit.model.sum.fixed_effects(solution)
+    by = _columns_at_mean(fit.model)
+    return float(by @ (fitted + fit.model.coefficient_priors.mean)), float(np.sqrt(by @ covariance @ by))
+
+
+def reported(fit: FittedModel) -> tuple[Likelihood, float]:
+    """The likelihood on the scale that is reported, and what eta is there above eta as fitted, on average."""
+    fitted, model = fit.found.likelihood, fit.model
+    if not moves_cutpoints(model):
+        return model.reduction.reported(fitted)
+    shift = cutpoint_shift(fit, fit.solution)[0]
+    return fitted.with_theta(np.r_[fitted.theta[0] + shift, fitted.theta[1:]]), shift
 
 
 # -- effects ------------------------------------------------------------------------------------------------
@@ -114,37 +212,58 @@ class Effects(Mapping[Any, Any]):
     """The special terms of a fitted model as frames, each made when it is asked for."""
 
     def __init__(self, fit: FittedModel) -> None:
-        self._fit, self._terms = fit, fit.model.sum.effects
+        self._fit = fit
+        self._parts = {name: Effects(part) for name, part in fit.parts.items()}
 
     def __getitem__(self, key: Any) -> pd.DataFrame:
-        term = term_named(self._terms, key)
-        if term is None:
-            names = self._fit.model.compiled.stands_for(key)
-            names = names if len(names) > 1 else [each.name for each in terms_over(self._terms, key)]
-            if names:
-                raise KeyError(str(ambiguous("effects", key, names)))
-            raise KeyError(str(problem("effects", f"there is no term {key!r}", f"one of {list(self)}")))
         import pandas as pd
 
-        fit, model = self._fit, self._fit.model
-        shown = model.sum.shown(term.name)
+        have = {name: part for name, part in self._parts.items() if part.term(key) is not None}
+        if have:
+            return pd.concat({name: part[key] for name, part in have.items()}, names=["part"])
+        term = self.term(key)
+        if term is None:
+            raise self._no_term(key)
+        fit, sum_ = self._fit, self._fit.model.sum
+        shown = sum_.shown(term.name)
         if shown is None:
-            raise problem("effects", f"the effect {term.name!r} has no table", "a term that says where it is shown")
+            got = f"the effect {term.name!r} has no table"
+            raise problem("effects", got, "a term that says where it is shown")
         labels, design, codes = shown
-        n = None if codes is None else model.sum.counts(model.target.seen)[term.name][codes]
-        out = marginal_table((term.name, labels), fit.posterior.at(design=design), fit.likelihood.ratio, n=n)
-        if len(out) and all(isinstance(label, tuple) for label in out.index):
-            return out.set_axis(pd.MultiIndex.from_tuples(list(out.index)), axis=0)
-        return out.rename_axis(index=getattr(term, "column", term.name))
+        n = None if codes is None else sum_.counts(fit.model.target.seen)[term.name][codes]
+        errors = fit.engine.sd_errors(fit, design)
+
+        def table(found: Marginals) -> pd.DataFrame:
+            out = marginal_table(term.name, labels, found, fit.likelihood.ratio, n=n)
+            out = out if errors is None else out.assign(sd_error=errors)
+            if len(labels) and all(isinstance(label, tuple) for label in labels):
+                return out.set_axis(pd.MultiIndex.from_tuples(labels), axis=0)
+            return out.rename_axis(index=term.label)
+
+        return over_predictors(fit, fit.posterior.at(design=design), table)
+
+    def term(self, key: Any) -> Term | None:
+        """The term of that name, or the only one over that column."""
+        return term_named(self._fit.model.sum.effects, key)
+
+    def _no_term(self, key: Any) -> KeyError:
+        if not self._parts:
+            names = self._fit.model.compiled.stands_for(key)
+            if len(names) < 2:
+                names = [each.name for each in terms_over(self._fit.model.sum.effects, key)]
+            if names:
+                return KeyError(str(ambiguous("effects", key, names)))
+        return KeyError(str(problem("effects", f"there is no term {key!r}", f"one of {list(self)}")))
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([term.name for term in self._terms])
+        parts = list(self._parts.values()) or [self]
+        return iter(dict.fromkeys(term.name for part in parts for term in part._fit.model.sum.effects))
 
     def __len__(self) -> int:
-        return len(self._terms)
+        return len(list(iter(self)))
 
     def __repr__(self) -> str:
-        return f"effects of {', '.join(map(str, self))}" if self._terms else "no effects"
+        return f"effects of {', '.join(map(str, self))}" if len(self) else "no effects"
 
 
 # -- hyperparameters ----------------------------------------------------------------------------------------
@@ -159,22 +278,47 @@ def hyperparameters(fit: FittedModel) -> pd.DataFrame:
     rows, mode = described_theta(fit, fit.theta), fit.theta_mode
     ends = np.full((len(rows), 2), np.nan)
     if rows and mode.free:
-        evidence = evidence_of(fit)
+        evidence = fit.engine.evidence(fit)
         coordinates = mode.coordinates(lambda thetas: [evidence(theta)[0] for theta in thetas])
         z = normal_net(len(mode.free) + 1)
         draws = np.clip(coordinates.theta(z[:, :-1]), *mode.bounds.T)
-        sd = level_of_ordered(fit, fit.solution)[1] if fit.model.ordered and fit.model.sum.fixed_names else 0.0
+        sd = cutpoint_shift(fit, fit.solution)[1] if moves_cutpoints(fit.model) else 0.0
         levels = fit.shift + (draws - fit.theta) @ mode.moves + sd * z[:, -1]
         ends = np.quantile(values_at(fit, draws, levels), [0.025, 0.975], axis=0).T
         ends[ends[:, 1] <= ends[:, 0]] = np.nan
     return parameter_frame(rows, lower=ends[:, 0], upper=ends[:, 1])
 
 
+def integrated_hyperparameters(fit: FittedModel, mixture: Integrated) -> pd.DataFrame:
+    """The posterior of the hyperparameters of an integrated fit: its mode, mean, sd, median and interval."""
+    shifts, at_peak = None, None
+    if moves_cutpoints(fit.model):
+        answers = [part.solution if part.answers is None else part.answers for part in fit.components]
+        shifts = np.array([cutpoint_shift(fit, each) for each in answers])
+        at_peak = float(mixture.theta.between(mixture.thetas, shifts, mixture.theta.peak[None])[0, 0])
+    rows = described_theta(fit, mixture.theta.peak, at_peak)
+    if not rows:
+        return hyperparameters(fit)
+
+    def ask(theta: np.ndarray, level: float | None = None) -> list[float]:
+        return [row[2] for row in described_theta(fit, theta, level)]
+
+    if shifts is None:
+        found = mixture.theta.of(ask, size=_THETAS)
+    else:  # cutpoints at x = 0 have the uncertainty of the coefficients
+        found = mixture.theta.beside(ask, mixture.thetas, shifts, size=_THETAS)
+    lower, middle, upper = found.quantile([0.025, 0.5, 0.975]).T
+    moments = {"mean": found.mean, "sd": found.sd, "median": middle}
+    return parameter_frame(rows, **moments, lower=lower, upper=upper)
+
+
 def parameter_frame(rows: list[tuple[str, str, float]], **columns: np.ndarray) -> pd.DataFrame:
     """What ``described_theta`` says as a frame, with further columns."""
     import pandas as pd
 
-    index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"]) if rows else None
+    index = None
+    if rows:
+        index = pd.MultiIndex.from_tuples([row[:2] for row in rows], names=["term", "parameter"])
     return pd.DataFrame({"value": [row[2] for row in rows], **columns}, index=index)
 
 
@@ -188,14 +332,12 @@ def values_at(fit: FittedModel, thetas: np.ndarray, levels: Iterable[float | Non
 
 def normal_net(d: int) -> np.ndarray:
     """Standard normals (m, d) of a fixed net, as many below 0 as above."""
-    cells = qmc.Halton(d, scramble=False).random(_DRAWS)
-    return ndtri((cells + 0.5 / _DRAWS) % 1.0)  # their middles
+    cells = qmc.Halton(d, scramble=False).random(_NET)
+    return ndtri((cells + 0.5 / _NET) % 1.0)  # their middles
 
 
 def evidence_of(fit: FittedModel) -> Evidence:
-    """As a function of theta, starting where the fit stands."""
-    if fit.evidence is not None:
-        return fit.evidence
+    """The evidence as a function of theta, starting where the fit stands."""
     target, family = fit.model.target, fit.model.sum.family()
     out = Evidence(fit.found.likelihood, family, target.y, weights=target.weights, tol=1e-13, own=True)
     out.begin(fit.solution)
@@ -204,21 +346,23 @@ def evidence_of(fit: FittedModel) -> Evidence:
 
 def theta_mode(fit: FittedModel) -> Mode:
     """The evidence about its mode, and how cutpoints that are stated at x = 0 move with theta."""
-    level = fit.model.ordered and fit.model.sum.fixed_names
-    ask = (lambda solution: level_of_ordered(fit, solution)[0]) if level else None
-    return mode_of(evidence_of(fit), fit.theta, ask=ask)
+    ask = None
+    if moves_cutpoints(fit.model):
+        ask = lambda solution: cutpoint_shift(fit, solution)[0]
+    return mode_of(fit.engine.evidence(fit), fit.theta, ask=ask)
 
 
 def described_theta(fit: FittedModel, theta: np.ndarray, level: float | None = None) -> list[tuple[str, str, float]]:
-    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, by ``level`` above those as fitted,
-    as ``level_of_ordered`` has it of the fit.
+    """theta in words, sds rather than precisions and variances; cutpoints at x = 0, ``level`` above those as fitted
+    (default: the fit's own shift).
     """
-    rows = [(str(term.name), *row) for term, part in fit.model.sum.thetas(theta) for row in _of_term(term, part)]
-    reported, _ = _likelihood_at(fit, theta).reported()
-    if fit.model.ordered and reported.theta.size:
-        first = reported.theta[0] + (fit.shift if level is None else level)
-        reported = reported.with_theta(np.r_[first, reported.theta[1:]])
-    own_rows = _between_levels(fit.model, reported.readable())
+    terms = fit.model.sum.thetas(theta)
+    rows = [(str(term.name), *row) for term, part in terms for row in term.readable(part)]
+    own, _ = _likelihood_at(fit, theta).reported()
+    if fit.model.ordered and own.theta.size:
+        first = own.theta[0] + (fit.shift if level is None else level)
+        own = own.with_theta(np.r_[first, own.theta[1:]])
+    own_rows = _between_levels(fit.model, own.readable())
     has_sd = {owner for owner, word, _ in own_rows if word == "sd"}
     for owner, word, value in own_rows:
         if word != "variance":
@@ -244,119 +388,6 @@ def _likelihood_at(fit: FittedModel, theta: np.ndarray) -> Likelihood:
     return fit.found.likelihood.with_theta(own) if own.size else fit.found.likelihood
 
 
-def _of_term(term: Term, theta: np.ndarray) -> list[tuple[str, float]]:
-    if type(term).readable is not Term.readable:
-        return term.readable(theta)
-    return [(h.scale.name, h.scale.value(float(t))) for h, t in zip(term.hyperparameters, theta, strict=True)]
-
-
 def no_sd(h: Hyperparameter, side: str) -> bool:
     """Whether a bound is that of the smallest sd."""
     return h.size is not None and side == "lower"
-
-
-# -- the summary --------------------------------------------------------------------------------------------
-def certificate(fit: FittedModel) -> list[str]:
-    """What is proved of the fit, and why it is not where it is not."""
-    sol = fit.solution
-    if isinstance(sol, IterativeFit):
-        return sol.stated()
-    word = "converged" if fit.converged else "NOT CONVERGED"
-    relative = sol.gap / max(1.0, abs(sol.elbo))
-    proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"
-    if np.isinf(sol.gap) and sol.certificate == "stationarity":
-        proof = "a stationary point, of a family that is not log-concave: another may be better"
-    first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
-    known = [fit.found.doubt] if fit.found.doubt else []
-    averaged = [] if fit.mixed is None else fit.mixed.doubts  # over theta, or over the likelihood's own parameters
-    doubts = [f"CHECK: {doubt}" for doubt in (*(known if fit.integrated is None else ()), *averaged)]
-    return [*doubts, first] if fit.converged else [*doubts, first, fit.found.status]
-
-
-def described(model: Model) -> list[str]:
-    """The model in words: its family, its terms, the rows used and left out."""
-    n, seen = model.n_rows
-    family = model.target.likelihood.word or repr(model.target.likelihood)
-    family = family if model.classes is None else f"multinomial, against {model.classes.labels[0]!r}"
-    labels = model.target.labels
-    if model.target.words is not None and labels is not None and len(labels) == 2 and model.classes is None:
-        family += f", the probability that {model.response.name} is '{labels[1]}' and not '{labels[0]}'"
-    lines = [
-        f"family: {'cox, as counts of events in intervals' if model.cox else family}",
-        *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
-        *(f"{term.name}: {_in_words(term)}" for term in model.sum.effects),
-        f"rows: {n} used" + (f", {n - seen} of them with y unobserved and predicted" if seen < n else ""),
-    ]
-    if model.cox is not None:
-        people = len(model.cox.people) - model.dropped.n
-        lines[-1] = f"rows: {people} used, as {n} pieces of durations: leave-one-out and folds are by piece"
-    if model.dropped.n:
-        each = ", ".join(f"{name!r} in {count}" for name, count in model.dropped.columns.items())
-        rows = "1 row" if model.dropped.n == 1 else f"{model.dropped.n} rows"
-        what = "a covariate is missing" if model.cox is None else "a time, an event or a covariate is missing"
-        lines.append(f"dropped: {rows} in which {what} ({each})")
-    return lines
-
-
-def summary(fit: FittedModel) -> str:
-    """A page: the certificate first."""
-    from .remarks import undetermined
-
-    model, (first, *why) = fit.model, certificate(fit)
-    why += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in undetermined(fit)]
-    lines = [first, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
-    if fit.remarks:
-        lines += ["", "remarks", *(f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks)]
-    shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
-    if len(shown):
-        lines += ["", "fixed effects, 95 % intervals", _text(shown)]
-    found = fit.hyperparameters
-    if len(found):
-        known = "by the evidence about its mode" if fit.integrated is None else "integrated over"
-        lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
-        lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
-    lines += ["", "priors", _text(prior_table(model))]
-    if fit.integrated is not None:
-        lines += ["", f"Hyperparameters are integrated out: {fit.integrated.status}."]
-    elif fit.answers is not None and fit.mixed is None:
-        how = f"log evidence {fit.answers.log_evidence:.3f}, error about {fit.answers.log_evidence_se:.1g}"
-        lines += ["", f"Effects and predictions are corrected beyond the Gaussian at these hyperparameters ({how})."]
-    else:
-        lines += ["", f"Effects and predictions are {held_in_words(fit)}."]
-    return "\n".join(lines)
-
-
-def held_in_words(fit: FittedModel) -> str:
-    """Which hyperparameters the answers of a fit are at, and which of the likelihood's own they are over."""
-    likelihood = fit.found.likelihood
-    own = " and ".join(dict.fromkeys(entry.word for entry in likelihood.entries()))
-    cure = 'fit(integrate="auto") has it'
-    if fit.mixed is not None:
-        loose = fit.mixed.evidence == "elbo" and not likelihood.objective.log_concave
-        how = "Gaussian" if fit.mixed.evidence == "elbo" else "corrected beyond the Gaussian"
-        where = " at these sds of terms" if fit.theta.size > likelihood.theta.size else ""
-        short = f"; zeros that may be of either kind leave their sds a tenth too small: {cure}" if loose else ""
-        return f"{how}{where}, averaged over {own}: how well that is known is in their sds{short}"
-    if not (likelihood.moves_eta or fit.model.seconds):
-        return "Gaussian at these hyperparameters"
-    return f"Gaussian at these hyperparameters; how well {own} is known is not in their sds: {cure}"
-
-
-def _far_from_zero(term: Term) -> list[str]:
-    """Why the sd and the correlations of an intercept are hard to read."""
-    return [
-        f"{term.name}: 'sd intercept' is where {name} is 0, and the data have {low:.10g} to {high:.10g}: read those "
-        "at its mean."
-        for name, (low, high) in getattr(term, "outside", {}).items()
-    ]
-
-
-def _text(frame: pd.DataFrame) -> str:
-    return "\n".join("  " + line for line in frame.to_string(float_format=lambda x: f"{x:.4g}").splitlines())
-
-
-def _in_words(term: Term) -> str:
-    levels = f", {len(term.levels)} levels" if term.levels is not None else ""
-    levels += f", {term.details()}" if term.details() else ""
-    first = (type(term).__doc__ or type(term).__name__).strip().split("\n")[0].split(",")[0].split(":")[0].rstrip(".")
-    return f"{first[0].lower()}{first[1:]}{levels}" if first[1:2].islower() else f"{first}{levels}"

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +23,6 @@ from ..checks import problem
 from ..hyperparameters.priors import PC, Normal, PCDeviation, PCRange, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
 from ..inputs.frames import DataColumn, DataTable
-from ..priors.sparse import SparsePrecision
 from ..transforms import CORRELATION, LOG, LOGIT, Transform
 from .forecast import Unseen, numbered
 
@@ -212,6 +212,33 @@ class Term(ABC):
     constraints: np.ndarray | Sparse | str | None = None
     n_latents: int = 0
     stated: Sequence[tuple[str, str]] = ()
+    column: Hashable = None  # whose levels the effects are of
+    inputs: tuple[Hashable, ...] = ()  # columns of numbers that a smooth, a process or a field is over
+    coefficients: Sequence[str] | None = None  # of random intercepts and slopes
+    group: Any = None  # columns whose levels have effects, or curves, of their own
+    by: Hashable = None  # a column that multiplies the effect
+    over_regions: ClassVar[bool] = False  # whether the levels are rows of a matrix: nodes of a graph
+    outside: Mapping[str, tuple[float, float]] = MappingProxyType({})  # slopes whose 0 is outside of the data
+
+    @property
+    def single(self) -> bool:
+        """Whether the data have one level, and so no coefficient."""
+        return False
+
+    @property
+    def label(self) -> Hashable:
+        """The name of the index of its table: the column of its levels, or its own name."""
+        return self.name if self.column is None else self.column
+
+    @property
+    def region_column(self) -> Hashable:
+        """The column of regions, or of groups, that its effects are of; of a product that of the first factor."""
+        return self.column
+
+    @property
+    def along(self) -> Hashable:
+        """The column that curves of groups run along."""
+        return None
 
     @property
     @abstractmethod
@@ -318,18 +345,9 @@ class Term(ABC):
         """What a user should hear of it where it was learned, a sentence each without its stop."""
         return []
 
-    def typical_sd(self, theta: np.ndarray) -> float:
-        """The geometric mean of the standard deviations of the effect where it is shown."""
-        where = self.shown()
-        prior = SparsePrecision(
-            self.precision(theta)[0], design=None if where is None else where[1].design, constraints=self.constraints
-        )
-        return float(np.sqrt(typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance))))
-
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        """theta in words: each value, and the typical sd of the effect that they amount to."""
-        pairs = zip(self.hyperparameters, theta, strict=True)
-        return [*((h.name, h.value(t)) for h, t in pairs), ("typical sd", self.typical_sd(theta))]
+        """theta as tables show it."""
+        return [(h.scale.name, h.scale.value(float(t))) for h, t in zip(self.hyperparameters, theta, strict=True)]
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"

@@ -63,6 +63,14 @@ class Interaction(Term):
         self.name = f"{first.name} x {second.name}" if name is None else name
 
     @property
+    def region_column(self) -> Hashable:
+        return self.first.column
+
+    @property
+    def along(self) -> Hashable:
+        return self.second.column
+
+    @property
     def columns(self) -> tuple[Hashable, ...]:
         return (*self.first.columns, *(c for c in self.second.columns if c not in self.first.columns))
 

@@ -51,6 +51,7 @@ class RhoBelow(Below):
 class StructuredTerm(LevelTerm):
     """A term whose levels are the rows of a matrix: the adjacency of a graph, or a structure."""
 
+    over_regions = True
     matrix: sp.sparray
 
     def matrix_of(self, column: DataColumn, chosen: list[Hashable] | None) -> tuple[sp.sparray, list[Hashable]]:

@@ -1,8 +1,10 @@
-"""A report of a fitted model as one html page: the certificate, the model in words, its tables and pictures."""
+"""Summaries of a fitted model: a page of text, and one html page with its tables and pictures.
+
+Both open with the certificate and say the model in words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,36 +12,135 @@ import numpy as np
 
 from ..plots.base import short_name
 from ..report import Block, Bullets, Chapter, Picture, Section, Table, write_report
+from ..terms import Term
 from .checking import WORDS, kinds_of, plot_check
-from .marginal_tables import initials
-from .pictures import Part, draw_map, parts_of, plot, plot_coefficients
-from .stated_priors import term_named
-from .tables import certificate, described, held_in_words
+from .pictures import Panel, draw_map, panels_of, plot, plot_coefficients
+from .remarks import undetermined
+from .stated_priors import prior_table, term_named
+from .tables import initials
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from .fitted import FittedModel
+    from .model import Model
 
 _ROWS = 24  # of a table on the page
 _PLACES = 9  # of a curve that are written out
 _UNLIKE = 30.0  # times as wide: coefficients of such different units are drawn for one sd of each column
 
 
+# -- text ---------------------------------------------------------------------------------------------------
+def certificate(fit: FittedModel) -> list[str]:
+    """What is proved of the fit, and why it is not where it is not."""
+    sol = fit.solution
+    word = "converged" if fit.converged else "NOT CONVERGED"
+    relative = sol.gap / max(1.0, abs(sol.elbo))
+    proof = f"gap {sol.gap:.1e} nats (relative {relative:.0e}, {sol.certificate})"
+    if np.isinf(sol.gap) and sol.certificate == "stationarity":
+        proof = "a stationary point, of a family that is not log-concave: another may be better"
+    first = f"{word}: {proof}, log evidence at least {sol.elbo:.3f}"
+    known = [fit.found.doubt] if fit.found.doubt else []
+    averaged = [] if fit.mixture is None else fit.mixture.doubts  # over theta, or over the likelihood's own parameters
+    doubts = [f"CHECK: {doubt}" for doubt in (*(known if fit.integrated is None else ()), *averaged)]
+    return [*doubts, first] if fit.converged else [*doubts, first, fit.found.status]
+
+
+def described(model: Model) -> list[str]:
+    """The model in words: its family, its terms, the rows used and left out."""
+    return [
+        f"family: {model.reduction.family_in_words(model)}",
+        *(f"{second.word}: {second.parsed.formula}" for second in model.seconds),
+        *(f"{term.name}: {_in_words(term)}" for term in model.sum.effects),
+        *model.reduction.rows_in_words(model),
+    ]
+
+
+def summary(fit: FittedModel) -> str:
+    """A page: the certificate first."""
+    model, word = fit.model, "converged" if fit.converged else "NOT CONVERGED"
+    if fit.parts:
+        top = f"{word}: two fits that share nothing, gap {fit.gap:.1e} nats, log evidence at least {fit.elbo:.3f}"
+        pages = [f"-- {_title(name)} --\n{summary(part)}" for name, part in fit.parts.items()]
+        return "\n\n".join([top, *pages])
+    first, *why = fit.engine.certificate(fit)
+    why += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in undetermined(fit)]
+    lines = [first, *(f"  {line}" for line in why), "", model.formula, *(f"  {line}" for line in described(model))]
+    if fit.remarks:
+        lines += ["", "remarks", *(f"  {sentence[0].upper()}{sentence[1:]}." for sentence in fit.remarks)]
+    shown = fit.coefficients[["mean", "sd", "lower", "upper"]]
+    if len(shown):
+        lines += ["", "fixed effects, 95 % intervals", _text(shown)]
+    found = fit.hyperparameters
+    if len(found):
+        known = "by the evidence about its mode" if fit.integrated is None else "integrated over"
+        lines += ["", f"hyperparameters, 95 % intervals {known}", _text(found)]
+        lines += [f"  {sentence}" for term in model.sum.effects for sentence in _far_from_zero(term)]
+    lines += ["", "priors", _text(prior_table(model))]
+    if fit.integrated is not None:
+        lines += ["", f"Hyperparameters are integrated out: {fit.integrated.status}."]
+    elif fit.answers is not None and fit.mixture is None:
+        how = f"log evidence {fit.answers.log_evidence:.3f}, error about {fit.answers.log_evidence_se:.1g}"
+        lines += ["", f"Effects and predictions are corrected beyond the Gaussian at these hyperparameters ({how})."]
+    else:
+        lines += ["", f"Effects and predictions are {held_in_words(fit)}."]
+    return "\n".join(lines)
+
+
+def held_in_words(fit: FittedModel) -> str:
+    """Which hyperparameters the answers of a fit are at, and which of the likelihood's own they are over."""
+    likelihood = fit.found.likelihood
+    own = " and ".join(dict.fromkeys(entry.word for entry in likelihood.entries()))
+    cure = 'fit(integrate="auto") has it'
+    if fit.mixture is not None:
+        loose = fit.mixture.evidence == "elbo" and not likelihood.objective.log_concave
+        how = "Gaussian" if fit.mixture.evidence == "elbo" else "corrected beyond the Gaussian"
+        where = " at these sds of terms" if fit.theta.size > likelihood.theta.size else ""
+        short = f"; zeros that may be of either kind leave their sds a tenth too small: {cure}" if loose else ""
+        return f"{how}{where}, averaged over {own}: how well that is known is in their sds{short}"
+    if not (likelihood.moves_eta or fit.model.seconds):
+        return "Gaussian at these hyperparameters"
+    return f"Gaussian at these hyperparameters; how well {own} is known is not in their sds: {cure}"
+
+
+def _title(part: str) -> str:
+    """What a part of a hurdle is called."""
+    return {"count": "counts above 0", "zero": "zeros"}.get(part, part)
+
+
+def _far_from_zero(term: Term) -> list[str]:
+    """Why the sd and the correlations of an intercept are hard to read."""
+    return [
+        f"{term.name}: 'sd intercept' is where {name} is 0, and the data have {low:.10g} to {high:.10g}: read those "
+        "at its mean."
+        for name, (low, high) in term.outside.items()
+    ]
+
+
+def _text(frame: pd.DataFrame) -> str:
+    return "\n".join("  " + line for line in frame.to_string(float_format=lambda x: f"{x:.4g}").splitlines())
+
+
+def _in_words(term: Term) -> str:
+    levels = f", {len(term.levels)} levels" if term.levels is not None else ""
+    levels += f", {term.details()}" if term.details() else ""
+    first = (type(term).__doc__ or type(term).__name__).strip().split("\n")[0].split(",")[0].split(":")[0].rstrip(".")
+    return f"{first[0].lower()}{first[1:]}{levels}" if first[1:2].islower() else f"{first}{levels}"
+
+
+# -- html ---------------------------------------------------------------------------------------------------
 def report(fit: FittedModel, path: str | Path, geometry: dict[str, Any]) -> Path:
-    """Write the page; ``geometry`` are outlines of regions, by column."""
-    return write_report(path, fit.model.formula, sections(fit, geometry), contents=True)
-
-
-def report_of_parts(title: str, parts: Mapping[str, FittedModel], path: str | Path, geometry: dict[str, Any]) -> Path:
-    """Write one page of several fits, a chapter each."""
-    chapters = [Chapter(name, sections(fit, geometry)) for name, fit in parts.items()]
-    return write_report(path, title, chapters, contents=True)
+    """Write the page, of several parts a chapter each; ``geometry`` are outlines of regions, by column."""
+    parts: list[Section | Chapter] = [*sections(fit, geometry)] if not fit.parts else []
+    for name, part in fit.parts.items():
+        title = _title(name)
+        parts.append(Chapter(f"{title[0].upper()}{title[1:]}", sections(part, geometry)))
+    return write_report(path, fit.model.formula, parts, contents=True)
 
 
 def sections(fit: FittedModel, geometry: dict[str, Any]) -> list[Section]:
     """What the page of a fitted model says, the certificate first."""
-    first, *why = certificate(fit)
+    first, *why = fit.engine.certificate(fit)
     return [
         Section("Fit", [f"{first}.", *why, Bullets(described(fit.model), "The model and its rows:")]),
         Section("Coefficients", _coefficients(fit)),
@@ -88,12 +189,12 @@ def _effect(fit: FittedModel, name: Any, geometry: dict[str, Any]) -> list[Block
     if fit.model.sum.shown(name) is None:
         return ["This term does not say where it is shown."]
     frame, term = fit.effects[name], term_named(fit.model.sum.effects, name)
-    parts = parts_of(term, frame, str(name))
+    parts = panels_of(term, frame, str(name))
     kind = parts[0].kind
     caption = "Posterior means." if kind in ("surface", "grid") else "With 95 % intervals."
     drawn = np.ravel(np.asarray(plot(fit, name), dtype=object))[0]
     out: list[Block] = [Picture(drawn.figure, f"The effect {name}", caption)]
-    over = getattr(getattr(term, "first", term), "column", None)
+    over = None if term is None else term.region_column
     if over in geometry:
         ratio = fit.likelihood.ratio
         maps = np.ravel(np.asarray(draw_map(fit, name, geometry[over]), dtype=object))[0]
@@ -107,7 +208,7 @@ def _effect(fit: FittedModel, name: Any, geometry: dict[str, Any]) -> list[Block
     return [*out, *(_rows(fit, part, f"{part.title}: " if len(parts) > 1 else "", most) for part in parts)]
 
 
-def _rows(fit: FittedModel, part: Part, title: str, most: int) -> Table:
+def _rows(fit: FittedModel, part: Panel, title: str, most: int) -> Table:
     """A table of one panel, or of as many of its rows as are read."""
     frame, n, ratio = part.frame, len(part.frame), fit.likelihood.ratio
     if part.kind == "path" and n > most:
@@ -125,7 +226,7 @@ def _check(fit: FittedModel) -> list[Block]:
     pictures: list[Block] = [
         Picture(plot_check(fit, kind), f"A predictive check: {kind}", WORDS[kind]) for kind in kinds[:1]
     ]
-    if not fit.leaves_rows_out:
+    if not fit.engine.leaves_rows_out:
         return pictures
     loo, skipped = fit.loo(), len(fit.model.data_index) - int((fit.model.target.seen > 0.0).sum())
     rows = "" if not skipped else " of the observed rows"

@@ -1,0 +1,139 @@
+"""What a fitted model answers: one table, which refuses questions and writes the table of the documentation.
+
+A fit answers every question but those that its engine, or its kind of model, is listed with here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..checks import problem
+
+if TYPE_CHECKING:
+    from .fitted import FittedModel
+
+QUESTIONS = (
+    "coefficients",
+    "effects",
+    "hyperparameters",
+    "summary",
+    "predict",
+    "sample",
+    "covariance",
+    "corrected",
+    "exceedance",
+    "simulate",
+    "contrast",
+    "average_effect",
+    "survival",
+    "loo",
+    "leave_group_out",
+    "k_fold",
+    "waic",
+    "plot",
+    "plot_check",
+    "plot_joint",
+    "plot_map",
+    "plot_survival",
+    "report",
+    "to_arviz",
+)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Questions that a kind of fit does not answer.
+
+    Attributes
+    ----------
+    title : str
+        Of its column in the documentation.
+    why : str
+    instead : mapping
+        By question, what answers in its place.
+    """
+
+    title: str
+    why: str
+    instead: Mapping[str, str]
+
+
+_ONE_PART = {
+    name: f"fit.count.{name} of the counts above 0, or fit.zero.{name} of the zeros"
+    for name in (
+        *("covariance", "contrast", "average_effect", "exceedance", "leave_group_out", "k_fold", "survival"),
+        *("plot", "plot_check", "plot_joint", "plot_map", "plot_survival", "to_arviz"),
+    )
+}
+_DRAWS = "sample(new, size), joint draws of the probabilities of the classes"
+_TABLES = "coefficients and effects, tables with a row a class"
+_HELD_OUT = "predict(table, ...) of rows that were held out"
+_HAZARD = "fit.survival(new, times) for P(T > t), or fit.contrast(first, second) for a log hazard ratio"
+
+LIMITS = {
+    "hurdle": Limit("hurdle with `zero=`", "a hurdle with a formula for its zeros is two models", _ONE_PART),
+    "multinomial": Limit(
+        "multinomial",
+        "this is asked of one predictor, and each class of a multinomial model has its own",
+        {
+            "covariance": "coefficients, which has the sd of each",
+            "simulate": _DRAWS,
+            "exceedance": f"{_DRAWS}: the share of them that is above",
+            "contrast": f"coefficients for the log odds against the reference, or {_DRAWS}",
+            "average_effect": f"predict at rows that differ in the column, or {_DRAWS}",
+            "to_arviz": _DRAWS,
+            "plot": _TABLES,
+            "plot_map": _TABLES,
+            "plot_check": "predict(), whose means are shares of the classes, beside those of the data",
+            "plot_joint": "hyperparameters",
+            "report": "summary(), a page of text",
+        },
+    ),
+    "cox": Limit(
+        "Cox",
+        "a Cox model has a hazard over time, and no one mean of a row",
+        {"predict": _HAZARD, "exceedance": _HAZARD, "simulate": _HAZARD},
+    ),
+    "iterative": Limit(
+        "iterative engine",
+        "the iterative engine has no factor to answer it",
+        {
+            "corrected": 'engine="direct"',
+            "loo": 'engine="direct", or rows held out and predicted',
+            "waic": 'engine="direct"',
+            "leave_group_out": 'engine="direct", or groups held out and predicted',
+            "k_fold": 'engine="direct", or folds held out and predicted',
+            "to_arviz": "sample, which draws eta and y",
+        },
+    ),
+    "partitioned": Limit(
+        "rows out of memory (Dask)",
+        "this answer needs rows of the fit, which are out of memory",
+        dict.fromkeys(
+            (
+                *("corrected", "loo", "leave_group_out", "k_fold", "waic", "simulate", "contrast"),
+                *("plot_check", "report", "to_arviz"),
+            ),
+            _HELD_OUT,
+        ),
+    ),
+}
+
+
+def check(fit: FittedModel, question: str) -> None:
+    """Refuse a question that the fit does not answer, and say what answers instead."""
+    for name in fit.limits:
+        limit = LIMITS[name]
+        if question in limit.instead:
+            raise problem(question, limit.why, limit.instead[question])
+
+
+def table() -> str:
+    """The table of the documentation, in markdown: a row a question, a column a kind of fit."""
+    lines = [["", *(limit.title for limit in LIMITS.values())], ["---"] * (len(LIMITS) + 1)]
+    for question in QUESTIONS:
+        answered = ["-" if question in limit.instead else "yes" for limit in LIMITS.values()]
+        lines.append([f"`{question}`", *answered])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

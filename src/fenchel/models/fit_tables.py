@@ -1,0 +1,215 @@
+"""The posterior of a fitted model, over theta where that is averaged over, and its tables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..hyperparameters.integration import Integrated, integrate
+from ..hyperparameters.learned import Learned
+from ..hyperparameters.mode import Mode
+from ..marginals import Answers
+from . import tables
+from .base import DIRECT, Engine
+from .capabilities import check
+from .stated_priors import prior_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..corrections.corrected import Corrected
+    from ..corrections.importance import ImportanceSample
+    from .fitted import FittedModel
+    from .model import Model
+
+    Corrections = Corrected | ImportanceSample
+
+_GRID = 2  # of the likelihood's own parameters that are averaged over on a lattice, which follows tails
+_COMPOSITE = 5  # the most on a composite design; more are on a star
+_MOST_OWN = 12  # the most that are averaged over; more are held at their mode
+_TOL = 1e-6  # relative gap of a fit that is one of many
+_CORRECTED = 2000  # rows: up to so many, a bound that is loose in eta (of extra zeros) is corrected at every point
+
+
+class FitTables:
+    """What ``FittedModel`` says of the unknowns: its posterior, tables of it, and a summary."""
+
+    def __init__(
+        self,
+        model: Model,
+        found: Learned,
+        integrated: Integrated | None = None,
+        answers: Corrections | None = None,
+        *,
+        at_theta: bool = False,
+        engine: Engine = DIRECT,
+        parts: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model, self.found, self.at_theta, self.engine = model, found, at_theta, engine
+        self.solution, self.theta = found.solution, found.theta
+        self.integrated, self.answers, self.parts = integrated, answers, dict(parts or {})
+        outcome = found if integrated is None else integrated
+        fits = list(self.parts.values()) or [self]
+        self.elbo, self.gap, self.converged = self.solution.elbo, self.solution.gap, outcome.converged
+        if integrated is not None:
+            self.gap = integrated.gap
+            self.log_evidence = integrated.log_evidence
+            self.log_evidence_error = integrated.log_evidence_error
+        if self.parts:
+            self.elbo, self.gap = sum(fit.elbo for fit in fits), sum(fit.gap for fit in fits)
+            self.converged = all(fit.converged for fit in fits)
+        self.likelihood, self.shift = tables.reported(self)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        """A part by its name: ``fit.count``, ``fit.zero``."""
+        parts = self.__dict__.get("parts", {})
+        if name in parts:
+            return parts[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def limits(self) -> list[str]:
+        """Where the table of capabilities lists what this fit does not answer."""
+        return [name for name in (self.engine.name, self.model.reduction.name) if name]
+
+    # -- the posterior -----------------------------------------------------------------------------
+    @cached_property
+    def mixture(self: Any) -> Integrated | None:
+        """The posterior over theta that tables and predictions are of; None: they are at the learned one."""
+        likelihood, n = self.found.likelihood, self.found.likelihood.theta.size
+        first = self.theta.size - n
+        free = sum(i not in self.found.at_bounds for i in range(first, self.theta.size))
+        held = self.at_theta or not (self.engine.averages_own and likelihood.moves_eta)
+        if self.integrated is not None or held or not 0 < free <= _MOST_OWN:
+            return self.integrated
+        target, loose = self.model.target, not likelihood.objective.log_concave
+        corrected = self.answers is not None or (loose and self.model.n_rows[1] <= _CORRECTED)
+        return integrate(
+            target.likelihood,
+            self.model.sum.family(),
+            target.y,
+            weights=target.weights,
+            mode=self.found,
+            method="grid" if free <= _GRID else "ccd" if free <= _COMPOSITE else "star",
+            evidence="corrected" if corrected else "elbo",
+            hold=range(first),
+            tol=_TOL,
+        )
+
+    @cached_property
+    def components(self: Any) -> list[FittedModel]:
+        """The model as fitted at each theta of ``mixture``; the fit itself where there is none."""
+        mixture = self.mixture
+        if mixture is None:
+            return [self]
+        out = []
+        for theta, solution, part in zip(mixture.thetas, mixture.solutions, mixture.answers, strict=True):
+            found = replace(self.found, theta=theta, solution=solution, likelihood=solution.likelihood)
+            answers: Any = None if part is solution.posterior else part
+            out.append(type(self)(self.model, found, answers=answers, at_theta=True, engine=self.engine))
+        return out
+
+    @property
+    def posterior(self: Any) -> Answers:
+        """What tables and predictions are of: a mixture over theta, what ``corrected`` gave, or the Gaussian."""
+        if self.mixture is not None:
+            return self.mixture
+        return self.solution.posterior if self.answers is None else self.answers
+
+    def _plain_state(self: Any) -> dict[str, Any]:
+        return self.engine.state(self)
+
+    @cached_property
+    def remarks(self: Any) -> list[str]:
+        """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
+        return self.engine.remarks(self)
+
+    def corrected(self: Any) -> FittedModel:
+        """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
+
+        Intervals are then skewed where the posterior is, which shows with few labels or small counts. Hyperparameters
+        and the certificate stay; joint draws are the Gaussian's, each unknown moved to its corrected marginal.
+        An integrated fit is itself: every theta has its marginals beyond the Gaussian, or says why not.
+        """
+        check(self, "corrected")
+        if self.parts:
+            return self.model.reduction.invert(self.model, [part.corrected() for part in self.parts.values()])
+        if self.integrated is not None:
+            if self.integrated.evidence != "corrected":
+                warnings.warn(f"corrected: Gaussian given theta: {self.integrated.status}.", stacklevel=2)
+            return self
+        answers = self.solution.corrected()
+        if not answers.marginals_trusted:
+            warnings.warn(f"corrected: {answers.status}.", UserWarning, stacklevel=2)
+        return type(self)(self.model, self.found, answers=answers, at_theta=self.at_theta, engine=self.engine)
+
+    # -- tables ------------------------------------------------------------------------------------
+    @property
+    def coefficients(self: Any) -> pd.DataFrame:
+        """The intercept (where every column is 0) and the coefficients (per unit): mean, sd, 95 % interval.
+
+        Of labels of several kinds those of each class against the reference, of a hurdle those of each part.
+        """
+        return tables.over_parts(self, tables.coefficients)
+
+    @property
+    def covariance(self: Any) -> pd.DataFrame:
+        """The posterior covariance of the coefficients."""
+        check(self, "covariance")
+        return tables.covariance(self)
+
+    @property
+    def effects(self: Any) -> Mapping[Any, pd.DataFrame]:
+        """Each special term as a frame, one row a level: by its text, ``"(1|g)"``, or by its column, ``"g"``.
+
+        Of an iterative engine ``sd_error`` is what probes leave unknown of the sd.
+        """
+        return tables.Effects(self)
+
+    @cached_property
+    def theta_mode(self: Any) -> Mode:
+        """The evidence about its mode: its curvature, and which hyperparameters are at a bound."""
+        return tables.theta_mode(self)
+
+    @property
+    def theta_covariance(self: Any) -> np.ndarray:
+        """Of theta, by the curvature of the evidence; 0 for an entry that ended at a bound."""
+        return self.engine.theta_covariance(self)
+
+    @cached_property
+    def hyperparameters(self: Any) -> pd.DataFrame:
+        """Standard deviations, correlations, shares and the likelihood's parameters: value and 95 % interval.
+
+        Cutpoints are those where every column is 0, and their intervals include how well the coefficients are known.
+        Of an integrated fit ``value`` is where the density that was integrated is largest, on the scale of ``theta``,
+        beside the posterior mean, sd and median. Of an iterative engine ``error`` is the standard error that probes
+        have brought into the value.
+        """
+        if self.parts:
+            return tables.over_parts(self, lambda part: part.hyperparameters)
+        if self.integrated is None:
+            return self.engine.hyperparameters(self)
+        return tables.integrated_hyperparameters(self, self.integrated)
+
+    @property
+    def priors(self: Any) -> pd.DataFrame:
+        """Every prior of the model, in words."""
+        return tables.over_parts(self, lambda part: prior_table(part.model))
+
+    def summary(self: Any) -> str:
+        """A page for a reader: the certificate first, then the model, its rows and what it found."""
+        from .summaries import summary
+
+        return summary(self)
+
+    def __repr__(self) -> str:
+        word = "converged" if self.converged else "NOT CONVERGED"
+        word += ", corrected" if self.answers is not None else "" if self.integrated is None else ", integrated"
+        formulas = [part.model.formula for part in self.parts.values()] or [self.model.formula]
+        text = ", ".join(map(repr, formulas))
+        return f"FittedModel({text}, {word}, elbo={self.elbo:.4f}, gap={self.gap:.1e})"
