@@ -53,7 +53,7 @@ class FreeHazard(IID):
         return out
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return self.made.build(np.array([-2.0 * np.log(_WIDE)]))[0], []
+        return self.made.build(np.array([np.log(_WIDE)]))[0], []
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.array([[_WIDE**2]])
