@@ -236,11 +236,6 @@ class FittedModel(FitTables, Stored):
 
     @property
     def observed(self) -> np.ndarray:
-        """y of the rows of the fit, NaN where it is missing."""
-        return np.where(self.model.target.seen > 0.0, self.model.target.y, np.nan)
-
-    @property
-    def observed(self) -> np.ndarray:
         """y of the rows of the fit, of a hurdle of all rows of the data; NaN where it is missing."""
         return self.model.reduction.observed(self)
 
