@@ -378,7 +378,7 @@ def test_the_default_prior_means_the_same_for_every_length_of_a_walk():
         model = fenchel.Model("y ~ rw2(t)", data, "poisson")
         family, (term,) = model.sum.family(), model.sum.effects
         words = dict(term.readable(family.theta))
-        assert words["typical sd"] == pytest.approx(0.5, rel=1e-6)
+        assert words["sd"] == pytest.approx(0.5, rel=1e-6)
         assert family.bounds[0].mean() == pytest.approx(family.theta[0] + np.log(2))
 
 

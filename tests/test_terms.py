@@ -11,7 +11,9 @@ from test_terms_contract import MORE
 
 from fenchel import terms
 from fenchel.hyperparameters import Normal, PCDeviation
+from fenchel.priors.sparse import SparsePrecision
 from fenchel.terms import DataTable, Kind, SumOfTerms, Term
+from fenchel.terms.base import typical
 
 N = 40
 RING = np.roll(np.eye(8), 1, axis=0) + np.roll(np.eye(8), -1, axis=0)
@@ -91,10 +93,11 @@ def test_hyperparameters_are_typed_and_start_at_half_the_scale(name, scale):
         assert h.transform.forward(h.value(h.start)) == pytest.approx(h.start)
         assert np.isfinite(h.prior(h.start)).all()
     theta = np.array([h.start for h in term.hyperparameters])
-    words = dict(term.readable(theta))
-    assert list(words) == [*(h.name for h in term.hyperparameters), "typical sd"]
+    assert [word for word, _ in term.readable(theta)] == [h.name for h in term.hyperparameters]
+    prior = SparsePrecision(term.precision(theta)[0], design=term.shown()[1].design, constraints=term.constraints)
+    found = np.sqrt(typical(np.asarray(prior.bind(prior.n_rows, 1, False).variance)))
     half = 0.5 * scale * (np.sqrt(2) if name == "BYM" else 1.0)  # two parts of half the scale each
-    assert words["typical sd"] == pytest.approx(half, rel=0.08 if name in ("BYM", "BYM2", "Leroux") else 1e-6)
+    assert found == pytest.approx(half, rel=0.08 if name in ("BYM", "BYM2", "Leroux") else 1e-6)
 
 
 @every_term

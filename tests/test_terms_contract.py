@@ -28,6 +28,7 @@ MORE = {
     "KnownCovariance": lambda: terms.KnownCovariance("g", KIN),
     "Smooth": lambda: terms.Smooth("x", k=8, by="f"),
     "Tensor": lambda: terms.Tensor("x", "z", k=(5, 4)),
+    "TensorInteraction": lambda: terms.TensorInteraction("x", "z", k=(5, 4)),
     "GaussianProcess": lambda: terms.GaussianProcess("x", "z"),
     "Wiener": lambda: terms.Wiener("t"),
     "Matern": lambda: terms.Matern("x", "z", edge=1.0),

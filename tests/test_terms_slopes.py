@@ -12,7 +12,7 @@ import fenchel
 from fenchel.hyperparameters import learn
 from fenchel.hyperparameters.priors import PCDeviation
 from fenchel.terms import IID, Covariate, DataTable, Grouped, SumOfTerms
-from fenchel.terms.sizes import PartialCorrelation
+from fenchel.terms.base import PartialCorrelation
 
 N = 120
 RNG = np.random.default_rng(3)

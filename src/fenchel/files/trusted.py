@@ -37,7 +37,7 @@ NEVER = (  # of these rooms, what reads, writes, draws or runs on other machines
 )
 _SPACE, _LIKELIHOODS = "fenchel.gmrf.space", "fenchel.likelihoods"
 FUNCTIONS: dict[str, tuple[str, ...]] = {  # attribute -> what it may be: functions, partials of them, classes
-    "size": ("fenchel.terms.sizes:_pc", "fenchel.hyperparameters.priors:PCDeviation"),
+    "size": ("fenchel.terms.base:_pc", "fenchel.hyperparameters.priors:PCDeviation"),
     "rates": (*(f"{_SPACE}:{word}" for word in ("_two_rates", "_shared_rates", "_mixed_rates", "_diffusion_rates")),),
     "start": (
         *(f"{_LIKELIHOODS}.{word}:_start" for word in ("negative_binomial_1", "tweedie")),

@@ -20,21 +20,19 @@ one's own a word in formulas.
 """
 
 from ..inputs.frames import DataColumn, DataTable, Kind
-from .base import Hyperparameter, Rows, Term, correlation, share
+from .base import Hyperparameter, Rows, Term, correlation, deviation, share
 from .covariates import Covariate
 from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
 from .points import Matern
 from .processes import GaussianProcess
-from .series import AR1, RW1, RW2, Seasonal
-from .sizes import deviation
 from .slopes import Grouped
 from .smooths import Smooth, Tensor, TensorInteraction
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .stationary import MaternSeries
 from .sum_of_terms import SumOfTerms
-from .time import AR, IntegratedWiener, OrnsteinUhlenbeck, Wiener
+from .time import AR, AR1, RW1, RW2, IntegratedWiener, OrnsteinUhlenbeck, Seasonal, Wiener
 from .vecchia import VecchiaProcess
 from .words import WORDS, register
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import betaln
 
 from ..checks import problem
 from ..hyperparameters.priors import PC, Normal, PCDeviation, PCRange, ScalarPrior, Scale
@@ -28,6 +31,7 @@ from .forecast import Unseen, numbered
 
 Sparse = Any  # scipy's sparse arrays, which have no types
 START_SD = 0.5  # where learning starts: the typical size of an effect, in units of the response's scale
+_SD_BOUND = 6.0  # log units either way: the bounds of a log sd about the scale of eta
 _WIDEST = 12.0  # log units either way: the bounds of an entry that is given none
 
 
@@ -154,6 +158,72 @@ def effect_range(
     return Hyperparameter(name, LOG, start, bounds, pc(*shortest), pc=pc)
 
 
+@dataclass(frozen=True)
+class LogInUnits(Transform):
+    """theta = log(x unit): an sd in the user's units, learned in those of a scaled column."""
+
+    unit: float = 1.0
+
+    def forward(self, x: Any) -> np.ndarray:
+        return np.log(np.atleast_1d(np.asarray(x, dtype=np.float64) * self.unit))
+
+    def inverse(self, theta: np.ndarray) -> float:
+        return float(np.exp(theta[0])) / self.unit
+
+    def slope(self, x: Any) -> float:
+        return float(x)
+
+    def names(self, name: str, n: int) -> list[str]:
+        return [f"log {name}"]
+
+
+@dataclass(frozen=True)
+class PartialCorrelation(ScalarPrior):
+    """p(z) ~ (1 - z^2)^(power - 1) on (-1, 1), for theta = 2 atanh z; power 1 is uniform in z."""
+
+    power: float = 1.0
+
+    def in_words(self, scale: Scale) -> str:
+        if self.power == 1.0:
+            return "uniform on (-1, 1)"
+        return f"density (1 - r^2)^{self.power - 1.0:g} of r on (-1, 1)"
+
+    def __call__(self, theta: float) -> tuple[float, float]:
+        z = np.tanh(theta / 2)
+        log_free = -2.0 * np.logaddexp(theta / 2, -theta / 2) + np.log(4.0)  # log(1 - z^2)
+        b = self.power
+        return float(b * (log_free - np.log(4.0)) - betaln(b, b)), float(-b * z)
+
+
+def _pc(unit: float, u: float, a: float) -> PCDeviation:
+    return PCDeviation(u * unit, a)
+
+
+def deviation(name: str, scale: float, start: float | None = None, unit: float = 1.0) -> Hyperparameter:
+    """An sd whose value times ``unit`` is an effect's typical sd; it starts at half of ``scale``.
+
+    The prior is P(sd unit > scale) = 0.01. ``start`` is the sd in the user's units.
+    """
+    begin = float(np.log(START_SD * scale if start is None else start * unit))
+    centre = float(np.log(scale))
+    bounds = min(centre - _SD_BOUND, begin), max(centre + _SD_BOUND, begin)
+    return Hyperparameter(name, LogInUnits(unit), begin, bounds, PCDeviation(scale, 0.01), partial(_pc, unit))
+
+
+def level_sd(name: str, scale: float, log_sd: float, spread: float = 1.0) -> Hyperparameter:
+    """theta = log sd of a field that has typical variance ``spread`` at sd 1; shown is the typical sd of the effect.
+
+    It starts at ``log_sd``; the prior is P(typical sd > scale) = 0.01.
+    """
+    unit = 1.0 / float(np.sqrt(spread))
+    return deviation(name, scale * unit, float(np.exp(log_sd)) / unit, unit)
+
+
+def partial_correlation(name: str, power: float = 1.0) -> Hyperparameter:
+    """A partial correlation, starting at 0."""
+    return Hyperparameter(name, CORRELATION, 0.0, (-9.0, 9.0), PartialCorrelation(power))
+
+
 # -- terms -----------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Rows:
@@ -172,9 +242,21 @@ class Rows:
     """
 
     design: Sparse
-    fixed: np.ndarray
+    fixed: np.ndarray = None  # type: ignore[assignment]  # made without columns where there are none
     codes: np.ndarray | None = None
     unseen: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.fixed is None:
+            object.__setattr__(self, "fixed", np.zeros((self.design.shape[0], 0)))
+
+
+def one_each(codes: np.ndarray, n: int, weight: np.ndarray | None = None) -> sp.csr_array:
+    """A design (N, n) with one entry a row, in the column ``codes``; a row of code -1 is empty."""
+    known = codes >= 0
+    values = np.ones(codes.size) if weight is None else weight
+    at = np.flatnonzero(known), codes[known]
+    return sp.csr_array((values[known], at), shape=(codes.size, n))
 
 
 class Term(ABC):
@@ -203,6 +285,7 @@ class Term(ABC):
     needs: ClassVar[tuple[str, ...]] = ()  # options that hold its matrix, which is a variable: ("graph", "W")
     in_time: ClassVar[bool] = False  # a series, of which by=g makes one for each level of g
     partitioned: ClassVar[bool] = False  # the levels of its column are all that it learns of the rows
+    grows: ClassVar[bool] = False  # a level that fit has not seen is one more of the population
     r_names: ClassVar[tuple[str, ...]] = ()  # functions of R's packages that are the same term
 
     name: Hashable = None
@@ -303,16 +386,12 @@ class Term(ABC):
     @property
     def group_columns(self) -> tuple[Hashable, ...]:
         """The columns that say which group a row has."""
-        for attribute in ("group", "members", "column"):
-            found = getattr(self, attribute, None)
-            if found is not None:
-                return found if isinstance(found, tuple) else (found,)
         return tuple(self.columns)
 
     @property
     def of_groups(self) -> bool:
         """Whether it is an effect of groups, of which another one may come."""
-        return bool(getattr(self, "grows", False)) or hasattr(self, "members")
+        return self.grows
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """Rows that fit has not seen, and what they have beyond its latents: groups of the population.
@@ -326,8 +405,7 @@ class Term(ABC):
         if not strange.any():
             return rows, []
         keys = list(zip(*(table.column(name).values for name in self.group_columns), strict=True))
-        of_groups = rows.codes is not None or hasattr(self, "members")
-        return rows, [Unseen(rows.unseen, self.population(theta), numbered(keys, strange), of_groups)]
+        return rows, [Unseen(rows.unseen, self.population(theta), numbered(keys, strange), self.grows)]
 
     def shown(self) -> tuple[list[Hashable], Rows] | None:
         """Where a table of the effect shows it: what the rows are called, and the rows; None: not at all."""
@@ -351,10 +429,6 @@ class Term(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
-
-    def with_levels(self, levels: Iterable[Hashable]) -> Self:
-        """The same term over levels that the user chose."""
-        raise problem(type(self).__name__, f"levels of {self.name!r}", "a term over the levels of a column")
 
     def with_priors(self, priors: Sequence[ScalarPrior | None]) -> Self:
         """The same term with other priors of its hyperparameters."""

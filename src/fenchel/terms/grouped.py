@@ -18,10 +18,9 @@ from ..gmrf import MarkovField
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import inferred, listed, mismatch, present, shown, sort_of, step_of
 from ..priors.sparse import SparsePrecision
-from .base import START_SD, Hyperparameter, Rows, Term, typical
+from .base import START_SD, Hyperparameter, Rows, Term, level_sd, one_each, typical
 from .coordinates import far_times
 from .forecast import FARTHEST, Unseen, beyond
-from .sizes import level_sd
 
 
 class LevelTerm(Term):
@@ -46,7 +45,6 @@ class LevelTerm(Term):
     builder: ClassVar[Callable[..., MarkovField]]  # of the field, from the number of levels
     options: ClassVar[tuple[str, ...]] = ("precision",)  # what may be given a start
     least: int = 1  # levels
-    grows: ClassVar[bool] = False  # a level that fit has not seen is one more of the population
     standard: ClassVar[bool] = False  # the effect has typical variance 1 at precision 1
 
     levels: list[Hashable]  # these, once it has been read
@@ -134,16 +132,8 @@ class LevelTerm(Term):
         return self._read(table, scale, None)
 
     def _read(self, table: DataTable, scale: float, size: float | None) -> Self:
-        out, column = copy.copy(self), table.column(self.column)
-        chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
-        out.levels = out.settle(column, chosen)
-        if len(out.levels) < out.least:
-            got = f"the effect {self.name!r} has {len(out.levels)} {'level' if len(out.levels) == 1 else 'levels'}"
-            advice = f"levels={{{self.name!r}: ...}} names more times than the data have."
-            raise problem(table.where, got, f'at least {out.least} for "{self.word or type(self).__name__}"', advice)
-        out.place = {level: i for i, level in enumerate(out.levels)}
-        out.odd = far_times(column, table.places) if self.in_time and chosen is None else []
-        out.spread = out.typical_variance(column)
+        out = self.with_place(table)
+        out.spread = out.typical_variance(table.column(self.column))
         if self.by is not None:
             scale = scale / (size or _size(table, table.column(self.by).numbers()))
         out.made = out.field(**{**out.starts(1.0 / (START_SD * scale) ** 2), **self.start})
@@ -151,6 +141,28 @@ class LevelTerm(Term):
         out.constraints, out.n_latents = out.made.constraints, out.made.n_latents
         out.fixed_names, out.freed = out.free()
         return out
+
+    def with_place(self, table: DataTable) -> Self:
+        """A copy that knows its levels, and the place of each."""
+        out, column = copy.copy(self), self.column_of(table)
+        chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
+        out.levels = out.settle(column, chosen)
+        n = len(out.levels)
+        if n < out.least:
+            got = f"the effect {self.name!r} has {n} {'time' if self.in_time else 'level'}{'' if n == 1 else 's'}"
+            advice = f"levels={{{self.name!r}: ...}} names more than the data have."
+            raise problem(table.where, got, f"at least {out.least}", advice)
+        out.place = {level: i for i, level in enumerate(out.levels)}
+        out.odd = far_times(column, table.places) if self.in_time and chosen is None else []
+        return out
+
+    def column_of(self, table: DataTable) -> DataColumn:
+        """The column whose values are its levels."""
+        return table.column(self.column)
+
+    @property
+    def group_columns(self) -> tuple[Hashable, ...]:
+        return (self.column,)
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made.build(theta)
@@ -195,8 +207,7 @@ class LevelTerm(Term):
     def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
         """Rows at levels, over the field's own latents: (u, v) for the sum of a structured and an independent part."""
         known = codes >= 0
-        at = np.flatnonzero(known), codes[known]
-        design = sp.csr_array((weight[known], at), shape=(codes.size, len(self.levels)))
+        design = one_each(codes, len(self.levels), weight)
         if self.made.design is not None:
             design = sp.csr_array(design @ self.made.design)
             design.sort_indices()

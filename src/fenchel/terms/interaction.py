@@ -23,10 +23,9 @@ from ..checks import instance, problem
 from ..gmrf.kronecker import Factor, Product, row_products
 from ..inputs.frames import DataTable
 from ..priors.constraints import checked_constraints
-from .base import Rows, Term
+from .base import Rows, Term, deviation
 from .forecast import Unseen, numbered
 from .grouped import IID, LevelTerm
-from .sizes import deviation
 from .slopes import Grouped
 from .space import BYM, BYM2
 
@@ -110,9 +109,6 @@ class Interaction(Term):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.made(theta)
 
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
-
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         a, b = (term.rows(table, new and not term.grows) for term in (self.first, self.second))
         return self._at(a.design, b.design)
@@ -152,7 +148,7 @@ class Interaction(Term):
 
     def _at(self, a: Any, b: Any) -> Rows:
         design = row_products(sp.csr_array(a), sp.csr_array(b))
-        return Rows(design, np.zeros((design.shape[0], 0)))
+        return Rows(design)
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         (ours, a), (theirs, b) = self.first.shown(), self.second.shown()

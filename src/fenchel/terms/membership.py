@@ -6,23 +6,22 @@ KnownCovariance      eta_i = z[g_i],               z ~ N(0, sd^2 A)        a ped
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 import scipy.linalg
 import scipy.sparse as sp
 
 from ..checks import Refusal, finite, numeric, problem
 from ..gmrf.precisions import ScaledStructure
 from ..inputs.frames import DataColumn, DataTable
-from ..inputs.levels import inferred, listed, present, shown
+from ..inputs.levels import listed, present, shown
 from ..linalg.sparse import symmetric_csc
 from ..priors.sparse import SparsePrecision
-from .base import Rows, typical
+from .base import Rows, deviation, one_each, typical
 from .grouped import LevelTerm
-from .sizes import deviation
 from .space import Generic
 
 _NOTHING = 1e-11  # of sqrt(P_ii P_jj): an entry of an inverse that is rounding
@@ -78,17 +77,17 @@ class MultipleMembership(LevelTerm):
     def claims(self) -> tuple[Hashable, ...]:
         return self.columns
 
+    @property
+    def group_columns(self) -> tuple[Hashable, ...]:
+        return self.members
+
+    def column_of(self, table: DataTable) -> DataColumn:
+        """The values of all columns, one column after the other."""
+        parts = [table.column(name).data for name in self.members]
+        return DataColumn(table.where, self.name, pd.concat(parts, ignore_index=True))
+
     def read(self, table: DataTable, scale: float) -> Self:
-        out, columns = copy.copy(self), [table.column(name) for name in self.members]
-        kinds = [None if column.categories is None else list(column.categories) for column in columns]
-        if self.chosen is not None:
-            out.levels = listed(table.where, self.name, self.chosen)
-        elif kinds[0] is not None and all(kind == kinds[0] for kind in kinds):
-            out.levels = kinds[0]
-        else:
-            every = [value for column in columns for value in column.values]
-            out.levels = inferred(self.name, DataColumn(table.where, self.name, every), False)
-        out.place = {level: i for i, level in enumerate(out.levels)}
+        out = self.with_place(table)
         out.n_latents = len(out.levels)
         out.hyperparameters = (deviation("sd", scale),)
         return out
@@ -98,9 +97,6 @@ class MultipleMembership(LevelTerm):
 
     def population(self, theta: np.ndarray) -> np.ndarray:
         return np.exp(2.0 * theta[0]) * np.eye(len(self.members))
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [("sd", float(np.exp(theta[0])))]
 
     def shares(self, table: DataTable) -> np.ndarray:
         """The weight (N, memberships) of each, rows summing to 1."""
@@ -128,7 +124,7 @@ class MultipleMembership(LevelTerm):
         known = codes >= 0
         at = np.nonzero(known)[0], codes[known]
         design = sp.csr_array((W[known], at), shape=(len(table), self.n_latents))
-        return Rows(design, np.zeros((len(table), 0)), None, self._unseen(values, known, W, m))
+        return Rows(design, unseen=self._unseen(values, known, W, m))
 
     def _unseen(self, values: list[list[Any]], known: np.ndarray, W: np.ndarray, m: int) -> np.ndarray:
         """The weights of groups that fit has not seen, those of one group in a row together."""
@@ -141,7 +137,7 @@ class MultipleMembership(LevelTerm):
         return out
 
     def shown(self) -> tuple[list[Hashable], Rows]:
-        return self.levels, Rows(sp.eye_array(self.n_latents, format="csr"), np.zeros((self.n_latents, 0)))
+        return self.levels, Rows(one_each(np.arange(self.n_latents), self.n_latents))
 
 
 class KnownCovariance(LevelTerm):
@@ -188,29 +184,35 @@ class KnownCovariance(LevelTerm):
             raise problem("KnownCovariance", f"cov and precision of {group!r}", "one of the two")
         self.cov, self.given = cov, precision
 
+    @property
+    def matrix(self) -> Any:
+        """The covariance or the precision, as it was given."""
+        return self.given if self.cov is None else self.cov
+
+    def settle(self, column: DataColumn, chosen: list[Hashable] | None) -> list[Hashable]:
+        return self._labels(column.where)
+
     def read(self, table: DataTable, scale: float) -> Self:
-        out, where = copy.copy(self), table.where
-        matrix = self.given if self.cov is None else self.cov
-        out.levels = self._labels(where, matrix)
-        out.place = {level: i for i, level in enumerate(out.levels)}
-        out.structure, variance = self._sparse(where, matrix)
+        out = self.with_place(table)
+        out.structure, variance = self._sparse(table.where, self.matrix)
         out.size, out.n_latents = typical(variance), len(out.levels)
         out.hyperparameters = (deviation("sd", scale, unit=float(np.sqrt(out.size))),)
         return out
 
     def slope(self, by: Hashable) -> Generic:
         """A slope in another column for each group, with the same covariance."""
-        where, matrix = type(self).__name__, self.given if self.cov is None else self.cov
-        structure, labels = self._sparse(where, matrix)[0], self._labels(where, matrix)
+        where = type(self).__name__
+        structure, labels = self._sparse(where, self.matrix)[0], self._labels(where)
         return Generic(self.column, structure, by=by, levels=labels, name=self.name)
 
-    def _labels(self, where: str, matrix: Any) -> list[Hashable]:
+    def _labels(self, where: str) -> list[Hashable]:
+        matrix = self.matrix
         if len(np.shape(matrix)) != 2 or len(set(np.shape(matrix))) != 1:
             raise problem(where, f"the matrix of {self.name!r} has shape {np.shape(matrix)}", "(n, n)")
         n = np.shape(matrix)[0]
         if self.chosen is not None:
             out = listed(where, self.name, self.chosen)
-        elif hasattr(matrix, "index") and hasattr(matrix, "columns"):
+        elif isinstance(matrix, pd.DataFrame):
             out = listed(where, self.name, matrix.index)
             if list(matrix.columns) != out and list(matrix.columns) != list(range(n)):
                 got = f"the rows and columns of the matrix of {self.name!r} have different names"
@@ -225,13 +227,13 @@ class KnownCovariance(LevelTerm):
         """A^-1, and the diagonal of A."""
         word = f"the {'precision' if self.cov is None else 'covariance'} of {self.name!r}"
         if self.cov is None:
-            given = matrix if hasattr(matrix, "tocsc") else sp.csc_array(numeric(where, word, matrix))
+            given = matrix if sp.issparse(matrix) else sp.csc_array(numeric(where, word, matrix))
             try:
                 structure = symmetric_csc(given)
                 return structure, SparsePrecision(structure).factor.inverse_diagonal()
             except Refusal as error:
                 raise problem(where, f"{word} cannot be used ({error})", "a symmetric positive definite one") from None
-        dense = matrix.toarray() if hasattr(matrix, "toarray") else numeric(where, word, matrix)
+        dense = matrix.toarray() if sp.issparse(matrix) else numeric(where, word, matrix)
         A = finite(where, word, np.asarray(dense, dtype=np.float64))
         if not np.allclose(A, A.T, rtol=1e-8, atol=1e-10 * np.abs(A).max()):
             raise problem(where, f"{word} is not symmetric", "a symmetric matrix")
@@ -262,13 +264,7 @@ class KnownCovariance(LevelTerm):
             if present(value) and value not in self.place:
                 got = f"X[{i}, {self.column!r}] = {value!r} is not in the matrix of {self.name!r}"
                 raise problem(table.where, got, f"one of {len(self.levels)} labels {shown(self.levels)}")
-        codes = self.codes(column, new)
-        return self._rows(codes)
+        return self._at(self.codes(column, new), np.ones(len(table)))
 
-    def _rows(self, codes: np.ndarray) -> Rows:
-        at = np.arange(codes.size), codes
-        design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
-        return Rows(design, np.zeros((codes.size, 0)), codes)
-
-    def shown(self) -> tuple[list[Hashable], Rows]:
-        return self.levels, self._rows(np.arange(self.n_latents))
+    def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
+        return Rows(one_each(codes, self.n_latents), codes=codes)

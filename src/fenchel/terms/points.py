@@ -23,10 +23,9 @@ from ..gmrf.mesh_making import mesh as triangulated
 from ..gmrf.spde import BARRIER, Diffusion, correlation, diffusion
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
-from .base import Rows, Term, effect_range
+from .base import Rows, Term, deviation, effect_range
 from .coordinates import coordinate_remarks
 from .forecast import Unseen, UnseenPoints
-from .sizes import deviation
 
 _EDGES, _COARSE = 12.0, 9.0  # edges a range on a finer mesh, and below which one is made: noise is 3 % and 5 % high
 _ALONE, _COARSE_ALONE = 5.0, 4.0  # the same without noise beside the field: means are within 0.06 sd, sds within 15 %
@@ -113,11 +112,8 @@ class Matern(Term):
     def columns(self) -> tuple[Hashable, ...]:
         return self.inputs
 
-    def _points(self, table: DataTable) -> np.ndarray:
-        return np.stack([table.column(name).numbers() for name in self.inputs], axis=1)
-
     def read(self, table: DataTable, scale: float) -> Self:
-        out, X = copy.copy(self), self._points(table)
+        out, X = copy.copy(self), table.numbers(self.inputs)
         if not np.ptp(X, axis=0).any():
             raise problem(table.where, f"all rows of {self.name} are at one point", "at least two places")
         bulk = bulk_of(X)
@@ -180,16 +176,16 @@ class Matern(Term):
         return self.made(theta)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        return self._at(self._points(table), table.where)
+        return self._at(table.numbers(self.inputs), table.where)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         """Beyond a mesh without a boundary a field goes on: c f(nearest place inside) + an independent rest.
 
         c is its correlation at that distance.
         """
-        points = self._points(table)
+        points = table.numbers(self.inputs)
         design, gap = self.mesh.continued(points, table.where)
-        rows, there = Rows(design, np.zeros((len(points), 0))), gap > 0.0
+        rows, there = Rows(design), gap > 0.0
         if not there.any():
             return rows, []
         reach, c = float(np.exp(theta[1])), np.ones(len(points))
@@ -201,7 +197,7 @@ class Matern(Term):
         return rows, [UnseenPoints(own[:, None], np.ones(1), np.where(there, 0, -1), together=together)]
 
     def _at(self, points: np.ndarray, where: str) -> Rows:
-        return Rows(self.mesh.design(points, where), np.zeros((len(points), 0)))
+        return Rows(self.mesh.design(points, where))
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """On a regular grid over the box of the points that fit has seen, where the mesh is."""
@@ -213,9 +209,6 @@ class Matern(Term):
     def grid(self, side: int = SIDE) -> np.ndarray:
         """Points of squares, nearly, over that box."""
         return grid_over(self.low, self.high, side)
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
 
 
 def grid_over(low: np.ndarray, high: np.ndarray, side: int = SIDE) -> np.ndarray:

@@ -16,10 +16,9 @@ import scipy.sparse as sp
 from ..checks import choice, problem
 from ..gmrf.processes import KERNELS, NUGGET, Process
 from ..inputs.frames import DataTable
-from .base import Hyperparameter, Rows, Term, effect_range
+from .base import Hyperparameter, Rows, Term, deviation, effect_range, one_each
 from .coordinates import spans_of
 from .forecast import Unseen, UnseenPoints
-from .sizes import deviation
 from .smooths import numbers_of
 
 _MOST = 1000  # different points: a dense block of as many rows and columns is factorised at every theta
@@ -115,9 +114,7 @@ class GaussianProcess(Term):
         return np.array([self.place.get(tuple(point), -1) for point in X.tolist()], dtype=np.int64)
 
     def _at(self, codes: np.ndarray) -> Rows:
-        at = np.arange(codes.size), codes
-        design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
-        return Rows(design, np.zeros((codes.size, 0)), codes)
+        return Rows(one_each(codes, self.n_latents), codes=codes)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         X = numbers_of(table, self.inputs)
@@ -128,7 +125,7 @@ class GaussianProcess(Term):
         W, left = np.zeros((len(X), self.n_latents)), np.zeros(len(X))
         W[np.flatnonzero(~new), codes[~new]] = 1.0
         W[new], left[new] = self.process.weights(theta, X[new])
-        rows, of = Rows(sp.csr_array(W), np.zeros((len(X), 0))), np.where(new, 0, -1)
+        rows, of = Rows(sp.csr_array(W)), np.where(new, 0, -1)
         together = partial(self._together, theta, X[new])
         return rows, [UnseenPoints(np.sqrt(left)[:, None], np.ones(1), of, together=together)]
 
@@ -140,9 +137,6 @@ class GaussianProcess(Term):
         """At the points of the fit."""
         assert self.levels is not None
         return self.levels, self._at(np.arange(self.n_latents))
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
 
 
 def _range(name: str, width: float, dimension: int) -> Hyperparameter:

@@ -7,7 +7,6 @@ one sd of x does. What is reported, S and b, is of the user's columns: (1, x) = 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Self
 
@@ -18,12 +17,11 @@ from ..checks import problem, scalar
 from ..gmrf.blocks import RepeatedCovariance
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import DataColumn, DataTable
-from ..inputs.levels import listed, present
+from ..inputs.levels import present
 from ..linalg.moments import Moments, column_moments
-from .base import Hyperparameter, Rows
+from .base import Hyperparameter, Rows, deviation, partial_correlation
 from .covariates import Covariate
 from .grouped import LevelTerm
-from .sizes import deviation, partial
 
 SlopeMoments = tuple[Moments, np.ndarray, np.ndarray]  # of the slopes' columns, with their lowest and highest
 
@@ -95,6 +93,18 @@ class Grouped(LevelTerm):
     def claims(self) -> tuple[Hashable, ...]:
         return self.group
 
+    @property
+    def group_columns(self) -> tuple[Hashable, ...]:
+        return self.group
+
+    def column_of(self, table: DataTable) -> DataColumn:
+        """One column, or several as one whose values are their combinations; None where a part is missing."""
+        if len(self.group) == 1:
+            return table.column(self.group[0])
+        parts = [table.column(name).values for name in self.group]
+        values = [value if all(present(part) for part in value) else None for value in zip(*parts, strict=True)]
+        return DataColumn(table.where, self.column, values)
+
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         return self._read_slopes(table, scale, (measured.columns(), measured.low, measured.high))
 
@@ -106,10 +116,7 @@ class Grouped(LevelTerm):
         return self._read_slopes(table, scale, None)
 
     def _read_slopes(self, table: DataTable, scale: float, measured: SlopeMoments | None) -> Self:
-        out, column = copy.copy(self), joined_column(table, self.group)
-        chosen = None if self.chosen is None else listed(table.where, self.name, self.chosen)
-        out.levels = out.settle(column, chosen)
-        out.place = {level: i for i, level in enumerate(out.levels)}
+        out = self.with_place(table)
         out.covariates = [Covariate(name).read(table, 1.0) for name in self.slopes]
         X, names, indicators = out._slopes(table)
         out.coefficients = [*(["intercept"] if self.intercept else []), *names]
@@ -160,7 +167,9 @@ class Grouped(LevelTerm):
         ]
         pairs = [(i, j) for i in range(1, d) for j in range(i)] if self.correlated else []
         return *sds, *(
-            partial(f"{'partial ' if j else ''}correlation {names[j]}, {names[i]}", self.eta + (d - 2 - j) / 2)
+            partial_correlation(
+                f"{'partial ' if j else ''}correlation {names[j]}, {names[i]}", self.eta + (d - 2 - j) / 2
+            )
             for i, j in pairs
         )
 
@@ -177,12 +186,12 @@ class Grouped(LevelTerm):
         return self.covariance.covariance(theta)
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
-        codes = self.codes(joined_column(table, self.group), new)
+        codes = self.codes(self.column_of(table), new)
         Z = self.scaling.tail(self._slopes(table)[0], self.intercept)
         known, d = codes >= 0, Z.shape[1]
         at = np.repeat(np.flatnonzero(known), d), (d * codes[known, None] + np.arange(d)).ravel()
         design = sp.csr_array((Z[known].ravel(), at), shape=(codes.size, self.n_latents))
-        return Rows(design, np.zeros((codes.size, 0)), codes, np.where(known[:, None], 0.0, Z))
+        return Rows(design, codes=codes, unseen=np.where(known[:, None], 0.0, Z))
 
     def shown(self) -> tuple[list[Hashable], Rows]:
         """Each group's coefficients, of the columns as they came."""
@@ -191,7 +200,7 @@ class Grouped(LevelTerm):
         labels: list[Hashable] = [(level, name) for level in called for name in self.coefficients]
         T = self.scaling.to_user(self.intercept)
         design = sp.csr_array(sp.kron(sp.eye_array(n), T, format="csr"))
-        return called if d == 1 else labels, Rows(design, np.zeros((n * d, 0)), np.repeat(np.arange(n), d))
+        return called if d == 1 else labels, Rows(design, codes=np.repeat(np.arange(n), d))
 
     def user_covariance(self, theta: np.ndarray) -> np.ndarray:
         """S of the intercept (where every column is 0) and of the slopes (per unit)."""
@@ -226,12 +235,3 @@ def _in_words(S: np.ndarray, names: Sequence[str], correlated: bool) -> list[tup
 def _several(names: Any) -> tuple[Hashable, ...]:
     """One name or several, as several."""
     return tuple(names) if isinstance(names, (list, tuple)) else (names,)
-
-
-def joined_column(table: DataTable, names: Sequence[Hashable]) -> DataColumn:
-    """One column, or several as one whose values are their combinations; None where a part is missing."""
-    if len(names) == 1:
-        return table.column(names[0])
-    parts = [table.column(name).values for name in names]
-    values = [value if all(present(part) for part in value) else None for value in zip(*parts, strict=True)]
-    return DataColumn(table.where, ":".join(map(str, names)), values)

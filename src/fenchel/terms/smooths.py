@@ -26,11 +26,10 @@ from ..checks import choice, count, numeric, problem
 from ..gmrf.blocks import DiagonalSum
 from ..inputs.frames import DataTable, Kind
 from ..linalg.moments import Moments, column_moments
-from .base import Rows, Term
+from .base import Rows, Term, deviation
 from .bases import BASES, Basis, ByValues, Centred, most
 from .coordinates import spans_of
 from .covariates import Covariate, is_factor
-from .sizes import deviation
 
 _INSTEAD = {  # what to write over a column that holds something else
     Kind.TEXT: "A level for each of them is (1|g).",
@@ -226,9 +225,6 @@ class Curve(Term):
         each = np.zeros((copies, J, copies, self.rates.shape[1]))
         each[np.arange(copies), :, np.arange(copies)] = self.rates
         return DiagonalSum(each.reshape(copies * J, -1))(theta)
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
 
     def _units(self, X: np.ndarray) -> np.ndarray:
         return np.asarray((X - self.low) / self.unit)

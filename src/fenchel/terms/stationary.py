@@ -24,10 +24,9 @@ from ..checks import choice, problem
 from ..gmrf.times import Stationary, hermite
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import times_of
-from .base import Rows, Term, effect_range
+from .base import Rows, Term, deviation, effect_range
 from .forecast import Unseen, in_gaps, inner_covariance
 from .points import Matern
-from .sizes import deviation
 from .time import TimeTerm, _apart
 
 _SMALLEST = {1: 1e-10, 2: 0.0015, 3: 0.03}  # tau of neighbours at the longest range, by p = nu + 1/2
@@ -94,12 +93,9 @@ class MaternSeries(TimeTerm):
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return self.chain(theta)
 
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
-
     def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
         W = hermite(self.chain.times, self.times[codes], self.p, self.chain.step)
-        return Rows(W, np.zeros((codes.size, 0)), codes)
+        return Rows(W, codes=codes)
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         column = table.column(self.column)
@@ -115,7 +111,7 @@ class MaternSeries(TimeTerm):
         def inside(times: np.ndarray, before: float | None, after: float | None) -> np.ndarray:
             return inner_covariance(partial(self._structure, theta), times, before, after, self.p)
 
-        return Rows(design, np.zeros((t.size, 0))), in_gaps(self.chain.times, t, own, inside)
+        return Rows(design), in_gaps(self.chain.times, t, own, inside)
 
     def _structure(self, theta: np.ndarray, times: np.ndarray) -> Any:
         """The precision of the states at other times."""

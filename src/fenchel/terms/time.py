@@ -1,35 +1,50 @@
-"""Series at times of any spacing, and autoregressions of any order.
+"""Series in time: at times of any spacing, and at equal steps.
 
     Wiener            a random walk with real gaps: RW1 where they are equal
     IntegratedWiener  a smooth walk with its trend as a fixed effect: a cubic smoothing spline, RW2's limit
     OrnsteinUhlenbeck correlation exp(-2 gap / range): AR1 where gaps are equal
     AR                of order p, equal steps, by partial autocorrelations
 
-Each knows what happens between the times of the fit and beyond them, an AR beyond them; each may be ``Replicated``.
+    RW1, RW2, AR1     the same at equal steps, with fewer latents
+    Seasonal          effects whose sums over a period are small
+
+Each knows what happens beyond the times of the fit, those of any spacing between them, too; each may be ``Replicated``.
+A walk of second order is held free of a slope, a seasonal effect of what repeats exactly: both come back as fixed
+effects unless ``trend=False``, so that a trend or a season in the data is never lost.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
+from .. import gmrf
 from ..checks import Refusal, count, problem
+from ..gmrf import MarkovField
 from ..gmrf.precisions import ScaledStructure
 from ..gmrf.series import Autoregression
 from ..gmrf.times import Stationary, Walk
 from ..hyperparameters.priors import Normal
 from ..inputs.frames import DataColumn, DataTable, Kind
-from ..inputs.levels import inferred, listed, present, times_of
+from ..inputs.levels import inferred, present, times_of
 from ..priors.sparse import SparsePrecision
-from .base import Rows, correlation, effect_range, typical
-from .coordinates import far_times
+from .base import (
+    Hyperparameter,
+    PartialCorrelation,
+    Rows,
+    Term,
+    correlation,
+    deviation,
+    effect_range,
+    level_sd,
+    one_each,
+    typical,
+)
 from .forecast import Unseen, in_gaps, inner_covariance
 from .grouped import LevelTerm
-from .sizes import PartialCorrelation, deviation
 
 _CLOSE = 1e-10  # of the span: times nearer than this to one another are a slip of rounding
 
@@ -73,14 +88,8 @@ class TimeTerm(LevelTerm):
         return [found[i] for i in np.argsort(times_of(column, found), kind="stable")]
 
     def read(self, table: DataTable, scale: float) -> Self:
-        out, column = copy.copy(self), table.column(self.column)
-        out.levels = out.settle(column, None if self.chosen is None else listed(table.where, self.name, self.chosen))
-        n = len(out.levels)
-        if n < out.least:
-            got = f"the effect {self.name!r} has {n} {'time' if n == 1 else 'times'}"
-            raise problem(table.where, got, f"at least {out.least}")
-        out.place, out.times = {level: i for i, level in enumerate(out.levels)}, times_of(column, out.levels)
-        out.odd = far_times(column, table.places) if self.chosen is None else []
+        out = self.with_place(table)
+        out.times = times_of(table.column(self.column), out.levels)
         out.setup(scale)
         return out
 
@@ -88,17 +97,8 @@ class TimeTerm(LevelTerm):
         """Hyperparameters, latents and constraints, from ``times``."""
         raise NotImplementedError(f"{type(self).__name__} has no structure")
 
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
-        return self._at(self.codes(table.column(self.column), new), np.ones(len(table)))
-
-    def shown(self) -> tuple[list[Hashable], Rows]:
-        every = np.arange(len(self.levels))
-        return self.levels, self._at(every, np.ones(every.size))
-
     def _at(self, codes: np.ndarray, weight: np.ndarray) -> Rows:
-        at = np.arange(codes.size), codes
-        design = sp.csr_array((weight, at), shape=(codes.size, self.n_latents))
-        return Rows(design, np.zeros((codes.size, 0)), codes)
+        return Rows(one_each(codes, self.n_latents, weight), codes=codes)
 
 
 class Wiener(TimeTerm):
@@ -154,9 +154,6 @@ class Wiener(TimeTerm):
 
     def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
         return ScaledStructure(self.structure)(theta)
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [("sd", float(np.exp(theta[0])))]
 
     def rows(self, table: DataTable, new: bool = False) -> Rows:
         column = table.column(self.column)
@@ -265,10 +262,7 @@ class OrnsteinUhlenbeck(TimeTerm):
             return inner_covariance(lambda all_: Stationary(all_, 1, 1.0)(theta)[0], times, before, after)
 
         codes = np.array([self.place.get(value, -1) for value in column.values])
-        return Rows(W, np.zeros((t.size, 0)), codes), in_gaps(self.times, t, np.exp(2.0 * theta[0]) * left, covariance)
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+        return Rows(W, codes=codes), in_gaps(self.times, t, np.exp(2.0 * theta[0]) * left, covariance)
 
 
 class AR(TimeTerm):
@@ -321,6 +315,93 @@ class AR(TimeTerm):
     def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
         phi = self.series.coefficients(theta)[0][self.p]
         return [("sd", float(np.exp(theta[0]))), *((f"phi {j + 1}", float(phi[j])) for j in range(self.p))]
+
+
+# -- equal steps ----------------------------------------------------------------------------------
+class RW1(LevelTerm):
+    """A random walk, neighbours in time differing by N(0, 1/k)."""
+
+    word, partitioned, in_time = "rw1", True, True
+    builder, least = staticmethod(gmrf.rw1), 2
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return Wiener if irregular(columns) else cls
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        return np.ones(1), float(np.exp(2.0 * theta[0]))
+
+
+class RW2(LevelTerm):
+    """A random walk of second order, and its linear trend as a fixed effect."""
+
+    word, partitioned, in_time = "rw2", True, True
+    builder, least = staticmethod(gmrf.rw2), 3
+
+    def __init__(self, column: Hashable = None, *, trend: bool = True, **options: Any) -> None:
+        super().__init__(column, **options)
+        self.trend = trend
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return IntegratedWiener if irregular(columns) else cls
+
+    def free(self) -> tuple[list[str], np.ndarray]:
+        return ([f"{self.name} (slope)"], np.asarray(self.made.constraints)[1:].T) if self.trend else super().free()
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        return np.array([2.0, -1.0]), float(np.exp(2.0 * theta[0]))
+
+    def free_at(self, steps: np.ndarray) -> np.ndarray:
+        return (steps - (len(self.levels) - 1) / 2)[:, None] if self.trend else super().free_at(steps)
+
+
+class Seasonal(LevelTerm):
+    """Effects whose sums over a period are N(0, 1/k), and what repeats exactly as fixed effects."""
+
+    word, partitioned, in_time = "seasonal", True, True
+
+    def __init__(self, column: Hashable = None, period: int = 12, *, trend: bool = True, **options: Any) -> None:
+        super().__init__(column, **options)
+        if not (isinstance(period, (int, np.integer)) and period >= 2):
+            raise problem("Seasonal", f"period = {period!r}", "a period >= 2")
+        self.period, self.trend, self.least = period, trend, int(period) + 1
+
+    def field(self, **start: Any) -> MarkovField:
+        return gmrf.seasonal(len(self.levels), self.period, **start)
+
+    def free(self) -> tuple[list[str], np.ndarray]:
+        C = np.asarray(self.made.constraints)
+        return ([f"{self.name} (season {i})" for i in range(C.shape[0])], C.T) if self.trend else super().free()
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        return -np.ones(self.period - 1), float(np.exp(2.0 * theta[0]))
+
+    def free_at(self, steps: np.ndarray) -> np.ndarray:
+        return self.freed[steps % self.period] if self.trend else super().free_at(steps)
+
+
+class AR1(LevelTerm):
+    """A stationary autoregression with its marginal variance and the correlation phi of neighbours."""
+
+    word, partitioned, in_time = "ar1", True, True
+    r_names = "corAR1", "ou"
+    builder, least = staticmethod(gmrf.ar1), 2
+    options, standard = ("phi", "variance"), True
+
+    @classmethod
+    def serving(cls, columns: Sequence[DataColumn | None]) -> type[Term]:
+        return OrnsteinUhlenbeck if irregular(columns) else cls
+
+    def starts(self, k: float) -> dict[str, Any]:
+        return {"variance": 1.0 / k}
+
+    def typed(self, scale: float, theta: np.ndarray) -> tuple[Hyperparameter, ...]:
+        return level_sd("sd", scale, theta[0]), correlation("phi", theta[1], Normal(2.0, 1.5))
+
+    def recursion(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        phi = np.tanh(theta[1] / 2)
+        return np.array([phi]), float(np.exp(2.0 * theta[0]) * (1.0 - phi * phi))
 
 
 def _apart(times: np.ndarray, gap: float) -> np.ndarray:

@@ -22,11 +22,10 @@ from ..checks import choice, count, first, problem
 from ..gmrf.vecchia import KERNELS, Vecchia
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
-from .base import Rows, Term, effect_range
+from .base import Rows, Term, deviation, effect_range, one_each
 from .coordinates import spans_of
 from .forecast import Unseen, UnseenPoints, numbered
 from .points import pc_pair
-from .sizes import deviation
 
 _KNOTS = 10_000  # at most, unless told
 _BEYOND = 0.1  # of the variance that knots leave on average, from which a remark says so
@@ -204,9 +203,7 @@ class VecchiaProcess(Term):
         return self._at(near)
 
     def _at(self, codes: np.ndarray) -> Rows:
-        at = np.arange(codes.size), codes
-        design = sp.csr_array((np.ones(codes.size), at), shape=(codes.size, self.n_latents))
-        return Rows(design, np.zeros((codes.size, 0)))
+        return Rows(one_each(codes, self.n_latents))
 
     def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
         X = self.points(table)
@@ -216,7 +213,7 @@ class VecchiaProcess(Term):
         other = weights.tocoo()
         at = np.r_[row, fresh[other.coords[0]]], np.r_[near[known], other.coords[1]]
         design = sp.csr_array((np.r_[np.ones(row.size), other.data], at), shape=(len(X), self.n_latents))
-        rows, own = Rows(design, np.zeros((len(X), 0))), np.zeros((len(X), 1))
+        rows, own = Rows(design), np.zeros((len(X), 1))
         if not fresh.size:
             return rows, []
         own[fresh, 0] = np.exp(theta[0]) * np.sqrt(left)
@@ -237,6 +234,3 @@ class VecchiaProcess(Term):
         order = np.lexsort(X.T[::-1])
         labels: list[Hashable] = X[order, 0].tolist() if X.shape[1] == 1 else [tuple(x) for x in X[order].tolist()]
         return labels, self._at(order)
-
-    def readable(self, theta: np.ndarray) -> list[tuple[str, float]]:
-        return [(h.name, h.value(t)) for h, t in zip(self.hyperparameters, theta, strict=True)]
