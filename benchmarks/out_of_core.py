@@ -138,7 +138,7 @@ def _warm() -> None:
     """Import what workers need, which is not the fit's time."""
     import pyarrow.parquet  # noqa: F401
 
-    import fenchel.distributed.linear  # noqa: F401
+    import fenchel.distributed.linear_rows  # noqa: F401
     from fenchel.likelihoods import BernoulliLogit
 
     like = BernoulliLogit("exact")

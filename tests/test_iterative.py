@@ -9,7 +9,7 @@ from fenchel import gmrf
 from fenchel.checks import Refusal
 from fenchel.hyperparameters import learn as learn_directly
 from fenchel.hyperparameters.evidence import Evidence
-from fenchel.iterative import Interval, learn
+from fenchel.iterative import EstimatedInterval, learn
 from fenchel.iterative import layout as layouts
 from fenchel.likelihoods import BernoulliLogit, Binomial, Gaussian, Poisson, StudentT
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_fitted_is_refused():
 
 
 def test_an_interval_is_no_number():
-    gap = Interval(0.2, 0.1, 0.4, 0.99, (0.0, 5.0), "gap")
+    gap = EstimatedInterval(0.2, 0.1, 0.4, 0.99, (0.0, 5.0), "gap")
     for use in (float, lambda g: g + 1.0, lambda g: g < 1.0, np.float64):
         with pytest.raises((Refusal, TypeError)):
             use(gap)

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel.checks import Refusal
-from fenchel.iterative import Interval
+from fenchel.iterative import EstimatedInterval
 from fenchel.linalg.sparse import factor_cost
 from fenchel.models import engines
 
@@ -42,7 +42,7 @@ def both():
 def test_tables_are_those_of_the_direct_engine(both):
     _, found, direct = both
     assert found.converged
-    assert isinstance(found.gap, Interval)
+    assert isinstance(found.gap, EstimatedInterval)
     columns = ["mean", "sd"]
     np.testing.assert_allclose(found.coefficients[columns], direct.coefficients[columns], rtol=0.01, atol=2e-3)
     np.testing.assert_allclose(found.covariance, direct.covariance, rtol=0.03, atol=1e-5)

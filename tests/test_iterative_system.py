@@ -13,7 +13,7 @@ from fenchel.gmrf.blocks import RepeatedCovariance
 from fenchel.iterative import certificate
 from fenchel.iterative import layout as layouts
 from fenchel.iterative.certificate import log_det_limits
-from fenchel.iterative.layout import Layout, RowSet
+from fenchel.iterative.layout import LatentLayout, RowSet
 from fenchel.iterative.system import System
 from fenchel.linalg.krylov import conjugate_gradients, log_det_bounds, tridiagonals
 
@@ -117,7 +117,7 @@ def few_are_large(monkeypatch):
 def system(name, seed=0):
     rng = np.random.default_rng(seed)
     family = families(rng)[name]
-    layout = Layout(family, [str(i) for i in range(len(family.parts))])
+    layout = LatentLayout(family, [str(i) for i in range(len(family.parts))])
     rows, lam = RowSet(layout, layout.A), rng.gamma(1.0, size=layout.A.shape[0])
     lam[:3] = 0.0
     Q, _ = layout.prior(family.theta)
@@ -202,6 +202,6 @@ def test_terms_that_cannot_be_worked_on_are_named():
     rng = np.random.default_rng(0)
     index = rng.integers(0, 50, 200)
     with pytest.raises(Refusal, match=r"the term walk cannot be worked on: it has constraints"):
-        Layout(gmrf.stack([(gmrf.rw1(50), index)]), ["walk"])
+        LatentLayout(gmrf.stack([(gmrf.rw1(50), index)]), ["walk"])
     with pytest.raises(Refusal, match=r"the term chain cannot be worked on: its precision has no blocks"):
-        Layout(gmrf.stack([(gmrf.ar1(50), index)]), ["chain"])
+        LatentLayout(gmrf.stack([(gmrf.ar1(50), index)]), ["chain"])

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fenchel
-from fenchel.distributed.survey import LatentSets, Moments, ValueCounts
+from fenchel.distributed.survey import LatentSets, TableMoments, ValueCounts
 from fenchel.hyperparameters.evidence import Evidence
 from fenchel.models.fixed import left_over
 from fenchel.models.partitioned import PartitionedModel
@@ -345,7 +345,7 @@ def test_moments_of_parts_are_those_of_the_whole():
     rng = np.random.default_rng(0)
     X, w = 1e6 + rng.normal(size=(50, 3)), rng.integers(0, 3, 50).astype(float)
     parts = [slice(0, 7), slice(7, 7), slice(7, 30), slice(30, 50)]
-    found = sum((Moments.of(X[p], w[p]) for p in parts[1:]), Moments.of(X[parts[0]], w[parts[0]]))
+    found = sum((TableMoments.of(X[p], w[p]) for p in parts[1:]), TableMoments.of(X[parts[0]], w[parts[0]]))
     seen = w > 0
     mean = np.average(X, axis=0, weights=w)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-15)
@@ -358,12 +358,12 @@ def test_columns_that_are_nearly_others_by_moments():
     year = rng.integers(1990, 2020, 200).astype(float)
     X = np.column_stack([np.ones(200), year, year**2, rng.normal(size=200)])
     for columns, level in ((X, True), (X[:, 1:], False), (X[:, [0, 3, 1]], True)):
-        found, wanted = left_by_moments(Moments.of(columns), level), left_over(columns)
+        found, wanted = left_by_moments(TableMoments.of(columns), level), left_over(columns)
         assert (found is None) == (wanted is None)
         if wanted is not None:
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-9)
-    assert left_by_moments(Moments.of(X), True) is not None
-    assert left_by_moments(Moments.of(X[:, [0, 3]]), True) is None
+    assert left_by_moments(TableMoments.of(X), True) is not None
+    assert left_by_moments(TableMoments.of(X[:, [0, 3]]), True) is None
 
 
 def test_values_of_y_are_counted_until_there_are_too_many():

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from fenchel.distributed import Learning, Sums
-from fenchel.distributed.approximation import Approximation, Iterate, QuadraticModel
+from fenchel.distributed.approximation import Approximation, EvaluatedApproximation, QuadraticModel
 from fenchel.distributed.precision import GroupedVariances, PatternDesign, SparsePrior, Triangle
 from fenchel.hyperparameters import WeightVariances
 from fenchel.likelihoods import Gaussian, Poisson
@@ -119,7 +119,7 @@ def test_the_quadratic_model_is_maximal_and_its_slopes_are_its_differences(both,
     for prior in priors:
         q = Approximation(prior, prior.theta, np.zeros(int(own)), m, forms(prior, K))
         sums = Sums(value=1.0, adjoint=a, gram=forms(prior, plus), curvature=forms(prior, H)[None], square=1.0, **more)
-        model = QuadraticModel(Iterate(q, sums, likelihood.objective, 0.0), learning)
+        model = QuadraticModel(EvaluatedApproximation(q, sums, likelihood.objective, 0.0), learning)
         at = np.array([0.5])
         step, J = 1e-5, lambda theta, model=model: model.value(theta)[1]
         slope = (J(at + step) - J(at - step)) / (2 * step)

@@ -9,8 +9,8 @@ answers are added up, ``rows.reduce(work)``. A latent Gaussian model on top of i
 from .approximation import Learning, PartitionedSolution
 from .checkpoint import Checkpoint, FitState
 from .evaluation import Chunk, Reader, chunk_rows
-from .fitting import PartitionedFit, PartitionedProblem, solve
 from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed, is_dask, is_partitioned
+from .passes import PartitionedFit, PartitionedProblem, solve
 from .precision import PartitionedPrior
 
 __all__ = [

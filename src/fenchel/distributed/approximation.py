@@ -40,7 +40,7 @@ from ..priors.base import EPS
 from ..solvers.solution import Solution
 from .evaluation import At
 from .partitions import Sums
-from .precision import PartitionedPrior, Precision
+from .precision import PartitionedPrior, PriorPrecision
 
 THETA_LIMIT = 4.0  # log units: the longest step of an entry of theta in one pass
 OWN_LIMIT = 2.0  # log units: the same for the likelihood's own parameters
@@ -51,7 +51,7 @@ _SUM_ROUNDING = 4.0  # root mean squares of the rounding of sums, as in ``roundi
 _LOG_DET_ROUNDING = 8.0  # the same of log determinants
 
 
-class Step(NamedTuple):
+class ApproximationStep(NamedTuple):
     """A change of q: of the mean, of what rows add to the precision, and of the hyperparameters. Also a place of q."""
 
     mean: np.ndarray
@@ -59,9 +59,9 @@ class Step(NamedTuple):
     theta: np.ndarray
     own: np.ndarray
 
-    def plus(self, other: Step, t: float = 1.0) -> Step:
+    def plus(self, other: ApproximationStep, t: float = 1.0) -> ApproximationStep:
         """The sum of this and t times the other."""
-        return Step(*(a + t * b for a, b in zip(self, other, strict=True)))
+        return ApproximationStep(*(a + t * b for a, b in zip(self, other, strict=True)))
 
 
 class Approximation:
@@ -77,18 +77,18 @@ class Approximation:
         own: np.ndarray,
         mean: np.ndarray,
         gram: np.ndarray,
-        precision: Precision | None = None,
+        precision: PriorPrecision | None = None,
     ) -> None:
         self.prior, self.theta, self.own, self.mean, self.gram = prior, theta, own, mean, gram
-        self.precision: Precision = prior.at(theta) if precision is None else precision
+        self.precision: PriorPrecision = prior.at(theta) if precision is None else precision
         self.factor: Any = self.precision.plus(gram)
         self.norm = self.precision.norm(mean)
         self.kl = 0.5 * (self.factor.log_det - self.factor.trace + self.norm)
 
     @property
-    def place(self) -> Step:
+    def place(self) -> ApproximationStep:
         """Its parameters."""
-        return Step(self.mean, self.gram, self.theta, self.own)
+        return ApproximationStep(self.mean, self.gram, self.theta, self.own)
 
     @property
     def posterior(self) -> Any:
@@ -99,13 +99,13 @@ class Approximation:
         """Where rows are to be evaluated."""
         return At(self.mean, self.factor.spread, self.own)
 
-    def scaled(self, step: Step) -> np.ndarray:
+    def scaled(self, step: ApproximationStep) -> np.ndarray:
         """A step in units of q's own spread, one vector."""
         size = np.sqrt(self.mean.shape[0] / 2.0)
         return np.concatenate([self.factor.scaled(step.mean, step.gram), size * step.theta, size * step.own])
 
 
-class Iterate:
+class EvaluatedApproximation:
     """q with the sums of a pass over the rows.
 
     Attributes
@@ -181,7 +181,7 @@ class Learning:
         x = self.at(q)
         return float(np.abs(np.clip(x + slopes, *self.bounds(q).T) - x).max(initial=0.0)) if x.size else 0.0
 
-    def moved(self, q: Approximation, step: Step, t: float = 1.0) -> Approximation:
+    def moved(self, q: Approximation, step: ApproximationStep, t: float = 1.0) -> Approximation:
         """q after t times a step; hyperparameters stay within their bounds. Raises NotPositiveDefinite."""
         mean, gram, theta, own = q.place.plus(step, t)
         theta = np.clip(theta, *q.prior.bounds.T) if theta.size else theta
@@ -196,7 +196,7 @@ class QuadraticModel:
     slopes, without a further pass. ``bounds`` are theirs.
     """
 
-    def __init__(self, point: Iterate, learning: Learning) -> None:
+    def __init__(self, point: EvaluatedApproximation, learning: Learning) -> None:
         self.q, self.learning, sums = point.q, learning, point.sums
         self.best, self.bounds = self.q, learning.bounds(self.q)
         self.a, self.H, self.K = sums["adjoint"].T.ravel(), sums["curvature"], sums["gram"]
@@ -205,7 +205,7 @@ class QuadraticModel:
             self.own_slope = sums["own_slope"] + learning.own.log_prior(self.q.own)[1]
             self.X, self.C = sums["own_cross"], _definite(sums["own_curvature"])
 
-    def solved(self, precision: Precision, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, float]:
+    def solved(self, precision: PriorPrecision, held: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, float]:
         """dm (L, C), do and the value of the parabola there; do as it is ``held``, where it is."""
         q, g, X = self.q, self.own_slope, self.X
         solve, r = precision.solver(self.H, self.K), precision.times(q.mean).T.ravel() + self.a
@@ -278,7 +278,7 @@ class QuadraticModel:
             theta, slope = theta + move, ahead
         return theta
 
-    def step(self) -> tuple[Step, np.ndarray]:
+    def step(self) -> tuple[ApproximationStep, np.ndarray]:
         """The step from q, and the slopes of J there in what is learned: theta, then the likelihood's own."""
         q, learning, theta, slopes = self.q, self.learning, self.q.theta, np.zeros(0)
         if learning.theta and theta.size:
@@ -292,16 +292,18 @@ class QuadraticModel:
             held = np.clip(q.own + np.clip(own, -OWN_LIMIT, OWN_LIMIT), *learning.own_bounds.T) - q.own
             if not np.array_equal(held, own):
                 dm, own, _ = self.solved(precision, held)
-        return Step(dm, self.K - q.gram, theta - q.theta, own), slopes
+        return ApproximationStep(dm, self.K - q.gram, theta - q.theta, own), slopes
 
 
 @dataclass
 class StepHistory:
     """The last steps, and the extrapolation that they suggest."""
 
-    before: list[tuple[Step, Step]] = field(default_factory=list)  # (where, the step from there)
+    before: list[tuple[ApproximationStep, ApproximationStep]] = field(
+        default_factory=list
+    )  # (where, the step from there)
 
-    def extrapolated(self, q: Approximation, step: Step) -> Step | None:
+    def extrapolated(self, q: Approximation, step: ApproximationStep) -> ApproximationStep | None:
         """Anderson's step; None where the plain one leaves little, or nothing is known yet."""
         here, earlier = q.place, self.before
         self.before = [*earlier[-_DEPTH + 1 :], (here, step)]

@@ -18,7 +18,7 @@ import numpy as np
 from ..checks import Refusal, problem
 from ..files import archive
 from ..linalg.dense import NotPositiveDefinite
-from .approximation import Approximation, Step, StepHistory
+from .approximation import Approximation, ApproximationStep, StepHistory
 from .partitions import Interrupted
 from .precision import PartitionedPrior
 
@@ -160,7 +160,7 @@ class Checkpoint:
         return problem(self.where, got, "the one that this call wrote", "Give another path, or remove the file.")
 
 
-def _places(arrays: Sequence[np.ndarray]) -> Iterator[Step]:
+def _places(arrays: Sequence[np.ndarray]) -> Iterator[ApproximationStep]:
     """Four arrays at a time."""
     for i in range(0, len(arrays) - 3, 4):
-        yield Step(*(np.asarray(array, dtype=np.float64) for array in arrays[i : i + 4]))
+        yield ApproximationStep(*(np.asarray(array, dtype=np.float64) for array in arrays[i : i + 4]))

@@ -85,7 +85,7 @@ def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
     h = _columns(W.times(at.mean)) + np.reshape(chunk.offset, (-1, 1))
     rho = np.stack([np.asarray(W.row_squares(T)) for T in at.roots], axis=1)
     w = np.asarray(rows["weight"])
-    local = _Local(likelihood, h, rho, rows, w)
+    local = _RowLosses(likelihood, h, rho, rows, w)
     gram = np.stack([W.gram(lam) for lam in local.lam.T])
     out = Sums(
         value=float(np.sum(local.value)),
@@ -100,7 +100,7 @@ def _of_chunk(chunk: Chunk, at: At, slopes: bool) -> Sums:
     return out
 
 
-class _Local:
+class _RowLosses:
     """f of some rows with its slopes, weighted; rows of weight 0 have none."""
 
     def __init__(self, likelihood: Likelihood, h: np.ndarray, rho: np.ndarray, rows: Rows, w: np.ndarray) -> None:

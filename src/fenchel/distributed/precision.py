@@ -69,7 +69,7 @@ class PrecisionFactor(ABC):
         """Changes of the mean and of K in units of q's own spread, one vector."""
 
 
-class Precision(ABC):
+class PriorPrecision(ABC):
     """P at given hyperparameters. Means and adjoints are (L, C): C predictors with the same prior.
 
     centre : the prior's mean mu (L,)
@@ -125,7 +125,7 @@ class PartitionedPrior(ABC):
 
     @abstractmethod
     def at(self, theta: np.ndarray) -> Any:
-        """The ``Precision`` at theta. Raises NotPositiveDefinite."""
+        """The ``PriorPrecision`` at theta. Raises NotPositiveDefinite."""
 
     @abstractmethod
     def gradient(self, q: Approximation) -> np.ndarray:
@@ -180,7 +180,7 @@ def _shaped(x: np.ndarray) -> np.ndarray:
     return x[..., 0] if x.shape[-1] == 1 else x
 
 
-class WeightFactor(PrecisionFactor):
+class GroupedFactor(PrecisionFactor):
     """P + K of independent weights: K (C, L, L). ``spread`` T (C, L, L) has T T' = V."""
 
     def __init__(self, sd: np.ndarray, gram: np.ndarray) -> None:
@@ -222,7 +222,7 @@ class WeightFactor(PrecisionFactor):
         return np.concatenate(parts)
 
 
-class WeightPrecision(Precision):
+class WeightPrecision(PriorPrecision):
     """P = diag(1/sd^2) of independent weights with means ``centre`` (L,)."""
 
     def __init__(self, centre: np.ndarray, sd: np.ndarray) -> None:
@@ -237,8 +237,8 @@ class WeightPrecision(Precision):
     def entries(self, n_predictors: int) -> np.ndarray:
         return np.repeat(np.diag(self.sd**-2.0)[None], n_predictors, axis=0)
 
-    def plus(self, gram: np.ndarray) -> WeightFactor:
-        return WeightFactor(self.sd, gram)
+    def plus(self, gram: np.ndarray) -> GroupedFactor:
+        return GroupedFactor(self.sd, gram)
 
     def solver(self, curvature: np.ndarray, gram: np.ndarray) -> Solve:
         C, L = curvature.shape[0], self.sd.size
@@ -364,7 +364,7 @@ class LatentFactor(PrecisionFactor):
         return np.concatenate([mean[:, 0] / np.maximum(sd, 1e-300), K])
 
 
-class LatentPrecision(Precision):
+class LatentPrecision(PriorPrecision):
     """Q at given hyperparameters, on its pattern."""
 
     def __init__(self, pattern: Pattern, triangle: Triangle) -> None:

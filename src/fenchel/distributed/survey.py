@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..linalg.moments import Moments as ColumnMoments
+from ..linalg.moments import Moments
 
 _EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Moments:
+class TableMoments:
     """Of p columns over rows, merged in pairs about each other's means.
 
     Attributes
@@ -51,7 +51,7 @@ class Moments:
         Z = X - mean
         return cls(total, mean, Z.T @ (w[:, None] * Z), X.min(axis=0), X.max(axis=0), zero)
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: TableMoments) -> TableMoments:
         total = self.weight + other.weight
         if not self.weight or not other.weight:
             return self if self.weight else other
@@ -60,7 +60,7 @@ class Moments:
         about = self.about + other.about + self.weight * share * products
         low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
         mean = self.mean + share * away
-        return Moments(total, mean, about, low, high, (self.mean - mean) + share * away + self.rest)
+        return TableMoments(total, mean, about, low, high, (self.mean - mean) + share * away + self.rest)
 
     @property
     def covariance(self) -> np.ndarray:
@@ -72,13 +72,13 @@ class Moments:
         """The largest entry of each column."""
         return np.maximum(np.abs(self.low), np.abs(self.high))
 
-    def columns(self) -> ColumnMoments:
+    def columns(self) -> Moments:
         """As ``linalg.moments.column_moments`` says them."""
         square = np.diag(self.covariance) if self.about.ndim == 2 else self.covariance
         sd, one, zero = np.sqrt(np.maximum(square, 0.0)), self.low == self.high, np.zeros_like(self.mean)
         constant = one | (sd <= 4.0 * _EPS * np.abs(self.mean))
         mean, rest = np.where(one, self.low, self.mean), np.where(one, zero, self.rest)
-        return ColumnMoments(mean, np.where(one, zero, sd), rest, constant)
+        return Moments(mean, np.where(one, zero, sd), rest, constant)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ValueCounts:
     at: np.ndarray | None
     weight: np.ndarray
     average: np.ndarray
-    moments: Moments | None
+    moments: TableMoments | None
     limit: int | None = None
     cut: bool = False
 
@@ -118,7 +118,7 @@ class ValueCounts:
     ) -> ValueCounts:
         """Of y (n,) and columns (n,) beside it."""
         at, each = np.column_stack([y, *beside.values()]), np.ones(y.size) if averaged is None else averaged
-        moments = Moments.of(y[:, None].astype(np.float64), weights) if y.dtype.kind in "biuf" else None
+        moments = TableMoments.of(y[:, None].astype(np.float64), weights) if y.dtype.kind in "biuf" else None
         return cls(tuple(beside), at, weights, each, moments, limit)._counted()
 
     def _counted(self) -> ValueCounts:

@@ -31,9 +31,9 @@ from ..distributed import (
     is_dask,
     is_partitioned,
 )
-from ..distributed.linear import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
+from ..distributed.linear_rows import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
 from ..distributed.precision import GroupedVariances
-from ..distributed.survey import Moments, ValueCounts
+from ..distributed.survey import TableMoments, ValueCounts
 from ..inputs.observations import Target, known, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 
@@ -93,7 +93,7 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     rows = replace(rows, kept=None if file is None else file.path)
     table = LinearTable(where, _read_names(estimator, rows, X), tuple(beside))
     found = _surveyed(rows, table)
-    columns: Moments = found["columns"]
+    columns: TableMoments = found["columns"]
     target, labels = estimator._read_partitions(found["values"])
     likelihood, D = target.likelihood, len(table.names)
     if likelihood.row_parameters:  # readers add them

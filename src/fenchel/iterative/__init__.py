@@ -8,8 +8,8 @@ known up to an interval; ``probed_evidence.py`` the hyperparameters, ``probed_po
 
 from __future__ import annotations
 
-from .certificate import Interval
+from .certificate import EstimatedInterval
 from .probed_evidence import learn
 from .probed_posterior import IterativeFit
 
-__all__ = ["Interval", "IterativeFit", "learn"]
+__all__ = ["EstimatedInterval", "IterativeFit", "learn"]

@@ -33,7 +33,7 @@ import scipy.sparse as sp
 from scipy.stats import t as student
 
 from ..checks import problem
-from ..linalg.blocks import block_diagonal, cholesky, columns_times, times, transposed
+from ..linalg.block_stacks import block_diagonal, cholesky, columns_times, times, transposed
 from ..linalg.krylov import log_det_bounds
 from .probed_fit import State
 from .system import Probed, System
@@ -48,7 +48,7 @@ _LONGEST = 5e8  # pairs of entries of E that are visited; with more the coarser 
 
 
 @dataclass(frozen=True)
-class Interval:
+class EstimatedInterval:
     """A number that is estimated, with the ends of an interval for it. It cannot be converted to a float.
 
     Attributes
@@ -64,7 +64,7 @@ class Interval:
 
     Examples
     --------
-    >>> gap = Interval(0.2, 0.1, 0.4, 0.99, (0.0, 50.0), "gap")
+    >>> gap = EstimatedInterval(0.2, 0.1, 0.4, 0.99, (0.0, 50.0), "gap")
     >>> gap
     gap in [0.1, 0.4] with probability 0.99, certainly in [0, 50]
     >>> float(gap)
@@ -110,14 +110,14 @@ class Certified:
     ----------
     state : State
         With the mean that the certificate is of, and the variances by the probes of the certificate.
-    elbo, elbo_upper, gap : Interval
+    elbo, elbo_upper, gap : EstimatedInterval
     kind : "duality", "decrement" or "strong-concavity"
     """
 
     state: State
-    elbo: Interval
-    elbo_upper: Interval
-    gap: Interval
+    elbo: EstimatedInterval
+    elbo_upper: EstimatedInterval
+    gap: EstimatedInterval
     kind: str
 
 
@@ -163,9 +163,9 @@ def _certified(
     slack = _ROUNDED * (abs(middle) + abs(base) + abs(system.log_det_prior) + state.h.size)
     lower, upper = rest - 0.5 * (log_det + reach) - slack, rest - 0.5 * lowest + added[1] + slack
     least, most = certain[0] - slack, certain[1] + slack
-    ceiling = Interval(middle, lower, upper, level, (least, most), "elbo_upper")
-    between = Interval(estimate, 0.0, high + slack, level, (0.0, most - least), "gap")
-    elbo = Interval(middle - estimate, lower - high, upper, level, (-np.inf, most), "elbo")
+    ceiling = EstimatedInterval(middle, lower, upper, level, (least, most), "elbo_upper")
+    between = EstimatedInterval(estimate, 0.0, high + slack, level, (0.0, most - least), "gap")
+    elbo = EstimatedInterval(middle - estimate, lower - high, upper, level, (-np.inf, most), "elbo")
     return Certified(state, elbo, ceiling, between, kind)
 
 

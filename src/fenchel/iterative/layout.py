@@ -27,7 +27,7 @@ _CHUNK = 8  # columns of the border that are made dense at a time
 
 
 @dataclass(frozen=True)
-class Part:
+class LayoutPart:
     """The latents of one term: where they stand among all, how many a block holds, and whether a row sees one block."""
 
     field: int
@@ -45,7 +45,7 @@ class Part:
         return slice(self.start, self.start + self.n)
 
 
-class Layout:
+class LatentLayout:
     """The latents of a sum of terms in the order in which they are worked on.
 
     Parameters
@@ -57,10 +57,10 @@ class Layout:
 
     Attributes
     ----------
-    first : Part or None
+    first : LayoutPart or None
         The term that is eliminated.
-    middle : list of Part
-    border : list of Part
+    middle : list of LayoutPart
+    border : list of LayoutPart
         Small terms; the fixed effects come behind them.
     order : int array (L,)
         The numbers of the latents in the order (first, middle, border).
@@ -99,7 +99,7 @@ class Layout:
         return int(self.A.shape[1])
 
     @property
-    def large(self) -> list[Part]:
+    def large(self) -> list[LayoutPart]:
         """The first and those in the middle."""
         return [*([] if self.first is None else [self.first]), *self.middle]
 
@@ -165,7 +165,7 @@ def block_stack(Q: Any, d: int) -> np.ndarray:
     return out
 
 
-def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any) -> Part:
+def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any) -> LayoutPart:
     """The blocks of one term: as small as Q allows, and such that a row sees one of them if any size does."""
     i, j = sp.coo_array(Q).coords
     sizes = [d for d in range(1, LARGEST + 1) if n % d == 0 and (i // d == j // d).all()]
@@ -174,8 +174,8 @@ def _read(A: sp.csr_array, field: int, start: int, n: int, Q: Any) -> Part:
     for d in sizes:
         block = A.indices // d
         if not (same & (block[1:] != block[:-1])).any():
-            return Part(field, start, n, d, True)
-    return Part(field, start, n, sizes[0] if sizes else 0, False)
+            return LayoutPart(field, start, n, d, True)
+    return LayoutPart(field, start, n, sizes[0] if sizes else 0, False)
 
 
 def _closed(A: Any, d: int) -> sp.csr_array:
@@ -203,7 +203,7 @@ def _refusal(name: str, why: str) -> Refusal:
 
 
 # -- rows ---------------------------------------------------------------------------------------------------
-class Pairs:
+class RowPairs:
     """A' Lam B of two sparse designs A (N, k) and B (N, l) over the same rows, on a pattern that is found once.
 
     Each row n brings the products a_i b_j of its entries; where they land is kept, so that another lam costs one pass.
@@ -257,12 +257,12 @@ class RowSet:
 
     Attributes
     ----------
-    pairs : Pairs of A_1 and A_m
+    pairs : RowPairs of A_1 and A_m
     starts : list of int
         Where each part of the middle begins there.
     """
 
-    def __init__(self, layout: Layout, A: Any) -> None:
+    def __init__(self, layout: LatentLayout, A: Any) -> None:
         self.layout = layout
         self.A1, self.Am, self.Ab = layout.split(A)
         self.starts = [0, *np.cumsum([part.n for part in layout.middle]).tolist()][:-1]
@@ -278,16 +278,16 @@ class RowSet:
             raise ValueError("the rows do not fit their layout")
 
     @cached_property
-    def pairs(self) -> Pairs:
-        return Pairs(self.A1, self.Am)
+    def pairs(self) -> RowPairs:
+        return RowPairs(self.A1, self.Am)
 
     @cached_property
-    def _own_first(self) -> Pairs:
-        return Pairs(self.A1, self.A1)
+    def _own_first(self) -> RowPairs:
+        return RowPairs(self.A1, self.A1)
 
     @cached_property
-    def _own_middle(self) -> Pairs:
-        return Pairs(self.Am, self.Am)
+    def _own_middle(self) -> RowPairs:
+        return RowPairs(self.Am, self.Am)
 
     @cached_property
     def whole(self) -> sp.csr_array:

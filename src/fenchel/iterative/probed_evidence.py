@@ -198,7 +198,7 @@ def learn(
     likelihood : Likelihood
         With one predictor an observation, log-concave.
     family : StackedField
-        Effects of groups and fixed effects, as ``gmrf.stack`` makes them; see ``Layout`` for what can be worked on.
+        Effects of groups and fixed effects, as ``gmrf.stack`` makes them; ``LatentLayout`` refuses others.
     y, weights : arrays (N,)
         NaN for unobserved.
     names : sequence of str, optional

@@ -22,9 +22,9 @@ from ..gmrf.stack import StackedField
 from ..likelihoods.base import Likelihood, Rows, slice_rows
 from ..likelihoods.targets import Targets
 from ..linalg.arrays import ArrayLike
-from ..linalg.blocks import times
+from ..linalg.block_stacks import times
 from ..linalg.rows import in_blocks
-from .layout import Layout, RowSet
+from .layout import LatentLayout, RowSet
 from .system import Probed, System
 
 WHERE = "iterative engine"
@@ -35,7 +35,7 @@ _FAR = 0.5  # a step of eta; a longer one is shortened until the loss falls
 
 
 @dataclass(frozen=True)
-class Sites:
+class RowSites:
     """f(h, rho) and its slopes alpha = df/dh, lam = 2 df/drho, weighted; all (n,)."""
 
     value: np.ndarray
@@ -53,7 +53,7 @@ class Task:
 
     Attributes
     ----------
-    layout : Layout
+    layout : LatentLayout
     rows : RowSet
         Of the rows that count.
     offset : array (n,)
@@ -79,7 +79,7 @@ class Task:
         self.keep = np.flatnonzero(weight > 0.0)
         if not self.keep.size:
             raise problem(WHERE, "no row is observed", "one whose y is there, with a weight above 0")
-        self.layout = Layout(family, [str(i) for i in range(len(family.parts))] if names is None else list(names))
+        self.layout = LatentLayout(family, [str(i) for i in range(len(family.parts))] if names is None else list(names))
         self.rows = RowSet(self.layout, sp.csr_array(self.layout.A[self.keep]))
         self.offset = np.broadcast_to(np.asarray(family.offset, dtype=np.float64), weight.shape)[self.keep]
 
@@ -91,7 +91,7 @@ class Task:
         """The likelihood's data of the rows that count."""
         return {key: value[self.keep] for key, value in self.targets.rows_of(likelihood).items()}
 
-    def loss(self, likelihood: Likelihood, data: Rows, h: np.ndarray, rho: np.ndarray) -> Sites:
+    def loss(self, likelihood: Likelihood, data: Rows, h: np.ndarray, rho: np.ndarray) -> RowSites:
         """f with its slopes, weighted (n,)."""
         bound, w = likelihood.objective, data["weight"]
 
@@ -99,7 +99,7 @@ class Task:
             loss = bound.loss(h[block, None], rho[block, None], slice_rows(data, block))
             return tuple(np.asarray(w[block] * part) for part in (loss.value, loss.alpha, loss.lam))
 
-        return Sites(*in_blocks(h.size, one))
+        return RowSites(*in_blocks(h.size, one))
 
     @property
     def theta(self) -> np.ndarray:
@@ -128,7 +128,7 @@ class State:
         The mean of the latents, in the order of the layout.
     h, rho : arrays (n,)
         Mean and variance of eta; rho was found at the lam of ``system``.
-    loss : Sites
+    loss : RowSites
         f and its slopes at h and rho.
     slope : array (L,)
         g = Q m + A' alpha.
@@ -148,7 +148,7 @@ class State:
     m: np.ndarray
     h: np.ndarray
     rho: np.ndarray
-    loss: Sites
+    loss: RowSites
     slope: np.ndarray
     solves: int
     settled: bool
@@ -228,7 +228,7 @@ class State:
 
 def _evaluated(
     task: Task, likelihood: Likelihood, data: Rows, m: np.ndarray, rho: np.ndarray, Qm: np.ndarray
-) -> tuple[np.ndarray, Sites, np.ndarray]:
+) -> tuple[np.ndarray, RowSites, np.ndarray]:
     """h, the loss and g at a mean and variances."""
     h = task.offset + task.rows.times(m[:, None])[:, 0]
     loss = task.loss(likelihood, data, h, rho)
@@ -289,7 +289,7 @@ def fit(
     return state
 
 
-def _weights(loss: Sites, before: np.ndarray, share: float) -> np.ndarray:
+def _weights(loss: RowSites, before: np.ndarray, share: float) -> np.ndarray:
     """lam of the next system: the sites' own, or part of the way there."""
     lam = np.maximum(loss.lam, 0.0)
     if not (np.isfinite(lam).all() and np.isfinite(loss.value).all()):

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ..checks import count, problem
 from ..linalg.arrays import Seed
-from ..linalg.blocks import block_diagonal, cholesky, times, transposed
+from ..linalg.block_stacks import block_diagonal, cholesky, times, transposed
 from ..marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
 from ..priors.base import NewRows
 from .certificate import Certified
@@ -46,7 +46,7 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         How well they are known, by the curvature of the evidence; 0 for one that is held by a bound.
     theta_error : array
         The covariance of what the probes, and where the search stopped, did to them.
-    elbo, elbo_upper, gap : Interval
+    elbo, elbo_upper, gap : EstimatedInterval
         ``elbo`` of the Gaussian found, a lower bound on log p(y); no Gaussian does better than ``elbo_upper``;
         ``gap`` lies between. Intervals, since log-determinants and variances are estimated; ``elbo_upper.certain`` are
         proved limits of the best elbo, the lower of them of log p(y) too.

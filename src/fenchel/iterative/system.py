@@ -30,10 +30,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from ..linalg.blocks import cholesky, column_grams, columns_times, row_grams, rows_times, times, transposed
+from ..linalg.block_stacks import cholesky, column_grams, columns_times, row_grams, rows_times, times, transposed
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.krylov import conjugate_gradients, tridiagonals
-from .layout import Part, RowSet
+from .layout import LayoutPart, RowSet
 
 MAX_ITER = 2000  # iterations of conjugate gradients; a solve then ends as it is
 _BORDER = 1e-9  # relative residual of the solves for the border
@@ -94,7 +94,7 @@ class System:
     rows : RowSet
         The design in its three kinds.
     Q : list of arrays
-        The blocks of the prior precision, as ``Layout.prior`` has them.
+        The blocks of the prior precision, as ``LatentLayout.prior`` has them.
     lam : array (N,)
     """
 
@@ -139,7 +139,7 @@ class System:
         if shapes != whole or blocks != nm or (self.off is not None and self.off.shape != (nm, nm)):
             raise ValueError("the precision does not fit its rows")
 
-    def parts(self) -> Iterator[tuple[Part, int, np.ndarray]]:
+    def parts(self) -> Iterator[tuple[LayoutPart, int, np.ndarray]]:
         """Each part of the middle, where it begins there, and its blocks of P."""
         middle = self.rows.layout.middle
         yield from zip(middle, self.rows.starts, self.G[len(self.G) - len(middle) :], strict=True)

@@ -27,7 +27,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class Solved:
+class KrylovSolution:
     """What conjugate gradients found.
 
     Attributes
@@ -55,7 +55,7 @@ class Solved:
 
 def conjugate_gradients(
     apply: Function, precondition: Function, b: np.ndarray, tol: float, max_iter: int, start: np.ndarray | None = None
-) -> Solved:
+) -> KrylovSolution:
     """Solve C x = b for every column of b (n, m).
 
     Parameters
@@ -104,7 +104,7 @@ def conjugate_gradients(
         p *= ratio
         p += z
     shape = (len(steps), m)
-    return Solved(x, np.reshape(steps, shape), np.reshape(ratios, shape), counts, size)
+    return KrylovSolution(x, np.reshape(steps, shape), np.reshape(ratios, shape), counts, size)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _rule(diagonal: np.ndarray, beside: np.ndarray, f: Function) -> float:
     return float(U[0] ** 2 @ f(np.maximum(t, np.finfo(float).tiny)))
 
 
-def tridiagonals(found: Solved) -> list[Tridiagonal]:
+def tridiagonals(found: KrylovSolution) -> list[Tridiagonal]:
     """T of every column of a solve that began at 0, whose M^-1 norm is |z|^2."""
     out = []
     for j, k in enumerate(found.counts):

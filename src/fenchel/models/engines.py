@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from ..checks import Refusal, choice, problem
 from ..inference import solver_for
 from ..iterative import learn
-from ..iterative.layout import SMALL, Layout
+from ..iterative.layout import SMALL, LatentLayout
 from ..iterative.probed_evidence import BegunNear, near
 from ..linalg.memory import physical_memory
 from ..linalg.sparse import Cost, factor_cost
@@ -49,7 +49,7 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
         return False
     names = [str(term.name) for term in model.sum.effects]
     try:
-        layout = Layout(model.sum.family(), names)
+        layout = LatentLayout(model.sum.family(), names)
     except Refusal:
         return False
     limit = _SHARE * physical_memory()
@@ -76,7 +76,7 @@ def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     target, family = model.target, model.sum.family()
     names = [str(term.name) for term in model.sum.effects]
     try:
-        layout = Layout(family, names)
+        layout = LatentLayout(family, names)
     except Refusal:
         return {}
     if _cost(layout, _SHARE * physical_memory()).work < dear:
@@ -87,7 +87,7 @@ def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     return {"theta": found.theta, "method": BegunNear(solver_for(target.likelihood, "newton"), found)}
 
 
-def _cost(layout: Layout, most: float) -> Cost:
+def _cost(layout: LatentLayout, most: float) -> Cost:
     """Of the direct engine's factor, counted up to ``most`` bytes."""
     ones = sp.csr_array((np.ones(layout.A.nnz), layout.A.indices, layout.A.indptr), shape=layout.A.shape)
     blocks = [sp.eye_array(layout.n_latents, format="csc")]

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
 from ..distributed.precision import PatternDesign
-from ..distributed.survey import LatentSets, Moments, ValueCounts
+from ..distributed.survey import LatentSets, TableMoments, ValueCounts
 from ..inputs.frames import missing, used
 from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood
@@ -297,7 +297,7 @@ def measure(block: Block, reader: PartitionReader) -> Sums | None:
     for term, own in zip(terms, rows, strict=True):
         columns = term.survey_columns(table)
         if columns is not None:
-            moments[str(term.name)] = Moments.of(columns, here.weights)
+            moments[str(term.name)] = TableMoments.of(columns, here.weights)
         if term.n_latents:
             others.append(own.fixed)
             if own.codes is not None:
@@ -308,8 +308,8 @@ def measure(block: Block, reader: PartitionReader) -> Sums | None:
         weight=float(seen.sum()),
         offset=float(seen @ reader.offset(frame)),
         values=here.values(),
-        plain=Moments.of(raw, here.weights),
-        fixed=Moments.of(np.hstack([raw, *others]), seen),
+        plain=TableMoments.of(raw, here.weights),
+        fixed=TableMoments.of(np.hstack([raw, *others]), seen),
         moments=moments,
         counts=counts,
         touched=LatentSets.of(reader.effects(rows, sp.csr_array((len(frame), 0)))),

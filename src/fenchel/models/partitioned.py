@@ -22,7 +22,7 @@ from ..checks import problem, scalar
 from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProblem, Partitions, Sums
 from ..distributed.approximation import QuadraticModel
 from ..distributed.precision import SparsePrior
-from ..distributed.survey import LatentSets, Moments
+from ..distributed.survey import LatentSets, TableMoments
 from ..inputs.families import read_family
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import Dropped, unknown
@@ -279,7 +279,7 @@ def _source(parsed: Parsed, part: Call | Grouping) -> tuple[Sequence[Name], str 
 
 
 # -- what they say ------------------------------------------------------------------------------------------
-def _left_over(found: Moments, level: bool) -> np.ndarray | None:
+def _left_over(found: TableMoments, level: bool) -> np.ndarray | None:
     """``left`` of a ``FixedPart`` by the moments of its columns, the intercept first where there is one."""
     p, size = found.mean.size, np.maximum(found.size, 1e-300)
     inner = found.covariance / np.outer(size, size)
@@ -298,7 +298,9 @@ def _left_over(found: Moments, level: bool) -> np.ndarray | None:
     return B if np.any(np.triu(B, 1)) else None
 
 
-def _columns(found: Moments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool) -> Columns:
+def _columns(
+    found: TableMoments, left: np.ndarray | None, fixed: FixedPart, names: Sequence[str], centred: bool
+) -> Columns:
     """Centres and scales of the fixed effects over all rows."""
     p, own = found.mean.size, len(fixed.expression.columns)
     change = np.eye(p)

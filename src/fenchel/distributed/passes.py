@@ -25,7 +25,15 @@ from ..hyperparameters.relevance import LOST
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..solvers.base import Callback, Ending, Stopping, Trace
-from .approximation import Approximation, Iterate, Learning, PartitionedSolution, QuadraticModel, Step, StepHistory
+from .approximation import (
+    Approximation,
+    ApproximationStep,
+    EvaluatedApproximation,
+    Learning,
+    PartitionedSolution,
+    QuadraticModel,
+    StepHistory,
+)
 from .checkpoint import Checkpoint, FitState
 from .evaluation import Reader, evaluate
 from .partitions import Sums
@@ -47,10 +55,10 @@ class Reduces(Protocol):
 
 
 @dataclass
-class Outcome:
+class FitOutcome:
     """Where a fit ended; ``slopes`` are those left in what was learned."""
 
-    point: Iterate
+    point: EvaluatedApproximation
     ending: Ending
     n_iter: int
     trace: Trace
@@ -72,7 +80,7 @@ class PartitionedProblem:
     learning : Learning
         Which hyperparameters are learned.
     score : callable, optional
-        Of an ``Outcome``: the evidence by which this problem is compared with others.
+        Of an ``FitOutcome``: the evidence by which this problem is compared with others.
 
     Examples
     --------
@@ -101,9 +109,9 @@ class PartitionedProblem:
     likelihood: Likelihood
     prior: Any
     learning: Learning = Learning()  # noqa: RUF009
-    score: Callable[[Outcome], float] | None = None
+    score: Callable[[FitOutcome], float] | None = None
 
-    def evaluated(self, trials: list[Approximation]) -> list[Iterate]:
+    def evaluated(self, trials: list[Approximation]) -> list[EvaluatedApproximation]:
         """What the rows say of each of them: one pass."""
         points, own = tuple(q.at() for q in trials), self.learning.own is not None
         found: Sums = self.rows.reduce(evaluate, self.reader, points, own)
@@ -112,7 +120,7 @@ class PartitionedProblem:
             sums: Sums = found[str(k)]
             for key in ("gram", "curvature"):
                 sums[key] = self.prior.unpacked(sums[key])
-            out.append(Iterate(q, sums, self.likelihood.objective, self.learning.log_prior(q)))
+            out.append(EvaluatedApproximation(q, sums, self.likelihood.objective, self.learning.log_prior(q)))
         return out
 
     def first(self) -> Approximation:
@@ -124,7 +132,7 @@ class PartitionedProblem:
         mean = np.repeat(precision.centre[:, None], C, axis=1)
         return Approximation(self.prior, theta, own, mean, _START * precision.entries(C), precision)
 
-    def learned(self, outcome: Outcome, tol: float, n: int) -> Learned:
+    def learned(self, outcome: FitOutcome, tol: float, n: int) -> Learned:
         """Where ``n`` passes that learn theta beside q ended, as ``hyperparameters.learn`` returns it."""
         point, q, learning, family = outcome.point, outcome.point.q, self.learning, self.prior.family
         likelihood = self.likelihood.with_theta(q.own) if q.own.size else self.likelihood
@@ -158,7 +166,7 @@ class PartitionedProblem:
 
 def solve(
     task: PartitionedProblem, state: FitState, stopping: Stopping, checkpoint: Checkpoint | None = None
-) -> Outcome:
+) -> FitOutcome:
     """From ``state`` to where ``stopping`` ends it, and no slope in what is learned is above ``GTOL``.
 
     The checkpoint keeps every step that was taken.
@@ -185,10 +193,12 @@ def solve(
         point, state.q, state.n, state.elbo = ahead, ahead.q, state.n + 1, ahead.elbo
         if checkpoint is not None:
             checkpoint.save(state)
-    return Outcome(point, ending, state.n, stopping.trace, slopes)
+    return FitOutcome(point, ending, state.n, stopping.trace, slopes)
 
 
-def _next(task: PartitionedProblem, point: Iterate, history: StepHistory, plain: Step) -> tuple[Iterate, float] | None:
+def _next(
+    task: PartitionedProblem, point: EvaluatedApproximation, history: StepHistory, plain: ApproximationStep
+) -> tuple[EvaluatedApproximation, float] | None:
     """The next point and its step, or None where nothing improves."""
     extrapolated = history.extrapolated(point.q, plain)
     attempts = [] if extrapolated is None else [(extrapolated, (1.0,))]
@@ -211,7 +221,7 @@ def _next(task: PartitionedProblem, point: Iterate, history: StepHistory, plain:
     return None
 
 
-def _is_better(ahead: Iterate, point: Iterate) -> bool:
+def _is_better(ahead: EvaluatedApproximation, point: EvaluatedApproximation) -> bool:
     """Whether the objective has not fallen, but for rounding, where nearness to the optimum may judge."""
     if not np.isfinite(ahead.elbo):
         return False
@@ -237,7 +247,7 @@ class PartitionedFit:
     checkpoint: Checkpoint | None = None
     callback: Callback | None = None
 
-    def run(self) -> tuple[Outcome, FitState]:
+    def run(self) -> tuple[FitOutcome, FitState]:
         """Where the best stage ended; the state names it, with the evidence of each stage that was judged."""
         state = None if self.checkpoint is None else self.checkpoint.resume([stage.prior for stage in self.stages])
         state = state or FitState(self._start())

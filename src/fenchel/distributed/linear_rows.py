@@ -22,10 +22,10 @@ from ..linalg.moments import column_moments
 from ..linalg.standardized import Standardized
 from ..solvers.initial_point import SHARE
 from .evaluation import Chunk, chunk_rows
-from .fitting import PartitionedFit, PartitionedProblem
 from .partitions import Block, Sums
+from .passes import PartitionedFit, PartitionedProblem
 from .precision import GroupedVariances
-from .survey import Moments, ValueCounts
+from .survey import TableMoments, ValueCounts
 
 MOST_VALUES = 1 << 16  # different values of y that are kept, all partitions together; of more a share is drawn
 
@@ -95,7 +95,7 @@ class LinearTable:
 
 
 def survey(block: Block, table: LinearTable, sample: tuple[int, int], most: int) -> Sums:
-    """The first pass over one partition: n, ``Moments`` of the columns, ``ValueCounts`` of y, and a sample.
+    """The first pass over one partition: n, ``TableMoments`` of the columns, ``ValueCounts`` of y, and a sample.
 
     At most ``most`` different y are sent. The sample is a list of rows by column, one in ``SHARE`` within the limits
     ``sample``, each with the weight of the rows that it stands for.
@@ -115,14 +115,14 @@ def survey(block: Block, table: LinearTable, sample: tuple[int, int], most: int)
     return Sums(n=n, columns=_moments(X, w), values=thinned, sample=[some])
 
 
-def _moments(X: Any, w: np.ndarray | None) -> Moments:
+def _moments(X: Any, w: np.ndarray | None) -> TableMoments:
     """Of the columns, without their products."""
     mean, sd, rest, _ = column_moments(X, w)
     weight = float(X.shape[0]) if w is None else float(w.sum())
     seen = X if w is None or not (w > 0.0).any() else X[w > 0.0]
     ends = [seen.min(axis=0), seen.max(axis=0)]
     low, high = (np.asarray(x.toarray() if is_sparse(x) else x, dtype=np.float64).ravel() for x in ends)
-    return Moments(weight, mean, weight * sd * sd, low, high, rest)
+    return TableMoments(weight, mean, weight * sd * sd, low, high, rest)
 
 
 def joined(parts: list[dict[str, Any]]) -> dict[str, Any]:
