@@ -318,3 +318,14 @@ def test_which_answer_to_take_is_a_table():
     rows = [line for line in page[page.index("| if you | take |") :].splitlines() if line.startswith("|")]
     for words in ("fenchel.fit(...)", "fit.corrected()", 'integrate="auto"', 'evidence="corrected"'):
         assert sum(words in row.rsplit("|", 2)[1] for row in rows) == 1
+
+
+def test_the_table_of_what_a_fit_answers_is_that_of_the_library():
+    """The page holds what ``capabilities.table`` writes, and every question is one of a fitted model's."""
+    from fenchel.models import FittedModel
+    from fenchel.models.capabilities import LIMITS, QUESTIONS, table
+
+    page = (ROOT / "docs" / "formulas.md").read_text(encoding="utf-8")
+    assert page.split("<!-- capabilities -->\n")[1].split("\n<!-- end -->")[0] == table()
+    assert all(hasattr(FittedModel, name) for name in QUESTIONS)
+    assert all(set(limit.instead) <= set(QUESTIONS) for limit in LIMITS.values())

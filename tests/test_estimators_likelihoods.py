@@ -322,7 +322,7 @@ LIKELIHOODS = {
     "sharp": (fenchel.Beta(1e5), lambda eta: st.beta(1e5 * expit(eta), 1e5 * expit(-eta))),
     "laplace": (fenchel.LaplaceNoise(0.7), lambda eta: st.laplace(eta, 0.7)),
     "fine": (fenchel.LaplaceNoise(1e-2), lambda eta: st.laplace(eta, 1e-2)),
-    "logistic": (fenchel.LogisticNoise(0.7), lambda eta: st.logistic(eta, 0.7)),
+    "logistic": (fenchel.likelihoods.LogisticNoise(0.7), lambda eta: st.logistic(eta, 0.7)),
     "student": (fenchel.StudentT(3.0, 0.7), lambda eta: st.t(3.0, eta, 0.7)),
     "wild": (fenchel.StudentT(1.5, 1e-2), lambda eta: st.t(1.5, eta, 1e-2)),
     "weibull": (fenchel.Weibull(1.7), lambda eta: st.weibull_min(1.7, scale=np.exp(-eta / 1.7))),

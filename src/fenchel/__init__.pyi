@@ -34,7 +34,6 @@ from .likelihoods import Gaussian as Gaussian
 from .likelihoods import Hurdle as Hurdle
 from .likelihoods import Interval as Interval
 from .likelihoods import LaplaceNoise as LaplaceNoise
-from .likelihoods import LogisticNoise as LogisticNoise
 from .likelihoods import Mixed as Mixed
 from .likelihoods import MultinomialLogit as MultinomialLogit
 from .likelihoods import NegativeBinomial as NegativeBinomial
@@ -57,14 +56,9 @@ from .models import compare as compare
 from .models import fit as fit
 from .models.regressor import FormulaRegressor as FormulaRegressor
 from .outlines import neighbours as neighbours
-from .posterior import Posterior as Posterior
 from .priors import DenseCovariance as DenseCovariance
 from .priors import Features as Features
 from .priors import SparsePrecision as SparsePrecision
-from .solvers import CoupledNewton as CoupledNewton
-from .solvers import FeasibleLBFGS as FeasibleLBFGS
-from .solvers import MirrorNewton as MirrorNewton
 from .solvers import Solution as Solution
-from .solvers import Trace as Trace
 
 __version__: str

@@ -204,7 +204,7 @@ class CoupledNewton(Solver):
     --------
     >>> import numpy as np, fenchel
     >>> model = fenchel.BernoulliLogit("exact"), fenchel.DenseCovariance(np.eye(3)), [1, 0, 1]
-    >>> fenchel.infer(*model, method=fenchel.CoupledNewton()).method
+    >>> fenchel.infer(*model, method=fenchel.solvers.CoupledNewton()).method
     'coupled newton'
     """
 
