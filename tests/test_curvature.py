@@ -8,7 +8,7 @@ import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import learn
 from fenchel.linalg.tally import counting
-from fenchel.priors import sparse_newton
+from fenchel.priors import sparse
 
 
 def counts(constraints):
@@ -26,7 +26,7 @@ def test_the_curvature_by_the_factor_of_lam_is_the_one_by_its_own(constraints, l
     prior, y = counts(constraints)
     fits, tallies = [], []
     for steep in (np.inf, -1.0):
-        monkeypatch.setattr(sparse_newton, "_STEEP", steep)
+        monkeypatch.setattr(sparse, "_STEEP", steep)
         with counting() as tally:
             fits.append(fenchel.infer(likelihood, prior, y))
         tallies.append(tally.factorisations)
@@ -39,7 +39,7 @@ def test_the_curvature_by_the_factor_of_lam_is_the_one_by_its_own(constraints, l
 
 def test_weights_that_differ_much_are_factorised(monkeypatch):
     """Probabilities near one half under a wide prior: rho is not small beside 1/lam."""
-    monkeypatch.setattr(sparse_newton, "_STEEP", -1.0)
+    monkeypatch.setattr(sparse, "_STEEP", -1.0)
     prior = fenchel.priors.SparsePrecision(sp.csc_array(1e-4 * sp.eye_array(6)))
     fit = fenchel.infer(fenchel.Poisson(), prior, [0, 0, 1, 0, 2, 300])
     assert fit.converged
@@ -50,6 +50,6 @@ def test_a_field_learned_either_way(monkeypatch):
     found = []
     y = rng.poisson(np.exp(1.0 + np.cumsum(0.2 * rng.normal(size=60))))
     for steep in (np.inf, -1.0):
-        monkeypatch.setattr(sparse_newton, "_STEEP", steep)
+        monkeypatch.setattr(sparse, "_STEEP", steep)
         found.append(learn(fenchel.Poisson(), gmrf.stack([(gmrf.rw1(60), np.arange(60))]), y))
     assert found[1].objective == pytest.approx(found[0].objective, abs=1e-6)

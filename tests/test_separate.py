@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import fenchel
 from fenchel.linalg.tally import counting
-from fenchel.priors import separate
+from fenchel.priors import sparsity
 
 
 def table() -> tuple[pd.DataFrame, sp.csr_array]:
@@ -40,8 +40,8 @@ def test_parts_answer_as_the_whole_does(monkeypatch, name, large):
     thetas = [family.theta, family.theta + 0.7, family.theta + rng.normal(size=family.theta.size)]
     found = []
     for dear in (np.inf, 0.0):
-        monkeypatch.setattr(separate, "_COSTLY", dear)
-        monkeypatch.setattr(separate, "_LARGE", large)
+        monkeypatch.setattr(sparsity, "_COSTLY", dear)
+        monkeypatch.setattr(sparsity, "_LARGE", large)
         family._made = None
         found.append([family.at(theta).pattern for theta in thetas])
     for whole, parts in zip(*found, strict=True):
@@ -56,14 +56,14 @@ def test_parts_answer_as_the_whole_does(monkeypatch, name, large):
 
 
 def test_draws_have_the_covariance_under_the_constraints(monkeypatch):
-    monkeypatch.setattr(separate, "_COSTLY", 0.0)
-    monkeypatch.setattr(separate, "_LARGE", 30)
+    monkeypatch.setattr(sparsity, "_COSTLY", 0.0)
+    monkeypatch.setattr(sparsity, "_LARGE", 30)
     data, graph = table()
     family = fenchel.Model(MODELS["space-time"], data, "poisson", graphs={"r": graph}).sum.family()
     family.at(family.theta)
     prior = family.at(family.theta + 0.4)
     base, Q, C = prior.pattern.base, prior.precision.toarray(), sp.csr_array(family.constraints).toarray()
-    assert isinstance(base, separate.Separate)
+    assert isinstance(base, sparsity.Separate)
     N = scipy.linalg.null_space(C)
     exact = N @ np.linalg.inv(N.T @ Q @ N) @ N.T
     np.testing.assert_allclose(base.solve(np.eye(len(Q))), exact, atol=1e-9 * np.abs(exact).max())
@@ -72,12 +72,12 @@ def test_draws_have_the_covariance_under_the_constraints(monkeypatch):
 
 
 def test_a_part_that_changes_its_size_is_factorised_once(monkeypatch):
-    monkeypatch.setattr(separate, "_COSTLY", 0.0)
-    monkeypatch.setattr(separate, "_LARGE", 30)
+    monkeypatch.setattr(sparsity, "_COSTLY", 0.0)
+    monkeypatch.setattr(sparsity, "_LARGE", 30)
     data, graph = table()
     family = fenchel.Model(MODELS["space-time"], data, "poisson", graphs={"r": graph}).sum.family()
     first = family.at(family.theta)
-    assert isinstance(first.pattern.base, separate.Separate)
+    assert isinstance(first.pattern.base, sparsity.Separate)
     sizes = np.array([1.0, 0.0, 1.0, 1.0])  # all but the mixture of bym2
     with counting() as done:
         scaled = family.at(family.theta + 0.3 * sizes)

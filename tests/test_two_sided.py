@@ -15,7 +15,7 @@ from fenchel.linalg import leaves
 from fenchel.linalg.leaves import LeafAnalysis, find_leaves
 from fenchel.linalg.tally import counting
 from fenchel.linalg.two_sided import two_sided
-from fenchel.priors import SparsePrecision, sparse_newton
+from fenchel.priors import SparsePrecision, sparse
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +98,7 @@ def test_newton_solves_by_the_factor_it_has_where_another_is_dear(monkeypatch):
     W = sp.csr_array(sp.hstack([*W, np.ones((n, 1))], format="csr"))
     y, found = rng.poisson(2.0, n).astype(float), {}
     for name, steep in (("dear", 0.0), ("cheap", np.inf)):
-        monkeypatch.setattr(sparse_newton, "_STEEP", steep)
+        monkeypatch.setattr(sparse, "_STEEP", steep)
         prior = SparsePrecision(4.0 * sp.eye_array(71, format="csc"), design=W)
         assert isinstance(prior.pattern.symbolic, LeafAnalysis)
         with counting() as done:

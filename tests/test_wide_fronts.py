@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_bordered import change_of, check, on_pattern
 from test_tally import lattice
 
-from fenchel.linalg import SparseCholesky, SymbolicCholesky, _blas, parallel_tree, threads
+from fenchel.linalg import SparseCholesky, SymbolicCholesky, _fronts, parallel_tree, threads
 from fenchel.linalg._fronts import WIDE
 from fenchel.linalg.dense import NotPositiveDefinite
 from fenchel.linalg.sparse import symmetric_csc
@@ -192,24 +192,24 @@ def test_products_of_matrices_row_by_row(r, w, n, transposed, seed):
     flat = {name: (X.reshape(-1), ld) for name, X in zip("ABST", (A, B, S, T), strict=True)}
     first = A[:w, :r].T if transposed else A[:r, :w]
     for turned, second in ((False, B[:w, :n]), (True, B[:n, :w].T)):
-        found = after(_blas.add_product, r, n, w, 2.0, *flat["A"], transposed, *flat["B"], turned, 0.5, shape=(r, n))
+        found = after(_fronts.add_product, r, n, w, 2.0, *flat["A"], transposed, *flat["B"], turned, 0.5, shape=(r, n))
         np.testing.assert_allclose(found, 2.0 * first @ second + 0.5 * C[:r, :n], atol=1e-12)
-    found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], True, *flat["B"], 0.5, shape=(r, w))
+    found = after(_fronts.add_symmetric_product, r, w, -1.0, *flat["S"], True, *flat["B"], 0.5, shape=(r, w))
     np.testing.assert_allclose(found, 0.5 * C[:r, :w] - lower(S[:r, :r]) @ B[:r, :w], atol=1e-12)
-    found = after(_blas.add_symmetric_product, r, w, -1.0, *flat["S"], False, *flat["B"], 0.5, shape=(r, w))
+    found = after(_fronts.add_symmetric_product, r, w, -1.0, *flat["S"], False, *flat["B"], 0.5, shape=(r, w))
     np.testing.assert_allclose(found, 0.5 * C[:r, :w] - B[:r, :w] @ lower(S[:w, :w]), atol=1e-12)
-    found = after(_blas.subtract_square, r, w, *flat["B"], shape=(r, r))
+    found = after(_fronts.subtract_square, r, w, *flat["B"], shape=(r, r))
     square = C[:r, :r] - B[:r, :w] @ B[:r, :w].T
     np.testing.assert_allclose(found, np.tril(square) + np.triu(C[:r, :r], 1), atol=1e-12)
-    found = after(_blas.subtract_both, r, w, *flat["A"], *flat["B"], shape=(r, r))
+    found = after(_fronts.subtract_both, r, w, *flat["A"], *flat["B"], shape=(r, r))
     both = A[:r, :w] @ B[:r, :w].T
     np.testing.assert_allclose(np.tril(found), np.tril(C[:r, :r] - both - both.T), atol=1e-12)
     triangle = np.tril(T[:w, :w]).T if transposed else np.tril(T[:w, :w])
-    found = after(_blas.times_triangle, r, w, 3.0, *flat["T"], transposed, shape=(r, w))
+    found = after(_fronts.times_triangle, r, w, 3.0, *flat["T"], transposed, shape=(r, w))
     np.testing.assert_allclose(found, 3.0 * C[:r, :w] @ triangle, atol=1e-12)
-    found = after(_blas.triangle_times, w, n, 3.0, *flat["T"], transposed, shape=(w, n))
+    found = after(_fronts.triangle_times, w, n, 3.0, *flat["T"], transposed, shape=(w, n))
     np.testing.assert_allclose(found, 3.0 * triangle @ C[:w, :n], atol=1e-12)
-    found = after(_blas.triangle_square, w, into=T, shape=(w, w))
+    found = after(_fronts.triangle_square, w, into=T, shape=(w, w))
     np.testing.assert_allclose(np.tril(found), np.tril(np.tril(T[:w, :w]).T @ np.tril(T[:w, :w])), atol=1e-12)
 
 
@@ -217,7 +217,7 @@ def test_what_is_kept_on_disk_finds_the_products_in_another_process(tmp_path):
     """Where BLAS stands in memory changes from process to process."""
     code = """
 import numpy as np
-from fenchel.linalg._blas import subtract_square
+from fenchel.linalg._fronts import subtract_square
 B, C = np.arange(6.0), np.zeros(9)
 subtract_square(3, 2, B, 2, C, 3)
 print(C.tolist(), sum(subtract_square.stats.cache_hits.values()))

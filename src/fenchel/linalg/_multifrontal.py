@@ -8,7 +8,7 @@ Cholesky with a selected inverse, hence these pages.
 
 The second is Takahashi's recursion in blocks: the inverse on the pattern of L, at about the cost of the first.
 
-Wide fronts are worked on in ``_fronts.py``. Products go through ``np.dot(a, b, out)`` or ``_blas.py`` and everything
+Wide fronts are worked on in ``_fronts.py``. Products go through ``np.dot(a, b, out)`` or BLAS there, and everything
 else is a plain loop: slices assigned to slices and arrays made on the way doubled the time numba takes to compile this
 file.
 """
@@ -17,8 +17,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._blas import NO, YES, add_product, subtract_square, times_triangle, triangle_times
-from ._fronts import WIDE, eliminate_wide, invert_wide, lower_inverse, small_cholesky
+from ._fronts import (
+    NO,
+    WIDE,
+    YES,
+    add_product,
+    eliminate_wide,
+    invert_wide,
+    lower_inverse,
+    small_cholesky,
+    subtract_square,
+    times_triangle,
+    triangle_times,
+)
 from .compiled import compiled
 
 MANY = 8  # right sides from which BLAS on triangles is faster than on the squares they stand in

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._blas import subtract_both
-from ._fronts import WIDE, mirror, reduce_wide, sandwich_wide
+from ._fronts import WIDE, mirror, reduce_wide, sandwich_wide, subtract_both
 from ._multifrontal import extend_add, gather, links, tallest
 from .compiled import compiled
 

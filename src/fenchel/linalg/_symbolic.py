@@ -200,7 +200,7 @@ def supernodes(indptr, indices, start, total):
 
 @compiled
 def relations(start, ptr, rows):
-    """Parent of each supernode, where its rows stand in the parent's front, and the sizes of the two stacks."""
+    """Parent of each supernode, where its rows stand in the parent's front, and its number of children."""
     m = start.size - 1
     n = start[m]
     owner = np.empty(n, np.int64)
@@ -224,21 +224,7 @@ def relations(start, ptr, rows):
                 while rows[q] < i:
                     q += 1
                 relative[p] = width + q - ptr[up]
-    top, up_peak = 0, 0
-    pending = np.zeros(m, np.int64)
-    for k in range(m):
-        r = ptr[k + 1] - ptr[k]
-        up_peak = max(up_peak, top + r * r)
-        top += r * r - pending[k]
-        if parent[k] != -1:
-            pending[parent[k]] += r * r
-    down_peak = 0
-    depth = np.zeros(m, np.int64)
-    for k in range(m - 1, -1, -1):
-        size = start[k + 1] - start[k] + ptr[k + 1] - ptr[k]
-        depth[k] = size * size + (depth[parent[k]] if parent[k] != -1 else 0)
-        down_peak = max(down_peak, depth[k])
-    return parent, relative, children, up_peak, down_peak
+    return parent, relative, children
 
 
 @compiled
@@ -259,7 +245,7 @@ def subtrees(parent, work):
 
 @compiled
 def stack_sizes(nodes, owner, start, ptr, parent):
-    """The sizes of the two stacks of a part of the tree, as ``relations`` has them of all of it."""
+    """The sizes of the stacks of updates and of fronts of the inverse, of a part of the tree."""
     top, up_peak, down_peak = 0, 0, 0
     pending = np.zeros(parent.size, np.int64)
     for k in nodes:

@@ -3,9 +3,10 @@
     factorise    bottom up: the parts, then the top that joins them
     invert       top down: the top, then the parts
 
-A part is a few whole subtrees on one thread; large fronts of the top are cut into stripes
-(``parallel_front.py``). Every product is the one that a single thread would make, so the digits are the same.
-BLAS keeps to one thread throughout: nearly all of its calls are too short for more.
+A part is a few whole subtrees on one thread. The top has nothing beside it: the products of its large fronts are cut
+into the stripes of ``_fronts.py``, and what is left to one thread are triangles of a few hundred columns and copies.
+Every product is the one that a single thread would make, so the digits are the same. BLAS keeps to one thread
+throughout: nearly all of its calls are too short for more.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import heapq
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -155,15 +156,13 @@ def factorise(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray) ->
     bad = [column for column in plan.run(lambda part: some(plan.nodes[part], plan.up[part])) if column >= 0]
     if bad:
         return min(bad)
-    from . import parallel_front
-
     with alone(S), plan.pool() as pool:
         for k, floor in zip(plan.nodes[-1], plan.up[len(plan.nodes) - 1 :], strict=False):
             if plan.large[k]:
                 w, r = S.start[k + 1] - S.start[k], S.ptr[k + 1] - S.ptr[k]
                 kernels.assemble(k, *tree, x, stack, floor, where)
                 below = inverse[S.inverse_ptr[k] :]
-                column = parallel_front.eliminate(pool, w, r, x[S.panel[k] :], below, stack[floor:])
+                column = striped_eliminate(pool, w, r, x[S.panel[k] :], below, stack[floor:])
                 column += S.start[k] if column >= 0 else 0
             else:
                 column = some(np.array([k]), floor)
@@ -187,15 +186,13 @@ def invert(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, z: np
         with alone(S):
             some(plan.nodes[-1], 0)
         return
-    from . import parallel_front
-
     with alone(S), plan.pool() as pool:
         for k, floor in reversed(list(zip(plan.nodes[-1], plan.down[len(plan.nodes) - 1 :], strict=False))):
             if plan.large[k]:
                 w, r = S.start[k + 1] - S.start[k], S.ptr[k + 1] - S.ptr[k]
                 kernels.read_front(k, S.start, S.ptr, S.parent, S.relative, stack, floor, where)
                 Z22, out = stack[floor + w * (w + r) + w :], z[S.panel[k] :]
-                parallel_front.invert(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], Z22, w + r, out)
+                striped_invert(pool, w, r, x[S.panel[k] :], inverse[S.inverse_ptr[k] :], Z22, w + r, out)
                 kernels.write_front(w, w + r, out, stack[floor:])
             else:
                 some(np.array([k]), floor, keep=True)
@@ -224,3 +221,77 @@ def solve(symbolic: SymbolicCholesky, x: np.ndarray, inverse: np.ndarray, b: np.
         edges = [k * i // parts for i in range(parts + 1)]
         side_by_side([partial(part, i, j) for i, j in pairwise(edges)], cores(ours=True))
     return out
+
+
+# -- one large front on several threads -----------------------------------------------------------------------
+def _each(pool: Executor, n: int, stripe: Callable[[int], Any]) -> None:
+    """``stripe`` of every row or column where one begins, the last first: below a diagonal they are the longest."""
+    from ._fronts import STRIPE
+
+    list(pool.map(stripe, reversed(range(0, n, STRIPE))))
+
+
+def striped_cholesky(pool: Executor, w: int, a: np.ndarray, lda: int, inverse: np.ndarray, ldi: int) -> int:
+    """``wide_cholesky``."""
+    from . import _fronts as kernels
+
+    if w <= kernels.HALVED:
+        return int(kernels.wide_cholesky(w, a, lda, inverse, ldi, np.empty(kernels.BLOCK)))
+    h = w // 2
+    r, below, beside = w - h, a[h * lda :], inverse[h * ldi :]
+    bad = striped_cholesky(pool, h, a, lda, inverse, ldi)
+    if bad >= 0:
+        return bad
+    _each(pool, r, lambda i: kernels.rows_times(i, r, h, inverse, ldi, kernels.YES, below, lda))
+    _each(pool, r, lambda i: kernels.rows_square(i, r, h, below, lda, below[h:], lda))
+    bad = striped_cholesky(pool, r, below[h:], lda, beside[h:], ldi)
+    if bad >= 0:
+        return h + bad
+    rows = np.lib.stride_tricks.as_strided
+    rows(beside, (r, h), (8 * ldi, 8))[...] = rows(below, (r, h), (8 * lda, 8))
+    _each(pool, r, lambda i: kernels.rows_times(i, r, h, inverse, ldi, kernels.NO, beside, ldi))
+    _each(pool, h, lambda i: kernels.columns_times(i, h, r, -1.0, beside[h:], ldi, kernels.NO, beside, ldi))
+    return -1
+
+
+def striped_square(pool: Executor, w: int, t: np.ndarray, ld: int) -> None:
+    """``wide_square``."""
+    from . import _fronts as kernels
+
+    if w <= kernels.HALVED:
+        kernels.wide_square(w, t, ld)
+        return
+    h = w // 2
+    r, below = w - h, t[h * ld :]
+    striped_square(pool, h, t, ld)
+    _each(pool, h, lambda i: kernels.rows_lower(i, r, h, 1.0, below, ld, below, ld, t, ld))
+    _each(pool, h, lambda i: kernels.columns_times(i, h, r, 1.0, below[h:], ld, kernels.YES, below, ld))
+    striped_square(pool, r, below[h:], ld)
+
+
+def striped_eliminate(pool: Executor, w: int, r: int, F: np.ndarray, inverse: np.ndarray, U: np.ndarray) -> int:
+    """``eliminate_wide``."""
+    from . import _fronts as kernels
+
+    kernels.clear_above(w, F, inverse)
+    bad = striped_cholesky(pool, w, F, w, inverse, w)
+    if bad < 0:
+        _each(pool, r, lambda i: kernels.rows_times(i, r, w, inverse, w, kernels.YES, F[w * w :], w))
+        _each(pool, r, lambda i: kernels.rows_square(i, r, w, F[w * w :], w, U, r))
+    return bad
+
+
+def striped_invert(
+    pool: Executor, w: int, r: int, F: np.ndarray, inverse: np.ndarray, Z22: np.ndarray, ld: int, out: np.ndarray
+) -> None:
+    """``invert_wide``."""
+    from . import _fronts as kernels
+
+    kernels.copy_lower(w, inverse, out)
+    striped_square(pool, w, out, w)
+    if r > 0:
+        Y, below = np.array(F[w * w : (w + r) * w]), out[w * w :]
+        _each(pool, r, lambda i: kernels.rows_times(i, r, w, inverse, w, kernels.NO, Y, w))
+        _each(pool, w, lambda i: kernels.columns_symmetric(i, r, w, Z22, ld, Y, below))
+        _each(pool, w, lambda i: kernels.rows_lower(i, r, w, -1.0, Y, w, below, w, out, w))
+    kernels.mirror(w, out)

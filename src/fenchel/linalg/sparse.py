@@ -82,9 +82,10 @@ class SymbolicCholesky(StoredAnalysis):
         width, below = np.diff(self.start), np.diff(self.ptr)
         self.panel = np.concatenate([[0], np.cumsum((width + below) * width)])
         self.inverse_ptr = np.concatenate([[0], np.cumsum(width * width)])
-        self.parent, self.relative, self.children, self.up_peak, self.down_peak = kernels.relations(
-            self.start, self.ptr, self.rows
-        )
+        self.parent, self.relative, self.children = kernels.relations(self.start, self.ptr, self.rows)
+        m = self.parent.size
+        whole = np.arange(m), np.zeros(m, dtype=np.int64)
+        self.up_peak, self.down_peak = kernels.stack_sizes(*whole, self.start, self.ptr, self.parent)
         place = kernels.positions(self.start, self.ptr, self.rows, self.panel, B.indptr, B.indices)
         lower = place >= 0
         target, source = place[lower], B.data[lower] - 1  # entry of the panels, entry of A.data
