@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fenchel import gmrf
 from fenchel.checks import Refusal
 from fenchel.gmrf import MarkovField
-from fenchel.gmrf.blocks import RepeatedCovariance
+from fenchel.gmrf.precisions import RepeatedCovariance
 from fenchel.iterative import certificate
 from fenchel.iterative import layout as layouts
 from fenchel.iterative.certificate import log_det_limits

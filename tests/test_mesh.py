@@ -197,15 +197,15 @@ def test_a_triangulation_of_ones_own():
 
 
 def test_points_and_segments_by_numpy_are_those_of_the_compiled_loops(monkeypatch):
-    from fenchel.gmrf import locating
+    from fenchel.gmrf import polygons
 
     rng = np.random.default_rng(0)
     ring = np.column_stack([np.cos(t := np.sort(rng.uniform(0, 6.28, 17))), np.sin(t)])
     points, a, b = rng.uniform(-1.5, 1.5, (60, 2)), ring, np.roll(ring, -1, axis=0)
     points[:5] = ring[:5]  # on a vertex
-    few = locating.windings(points, a, b), *locating.nearest_segment(points, a, b)
-    monkeypatch.setattr(locating, "FEW_PAIRS", 0)
-    many = locating.windings(points, a, b), *locating.nearest_segment(points, a, b)
+    few = polygons.windings(points, a, b), *polygons.nearest_segment(points, a, b)
+    monkeypatch.setattr(polygons, "FEW_PAIRS", 0)
+    many = polygons.windings(points, a, b), *polygons.nearest_segment(points, a, b)
     assert np.array_equal(few[0], many[0])
     assert np.array_equal(few[1], many[1])
     assert np.allclose(few[2:], many[2:], rtol=0.0, atol=1e-15)

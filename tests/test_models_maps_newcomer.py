@@ -6,7 +6,7 @@ import pytest
 import scipy.sparse as sp
 
 import fenchel
-from fenchel.gmrf.graphs import as_adjacency
+from fenchel.gmrf.space import as_adjacency
 
 
 def rectangles(corners):

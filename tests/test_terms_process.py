@@ -15,7 +15,8 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
 from fenchel import terms
-from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia, around, nearest, previous_neighbours, spread_order
+from fenchel.gmrf.vecchia import NUGGET, Vecchia, around, nearest, previous_neighbours, spread_order
+from fenchel.kernels import KERNELS
 from fenchel.models.pictures import process_on_grid
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess
 

@@ -9,7 +9,8 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, Matern
 
 import fenchel
-from fenchel.gmrf.vecchia import KERNELS, NUGGET, Vecchia
+from fenchel.gmrf.vecchia import NUGGET, Vecchia
+from fenchel.kernels import KERNELS
 from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess, processes, vecchia
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)

@@ -262,6 +262,7 @@ def _rbf_slope(k: Kernel, X: Matrix, G: Matrix, K: Matrix | None) -> Matrix:
     return _lengths_slope(k, X, G * (_rbf_value(k, X, None) if K is None else K))
 
 
+KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # words of formulas, by smoothness
 # value and w (dK/dlog l_d = w * (x_d - x'_d)^2 / l_d^2) as functions of r
 MATERN: dict[float, tuple[Callable[[Matrix], Matrix], Callable[[Matrix], Matrix]]] = {
     0.5: (lambda r: np.exp(-r), lambda r: np.exp(-r) / np.where(r > 0.0, r, np.inf)),

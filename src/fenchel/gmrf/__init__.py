@@ -11,9 +11,8 @@ Each is a ``Family``: ``at(theta)`` is the prior, ``gradient(solution, theta)`` 
 """
 
 from .base import MarkovField
-from .graphs import as_adjacency
 from .series import ar1, generic, iid, rw1, rw2, seasonal
-from .space import bym, bym2, icar, lattice, leroux, matern
+from .space import as_adjacency, bym, bym2, icar, lattice, leroux, matern
 from .stack import StackedField, stack
 
 __all__ = [

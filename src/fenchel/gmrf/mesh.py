@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -10,9 +11,83 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem
-from .locating import bins_of, located, nearest_segment
+from .polygons import nearest_segment
 
+_SOME = 2**18  # points whose triangles are looked for at a time
+_ON_EDGE = -1e-9  # a barycentric coordinate that is 0 up to rounding
 _SLIP = 10.0  # extents outside: further is a slip, such as metres for kilometres
+
+
+@dataclass(frozen=True)
+class TriangleCells:
+    """Triangles (T, 3, 2) by the cells of a regular grid that their boxes touch.
+
+    Attributes
+    ----------
+    corners : array (T, 3, 2)
+    low : array (2,)
+        Where the grid begins.
+    size : float
+        The side of a cell.
+    shape : int array (2,)
+    start, member : int arrays
+        Where the triangles of each cell begin, and which they are.
+    """
+
+    corners: np.ndarray
+    low: np.ndarray
+    size: float
+    shape: np.ndarray
+    start: np.ndarray
+    member: np.ndarray
+
+    @classmethod
+    def of(cls, corners: np.ndarray, size: float) -> TriangleCells:
+        """With cells of about this size."""
+        low, high = corners.min(axis=(0, 1)), corners.max(axis=(0, 1))
+        size = float(max(size, (high - low).max() / 4000))
+        shape = ((high - low) / size).astype(np.int64) + 1
+        first = np.maximum(((corners.min(axis=1) - low) / size).astype(np.int64), 0)
+        last = np.minimum(((corners.max(axis=1) - low) / size).astype(np.int64), shape - 1)
+        wide = np.maximum(last - first + 1, 0)
+        count = wide[:, 0] * wide[:, 1]
+        member = np.repeat(np.arange(len(corners)), count)
+        within = np.arange(member.size) - np.repeat(np.cumsum(count) - count, count)
+        i, j = np.divmod(within, np.maximum(wide[member, 1], 1))
+        cell = (first[member, 0] + i) * shape[1] + first[member, 1] + j
+        start = np.concatenate([[0], np.cumsum(np.bincount(cell, minlength=int(shape[0] * shape[1])))])
+        return cls(corners, low, size, shape, start, member[np.argsort(cell, kind="stable")])
+
+    def locate(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The triangle of each point, -1 outside of all, and its barycentric coordinates there (N, 3).
+
+        Of the triangles in a point's cell it is the first that holds the point, else the nearest to it.
+        """
+        found, weights = np.full(len(points), -1, dtype=np.int64), np.zeros((len(points), 3))
+        at = np.floor((points - self.low) / self.size).astype(np.int64)
+        inside = np.flatnonzero(((at >= 0) & (at < self.shape)).all(axis=1))
+        cell = at[inside, 0] * self.shape[1] + at[inside, 1]
+        count = self.start[cell + 1] - self.start[cell]
+        inside, cell, count = inside[count > 0], cell[count > 0], count[count > 0]
+        if not inside.size:
+            return found, weights
+        begin = np.cumsum(count) - count
+        owner = np.repeat(np.arange(inside.size), count)
+        t = self.member[np.arange(owner.size) + (self.start[cell] - begin)[owner]]
+        A, B, C = self.corners[t, 0], self.corners[t, 1] - self.corners[t, 0], self.corners[t, 2] - self.corners[t, 0]
+        P = points[inside[owner]] - A
+        area = B[:, 0] * C[:, 1] - B[:, 1] * C[:, 0]
+        v = (P[:, 0] * C[:, 1] - P[:, 1] * C[:, 0]) / area
+        w = (B[:, 0] * P[:, 1] - B[:, 1] * P[:, 0]) / area
+        least = np.minimum(np.minimum(np.minimum(v, w), 1.0 - v - w), 0.0)  # 0 in every triangle that holds the point
+        best = np.maximum.reduceat(least, begin)
+        pair = np.where(least == best[owner], np.arange(owner.size), owner.size)
+        pair = np.minimum.reduceat(pair, begin)  # the first of the best
+        held = best > _ON_EDGE
+        pair, inside = pair[held], inside[held]
+        found[inside] = t[pair]
+        weights[inside] = np.column_stack([1.0 - v[pair] - w[pair], v[pair], w[pair]])
+        return found, weights
 
 
 class Mesh:
@@ -80,7 +155,7 @@ class Mesh:
         self._local, self._middle, self._unit = local, middle, unit
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_bins"}
+        return {key: value for key, value in self.__dict__.items() if key != "_cells"}
 
     def verify(self) -> None:
         """Raise ValueError where this is no mesh: compiled loops rely on it."""
@@ -129,16 +204,16 @@ class Mesh:
 
     # -- points ------------------------------------------------------------------------------------
     @cached_property
-    def _bins(self) -> tuple[Any, ...]:
-        corners = self._local[self.triangles]
-        low, high = self._local.min(axis=0), self._local.max(axis=0)
-        size = float(max(np.sqrt(2.0 * self._signed_areas().mean()), (high - low).max() / 4000))
-        shape = (((high - low) / size).astype(np.int64) + 1).astype(np.int64)
-        return corners, low, size, shape, *bins_of(corners, low, size, shape)
+    def _cells(self) -> TriangleCells:
+        return TriangleCells.of(self._local[self.triangles], float(np.sqrt(2.0 * self._signed_areas().mean())))
 
     def where(self, points: Any) -> tuple[np.ndarray, np.ndarray]:
         """The triangle of each point (N,), -1 outside, and its barycentric coordinates there (N, 3)."""
-        found, weights = located(self._local_of(points), *self._bins)
+        local = self._local_of(points)
+        found, weights = np.full(len(local), -1, dtype=np.int64), np.zeros((len(local), 3))
+        for begin in range(0, len(local), _SOME):
+            some = slice(begin, begin + _SOME)
+            found[some], weights[some] = self._cells.locate(local[some])
         return found, weights
 
     def _local_of(self, points: Any) -> np.ndarray:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..checks import finite, numeric, problem
 from ..outlines import districts, signed_area
-from .locating import nearest_segment, windings
 
+FEW_PAIRS = 2**22  # of points and segments: a sixteenth of a second by numpy; more are worth a compiled loop
 _SAME = 1e-9  # of the width of a map: vertices nearer than this are one
 
 
@@ -83,6 +83,36 @@ def segments(rings: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Both ends (E, 2) of every edge."""
     ends = [np.roll(ring, -1, axis=0) for ring in rings]
     return np.vstack([np.zeros((0, 2)), *rings]), np.vstack([np.zeros((0, 2)), *ends])
+
+
+def windings(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How often directed segments a -> b (E, 2), closed rings in all, wind about each point (N,)."""
+    if len(points) * len(a) > FEW_PAIRS:
+        from ._point_loops import windings as compiled_windings
+
+        return np.asarray(compiled_windings(points, a, b))
+    x, y = points[:, :1], points[:, 1:]
+    up, down = a[:, 1] <= y, b[:, 1] <= y
+    side = (b[:, 0] - a[:, 0]) * (y - a[:, 1]) - (x - a[:, 0]) * (b[:, 1] - a[:, 1])
+    return np.sum(up & ~down & (side > 0.0), axis=1) - np.sum(~up & down & (side < 0.0), axis=1)
+
+
+def nearest_segment(points: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each point the nearest segment, the share of it that lies before the nearest place, and the distance."""
+    if len(points) * len(a) > FEW_PAIRS:
+        from ._point_loops import nearest_segment as compiled_nearest
+
+        index, share, distance = compiled_nearest(points, a, b)
+        return index, share, distance
+    d = b - a
+    px, py = points[:, :1] - a[:, 0], points[:, 1:] - a[:, 1]
+    length = d[:, 0] ** 2 + d[:, 1] ** 2
+    along = (px * d[:, 0] + py * d[:, 1]) / np.where(length > 0.0, length, 1.0)
+    t = np.where(length > 0.0, np.clip(along, 0.0, 1.0), 0.0)
+    off = (px - t * d[:, 0]) ** 2 + (py - t * d[:, 1]) ** 2
+    index = off.argmin(axis=1)
+    row = np.arange(len(points))
+    return index, t[row, index], np.sqrt(off[row, index])
 
 
 def inside(points: np.ndarray, rings: list[np.ndarray]) -> np.ndarray:

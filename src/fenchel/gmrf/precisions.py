@@ -3,6 +3,20 @@
 ScaledStructure  Q = R / sd^2, theta = log sd
 Combination      Q = sum_j c_j(theta) M_j
 Remembered       any other, made once a theta: the prior and the gradient there ask for the same matrices
+
+One covariance repeated over groups: Q = I_n kron S^-1, S = D C D, D = diag(e^theta_1, ..., e^theta_d), C = L L'.
+
+C is given by partial correlations z_ij = tanh(theta_ij / 2), j < i, row by row:
+
+    L_ij = z_ij prod_{k<j} sqrt(1 - z_ik^2),    L_ii = prod_{k<i} sqrt(1 - z_ik^2)
+
+so that any theta is a correlation matrix, and dL_im / dtheta_ij = -L_im z_ij / 2 for m > j.
+
+Products of two fields: Q = A(theta_a) kron B(theta_b) / sd^2, and what holds them where a factor is intrinsic.
+
+A kron B of intrinsic structures is held free of everything that is flat in one of them along the other: k_a constraints
+for every latent of b, k_b for every one of a, of which k_a k_b follow from the others. So many are carried by a sparse
+basis (``linalg/bases.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +26,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
+
+from ..linalg.bases import constraint_rows
 
 Precision = Callable[[np.ndarray], tuple[Any, list[Any]]]  # theta -> Q, [dQ/dtheta_1, ...], scipy sparse
 Rates = Callable[[np.ndarray], tuple[Sequence[float], Sequence[Sequence[float]]]]  # theta -> c, [dc/dtheta_1, ...]
@@ -60,3 +77,161 @@ class Remembered:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"build": self.build, "last": None}
+
+
+@dataclass(frozen=True)
+class RepeatedCovariance:
+    """The precision of n independent groups of d latents each.
+
+    Attributes
+    ----------
+    n, d : int
+    correlated : bool
+        theta is d log sds, and then the d (d - 1) / 2 partial correlations by 2 atanh of them.
+    """
+
+    n: int
+    d: int
+    correlated: bool = True
+
+    def factor(self, theta: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """L of the correlations, and its derivatives in their theta."""
+        d, L, slopes = self.d, np.eye(self.d), []
+        z = np.tanh(np.asarray(theta[d:]) / 2)
+        at = 0
+        for i in range(1, d) if self.correlated else ():
+            mine = z[at : at + i]
+            left = np.concatenate([[1.0], np.cumprod(np.sqrt(1.0 - mine**2))])
+            L[i, :i], L[i, i] = mine * left[:i], left[i]
+            for j in range(i):
+                dL = np.zeros((d, d))
+                dL[i, j] = left[j] * (1.0 - mine[j] ** 2) / 2
+                dL[i, j + 1 : i + 1] = -L[i, j + 1 : i + 1] * mine[j] / 2
+                slopes.append(dL)
+            at += i
+        return L, slopes
+
+    def covariance(self, theta: np.ndarray) -> np.ndarray:
+        """S (d, d)."""
+        sd, (L, _) = np.exp(np.asarray(theta[: self.d])), self.factor(theta)
+        return np.outer(sd, sd) * (L @ L.T)
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        d, sd, (L, slopes) = self.d, np.exp(np.asarray(theta[: self.d])), self.factor(theta)
+        root = scipy.linalg.solve_triangular(L, np.eye(d), lower=True) / sd  # S^-1 = root' root
+        P = root.T @ root
+        out = []
+        for i in range(d):  # S_ij moves with log sd_i, and S_ii twice: dP = -(P e_i e_i' + e_i e_i' P), by P S = I
+            dP = np.zeros((d, d))
+            dP[i] -= P[i]
+            dP[:, i] -= P[:, i]
+            out.append(dP)
+        for dL in slopes:
+            middle = root.T @ scipy.linalg.solve_triangular(L, dL, lower=True)  # D^-1 L^-T L^-1 dL
+            half = middle @ (root * sd) / sd
+            out.append(-(half + half.T))
+        return self._repeated(P), [self._repeated(dP) for dP in out]
+
+    def _repeated(self, P: np.ndarray) -> sp.csc_array:
+        """I kron P, zeros of P kept: one pattern for every theta."""
+        n, d = self.n, self.d
+        if not self.correlated:
+            return sp.csc_array((np.tile(np.diag(P), n), np.arange(n * d), np.arange(n * d + 1)), shape=(n * d, n * d))
+        rows = (d * np.arange(n)[:, None, None] + np.arange(d) + np.zeros((d, 1), dtype=int)).ravel()
+        return sp.csc_array((np.tile(P.T.ravel(), n), rows, d * np.arange(n * d + 1)), shape=(n * d, n * d))
+
+
+@dataclass(frozen=True)
+class DiagonalSum:
+    """Q = diag(sum_j rates_j / sd_j^2), rates (J, n) known; theta_j = log sd_j."""
+
+    rates: np.ndarray
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        parts = np.exp(-2.0 * np.asarray(theta))[:, None] * self.rates
+        return self._diagonal(parts.sum(axis=0)), [self._diagonal(-2.0 * part) for part in parts]
+
+    def _diagonal(self, values: np.ndarray) -> sp.csc_array:
+        n = values.size
+        return sp.csc_array((values, np.arange(n), np.arange(n + 1)), shape=(n, n))
+
+
+def row_products(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
+    """Row by row the Kronecker product of the rows of A (N, p) and B (N, q): (N, p q)."""
+    row = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+    each = np.diff(B.indptr)[row]
+    first = np.repeat(np.arange(A.nnz), each)
+    within = np.arange(first.size) - np.repeat(np.cumsum(each) - each, each)
+    second = B.indptr[row[first]] + within
+    place = A.indices[first].astype(np.int64) * B.shape[1] + B.indices[second]
+    out = sp.csr_array(
+        (A.data[first] * B.data[second], (row[first], place)), shape=(A.shape[0], A.shape[1] * B.shape[1])
+    )
+    out.sort_indices()
+    return out
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of a product.
+
+    Attributes
+    ----------
+    build : callable
+        theta -> Q and its derivatives; the first entry of theta is its size, held at 0.
+    n_theta : int
+        Hyperparameters beside the size.
+    n : int
+    constraints : array (k, n) or None
+    spread : float
+        Typical variance at size 0.
+    """
+
+    build: Precision
+    n_theta: int
+    n: int
+    constraints: np.ndarray | None
+    spread: float
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        Q, slopes = self.build(np.concatenate([[0.0], theta]))
+        return Q, slopes[1:]
+
+    def covariance(self, theta: np.ndarray) -> np.ndarray:
+        """Dense (n, n): of the latents, under the constraints."""
+        Q = self(theta)[0].toarray()
+        if self.constraints is None:
+            return np.linalg.inv(Q)
+        free = scipy.linalg.null_space(self.constraints)
+        return np.asarray(free @ scipy.linalg.solve(free.T @ Q @ free, free.T, assume_a="pos"))
+
+
+@dataclass(frozen=True)
+class Product:
+    """The precision of a product; theta = log sd, then what the factors have beside their size."""
+
+    first: Factor
+    second: Factor
+
+    @property
+    def spread(self) -> float:
+        return self.first.spread * self.second.spread
+
+    def __call__(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        k, cut = self.spread * np.exp(-2.0 * theta[0]), 1 + self.first.n_theta
+        (A, dA), (B, dB) = self.first(theta[1:cut]), self.second(theta[cut:])
+        Q = k * sp.kron(A, B, format="csc")
+        slopes = [*(k * sp.kron(d, B, format="csc") for d in dA), *(k * sp.kron(A, d, format="csc") for d in dB)]
+        return Q, [-2.0 * Q, *slopes]
+
+    def constraints(self) -> Any:
+        """Those of a factor for every latent of the other, without those that follow from others; None without any."""
+        C, D = self.first.constraints, self.second.constraints
+        rows = [] if D is None else [sp.kron(sp.eye_array(self.first.n), D)]
+        if C is not None:
+            every = sp.eye_array(self.second.n, format="csr")
+            if D is not None:  # D x = 0 says what C does to as many latents of the second, where D is invertible
+                told = scipy.linalg.qr(D, mode="r", pivoting=True)[1][: len(D)]
+                every = every[np.setdiff1d(np.arange(self.second.n), told)]
+            rows.append(sp.kron(C, every))
+        return constraint_rows(sp.vstack(rows)) if rows else None

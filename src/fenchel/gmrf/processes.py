@@ -24,7 +24,6 @@ from scipy.spatial.distance import cdist
 
 from ..kernels import MATERN
 
-KERNELS = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5, "rbf": np.inf}  # by smoothness
 NUGGET = 1e-6  # of the variance
 
 

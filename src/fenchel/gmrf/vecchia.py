@@ -21,15 +21,12 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from ..kernels import MATERN
+from ..kernels import KERNELS, MATERN
 from ..linalg.rows import on_every_core
-from . import processes
-from ._vecchia import assembled, conditionals
+from ._point_loops import assembled, conditionals, net_order
 
-KERNELS = {"matern12": 1, "matern32": 2, "matern52": 3, "rbf": 0}
 NUGGET = 1e-8  # of the variance, independent of point to point: smooth kernels have no digits left without it
 _LEVELS = 60  # nets, each of points nearer by a factor of 1.4
-_FEW = 1000  # points that are ordered by numpy
 _NETS = 5  # columns up to which nets are made: each doubles the cells around a point by three
 _BLOCK = 100_000  # points whose neighbours are looked for at a time
 _SOME = 2000  # points at which it is looked at what knots leave
@@ -47,33 +44,7 @@ def spread_order(Z: np.ndarray, most: int | None = None) -> np.ndarray:
         return mixed
     low, extent = Z.min(axis=0), float(np.ptp(Z, axis=0).max())
     X, most = np.ascontiguousarray((Z - low)[mixed]), n if most is None else most
-    if n <= _FEW:
-        return mixed[_few_in_nets(X, _LEVELS, extent, np.sqrt(0.5), most)]
-    from ._vecchia import net_order
-
     return np.asarray(mixed[net_order(X, _LEVELS, extent, np.sqrt(0.5), most)])
-
-
-def _few_in_nets(X: np.ndarray, levels: int, radius: float, shrink: float, most: int) -> np.ndarray:
-    """The order of ``_vecchia.net_order``, without a table of cells: every point against each that joins."""
-    n = len(X)
-    order: list[int] = []
-    gap, free = np.full(n, np.inf), np.ones(n, dtype=bool)  # gap: squared distance to the nearest taken
-    for _ in range(levels):
-        if len(order) >= most:
-            break
-        i = 0
-        while i < n:
-            able = free[i:] & (gap[i:] >= radius * radius)
-            i += int(able.argmax())
-            if not able[i - n]:  # none is left
-                break
-            order.append(i)
-            free[i] = False
-            np.minimum(gap, np.sum((X - X[i]) ** 2, axis=1), out=gap)
-            i += 1
-        radius *= shrink
-    return np.concatenate([np.array(order, dtype=np.int64), np.flatnonzero(free)])
 
 
 def previous_neighbours(Z: np.ndarray, m: int) -> np.ndarray:
@@ -165,8 +136,8 @@ class Vecchia:
     X : array (n, d)
         In order.
     neighbours : int array (n, m)
-    kind : int
-        Of ``KERNELS``.
+    nu : float
+        Smoothness of the Matern kernel: 0.5, 1.5, 2.5, or infinite for the squared exponential.
     shared : bool
         One range for all columns.
     indptr, indices : of Q
@@ -176,7 +147,7 @@ class Vecchia:
 
     X: np.ndarray
     neighbours: np.ndarray
-    kind: int
+    nu: float
     shared: bool
     indptr: np.ndarray
     indices: np.ndarray
@@ -203,17 +174,17 @@ class Vecchia:
         """Raise ValueError where points, neighbours and pattern do not belong together: compiled loops rely on it."""
         n, near = len(self.X), self.neighbours
         if self.X.ndim != 2 or near.ndim != 2 or near.dtype.kind != "i" or len(near) != n or near.shape[1] > n:
-            raise ValueError("the neighbours of points are none")
+            raise ValueError("neighbours: expected a row of indices for each point")
         if near.size and (near.min() < -1 or (near >= np.minimum(np.arange(n), self.knots)[:, None]).any()):
             raise ValueError("a neighbour of a point does not come before it")
-        if self.kind not in KERNELS.values():
-            raise ValueError("a kernel that there is not")
+        if self.nu not in MATERN:
+            raise ValueError(f"nu: expected one of {list(MATERN)}, got {self.nu}")
         if not 0 < self.knots <= n:
-            raise ValueError("as many knots as there are not points")
+            raise ValueError(f"knots: expected a number from 1 to {n}, got {self.knots}")
         Q = _pattern(near)
         for own, found in zip((self.indptr, self.indices), (Q.indptr, Q.indices), strict=True):
             if own.dtype.kind != "i" or not np.array_equal(own, found):
-                raise ValueError("the pattern of neighbours is not theirs")
+                raise ValueError("indptr and indices: expected the pattern that the neighbours make")
 
     def ranges(self, theta: np.ndarray) -> np.ndarray:
         """Along each column (d,)."""
@@ -222,7 +193,8 @@ class Vecchia:
     def _conditionals(self, Z: np.ndarray, points: np.ndarray, neighbours: np.ndarray, q: int) -> tuple[Any, ...]:
         (n, m), made = neighbours.shape, lambda *shape: np.zeros(shape)
         out = made(n, m), made(n), made(q, n, m), made(q, n)
-        one = lambda a, b: conditionals(self.kind, NUGGET, Z, points, neighbours, a, b, self.shared, *out)
+        kind = 0 if np.isinf(self.nu) else int(self.nu + 0.5)  # as the compiled loop counts kernels
+        one = lambda a, b: conditionals(kind, NUGGET, Z, points, neighbours, a, b, self.shared, *out)
         on_every_core(n, m * m, one)
         return out
 
@@ -283,8 +255,7 @@ class Vecchia:
         ranges, W = self.ranges(theta), self.at(theta, points)[0]
         used = np.unique(W.indices)
         Z, P, B = 2.0 * self.X[used] / ranges, 2.0 * points / ranges, W[:, used]
-        name = next(word for word, kind in KERNELS.items() if kind == self.kind)
-        R = lambda A, C: np.asarray(MATERN[processes.KERNELS[name]][0](cdist(A, C)))
+        R = lambda A, C: np.asarray(MATERN[self.nu][0](cdist(A, C)))
         out = R(P, P)
         for a in range(0, used.size, _SOME):  # B R(Z, .) by blocks of columns of B
             some = slice(a, a + _SOME)

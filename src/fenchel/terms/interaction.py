@@ -5,7 +5,7 @@
     type III   Interaction(ICAR(r), IID(t))         each time its own map
     type IV    Interaction(ICAR(r), RW1(t))         walks of neighbours are alike
 
-(Knorr-Held 2000.) The product is held free of all that is flat in an intrinsic factor (``gmrf/kronecker.py``): of the
+(Knorr-Held 2000.) The product is held free of all that is flat in an intrinsic factor (``gmrf/precisions.py``): of the
 main effects, which are terms of their own, and with RW2 of the straight lines of each region, which a remark says.
 ``Replicated`` are independent copies of a series, one for each level of a group.
 """
@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import instance, problem
-from ..gmrf.kronecker import Factor, Product, row_products
+from ..gmrf.precisions import Factor, Product, row_products
 from ..inputs.frames import DataTable
 from ..priors.constraints import checked_constraints
 from .base import Rows, Term, deviation

@@ -14,8 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import choice, problem
-from ..gmrf.processes import KERNELS, NUGGET, Process
+from ..gmrf.processes import NUGGET, Process
 from ..inputs.frames import DataTable
+from ..kernels import KERNELS
 from .base import Hyperparameter, Rows, Term, deviation, effect_range, one_each
 from .coordinates import spans_of
 from .forecast import Unseen, UnseenPoints

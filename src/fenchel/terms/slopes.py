@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import problem, scalar
-from ..gmrf.blocks import RepeatedCovariance
+from ..gmrf.precisions import RepeatedCovariance
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import DataColumn, DataTable
 from ..inputs.levels import present

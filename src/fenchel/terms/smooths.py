@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import choice, count, numeric, problem
-from ..gmrf.blocks import DiagonalSum
+from ..gmrf.precisions import DiagonalSum
 from ..inputs.frames import DataTable, Kind
 from ..linalg.moments import Moments, column_moments
 from .base import Rows, Term, deviation

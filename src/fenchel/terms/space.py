@@ -16,8 +16,7 @@ import scipy.sparse as sp
 from .. import gmrf
 from ..checks import Refusal, numeric, problem
 from ..gmrf import MarkovField
-from ..gmrf.graphs import as_adjacency, counted, edge_tuples, laplacian
-from ..gmrf.space import scaled_icar
+from ..gmrf.space import as_adjacency, counted, edge_tuples, laplacian, scaled_icar
 from ..hyperparameters.shares import Mixture, PCShare, Precision, Spectrum
 from ..inputs.frames import DataColumn
 from ..inputs.levels import present, shown

@@ -19,9 +19,10 @@ import scipy.sparse as sp
 from scipy.spatial import cKDTree
 
 from ..checks import choice, count, first, problem
-from ..gmrf.vecchia import KERNELS, Vecchia
+from ..gmrf.vecchia import Vecchia
 from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
+from ..kernels import KERNELS
 from .base import Rows, Term, deviation, effect_range, one_each
 from .coordinates import spans_of
 from .forecast import Unseen, UnseenPoints, numbered
