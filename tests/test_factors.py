@@ -53,23 +53,21 @@ def test_small_matrices_against_numpy(seed, L):
     i, j = np.tril_indices(L)
     assert small.size_of(i.size) == L
     np.testing.assert_allclose(small.unpack(G[:, i, j]), G)
-    inverse = np.ascontiguousarray(G[:, i, j])
-    log_det, failed = small.factorise(inverse, L, True)
+    inverse, log_det, failed = small.inverses(G[:, i, j])
     assert failed == 0
     np.testing.assert_allclose(log_det, np.linalg.slogdet(np.eye(L) + G)[1], rtol=1e-10)
     np.testing.assert_allclose(small.unpack(inverse), np.linalg.inv(np.eye(L) + G), rtol=1e-7, atol=1e-12)
-    factor, x = np.ascontiguousarray(G[:, i, j]), b.copy()
-    small.factorise(factor, L, False)
-    small.solve(factor, x)
+    factors = small.cholesky(np.moveaxis(np.eye(L) + G, 0, -1).copy())
+    x = small.solve(factors, b.T.copy()).T
     np.testing.assert_allclose(x, np.linalg.solve(np.eye(L) + G, b[..., None])[..., 0], rtol=1e-7, atol=1e-12)
     np.testing.assert_allclose(small.multiply(V[:, i, j], b), np.einsum("rij,rj->ri", V, b), atol=1e-12)
-    product = small.unpack(small.sandwich(V[:, i, j], G[:, i, j], L))
+    product = small.unpack(small.sandwich(V[:, i, j], G[:, i, j]))
     np.testing.assert_allclose(product, V @ G @ V, rtol=1e-9, atol=1e-9)
     W = rng.normal(size=(4, L))
     along = V[:, i, j] @ small.doubled(small.pairs(W)).T
     np.testing.assert_allclose(along, np.einsum("pi,rij,pj->rp", W, V, W), atol=1e-10)
     broken = np.full((1, i.size), -5.0)
-    assert small.factorise(broken, L, True)[1] == 1
+    assert small.inverses(broken)[2] == 1
 
 
 # -- the batch -------------------------------------------------------------------------------------

@@ -62,12 +62,6 @@ def _sparse_rows() -> object:
     return BayesianLogisticRegression().fit(X, np.arange(4000) % 2)
 
 
-def _factors() -> object:
-    from .estimators import ProbabilisticPCA
-
-    return ProbabilisticPCA(2, bound="exact").fit(_table(200, 20)[["x", "u", "real", "count", "event"]])
-
-
 WORK: dict[str, Callable[[], object]] = {
     "groups": lambda: _formula("count ~ x + (1|g)", "poisson", 2400),
     "groups with slopes": lambda: _formula("event ~ x + (x|g)", "bernoulli", 1200, 6000),
@@ -77,7 +71,6 @@ WORK: dict[str, Callable[[], object]] = {
     "nearest neighbours": lambda: _formula("real ~ vecchia(u, v)", "gaussian", 20, 1500),
     "corrections": _corrected,
     "sparse rows": _sparse_rows,
-    "tables by factors": _factors,
 }
 
 

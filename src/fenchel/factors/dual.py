@@ -112,39 +112,10 @@ def _joined(xs: list[T]) -> T:
     return type(xs[0])(**{name: _joined([_fields(x)[name] for x in xs]) for name in _fields(xs[0])})
 
 
-def _cholesky(M: np.ndarray) -> np.ndarray:
-    """The lower factor of every matrix, in place; NaN where there is none."""
-    for k in range(M.shape[0]):
-        M[k:, k] /= np.sqrt(M[k, k])
-        M[k + 1 :, k + 1 :] -= M[k + 1 :, None, k] * M[None, k + 1 :, k]
-    return M
-
-
-def _inverse(C: np.ndarray) -> np.ndarray:
-    """Of lower triangles."""
-    D = np.zeros_like(C)
-    for i in range(C.shape[0]):
-        D[i, i] = 1.0 / C[i, i]
-        D[i, :i] = -np.sum(C[i, :i, None] * D[:i, :i], axis=0) * D[i, i]
-    return D
-
-
-def _solve(C: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """(C C')^-1 r, in place."""
-    N = r.shape[0]
-    for i in range(N):
-        r[i] /= C[i, i]
-        r[i + 1 :] -= C[i + 1 :, i] * r[i]
-    for i in range(N - 1, -1, -1):
-        r[i] /= C[i, i]
-        r[:i] -= C[i, :i] * r[i]
-    return r
-
-
 def _solved(H: np.ndarray, r: np.ndarray) -> np.ndarray:
     """H^-1 r of every row; NaN where H is not positive definite."""
     if H.shape[0] <= LARGEST_BY_ENTRY:
-        return _solve(_cholesky(H), r)
+        return small.solve(small.cholesky(H), r)
     try:
         return np.linalg.solve(H.transpose(2, 0, 1), r.T[:, :, None])[:, :, 0].T
     except np.linalg.LinAlgError:
@@ -179,9 +150,8 @@ class RowProblems:
         u, A = self.W.T @ site.alpha, np.zeros((L, L, s.shape[1]))
         A[self.pair] = A[self.pair[::-1]] = self.table.T @ site.lam
         A += np.eye(L)[..., None]
-        C = _cholesky(A.copy())
-        D = _inverse(C)
-        V = np.sum(D[:, :, None] * D[:, None], axis=0)
+        C = small.cholesky(A.copy())
+        V = small.inverse_of(C)
         log_det = 2.0 * np.log(C[np.arange(L), np.arange(L)]).sum(axis=0)
         dual = site.value + 0.5 * np.sum(u * u, axis=0) - 0.5 * log_det
         h, rho = self.cells.mt - self.W @ u, self.back @ V[self.pair]

@@ -75,7 +75,7 @@ class Rows(Solved):
             return own.scatter(np.where(task.weight > 0.0, each, 0.0)[:, None]).sum(axis=1)
         r, G = own.scatter(point.r) @ own.W, own.scatter(point.d) @ own.table
         i, j = np.tril_indices(own.W.shape[1])
-        inner = small.sandwich(G, point.factor.V, own.W.shape[1])[:, i == j].sum(axis=1)
+        inner = small.sandwich(G, point.factor.V)[:, i == j].sum(axis=1)
         return 0.5 * (np.sum(r * r, axis=1) + inner)
 
     def slopes(self) -> list[np.ndarray]:

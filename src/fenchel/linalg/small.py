@@ -4,14 +4,12 @@
 
 Sums over outer products of the rows of a matrix W (P, L) are then matrix products with one table of them: with
 pairs(W) (P, T) the packed W_p W_p', lam @ pairs(W) holds W' diag(lam_r) W of every r, and V @ doubled(pairs(W))' holds
-W_p' V_r W_p. Compiled, because LAPACK called on stacks of 10 x 10 matrices spends its time in the calls.
+W_p' V_r W_p.
 """
 
 from __future__ import annotations
 
 import numpy as np
-
-from .compiled import compiled
 
 
 def size_of(T: int) -> int:
@@ -41,118 +39,66 @@ def unpack(table: np.ndarray) -> np.ndarray:
     return out
 
 
-@compiled
-def factorise(A: np.ndarray, L: int, inverse: bool) -> tuple[np.ndarray, int]:  # pragma: no cover - compiled
-    """I + A_r -> its Cholesky factor, or its inverse, in place; log-determinants, and how many failed."""
-    R = A.shape[0]
-    log_det = np.zeros(R)
-    failed = 0
-    C, D = np.zeros((L, L)), np.zeros((L, L))
-    for r in range(R):
-        good = True
-        t = 0
-        for i in range(L):
-            for j in range(i + 1):
-                x = A[r, t]
-                t += 1
-                if i == j:
-                    x += 1.0
-                for k in range(j):
-                    x -= C[i, k] * C[j, k]
-                if i == j:
-                    if not x > 0.0:
-                        good = False
-                        x = 1.0
-                    C[i, i] = np.sqrt(x)
-                    log_det[r] += np.log(x)
-                else:
-                    C[i, j] = x / C[j, j]
-        if not good:
-            failed += 1
-        t = 0
-        if not inverse:
-            for i in range(L):
-                for j in range(i + 1):
-                    A[r, t] = C[i, j]
-                    t += 1
-            continue
-        for j in range(L):  # D = C^-1, lower
-            D[j, j] = 1.0 / C[j, j]
-            for i in range(j + 1, L):
-                x = 0.0
-                for k in range(j, i):
-                    x -= C[i, k] * D[k, j]
-                D[i, j] = x / C[i, i]
-        for i in range(L):
-            for j in range(i + 1):
-                x = 0.0
-                for k in range(i, L):
-                    x += D[k, i] * D[k, j]
-                A[r, t] = x
-                t += 1
-    return log_det, failed
+def packed(M: np.ndarray) -> np.ndarray:
+    """(R, L, L) symmetric or lower -> (R, T)."""
+    i, j = np.tril_indices(M.shape[-1])
+    return np.ascontiguousarray(M[:, i, j])
 
 
-@compiled
-def solve(C: np.ndarray, b: np.ndarray) -> None:  # pragma: no cover - compiled
-    """(C_r C_r')^-1 b_r in place, C packed factors (R, T), b (R, L)."""
-    R, L = b.shape
-    for r in range(R):
-        for i in range(L):
-            x = b[r, i]
-            t = i * (i + 1) // 2
-            for k in range(i):
-                x -= C[r, t + k] * b[r, k]
-            b[r, i] = x / C[r, t + i]
-        for i in range(L - 1, -1, -1):
-            x = b[r, i]
-            for k in range(i + 1, L):
-                x -= C[r, k * (k + 1) // 2 + i] * b[r, k]
-            b[r, i] = x / C[r, i * (i + 1) // 2 + i]
+def inverses(A: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
+    """(I + A_r)^-1, packed as A (R, T) is; log|I + A_r|, and how many are not positive definite (NaN)."""
+    M = np.moveaxis(unpack(A), 0, -1)
+    diagonal = np.arange(M.shape[0])
+    M[diagonal, diagonal] += 1.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        C = cholesky(M)
+        log_det = 2.0 * np.log(C[diagonal, diagonal]).sum(axis=0)
+        out = inverse_of(C)
+    return packed(np.moveaxis(out, -1, 0)), log_det, int(np.isnan(log_det).sum())
 
 
-@compiled
-def multiply(V: np.ndarray, b: np.ndarray) -> np.ndarray:  # pragma: no cover - compiled
+def multiply(V: np.ndarray, b: np.ndarray) -> np.ndarray:
     """V_r b_r for packed V (R, T) and b (R, L)."""
-    R, L = b.shape
-    out = np.zeros((R, L))
-    for r in range(R):
-        t = 0
-        for i in range(L):
-            for j in range(i):
-                out[r, i] += V[r, t] * b[r, j]
-                out[r, j] += V[r, t] * b[r, i]
-                t += 1
-            out[r, i] += V[r, t] * b[r, i]
-            t += 1
-    return out
+    return (unpack(V) @ b[:, :, None])[:, :, 0]
 
 
-@compiled
-def sandwich(V: np.ndarray, G: np.ndarray, L: int) -> np.ndarray:  # pragma: no cover - compiled
+def sandwich(V: np.ndarray, G: np.ndarray) -> np.ndarray:
     """V_r G_r V_r, all packed."""
-    R = V.shape[0]
-    out = np.empty_like(V)
-    A, B, X = np.zeros((L, L)), np.zeros((L, L)), np.zeros((L, L))
-    for r in range(R):
-        t = 0
-        for i in range(L):
-            for j in range(i + 1):
-                A[i, j] = A[j, i] = V[r, t]
-                B[i, j] = B[j, i] = G[r, t]
-                t += 1
-        for i in range(L):
-            for j in range(L):
-                x = 0.0
-                for k in range(L):
-                    x += A[i, k] * B[k, j]
-                X[i, j] = x
-        t = 0
-        for i in range(L):
-            for j in range(i + 1):
-                x = 0.0
-                for k in range(L):
-                    x += X[i, k] * A[k, j]
-                out[r, t] = x
-                t += 1
-    return out
+    M = unpack(V)
+    return packed(M @ unpack(G) @ M)
+
+
+# -- matrices (L, L, R), the last axis theirs: loops over entries, all matrices at once --------------------
+def cholesky(M: np.ndarray) -> np.ndarray:
+    """The lower factor of every matrix, in place; NaN where there is none."""
+    for k in range(M.shape[0]):
+        M[k:, k] /= np.sqrt(M[k, k])
+        M[k + 1 :, k + 1 :] -= M[k + 1 :, None, k] * M[None, k + 1 :, k]
+    return M
+
+
+def triangle_inverse(C: np.ndarray) -> np.ndarray:
+    """Of lower triangles."""
+    D = np.zeros_like(C)
+    for i in range(C.shape[0]):
+        D[i, i] = 1.0 / C[i, i]
+        D[i, :i] = -np.sum(C[i, :i, None] * D[:i, :i], axis=0) * D[i, i]
+    return D
+
+
+def inverse_of(C: np.ndarray) -> np.ndarray:
+    """(C C')^-1."""
+    D = triangle_inverse(C)
+    return np.sum(D[:, :, None] * D[:, None], axis=0)
+
+
+def solve(C: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """(C C')^-1 r, in place, r (L, R)."""
+    N = r.shape[0]
+    for i in range(N):
+        r[i] /= C[i, i]
+        r[i + 1 :] -= C[i + 1 :, i] * r[i]
+    for i in range(N - 1, -1, -1):
+        r[i] /= C[i, i]
+        r[:i] -= C[i, :i] * r[i]
+    return r

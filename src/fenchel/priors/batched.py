@@ -185,8 +185,7 @@ class BatchedFactor(Factor):
     def __init__(self, predictors: BatchedPredictors, lam: Array) -> None:
         self.predictors = self.own = predictors
         self.lam = lam
-        self.V = predictors.scatter(lam) @ predictors.table
-        log_det, failed = small.factorise(self.V, predictors.W.shape[1], True)
+        self.V, log_det, failed = small.inverses(predictors.scatter(lam) @ predictors.table)
         if failed or not np.isfinite(log_det).all():
             raise NotPositiveDefinite(f"{failed} of {predictors.R} rows")
         self.log_dets, self.log_det = log_det, float(log_det.sum())
@@ -211,7 +210,7 @@ class BatchedFactor(Factor):
         return self.own.gather(u @ self.own.W.T)
 
     def hadamard(self, v: Array) -> Array:
-        Q = small.sandwich(self.V, self.own.scatter(v) @ self.own.table, self.own.W.shape[1])
+        Q = small.sandwich(self.V, self.own.scatter(v) @ self.own.table)
         return self.own.gather(Q @ self.own.back.T)
 
     # -- Newton ------------------------------------------------------------------------------------
@@ -220,11 +219,10 @@ class BatchedFactor(Factor):
 
     # -- everything else ---------------------------------------------------------------------------
     def certificate(self, residual: Array, d: Array) -> float:
-        W, L = self.own.W, self.own.W.shape[1]
-        first = self.own.scatter(residual) @ W
+        first = self.own.scatter(residual) @ self.own.W
         G = self.own.scatter(d) @ self.own.table
-        i, j = np.tril_indices(L)
-        second = small.sandwich(G, self.V, L)[:, i == j]  # trace of G V G
+        i, j = np.tril_indices(self.own.W.shape[1])
+        second = small.sandwich(G, self.V)[:, i == j]  # trace of G V G
         return 0.5 * float(np.sum(first * first)) + 0.5 * float(second.sum())
 
     def design_adjoint(self, everyone: Predictors, alpha: Array, lam: Array, mean: Array) -> list[Array]:
@@ -279,10 +277,9 @@ class BatchedWoodbury:
         H = self.own.scatter(weight) @ self.own.table
         if self.total is not None:
             H -= self._shared(self.total)
-        _, failed = small.factorise(H, self.own.W.shape[1], False)
+        self.inverse, _, failed = small.inverses(H)
         if failed:
             raise NotPositiveDefinite(f"{failed} of {self.own.R} rows")
-        self.H = H
 
     def _shared(self, total: np.ndarray) -> np.ndarray:
         """sum over the cells of a row of z z' / total, z = sum_c d_c W_c: what a common normalisation takes away."""
@@ -309,6 +306,6 @@ class BatchedWoodbury:
         own = self.own
         Jr = self._J(r)
         u = own.scatter(self.system.to_predictors(self.signs * Jr)) @ own.W
-        small.solve(self.H, u)
+        u = small.multiply(self.inverse, u)
         image = self.signs * self.system.to_potentials(own.gather(u @ own.W.T))
         return Jr - self._J(image)
