@@ -12,7 +12,7 @@ from fenchel.hyperparameters.integration import integrate
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Interval, Poisson, Tweedie, Weibull
 from fenchel.plots import plot_joint, plot_pit
 from fenchel.plots.checks import pit_band
-from fenchel.plots.joint import region_levels, smoothed
+from fenchel.plots.intervals import region_levels, smoothed
 from fenchel.row_scores import LeaveOneOut, pit_counts
 
 

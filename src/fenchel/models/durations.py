@@ -11,7 +11,7 @@ from ..checks import numeric, problem
 from ..inputs.frames import Table, read_frame, unknown
 from ..plots import plot_survival_curves, plot_survival_groups
 from ..plots.base import PALETTE, short_name
-from ..plots.survival import Survived
+from ..plots.checks import Survived
 from .cox import Cox
 from .grammar import parse
 

@@ -5,15 +5,21 @@ matplotlib is imported when a picture is drawn. Figures are made without pyplot:
 function draws into ``ax`` when given one, else into a figure of its own (``ax.figure``).
 """
 
-from .checks import plot_bars, plot_calibration, plot_density, plot_pit, plot_reliability, plot_rootogram, plot_survival
-from .decisions import plot_decision
+from .checks import (
+    plot_bars,
+    plot_calibration,
+    plot_density,
+    plot_pit,
+    plot_reliability,
+    plot_rootogram,
+    plot_survival,
+    plot_survival_curves,
+    plot_survival_groups,
+)
 from .factors import plot_biplot, plot_components, plot_loadings
-from .grids import plot_contours, plot_grid, plot_heat
-from .intervals import plot_caterpillar, plot_forest, plot_path
-from .joint import plot_joint
+from .grids import plot_contours, plot_decision, plot_grid, plot_heat, plot_surface
+from .intervals import plot_caterpillar, plot_forest, plot_joint, plot_path
 from .maps import plot_map
-from .surfaces import plot_surface
-from .survival import plot_survival_curves, plot_survival_groups
 from .trace import plot_race, plot_trace
 
 __all__ = [

@@ -28,6 +28,11 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def axes_for(ax: Axes | None, width: float, height: float) -> Axes:
+    """The Axes given, or those of a new figure in inches."""
+    return new_figure(width, height).subplots() if ax is None else ax
+
+
 def panels(where: str, n: int, size: tuple[float, float], ax: Any = None, *, columns: int = 3) -> Sequence[Axes]:
     """n Axes: those given, or of a new figure with panels of ``size`` (inches), ``columns`` of them side by side."""
     if ax is not None:
@@ -84,12 +89,12 @@ def quiet(ax: Axes) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def finished(ax: Axes, xlabel: str, ylabel: str) -> Axes:
-    """Labels, a legend where something is named, and quiet axes."""
-    ax.set_xlabel(xlabel)
-    ax.set_ylabel(ylabel)
+def finished(ax: Axes, xlabel: str, ylabel: str, title: str = "", **legend: Any) -> Axes:
+    """Labels, a title, a legend where something is named, and quiet axes."""
+    ax.set(xlabel=xlabel, ylabel=ylabel)
+    ax.set_title(title, fontsize="medium")
     if ax.get_legend_handles_labels()[0]:
-        ax.legend(frameon=False, fontsize=9)
+        ax.legend(**{"frameon": False, "fontsize": 9, **legend})
     quiet(ax)
     return ax
 

@@ -13,10 +13,16 @@ import numpy as np
 
 from ..checks import problem
 from ..linalg.arrays import to_numpy
-from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, new_figure, quiet
+from .base import BLUE, GREY, MARKERS, ORANGE, PALETTE, axes_for, finished, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_ABOVE: dict[str, Any] = {
+    "loc": "lower left",
+    "bbox_to_anchor": (0.0, 1.0),
+    "borderpad": 0.1,
+}  # a legend above the Axes
 
 
 def plot_biplot(
@@ -70,7 +76,7 @@ def plot_biplot(
     if i == j or not all(0 <= k < z.shape[1] for k in (i, j)):
         raise problem("plot_biplot", f"factors = {factors}", f"two of 0, ..., {z.shape[1] - 1}")
     z, W = z[:, [i, j]], W[:, [i, j]]
-    ax = new_figure(6.4, 5.2).subplots() if ax is None else ax
+    ax = axes_for(ax, 6.4, 5.2)
     _points(ax, z, labels)
     length = np.hypot(*W.T)
     shown = np.argsort(-length, kind="stable")[: min(20, W.shape[0]) if n_arrows is None else int(n_arrows)]
@@ -89,13 +95,7 @@ def plot_biplot(
     ax.set_xlim(-reach[0], reach[0])
     if names:
         _write(ax, ends, [str(names[p]) for p in shown], reach[0])
-    ax.set_xlabel(xlabel or f"factor {i + 1}")
-    ax.set_ylabel(ylabel or f"factor {j + 1}")
-    ax.set_title(title, fontsize="medium")
-    if labels is not None:
-        ax.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, borderpad=0.1)
-    quiet(ax)
-    return ax
+    return finished(ax, xlabel or f"factor {i + 1}", ylabel or f"factor {j + 1}", title, ncols=4, **_ABOVE)
 
 
 def _points(ax: Axes, z: np.ndarray, labels: Any) -> None:
@@ -181,22 +181,18 @@ def plot_loadings(
         raise problem("plot_loadings", f"{len(words)} names meet {W.shape[0]} predictors", "one name a predictor")
     order = np.argsort(-W[:, 0], kind="stable") if sort else np.arange(W.shape[0])
     P, L = W.shape
-    ax = new_figure(5.6, 1.0 + P * (0.16 + 0.06 * L)).subplots() if ax is None else ax
+    ax = axes_for(ax, 5.6, 1.0 + P * (0.16 + 0.06 * L))
     ax.axvline(0, color=GREY, linewidth=0.8, zorder=0)
     for k in range(L):
         down = np.arange(P) + (k - (L - 1) / 2) * 0.6 / L
         colour = PALETTE[k % len(PALETTE)]
         ax.hlines(down, 0, W[order, k], color=colour, linewidth=1.0, alpha=0.6)
         marker = MARKERS[k % len(MARKERS)]
-        ax.plot(W[order, k], down, linestyle="", marker=marker, color=colour, markersize=4, label=f"factor {k + 1}")
+        name = f"factor {k + 1}" if L > 1 else None
+        ax.plot(W[order, k], down, linestyle="", marker=marker, color=colour, markersize=4, label=name)
     ax.set_yticks(np.arange(P), labels=[words[p] for p in order])
     ax.set_ylim(P - 0.5, -0.5)
-    ax.set_xlabel(label)
-    ax.set_title(title, fontsize="medium")
-    if L > 1:
-        ax.legend(frameon=False, fontsize=9, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderpad=0.1)
-    quiet(ax)
-    return ax
+    return finished(ax, label, "", title, ncols=3, **_ABOVE)
 
 
 def plot_components(
@@ -254,6 +250,4 @@ def _curve(ax: Axes, size: np.ndarray, value: np.ndarray, best: int, colour: str
     ax.plot(size[order], value[order], marker="o", markersize=4, color=colour, linewidth=1.4)
     ax.plot(size[best], value[best], marker="*", markersize=13, color=colour, linestyle="", zorder=4)
     ax.set_xticks(np.unique(size), labels=[f"{k:g}" for k in np.unique(size)])
-    ax.set_xlabel("number of factors")
-    ax.set_ylabel(label)
-    quiet(ax)
+    finished(ax, "number of factors", label)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import problem
-from .base import BLUE, DASHES, GREY, MARKERS, ORANGE, PALETTE, new_figure, quiet
+from .base import BLUE, DASHES, GREY, MARKERS, ORANGE, PALETTE, axes_for, finished, new_figure, quiet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,8 +83,6 @@ def plot_race(
     markers: Sequence[int] | None = None,
     upper: Sequence[tuple[str, Any, Any, Any]] = (),
     targets: Sequence[float] = (0.1, 1e-3),
-    floor: float | None = None,
-    ylabel: str | None = None,
     title: str = "",
 ) -> Axes:
     """Methods on one clock: how far each is below the optimum, or the objective itself, against seconds on a log axis.
@@ -101,9 +99,9 @@ def plot_race(
     upper : as ``lines``, optional
         Upper bounds by the same names; drawn thin, with hollow markers, as ``values - best``.
     targets : distances in nats, drawn as grey lines (with ``best`` only)
-    floor : float, optional
-        Distances below it are drawn on it. Default: a tenth of the smallest target, or 1e-4.
-    ylabel, title : str
+    title : str
+
+    Distances below a tenth of the smallest target, or 1e-4, are drawn there.
 
     Returns
     -------
@@ -118,23 +116,19 @@ def plot_race(
     """
     if not lines:
         raise problem("plot_race", "no lines", "at least one (name, seconds, values, iterations)")
-    ax = new_figure(5.0, 3.4 + 0.24 * ((len(lines) + 1) // 2)).subplots() if ax is None else ax
-    if floor is None:
-        floor = min(targets) / 10 if targets else 1e-4
+    ax = axes_for(ax, 5.0, 3.4 + 0.24 * ((len(lines) + 1) // 2))
+    floor = min(targets) / 10 if targets else 1e-4
     style = {}
-    for k, (name, seconds, values, iterations) in enumerate(lines):
+    for k, (name, *_) in enumerate(lines):
         style[name] = (PALETTE[k % len(PALETTE)], DASHES[(k // len(PALETTE)) % len(DASHES)], MARKERS[k % len(MARKERS)])
-        y = np.asarray(values, dtype=np.float64)
-        y = y if best is None else np.maximum(best - y, floor)
-        _race_line(ax, (seconds, y, iterations), style[name], markers, name)
-    for name, seconds, values, iterations in upper:
-        if name not in style:
-            raise problem("plot_race", f"upper names {name!r}", f"one of {', '.join(style)}")
-        y = np.asarray(values, dtype=np.float64)
-        y = y if best is None else np.maximum(y - best, floor)
-        _race_line(ax, (seconds, y, iterations), style[name], markers, None)
+    for sign, bounds in ((1.0, lines), (-1.0, upper)):
+        for name, seconds, values, iterations in bounds:
+            if name not in style:
+                raise problem("plot_race", f"upper names {name!r}", f"one of {', '.join(style)}")
+            y = np.asarray(values, dtype=np.float64)
+            y = y if best is None else np.maximum(sign * (best - y), floor)
+            _race_line(ax, (seconds, y, iterations), style[name], markers, name if sign > 0.0 else None)
     ax.set_xscale("log")
-    ax.set_xlabel("seconds (log scale)")
     if best is not None:
         ax.set_yscale("log")
         for distance in targets:
@@ -150,11 +144,8 @@ def plot_race(
                 fontsize=9,
             )
     default = "objective (nats)" if best is None else "nats from the optimum" if upper else "nats below the optimum"
-    ax.set_ylabel(default if ylabel is None else ylabel)
-    ax.set_title(title, fontsize="medium")
-    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.45, -0.16), ncols=2, fontsize=9, handlelength=2.6)
-    quiet(ax)
-    return ax
+    look = {"loc": "upper center", "bbox_to_anchor": (0.45, -0.16), "ncols": 2, "handlelength": 2.6}
+    return finished(ax, "seconds (log scale)", default, title, **look)
 
 
 def _race_line(
