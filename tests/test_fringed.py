@@ -96,7 +96,7 @@ def test_a_fit_is_the_same_by_either_backend_and_after_a_file(monkeypatch, tmp_p
     X = rng.random((2500, 2)) * 4
     eta = np.sin(2 * X[:, 0]) + np.cos(X[:, 1])
     data = {"x": X[:, 0], "z": X[:, 1], "y": rng.poisson(np.exp(eta))}
-    formula = "y ~ vecchia(x, z, ard=False, neighbours=6, knots=150)"
+    formula = "y ~ vecchia(x, z, isotropic=True, neighbours=6, knots=150)"
     fit = fenchel.fit(formula, data, "poisson")
     assert type(fit.found.prior.pattern.symbolic.rest) is SymbolicCholesky
     new = {"x": X[:40, 0] + 0.01, "z": X[:40, 1]}

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import fenchel
-from fenchel.inputs.families import families, read_family
+from fenchel.inputs.observations import families, read_family
 
 
 @pytest.fixture(scope="module")

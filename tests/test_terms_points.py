@@ -197,7 +197,7 @@ def test_what_a_field_refuses():
         fenchel.Model("y ~ matern(lon, lat)", data)
     for x, y in (("LONG", "LAT"), ("x_lon", "y_lat"), ("decimalLongitude", "decimalLatitude")):
         named = data.rename(columns={"lon": x, "lat": y})
-        for word in (f"matern({y}, {x})", f"vecchia({x}, {y}, ard=False)"):
+        for word in (f"matern({y}, {x})", f"vecchia({x}, {y}, isotropic=True)"):
             with pytest.warns(UserWarning, match=r"look like degrees. At latitude 55"):
                 fenchel.Model(f"y ~ {word}", named)
     fenchel.Model("y ~ vecchia(lon, lat)", data)  # a range each, in a unit each

@@ -11,7 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 import fenchel
 from fenchel.gmrf.vecchia import NUGGET, Vecchia
 from fenchel.kernels import KERNELS
-from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess, processes, vecchia
+from fenchel.terms import DataTable, SumOfTerms, VecchiaProcess, processes
 
 every_kernel = pytest.mark.parametrize("kernel", KERNELS)
 SMOOTH = {"matern12": Matern(1.0, nu=0.5), "matern32": Matern(1.0, nu=1.5), "matern52": Matern(1.0, nu=2.5)}
@@ -36,7 +36,7 @@ def test_new_points_are_drawn_together():
     rng = np.random.default_rng(5)
     X, theta = rng.random((80, 2)), np.log([1.5, 0.5])
     table = DataTable("here", {"x": X[:, 0], "z": X[:, 1]})
-    term = VecchiaProcess("x", "z", neighbours=79, ard=False).read(table, 1.0)
+    term = VecchiaProcess("x", "z", neighbours=79, isotropic=True).read(table, 1.0)
     new = np.array([[1.5, 1.5], [1.5001, 1.5], [1.9, 1.5], [1.5, 1.5], X[3]])
     _, (rest,) = term.new_rows(theta, DataTable("here", {"x": new[:, 0], "z": new[:, 1]}))
     drawn = rest.draws(20_000, np.random.default_rng(0))
@@ -51,10 +51,10 @@ def test_new_points_are_drawn_together():
 
 
 def test_many_new_points_have_rests_of_their_own(monkeypatch):
-    monkeypatch.setattr(vecchia, "_TOGETHER", 10)
+    monkeypatch.setattr(processes, "_TOGETHER", 10)
     rng = np.random.default_rng(6)
     X, new, theta = rng.random((50, 2)), 2.0 * rng.random((20, 2)), np.log([1.5, 0.5])
-    term = VecchiaProcess("x", "z", ard=False).read(DataTable("here", {"x": X[:, 0], "z": X[:, 1]}), 1.0)
+    term = VecchiaProcess("x", "z", isotropic=True).read(DataTable("here", {"x": X[:, 0], "z": X[:, 1]}), 1.0)
     tables = [DataTable("here", {"x": P[:, 0], "z": P[:, 1]}) for P in (new, new[:10])]
     (many,), (few,) = (term.new_rows(theta, table)[1] for table in tables)
     assert type(many) is not type(few)
@@ -133,8 +133,8 @@ def test_the_variance_of_new_points_is_that_of_the_dense_process():
 
 @pytest.mark.parametrize("word", ["vecchia", "gp"])
 def test_a_column_along_which_nothing_varies_is_a_remark(word, monkeypatch):
-    monkeypatch.setattr(vecchia, "_LONG", 1.5)
-    monkeypatch.setattr(processes, "_LONG", 2.0)
+    monkeypatch.setattr(processes.VecchiaProcess, "range_bounds", (6.0, 1.5))
+    monkeypatch.setattr(processes.GaussianProcess, "range_bounds", (np.log(200.0), np.log(10.0)))
     rng = np.random.default_rng(3)
     P = rng.uniform(-10, 10, (120, 2))
     data = pd.DataFrame({"x": P[:, 0], "junk": P[:, 1], "z": np.sin(P[:, 0]) + 0.3 * rng.normal(size=120)})

@@ -87,7 +87,7 @@ def test_new_points_vary_together():
     assert which[4] == which[0]  # the last row is the first point again; the fifth row is a point of the fit
     np.testing.assert_allclose(unseen.variance[:4], np.diag(C), atol=1e-8)
     assert unseen.variance[4] == 0.0
-    assert rows.design.toarray()[4].tolist() == np.eye(N)[term._codes(stacked(NEW, ("x", "z")))[4]].tolist()
+    assert rows.design.toarray()[4].tolist() == np.eye(N)[term.places(stacked(NEW, ("x", "z")))[4]].tolist()
 
 
 def test_close_points_of_a_smooth_kernel():
@@ -166,7 +166,7 @@ def test_the_average_slope_is_the_processes(fit):
 
 
 SENTENCES = {
-    "y ~ gp()": r"no column; expected gp\(x\), or gp\(x, z\)",
+    "y ~ gp()": r"no column is named; expected gp\(x\), or gp\(x, z\)",
     "y ~ gp(g)": r"the column 'g' holds text; expected numbers. A level for each of them is \(1\|g\)",
     "y ~ gp(c)": r"'c' is 1 in every row; expected a column that varies",
     'y ~ gp(x, kernel="matern")': r"kernel = 'matern' is not known; expected 'matern12' .* or 'rbf'|Did you mean",

@@ -18,8 +18,8 @@ from ..checks import choice, problem, scalar
 from ..distributed import is_dask
 from ..hyperparameters.integration import integrate as integrate_over
 from ..hyperparameters.learning import learn
-from ..inputs.families import read_family
 from ..inputs.frames import Dropped, Table, missing, read_frame, unknown, used
+from ..inputs.observations import read_family
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed
 from ..tasks import Jobs

@@ -23,10 +23,9 @@ from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProbl
 from ..distributed.approximation import QuadraticModel
 from ..distributed.precision import SparsePrior
 from ..distributed.survey import LatentSets, TableMoments
-from ..inputs.families import read_family
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import Dropped, unknown
-from ..inputs.observations import read_observations
+from ..inputs.observations import read_family, read_observations
 from ..solvers.base import reporting
 from ..terms import WORDS, SumOfTerms
 from .fixed import NEARLY, SAME, FixedPart

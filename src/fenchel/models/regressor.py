@@ -16,8 +16,8 @@ from ..checks import problem, refuse_device, vector
 from ..distributed import is_dask
 from ..estimators.base import validate_data, weights_of
 from ..files import Stored
-from ..inputs.families import read_family
 from ..inputs.frames import column_names, read_frame
+from ..inputs.observations import read_family
 from . import predictions
 from .fitted import FittedModel
 from .grammar import parse

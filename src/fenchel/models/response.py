@@ -27,10 +27,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..checks import first_value, holds, numeric, problem
-from ..inputs.families import check_labels, without_trials
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import column_of, unknown
-from ..inputs.observations import Target, counted, read_labels, read_observations, target_of
+from ..inputs.observations import (
+    Target,
+    check_labels,
+    counted,
+    read_labels,
+    read_observations,
+    target_of,
+    without_trials,
+)
 from ..likelihoods import WORDS, Parameter
 from ..likelihoods.base import Likelihood
 from ..transforms import OfRows

@@ -26,14 +26,13 @@ from .grouped import IID, LevelTerm
 from .interaction import Interaction, Replicated
 from .membership import KnownCovariance, MultipleMembership
 from .points import Matern
-from .processes import GaussianProcess
+from .processes import GaussianProcess, VecchiaProcess
 from .slopes import Grouped
 from .smooths import Smooth, Tensor, TensorInteraction
 from .space import BYM, BYM2, ICAR, Generic, Leroux
 from .stationary import MaternSeries
 from .sum_of_terms import SumOfTerms
 from .time import AR, AR1, RW1, RW2, IntegratedWiener, OrnsteinUhlenbeck, Seasonal, Wiener
-from .vecchia import VecchiaProcess
 from .words import WORDS, register
 
 for _kind in (

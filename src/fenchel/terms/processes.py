@@ -1,32 +1,153 @@
-"""Gaussian processes over columns: eta_i = z[point of row i], z ~ N(0, K(theta)), one latent for each different point.
+"""Gaussian processes over columns: eta_i = f(point of row i), with one latent for each distinct point of the fit.
 
-``gmrf/processes.py`` has the kernels, the precision and what other points are given these.
+    f(x) ~ GP(0, sd^2 c(r)),   r^2 = sum_j ((x_j - x'_j) / range_j)^2
+
+``GaussianProcess`` works with the dense covariance (``gmrf/processes.py``), ``VecchiaProcess`` conditions each point on
+its nearest neighbours (``gmrf/vecchia.py``). Which points are neighbours is settled in the ranges where learning
+starts, and once more at those it finds, where these are others by far.
 """
 
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from ..checks import choice, problem
+from ..checks import choice, count, first, problem
 from ..gmrf.processes import NUGGET, Process
+from ..gmrf.vecchia import Vecchia
+from ..hyperparameters.priors import PCDeviation
 from ..inputs.frames import DataTable
 from ..kernels import KERNELS
 from .base import Hyperparameter, Rows, Term, deviation, effect_range, one_each
 from .coordinates import spans_of
-from .forecast import Unseen, UnseenPoints
+from .forecast import Unseen, UnseenPoints, numbered
+from .points import pc_pair
 from .smooths import numbers_of
 
-_MOST = 1000  # different points: a dense block of as many rows and columns is factorised at every theta
-_SHORT, _LONG = 1e-3, 1e2  # bounds of a range, in widths of the bulk
+_MOST = 1000  # different points of a dense process, which factorises a block of that size at every theta
+_KNOTS = 10_000  # of Vecchia's approximation at most, unless the user says another number
+_KNOT_REMARK = 0.1  # share of the variance that knots leave on average, from which a remark says so
+_TOGETHER = 2500  # new points that are drawn together, by their dense covariance; more are drawn one by one
+_MOVED = float(np.log(1.5))  # of a log range against the others, from which neighbours are chosen anew
 
 
-class GaussianProcess(Term):
+class PointProcess(Term):
+    """A Gaussian process with one latent for each distinct point: what both kinds share.
+
+    A subclass makes the ``process`` over the points X, and says what other points are given those.
+    """
+
+    process: Any
+    odd: Sequence[str] = ()  # what a user should know of its coordinates
+    range_bounds: ClassVar[tuple[float, float]]  # log units below and above the start of a range
+
+    def __init__(self, inputs: Sequence[Hashable], kernel: str, isotropic: bool, name: Hashable) -> None:
+        if not inputs:
+            raise problem(str(self.word), "no column is named", f"{self.word}(x), or {self.word}(x, z)")
+        choice(str(self.word), "kernel", kernel, tuple(KERNELS))
+        self.inputs, self.kernel, self.isotropic = tuple(inputs), kernel, bool(isotropic) or len(inputs) == 1
+        self.name = f"{self.word}({', '.join(map(str, inputs))})" if name is None else name
+
+    # -- what a subclass says ----------------------------------------------------------------------
+    @property
+    @abstractmethod
+    def X(self) -> np.ndarray:
+        """The distinct points (n, d), one a latent."""
+
+    @abstractmethod
+    def conditional(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Weights (N, n) of the latents for values at new points, and the variance (N,) that they leave."""
+
+    @abstractmethod
+    def covariance_left(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        """The covariance (N, N) that the latents leave of values at distinct new points."""
+
+    # -- the contract ------------------------------------------------------------------------------
+    @property
+    def columns(self) -> tuple[Hashable, ...]:
+        return self.inputs
+
+    def remarks(self, others: Sequence[Term]) -> list[str]:
+        return [f"{self.name}: {sentence}" for sentence in self.odd]
+
+    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
+        return self.process(theta)
+
+    def distinct(self, where: str, X: np.ndarray) -> np.ndarray:
+        """The distinct points of the rows of a fit."""
+        points = np.unique(X, axis=0)
+        width = np.ptp(points, axis=0)
+        if not width.all():
+            j = int(np.argmin(width))
+            got = f"{self.inputs[j]!r} is {points[0, j]:.10g} in every row"
+            raise problem(where, got, "a column that varies", "Leave it out.")
+        return points
+
+    def ranges(
+        self, start: np.ndarray, shortest: Sequence[tuple[float, float]], dimension: int
+    ) -> list[Hyperparameter]:
+        """The ranges, starting at ``start`` (of their logs), with P(range < r) = a for each (r, a) of ``shortest``."""
+        names = ["range"] if self.isotropic else [f"range {name}" for name in self.inputs]
+        below, above = self.range_bounds
+        return [
+            effect_range(name, t, (t - below, t + above), pair, dimension)
+            for name, t, pair in zip(names, start.tolist(), shortest, strict=True)
+        ]
+
+    def places(self, X: np.ndarray) -> np.ndarray:
+        """The latent of each point (N,), -1 for a point that fit has not seen."""
+        every, which = np.unique(np.vstack([self.X, X]), axis=0, return_inverse=True)
+        place = np.full(len(every), -1)
+        place[which.ravel()[: len(self.X)]] = np.arange(len(self.X))
+        return place[which.ravel()[len(self.X) :]]
+
+    def rows(self, table: DataTable, new: bool = False) -> Rows:
+        codes = self.places(numbers_of(table, self.inputs))
+        if (codes < 0).any():
+            got = f"row {first(codes < 0)} is no point of the fit"
+            raise problem(table.where, got, f"points of {self.name}", "New points depend on theta: new_rows.")
+        return self._at(codes)
+
+    def _at(self, codes: np.ndarray) -> Rows:
+        return Rows(one_each(codes, self.n_latents), codes=None if self.levels is None else codes)
+
+    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
+        X = numbers_of(table, self.inputs)
+        codes = self.places(X)
+        fresh = np.flatnonzero(codes < 0)
+        if not fresh.size:
+            return self._at(codes), []
+        weights, left = self.conditional(theta, X[fresh])
+        among = sp.csr_array((np.ones(fresh.size), (fresh, np.arange(fresh.size))), shape=(len(X), fresh.size))
+        design = sp.csr_array(one_each(codes, self.n_latents) + among @ sp.csr_array(weights))
+        own = np.zeros((len(X), 1))
+        own[fresh, 0] = np.sqrt(left)
+        of = numbered([tuple(x) for x in X.tolist()], codes < 0)
+        if int(of.max()) >= _TOGETHER:
+            return Rows(design), [Unseen(own, np.ones(1), of)]
+        together = partial(self._together, theta, X[fresh])
+        return Rows(design), [UnseenPoints(own, np.ones(1), of, together=together)]
+
+    def _together(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The place of each new point among the distinct ones, and the covariance of what these have of their own."""
+        points, which = np.unique(X, axis=0, return_inverse=True)
+        return which.ravel(), self.covariance_left(theta, points)
+
+    def shown(self) -> tuple[list[Hashable], Rows]:
+        """At the distinct points of the fit, in the order of their columns."""
+        X, order = self.X, np.lexsort(self.X.T[::-1])
+        labels: list[Hashable] = X[order, 0].tolist() if X.shape[1] == 1 else [tuple(x) for x in X[order].tolist()]
+        return labels, self._at(order)
+
+
+class GaussianProcess(PointProcess):
     """A Gaussian process over the points of one column or several.
 
     Parameters
@@ -55,92 +176,164 @@ class GaussianProcess(Term):
     """
 
     word = "gp"
+    range_bounds = float(np.log(200.0)), float(np.log(500.0))  # a thousandth to a hundred widths of the bulk
 
     process: Process
-    place: dict[tuple[float, ...], int]  # of each point
-    odd: Sequence[str] = ()  # what a user should know of its coordinates
 
     def __init__(self, *x: Hashable, kernel: str = "matern32", isotropic: bool = False, name: Hashable = None) -> None:
-        if not x:
-            raise problem("gp", "no column", "gp(x), or gp(x, z)")
-        choice("gp", "kernel", kernel, tuple(KERNELS))
-        self.inputs, self.kernel, self.isotropic = tuple(x), kernel, bool(isotropic) or len(x) == 1
-        self.name = f"gp({', '.join(map(str, x))})" if name is None else name
+        super().__init__(x, kernel, isotropic, name)
         self.stated = ("kernel", kernel), ("nugget", f"{NUGGET:g} of the variance, fixed")
 
     @property
-    def columns(self) -> tuple[Hashable, ...]:
-        return self.inputs
+    def X(self) -> np.ndarray:
+        return self.process.points
 
     def read(self, table: DataTable, scale: float) -> Self:
         out, X = copy.copy(self), numbers_of(table, self.inputs)
-        points = np.unique(X, axis=0)
+        points = self.distinct(table.where, X)
         n, d = points.shape
-        width = np.ptp(points, axis=0)
-        if not width.all():
-            j = int(np.argmin(width))
-            raise problem(
-                table.where, f"{self.inputs[j]!r} is {points[0, j]:.10g} in every row", "a column that varies"
-            )
         if n > _MOST:
             few = "s(x) is a spline of any number" if d == 1 else "matern(x, z) is a field over any number"
             advice = f"{few}; rounded columns have fewer."
             raise problem(table.where, f"{self.name} is over {n} different points", f"at most {_MOST}", advice)
-        out.process = Process(points, KERNELS[self.kernel], self.isotropic)
-        out.place, out.n_latents = {tuple(point): i for i, point in enumerate(points.tolist())}, n
+        out.process, out.n_latents = Process(points, KERNELS[self.kernel], self.isotropic), n
         out.levels = points[:, 0].tolist() if d == 1 else [tuple(point) for point in points.tolist()]
         spans, out.odd = spans_of(self.inputs, X, self.isotropic, table.places)
-        names = ["range"] if self.isotropic else [f"range {name}" for name in self.inputs]
-        dimension = d if self.isotropic else 1
-        ranges = (_range(name, span, dimension) for name, span in zip(names, spans.tolist(), strict=True))
+        shortest = [(span / 20.0, 0.05) for span in spans.tolist()]
+        ranges = self.ranges(np.log(spans / 5.0), shortest, d if self.isotropic else 1)
         out.hyperparameters = deviation("sd", scale), *ranges
         return out
 
-    def remarks(self, others: Sequence[Term]) -> list[str]:
-        return [f"{self.name}: {sentence}" for sentence in self.odd]
+    def conditional(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
+        return self.process.weights(theta, X)
 
-    def precision(self, theta: np.ndarray) -> tuple[Any, list[Any]]:
-        return self.process(theta)
-
-    def rows(self, table: DataTable, new: bool = False) -> Rows:
-        X = numbers_of(table, self.inputs)
-        codes = self._codes(X)
-        if (codes < 0).any():
-            i = int(np.argmax(codes < 0))
-            got = f"row {i} has {self.name} at {X[i].tolist()}, which fit has not seen"
-            raise problem(table.where, got, "points of the fit", "new_rows(theta, table) has other points, too.")
-        return self._at(codes)
-
-    def _codes(self, X: np.ndarray) -> np.ndarray:
-        return np.array([self.place.get(tuple(point), -1) for point in X.tolist()], dtype=np.int64)
-
-    def _at(self, codes: np.ndarray) -> Rows:
-        return Rows(one_each(codes, self.n_latents), codes=codes)
-
-    def new_rows(self, theta: np.ndarray, table: DataTable, ahead: bool = False) -> tuple[Rows, list[Unseen]]:
-        X = numbers_of(table, self.inputs)
-        codes = self._codes(X)
-        new = codes < 0
-        if not new.any():
-            return self._at(codes), []
-        W, left = np.zeros((len(X), self.n_latents)), np.zeros(len(X))
-        W[np.flatnonzero(~new), codes[~new]] = 1.0
-        W[new], left[new] = self.process.weights(theta, X[new])
-        rows, of = Rows(sp.csr_array(W)), np.where(new, 0, -1)
-        together = partial(self._together, theta, X[new])
-        return rows, [UnseenPoints(np.sqrt(left)[:, None], np.ones(1), of, together=together)]
-
-    def _together(self, theta: np.ndarray, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        points, which = np.unique(X, axis=0, return_inverse=True)
-        return which.ravel(), self.process.left(theta, points)
-
-    def shown(self) -> tuple[list[Hashable], Rows]:
-        """At the points of the fit."""
-        assert self.levels is not None
-        return self.levels, self._at(np.arange(self.n_latents))
+    def covariance_left(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        return self.process.left(theta, X)
 
 
-def _range(name: str, width: float, dimension: int) -> Hyperparameter:
-    """Of data that are so wide."""
-    bounds = float(np.log(_SHORT * width)), float(np.log(_LONG * width))
-    return effect_range(name, float(np.log(width / 5.0)), bounds, (width / 20.0, 0.05), dimension)
+class VecchiaProcess(PointProcess):
+    """A Gaussian process over one column and more, by nearest neighbours.
+
+    Parameters
+    ----------
+    *columns : names of columns of numbers
+    kernel : "matern12", "matern32", "matern52" or "rbf"
+    neighbours : int
+        How many points each one is conditioned on; all of them is the process itself. 10 to 30 are usual; smooth
+        kernels want more.
+    isotropic : bool
+        One range for all columns, which then are in one unit, as coordinates are. By default each has its own.
+    prior_range : (r, a), or one such pair a column, optional
+        P(range < r) = a of each range; default: a twentieth of the extent of the bulk of its columns, with
+        0.05.
+    prior_sd : (s, a), optional
+        P(sd > s) = a; default: the scale of eta, with 0.01.
+    knots : int, optional
+        So many of the points, spread out, are those that others condition on; the others are independent given them.
+        Default: at most 10,000. The time grows with the knots to the power
+        of about 1.7, and with the points themselves.
+    name : hashable, optional
+
+    New points are conditioned on the nearest of all points and on those of ever fewer that are spread out, which lie on
+    all sides of a gap; beside knots on one point with its neighbours. Up to 2,500 new points are drawn together. Of
+    more, each has an independent rest beside what the points of the fit say: a sampled map then looks rough where these
+    are far apart, its means and intervals being the same.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fenchel.terms import DataTable, VecchiaProcess
+    >>> rng = np.random.default_rng(0)
+    >>> table = DataTable("here", {"x": rng.random(50), "z": 9 * rng.random(50)})
+    >>> term = VecchiaProcess("x", "z", neighbours=5).read(table, 1.0)
+    >>> term.n_latents, [h.name for h in term.hyperparameters]
+    (50, ['sd', 'range x', 'range z'])
+    """
+
+    word = "vecchia"
+    range_bounds = 6.0, 4.0
+
+    process: Vecchia
+    chosen: np.ndarray  # the ranges in which neighbours were chosen
+    final: bool = False  # neighbours have been chosen twice
+
+    def __init__(
+        self,
+        *columns: Hashable,
+        kernel: str = "matern32",
+        neighbours: int = 20,
+        isotropic: bool = False,
+        prior_range: Sequence[float] | Sequence[Sequence[float]] | None = None,
+        prior_sd: Sequence[float] | None = None,
+        knots: int | None = None,
+        name: Hashable = None,
+    ) -> None:
+        super().__init__(columns, kernel, isotropic, name)
+        self.m = count("vecchia", "neighbours", neighbours, 1)
+        self.knots = None if knots is None else count("vecchia", "knots", knots, 2)
+        self.prior_sd, self.prior_range = pc_pair("vecchia", "prior_sd", prior_sd), self._stated_ranges(prior_range)
+
+    def _stated_ranges(self, given: Any) -> list[tuple[float, float]] | None:
+        """(r, a) of each range: one for all of them, or one a column."""
+        n = 1 if self.isotropic else len(self.inputs)
+        if given is None:
+            return None
+        several = np.ndim(given) == 2 or len({np.shape(one) for one in given}) > 1
+        if several and len(given) != n:
+            raise problem("vecchia", f"prior_range has {len(given)} pairs", f"(r, a), or {n}, one a range")
+        pairs = [pc_pair("vecchia", "prior_range", one) for one in (given if several else [given] * n)]
+        return [pair for pair in pairs if pair is not None]
+
+    @property
+    def X(self) -> np.ndarray:
+        return self.process.X
+
+    def read(self, table: DataTable, scale: float) -> Self:
+        out, every = copy.copy(self), numbers_of(table, self.inputs)
+        X = self.distinct(table.where, every)
+        spans, out.odd = spans_of(self.inputs, every, self.isotropic and len(self.inputs) > 1, table.places)
+        start = np.log(0.3 * np.sqrt(len(self.inputs)) * spans)
+        size = deviation("sd", scale)
+        if self.prior_sd is not None:
+            size = replace(size, prior=PCDeviation(*self.prior_sd))
+        shortest = self.prior_range or [(span / 20.0, 0.05) for span in spans.tolist()]
+        out.hyperparameters = size, *self.ranges(start, shortest, 1)
+        out._choose(X, np.exp(start))
+        return out
+
+    def _choose(self, X: np.ndarray, ranges: np.ndarray) -> None:
+        """Order and neighbours, in these ranges."""
+        ranges = np.broadcast_to(ranges, (X.shape[1],))
+        knots = _KNOTS if self.knots is None else self.knots
+        self.process, _ = Vecchia.of(X, ranges, self.m, self.kernel, self.isotropic, knots)
+        self.n_latents, self.chosen = len(X), np.asarray(ranges)
+        if self.process.knots < len(X):
+            self.stated = (("knots", f"{self.process.knots} of {len(X)} points, which the others condition on"),)
+
+    def settled(self, theta: np.ndarray, noise: bool = True) -> Self | None:
+        """The same with neighbours chosen in the ranges of theta; None where they would be much the same."""
+        moved = np.log(self.process.ranges(theta) / self.chosen)
+        if self.final or np.ptp(moved) < _MOVED:  # neighbours depend on the ratios of the ranges alone
+            return None
+        out = copy.copy(self)
+        out.final = True
+        out._choose(self.process.X, self.process.ranges(theta))
+        inside = [float(np.clip(t, *h.bounds)) for h, t in zip(self.hyperparameters, theta, strict=True)]
+        out.hyperparameters = tuple(replace(h, start=t) for h, t in zip(self.hyperparameters, inside, strict=True))
+        return out
+
+    def remarks_at(self, theta: np.ndarray) -> list[str]:
+        share, knots = self.process.beyond_knots(theta), self.process.knots
+        if share < _KNOT_REMARK:
+            return []
+        return [
+            f"{self.name}: its {knots} knots leave {share:.0%} of the variance at the other points, which are taken as "
+            f"independent given them: knots={min(4 * knots, self.n_latents)} leaves less"
+        ]
+
+    def conditional(self, theta: np.ndarray, X: np.ndarray) -> tuple[Any, np.ndarray]:
+        weights, left = self.process.at(theta, X)
+        return weights, np.exp(2.0 * theta[0]) * left
+
+    def covariance_left(self, theta: np.ndarray, X: np.ndarray) -> np.ndarray:
+        return np.asarray(np.exp(2.0 * theta[0]) * self.process.rests(theta, X))
