@@ -11,7 +11,7 @@ from scipy.interpolate import CubicSpline
 
 import fenchel
 import fenchel.corrections.corrected as module
-from fenchel.corrections.grouping import clusters_of, labels_of
+from fenchel.corrections.clusters import clusters_of, labels_of
 from fenchel.likelihoods import BernoulliLogit, BernoulliProbit
 from fenchel.priors import DenseCovariance, Features
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy.stats import genpareto, multivariate_normal, norm
 
 import fenchel
+import fenchel.corrections.importance as pareto
 from fenchel.corrections import draws as drawing
-from fenchel.corrections import pareto
 from fenchel.corrections.importance import importance
 from fenchel.likelihoods import (
     BernoulliLogit,
@@ -384,15 +384,15 @@ def test_against_long_chains():
 @pytest.mark.parametrize("k", [-0.3, 0.2, 0.6, 1.0])
 def test_the_fit_finds_the_shape_and_the_scale(k):
     x = np.sort(genpareto(k, scale=2.5).rvs(20000, random_state=0))
-    shape, scale = pareto.fitted(x)
+    shape, scale = pareto.pareto_fit(x)
     assert shape == pytest.approx(k, abs=0.03)
     assert scale == pytest.approx(2.5, rel=0.05)
     levels = np.array([0.1, 0.9])
-    np.testing.assert_allclose(pareto.quantile(levels, k, 2.5), genpareto(k, scale=2.5).ppf(levels))
+    np.testing.assert_allclose(pareto.pareto_quantile(levels, k, 2.5), genpareto(k, scale=2.5).ppf(levels))
 
 
 def test_quantiles_at_shape_zero():
-    np.testing.assert_allclose(pareto.quantile(np.array([0.5]), 0.0, 2.0), [2.0 * np.log(2.0)])
+    np.testing.assert_allclose(pareto.pareto_quantile(np.array([0.5]), 0.0, 2.0), [2.0 * np.log(2.0)])
 
 
 @given(st.lists(st.floats(-30.0, 30.0), min_size=32, max_size=200), st.floats(-500.0, 500.0))

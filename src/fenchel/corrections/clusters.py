@@ -1,130 +1,300 @@
-"""The cluster expansion of log E_q prod exp gt_n: single sites, and pairs of them by Mehler's formula.
+"""Clusters of sites that are strongly correlated under q (rows of a subject, of a family), integrated as they stand.
 
-    log E ~ sum_n log z_n + sum_{n<m} log(1 + u_nm),     u_nm = sum_{k>=1} R_nm^k c_kn c_km
-    p(x_i) ~ phi(x_i) prod_m f_m(x_i),                   f_m(x) = E[exp gt_m | x_i = x] / z_m
+    R_cc = A A' + E,     x_n = A_n t + sigma_n e_n,     t ~ N(0, I) of one or two dimensions
+    log E_c = log int phi(t) prod_n z_n(t) prod_{n<m} (1 + u_nm(t)) dt,     z_n(t) = E_e exp gt_n(A_n t + sigma_n e)
 
-f_m is 1 + sum_k R^k c_km he_k(x); a site that is x_i itself has f = exp gt / z. Where the terms in k do not die out, a
-pair is integrated as it stands.
+Clusters are the connected parts of the graph |R| > threshold. A part that is too large, or that two dimensions do not
+describe, is cut by a higher threshold; sites that no threshold brings together stay alone. u_nm(t) = sum_k r_nm^k
+c_kn(t) c_km(t) are the pairs of e given t. A shift d of the means of its x changes a cluster by
+
+    log E_c(d) ~ log E_c + g'd + d'K d / 2,     g_n = E[z_n' / z_n],     K = E[z'' / z] - g g'
+
+with averages over t given the cluster's own data. So clusters whose sites have the correlations B with each other add,
+to second order in B,
+
+    sum_{c<c'} g_c'B g_c' + tr(B K_c' B'K_c) / 2 + (g_c'B K_c'B'g_c + g_c''B'K_c B g_c') / 2
+
+beyond what their rows have by themselves: g_n = c_1n, K_nn = sqrt 2 c_2n - c_1n^2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
-from .correlations import Block, Correlations
 from .sites import Sites, hermite
 
-_TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
-_MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
-_SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
-_REACH, _DEAD = 14.0, 1e-13  # of a marginal's grid, or where no site has that much of its probability
-_SMALL = 40  # sites up to which every factor of a density is integrated
-_FAR = 6.0  # standard deviations beyond which a factor stays as it is
-_FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
-_MOST = 200_000  # pairs integrated as they stand
-_NODES = 24
+_THRESHOLDS = (0.3, 0.5, 0.7, 0.85)  # of a correlation
+_LARGEST = 64  # sites of a cluster
+_DIMENSIONS = (1, 2)
+_RESIDUAL = 0.1  # of a correlation, root mean square of what t leaves: above, two dimensions, or the cluster is cut
+_ALIKE = 0.9999  # of a loading: sigma stays positive
+_ROUNDS = 30  # of the loadings' iteration
+_STEP = {1: 0.25, 2: 0.5}  # of t, in standard deviations
+_REACH = {1: 14.0, 2: 8.0}  # of t
+_ORDER = 6  # Hermite coefficients of e
+_NODES = 16  # of e
+_LEAST = 60.0  # nats below the top at which a place of t is passed over
+_BLOCK = 1 << 23  # numbers held at a time
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """sum of log(1 + u), what the series left out, pairs integrated, the smallest 1 + u."""
+class Clusters:
+    """Clusters of one dimension q of t: their sites one cluster after the other, with loadings (m, q).
+
+    ``r`` are the correlations of e in the upper triangles, one cluster after the other.
+    """
+
+    start: np.ndarray
+    site: np.ndarray
+    loading: np.ndarray
+    r: np.ndarray
+
+    @property
+    def dimension(self) -> int:
+        return int(self.loading.shape[1])
+
+    @property
+    def size(self) -> np.ndarray:
+        return np.diff(self.start)
+
+
+def clusters_of(R: np.ndarray) -> list[Clusters]:
+    """The clusters of the sites with correlations R (n, n), by their dimension."""
+    free, found = np.arange(R.shape[0]), {q: list[tuple[np.ndarray, ...]]() for q in _DIMENSIONS}
+    for threshold in _THRESHOLDS:
+        accepted = []
+        for index in _parts(R, free, threshold):
+            blocks = R[index[:, :, None], index[:, None, :]]
+            left = np.ones(index.shape[0], dtype=bool)
+            for q in _DIMENSIONS:
+                A, r, rest = _loadings(blocks[left], q)
+                good = rest <= _RESIDUAL
+                which = np.flatnonzero(left)[good]
+                found[q].append((index[which], A[good], r[good]))
+                accepted.append(index[which].ravel())
+                left[which] = False
+        free = np.setdiff1d(free, np.concatenate(accepted)) if accepted else free
+    return [_joined(parts) for parts in found.values() if any(index.size for index, *_ in parts)]
+
+
+def labels_of(clusters: list[Clusters], n: int) -> np.ndarray:
+    """A number for each site (n,), 0, 1, ...: the same within a cluster; sites alone have one of their own."""
+    label, used = n + np.arange(n), 0
+    for some in clusters:
+        label[some.site] = used + np.repeat(np.arange(some.size.size), some.size)
+        used += some.size.size
+    return np.unique(label, return_inverse=True)[1]
+
+
+def _parts(R: np.ndarray, free: np.ndarray, threshold: float) -> Iterator[np.ndarray]:
+    """Connected parts of the free sites, those of one size together: (how many, size)."""
+    near = np.abs(R if free.size == R.shape[0] else R[np.ix_(free, free)]) > threshold
+    linked = np.count_nonzero(near, axis=1) > 1  # with another site than itself
+    if not linked.any():
+        return
+    free = free[linked]
+    _, part = connected_components(sp.csr_array(near[np.ix_(linked, linked)]), directed=False)
+    order, count = np.argsort(part, kind="stable"), np.bincount(part)
+    start = np.cumsum(count) - count
+    for size in np.unique(count[(count > 1) & (count <= _LARGEST)]):
+        yield free[order[start[count == size][:, None] + np.arange(size)]]
+
+
+def _loadings(R: np.ndarray, q: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A (m, s, q) of blocks R (m, s, s); correlations of e (m, pairs); root mean square of E beside its diagonal.
+
+    Principal axes with the diagonal of E iterated leave the least of E. Where what they leave is no covariance,
+    principal components, which always leave one.
+    """
+    m, s, _ = R.shape
+    if m == 0:
+        return np.empty((0, s, q)), np.empty((0, s * (s - 1) // 2)), np.empty(0)
+    diagonal = np.arange(s)
+    components = _leading(R, q)
+    shared = R.copy()
+    shared[:, diagonal, diagonal] = np.max(np.abs(R - np.eye(s)), axis=2)
+    for _ in range(_ROUNDS):
+        axes = _leading(shared, q)
+        own = np.minimum(np.sum(axes * axes, axis=2), _ALIKE)
+        if np.max(np.abs(own - shared[:, diagonal, diagonal])) < 1e-4:
+            break
+        shared[:, diagonal, diagonal] = own
+    valid = np.max(np.abs(_rest(R, axes)[1]), axis=1) <= 1.0
+    A = np.where(valid[:, None, None], axes, components)
+    E, r = _rest(R, A)
+    return A, np.clip(r, -1.0, 1.0), np.sqrt(np.mean(E * E, axis=1))
+
+
+def _leading(R: np.ndarray, q: int) -> np.ndarray:
+    """A (m, s, q) by the q largest eigenvalues; no row is longer than a loading may be."""
+    values, vectors = np.linalg.eigh(R)
+    A = vectors[:, :, -q:] * np.sqrt(np.maximum(values[:, None, -q:], 0.0))
+    longest = np.sqrt(np.max(np.sum(A * A, axis=2), axis=1))
+    return np.asarray(A * np.minimum(1.0, np.sqrt(_ALIKE) / np.maximum(longest, 1e-300))[:, None, None])
+
+
+def _rest(R: np.ndarray, A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """E = R - A A' beside its diagonal (m, pairs), and as correlations."""
+    row, column = np.triu_indices(R.shape[1], 1)
+    sigma = np.sqrt(1.0 - np.sum(A * A, axis=2))
+    E = (R - A @ A.transpose(0, 2, 1))[:, row, column]
+    return E, E / (sigma[:, row] * sigma[:, column])
+
+
+def _joined(parts: list[tuple[np.ndarray, ...]]) -> Clusters:
+    size = np.concatenate([np.full(index.shape[0], index.shape[1]) for index, _, _ in parts])
+    site = np.concatenate([index.ravel() for index, _, _ in parts])
+    loading = np.concatenate([A.reshape(-1, A.shape[2]) for _, A, _ in parts])
+    r = np.concatenate([r.ravel() for _, _, r in parts])
+    return Clusters(np.concatenate([[0], np.cumsum(size)]), site, loading, r)
+
+
+@dataclass(frozen=True)
+class ClusterTerms:
+    """Sums of log E_c / prod z_n and of the pairs in clusters; g (n,), K (n, n) of all sites, and of rows alone."""
 
     total: float
-    left_out: float
-    integrated: int
-    smallest: float
+    pairs: float
+    label: np.ndarray  # (n,) 0, 1, ...
+    g: np.ndarray
+    K: sp.csr_array
+    own_g: np.ndarray
+    own_K: np.ndarray
+
+    def between(self, R: np.ndarray) -> tuple[float, float]:
+        """What pairs of clusters add beyond the pairs of their rows, and what three in a chain may add."""
+        B = np.where(self.label[:, None] == self.label, 0.0, R)
+        reach = sp.csr_array((self.g, (self.label, np.arange(self.label.size)))) @ B  # (clusters, n)
+        Bg, KB = B @ self.g, self.K @ B
+        pairs = 0.5 * float(np.sum(reach.T * (self.K @ reach.T)))
+        mine = 0.5 * float(self.g @ Bg) + 0.25 * float(np.einsum("ij,ji->", KB, KB)) + pairs
+        chains = 0.5 * float(Bg @ (self.K @ Bg)) - pairs
+        own, K, square = self.own_g, self.own_K, B * B
+        rows = 0.5 * float(own @ B @ own) + 0.25 * float(K @ square @ K) + 0.5 * float((own * own) @ square @ K)
+        return mine - rows, chains
+
+    def bends(self, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What log densities of targets with correlations R (T, n) gain along x and (x^2 - 1) / 2 (T,) each.
+
+        Rows given a target that is what they share are independent, so that their product stands: a cluster counts
+        by what the target leaves of it.
+        """
+        order = np.argsort(self.label, kind="stable")
+        start = np.searchsorted(self.label[order], np.arange(self.label.max() + 1))
+        near = np.maximum.reduceat((R * R)[:, order], start, axis=1)
+        left = ((1.0 - np.minimum(near, 1.0)) ** 2)[:, self.label]
+        half = np.sqrt(left) * R
+        first = (left * R) @ (self.g - self.own_g)
+        second = np.sum(half * (self.K @ half.T).T, axis=1) - (half * half) @ self.own_K
+        return first, second
 
 
-def tails_of(c: np.ndarray) -> np.ndarray:
-    """max_{j >= k} |c_j| (n, K + 1)."""
-    return np.ascontiguousarray(np.maximum.accumulate(np.abs(c)[:, ::-1], axis=1)[:, ::-1])
+def cluster_terms(sites: Sites, clusters: list[Clusters], label: np.ndarray) -> ClusterTerms:
+    """The integrals of all clusters."""
+    n, total, pairs = sites.log_z.size, 0.0, 0.0
+    own_g = sites.c[:, 1].copy()
+    own_K = np.sqrt(2.0) * sites.c[:, 2] - own_g**2
+    g, alone, entries = own_g.copy(), np.ones(n, dtype=bool), []
+    for some in clusters:
+        log_e, two, mean, K = _integrated(sites, some)
+        total, pairs = total + float(log_e.sum()), pairs + float(two.sum())
+        g[some.site], alone[some.site] = mean, False
+        entries.append(K)
+    rest = np.flatnonzero(alone)
+    entries.append((own_K[rest], rest, rest))
+    value, row, column = (np.concatenate([entry[i] for entry in entries]) for i in range(3))
+    K = sp.csr_array((value, (row, column)), shape=(n, n))
+    return ClusterTerms(total, pairs, label, g, K, own_g, own_K)
 
 
-def gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-    return nodes, weights / weights.sum()
+Entries = tuple[np.ndarray, np.ndarray, np.ndarray]  # values, rows, columns
 
 
-def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None = None) -> Pairs:
-    """The pairs of all sites; ``label`` (n,): clusters, whose own pairs are left out."""
-    from . import _kernels as kernels
-
-    sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
-    label = np.arange(sites.log_z.size) if label is None else label
-    tol = min(_TOL, 1e-5 / sites.log_z.size**2)
-    listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
-    for rows, others, R in correlations.between():
-        c, t, mark, own = sites.c, tails, label, others
-        if correlations.in_blocks:  # a row of a table: sites by their places in it
-            c, t, mark, first = sites.c[others], tails[others], label[others], 0
-        else:
-            first = int(rows[0])
-        places = R_listed[found:], listed[found:]
-        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, mark, tol, sums, *places)
-        if correlations.in_blocks:
-            listed[found : found + more] = own[listed[found : found + more]]
-        found += more
-    out = np.empty(found)
-    if found:
-        x, every = _places(sites)
-        low, step, tilted = float(sites.x[0]), sites.step, sites.tilted(every)
-        kernels.pairs_direct(
-            listed[:found], R_listed[:found], sites.gt, sites.log_z, low, step, x, tilted, *gauss_hermite(), out
-        )
-        out = np.maximum(out, 1e-12)
-    total = float(sums[0] + np.log(out).sum())
-    return Pairs(total, float(sums[1]), found, min(float(sums[2]), float(out.min()) if found else 1.0))
+def _integrated(sites: Sites, clusters: Clusters) -> tuple[np.ndarray, np.ndarray, np.ndarray, Entries]:
+    """log E_c less log z_n (clusters,), log(1 + u) of their pairs, g of their sites, K."""
+    q = clusters.dimension
+    line = _STEP[q] * np.arange(-round(_REACH[q] / _STEP[q]), round(_REACH[q] / _STEP[q]) + 1)
+    t = np.stack([axis.ravel() for axis in np.meshgrid(*[line] * q, indexing="ij")], axis=1)
+    cell = q * np.log(_STEP[q] / np.sqrt(2.0 * np.pi))
+    log_e, g, two = np.empty(clusters.size.size), np.empty(clusters.site.size), []
+    values = np.empty(int(np.sum(clusters.size**2)))
+    at_once = max(1, int(_BLOCK / (t.shape[0] * clusters.size.mean())))
+    squares = np.concatenate([[0], np.cumsum(clusters.size**2)])
+    for i in range(0, clusters.size.size, at_once):
+        j = min(i + at_once, clusters.size.size)
+        log_t, both, score, bend = densities(sites, _some(clusters, i, j), t)
+        two.append(np.log(np.maximum(both, 1e-300)) + cell)
+        top = log_t.max(axis=1, keepdims=True)
+        p = np.exp(log_t - top)
+        mass = p.sum(axis=1)
+        log_e[i:j] = top[:, 0] + np.log(mass) + cell
+        rows = slice(clusters.start[i], clusters.start[j])
+        g[rows], values[squares[i] : squares[j]] = _moments(p / mass[:, None], score, bend, clusters.size[i:j])
+    cluster = np.repeat(np.arange(clusters.size.size), clusters.size**2)
+    place = np.arange(values.size) - squares[cluster]
+    row, column = np.divmod(place, clusters.size[cluster])
+    first = clusters.start[cluster]
+    return log_e, np.concatenate(two), g, (values, clusters.site[first + row], clusters.site[first + column])
 
 
-def _places(sites: Sites) -> tuple[np.ndarray, int]:
-    """Every other point of the grid, or of a finer one that step which a marginal needs."""
-    every = 2 if sites.step > 0.1 else 4
-    return np.ascontiguousarray(sites.x[::every]), every
+def _moments(p: np.ndarray, score: np.ndarray, bend: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """g (members,), and K (members of a cluster squared) flat; clusters of one size together."""
+    start, squares = np.cumsum(size) - size, np.cumsum(size**2) - size**2
+    g, K = np.empty(score.shape[0]), np.empty(int(np.sum(size**2)))
+    for s in np.unique(size):
+        which = np.flatnonzero(size == s)
+        rows = start[which][:, None] + np.arange(s)
+        mine, weight = score[rows], p[which][:, None, :]
+        mean = np.sum(mine * weight, axis=2)
+        both = (mine * weight) @ mine.transpose(0, 2, 1)
+        both[:, np.arange(s), np.arange(s)] = np.sum(bend[rows] * weight, axis=2)
+        g[rows] = mean
+        K[squares[which][:, None] + np.arange(s * s)] = (both - mean[:, :, None] * mean[:, None, :]).reshape(-1, s * s)
+    return g, K
 
 
-Finish = Callable[[Block, np.ndarray, np.ndarray], np.ndarray]  # of a block, x (M,), log densities -> better ones
+def _some(clusters: Clusters, i: int, j: int) -> Clusters:
+    """Clusters i, ..., j - 1."""
+    rows = slice(clusters.start[i], clusters.start[j])
+    pairs = np.concatenate([[0], np.cumsum(clusters.size * (clusters.size - 1) // 2)])
+    start = clusters.start[i : j + 1] - clusters.start[i]
+    return Clusters(start, clusters.site[rows], clusters.loading[rows], clusters.r[pairs[i] : pairs[j]])
 
 
-def log_densities(
-    sites: Sites, blocks: Iterator[Block], size: int, finish: Finish | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
-    from . import _kernels as kernels
+def densities(
+    sites: Sites, clusters: Clusters, t: np.ndarray, sloped: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """log prod z_n(t) prod (1 + u) - t't/2 of clusters (clusters, J) at t (J, q), and the same of their pairs, summed.
 
-    x, every = _places(sites)
-    alive = np.abs(x[(sites.tilted(every) > _DEAD).any(axis=0)]).max()
-    x = np.ascontiguousarray(x[np.abs(x) <= max(_REACH, alive + 1.0)])
-    he, tails, low, step = hermite(np.clip(x, -_FAR, _FAR)), tails_of(sites.c), float(sites.x[0]), sites.step
-    ends, tol = np.abs(hermite(np.array([_FAR]))[:, 0]), min(_MARGINAL, 1e-4 / sites.log_z.size)
-    tol = -tol if sites.log_z.size <= _SMALL else tol
-    nodes, weights = gauss_hermite()
-    out = np.zeros((size, x.size))
-    for targets, others, R in blocks:
-        everyone = others.size == sites.log_z.size
-        c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
-        part, own = np.empty((2, targets.size, x.size))
-        kernels.log_factors(
-            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, part, _FLOOR
-        )
-        log_p = held(x, own - 0.5 * x * x, part)
-        out[targets] = log_p if finish is None else finish((targets, others, R), x, log_p)
-    return x, out
-
-
-def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """own + others (T, M), where others stay as they are once they take more than half of the decay of own.
-
-    The product of f_m leaves out how the others hang together given x: far out it may grow faster than own decays.
+    ``sloped``: with scores and bends (members, J).
     """
-    at, rows = own.argmax(axis=1), np.arange(own.shape[0])
-    decay = own[rows, at][:, None] - own
-    lost = (others - others[rows, at][:, None] > 0.5 * decay) & (decay > _SURE)
-    if not lost.any():
-        return own + others
-    place = np.arange(x.size)
-    right = np.where(lost & (place > at[:, None]), place, x.size).min(axis=1) - 1
-    left = np.where(lost & (place < at[:, None]), place, -1).max(axis=1) + 1
-    return np.asarray(own + np.take_along_axis(others, np.clip(place, left[:, None], right[:, None]), axis=1))
+    from . import _kernels as kernels
+
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    he = np.ascontiguousarray(hermite(nodes, _ORDER) * (weights / weights.sum()))
+    log_t, two = np.empty((clusters.size.size, t.shape[0])), np.zeros(clusters.r.size)
+    score, bend = np.zeros((2, clusters.site.size if sloped else 0, t.shape[0]))
+    kernels.cluster_densities(
+        clusters.start,
+        clusters.site,
+        np.ascontiguousarray(clusters.loading),
+        clusters.r,
+        sites.gt,
+        sites.log_z,
+        float(sites.x[0]),
+        sites.step,
+        np.ascontiguousarray(t),
+        nodes,
+        he,
+        _LEAST,
+        log_t,
+        score,
+        bend,
+        two,
+    )
+    return log_t, two, score, bend

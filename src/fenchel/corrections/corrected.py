@@ -15,15 +15,11 @@ from ..predictive import Predictive
 from ..priors.base import NewRows
 from ..priors.lines import Lines
 from ..row_scores import leave_one_out as gaussian
-from .cluster_integrals import ClusterTerms, cluster_terms
-from .clusters import Finish, Pairs, log_densities, pairs_of
-from .correlations import Block, Correlations
-from .grids import Grid, GridAnswers, GridMarginals, with_moments
-from .grouping import clusters_of, labels_of
-from .loo import CorrectedLeaveOneOut, leave_one_out
+from .clusters import ClusterTerms, cluster_terms, clusters_of, labels_of
+from .grids import CorrectedLeaveOneOut, Grid, GridAnswers, GridMarginals, leave_one_out, with_moments
 from .low_rank import LowRank, low_rank
-from .sites import Fit, Observed, Sites, sites_of
-from .triples import ROUGH, WORK, triples_of
+from .pairs import ROUGH, WORK, Finish, Pairs, log_densities, pairs_of, triples_of
+from .sites import Block, Correlations, Fit, Observed, Sites, sites_of
 
 if TYPE_CHECKING:
     from .importance import ImportanceSample

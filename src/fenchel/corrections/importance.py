@@ -13,6 +13,23 @@ without their wider tails a single row may decide everything. With g_c = 1/2 log
 
 where E[v] = 1 and its draws take from those of w what they have in common: all of it for a Gaussian likelihood.
 Observations whose log-likelihood is a line (no curvature) add a constant.
+
+Pareto smoothing of the weights:
+
+The largest weights w exceed the one below them, u, by amounts whose tail is a generalised Pareto distribution
+
+    P(w - u > x) = (1 + k x / sigma)^(-1/k)
+
+Its moments of order 1/k and more do not exist: a k near 1 means that the mean of the weights itself does not. Fitted by
+the profile posterior mean of theta = -k / sigma (Zhang and Stephens 2009), with theta_j on a grid of m points,
+
+    k(theta) = mean log(1 - theta x),    l(theta) = n [log(-theta / k(theta)) - k(theta) - 1]
+    theta_j = 1/x_n + (1 - sqrt(m / (j - 1/2))) / (3 x_q),   x_q the lower quartile
+
+and k pulled toward 1/2 as by ten observations. Where k is above 1/2 the variance of the weights does not exist, and the
+largest are replaced by the fitted distribution's quantiles, none above the largest there was (Vehtari, Simpson, Gelman,
+Yao and Gabry 2024, who do it at any k). Below, quasi-random draws do better as they are. Where no weight is ten times
+the mean there is no tail to fit: a mixture bounds its weights, and their largest crowd at the bound.
 """
 
 from __future__ import annotations
@@ -30,12 +47,16 @@ from ..marginals import AnswersAtNewRows
 from ..predictive import Predictive
 from ..priors.base import NewRows
 from .draws import COPIES, Draws, WeightedMarginals
-from .pareto import TRUSTED, smoothed
 from .sites import Fit
 from .spaces import space_of
 from .states import MIXTURE, States, Unknowns, in_observations
 
 _CACHE = 1 << 15  # numbers of a block whose temporaries stay in cache
+TRUSTED = 0.7  # k-hat up to which the smoothed weights are reliable
+_FINITE = 0.5  # k-hat up to which the weights have a variance
+_EQUAL = 1e-9  # of the largest weight: weights that differ by less do not vary
+_MODEST = 10.0  # times the mean: weights that stay below it have no tail that draws could see
+_FEWEST = 5  # weights of a tail
 
 
 class ImportanceSample(Stored, WeightedMarginals, AnswersAtNewRows[WeightedMarginals]):
@@ -189,7 +210,7 @@ def importance(solution: Fit, draws: int = 4096, rng: Seed = 0) -> ImportanceSam
     return ImportanceSample(solution, draws, rng)
 
 
-class Observed:
+class RowDensities:
     """Observations with the likelihood as it is: log p(y_n | eta_n) times how often each counts."""
 
     def __init__(self, fit: Fit, index: np.ndarray) -> None:
@@ -213,7 +234,7 @@ def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.nd
     active, log_dets = post.active, np.array(draws.space.log_dets)
     alpha, h = (to_numpy(x)[active][:, :, None] for x in (post.alpha, post.moments[0]))
     lam = to_numpy(post.lam)[active][:, :, None] if post.curvatures is None else post.curvatures[active]
-    observed, sites = Observed(fit, active), [alpha, lam, h]
+    observed, sites = RowDensities(fit, active), [alpha, lam, h]
     seen = Unknowns(draws.space.active(), h.ravel(), h.ravel())
     out, base = np.empty((2, draws.n_pairs)), np.empty(draws.n_pairs)
     strength, share = (np.array(x)[:, None] for x in zip(*MIXTURE, strict=True))
@@ -229,7 +250,7 @@ def log_weights(fit: Fit, draws: Draws, scale: np.ndarray | None) -> tuple[np.nd
 
 
 def _against_q(
-    observed: Observed, sites: list[np.ndarray], d: np.ndarray, beyond: np.ndarray | None
+    observed: RowDensities, sites: list[np.ndarray], d: np.ndarray, beyond: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """sum_n log p(y_n | h_n +- d_n) +- alpha_n d_n + lam_n d_n^2 / 2 (2, K), and the sum of the last alone (K,).
 
@@ -261,7 +282,7 @@ def _constant(fit: Fit, scale: np.ndarray | None) -> float:
         quadratic = everyone.quadratic(post.alpha, everyone.apply(post.alpha))
     flat, aside = 0.0, np.setdiff1d(np.arange(everyone.n_observations), post.active)
     if aside.size:
-        flat = float(Observed(fit, aside).log_likelihood(to_numpy(post.moments[0])[aside][:, :, None]).sum())
+        flat = float(RowDensities(fit, aside).log_likelihood(to_numpy(post.moments[0])[aside][:, :, None]).sum())
     if scale is not None:  # E exp(-alpha e) of their own variance
         flat += 0.5 * float(np.sum((to_numpy(post.alpha)[aside] * scale[aside]) ** 2))
     return flat - 0.5 * (float(post.factor.log_det) + quadratic)
@@ -280,3 +301,47 @@ def generator(rng: Seed) -> np.random.Generator:
     except (TypeError, ValueError):
         got = repr(rng) if isinstance(rng, str | int | float) else f"a {type(rng).__name__}"
         raise problem("importance", f"rng = {got}", "a numpy Generator or a seed >= 0") from None
+
+
+def smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """Log weights (S,) with their tail smoothed, and k-hat: 0 where there is no tail, inf where there are too few."""
+    n = log_weights.size
+    tail = int(min(0.2 * n, 3.0 * np.sqrt(n)))
+    top = float(log_weights.max())
+    if tail < _FEWEST or not np.isfinite(top):
+        return log_weights, np.inf
+    order = np.argsort(log_weights, kind="stable")
+    largest = order[-tail:]
+    floor = float(np.exp(log_weights[order[-tail - 1]] - top))
+    over = np.exp(log_weights[largest] - top) - floor
+    if over[-1] <= _EQUAL or np.exp(log_weights - top).mean() >= 1.0 / _MODEST:
+        return log_weights, 0.0
+    k, sigma = pareto_fit(np.maximum(over, 1e-12 * over[-1]))
+    if k <= _FINITE:
+        return log_weights, k
+    levels = (np.arange(tail) + 0.5) / tail
+    out = log_weights.copy()
+    out[largest] = top + np.minimum(np.log(floor + pareto_quantile(levels, k, sigma)), 0.0)
+    return out, k
+
+
+def pareto_fit(x: np.ndarray) -> tuple[float, float]:
+    """k and sigma of a generalised Pareto distribution, from exceedances x > 0 in increasing order."""
+    n = x.size
+    m = 30 + int(np.sqrt(n))
+    quartile = x[int(n / 4 + 0.5) - 1]
+    theta = 1.0 / x[-1] + (1.0 - np.sqrt(m / (np.arange(1, m + 1) - 0.5))) / (3.0 * quartile)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        k = np.log1p(-theta[:, None] * x).mean(axis=1)
+        profile = n * (np.log(-theta / k) - k - 1.0)
+    profile = np.where(np.isfinite(profile), profile, -np.inf)
+    weight = np.exp(profile - profile.max())
+    best = float(weight @ theta / weight.sum())
+    shape = float(np.log1p(-best * x).mean())
+    return (n * shape + 5.0) / (n + 10.0), -shape / best
+
+
+def pareto_quantile(levels: np.ndarray, k: float, sigma: float) -> np.ndarray:
+    """sigma ((1 - p)^-k - 1) / k, and its limit at k = 0."""
+    left = -np.log1p(-levels)
+    return sigma * left if abs(k) < 1e-12 else sigma * np.expm1(k * left) / k

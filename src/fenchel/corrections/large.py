@@ -20,13 +20,11 @@ from ..linalg.design import Design
 from ..linalg.matrices import as_design
 from ..priors.base import NewRows
 from ..priors.lines import Lines
-from .clusters import Pairs, held
 from .corrected import Corrected
-from .correlations import Correlations
 from .grids import Grid
 from .local import TERMS, neighbours, patch_triples
-from .sites import Observed, hermite, sites_of
-from .triples import triples_among
+from .pairs import Pairs, held, triples_among
+from .sites import Correlations, Observed, hermite, sites_of
 
 _ORDER = 12  # Hermite coefficients kept
 _STEPS = (0.25, 0.125, 0.03125)

@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..linalg.factorisation import Factorisation
-from .correlations import Correlations
-from .triples import triples_among
+from .pairs import triples_among
+from .sites import Correlations
 
 TERMS = 5  # he_0, ..., he_4 of a log density
 _PROBES = 12  # columns solved by themselves
@@ -82,7 +82,7 @@ class Graph:
 
 def neighbours(correlations: Correlations, c: np.ndarray) -> Neighbours:
     """The pairs of sites with Hermite coefficients c (n, K)."""
-    from . import _neighbours as kernels
+    from . import _kernels as kernels
 
     graph, part, scale = Graph(correlations), correlations.covariances.part, correlations.scale
     variance = part.inverse_diagonal()
@@ -175,7 +175,7 @@ def _probed(graph: Graph, part: Factorisation, scale: np.ndarray, c: np.ndarray)
 
 def _reach(graph: Graph, beyond: np.ndarray) -> tuple[int, np.ndarray]:
     """How far neighbours reach, and colours more than three times that apart, in at most ``_SOLVES`` solves."""
-    from . import _neighbours as kernels
+    from . import _kernels as kernels
 
     left, whole = np.abs(beyond.mean(axis=0)), np.abs(beyond[:, 0].mean()) + 1e-300
     enough = np.flatnonzero(left <= _ENOUGH * whole)

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .cluster_integrals import densities
-from .correlations import Correlations
-from .grouping import Clusters
-from .sites import Sites
+from .clusters import Clusters, densities
+from .sites import Correlations, Sites
 
 _MOST = 4  # directions
 _SAME = 1e-9  # of a variance that the directions leave: none

@@ -1,0 +1,212 @@
+"""The cluster expansion of log E_q prod exp gt_n: single sites, pairs by Mehler's formula, and triples as its error.
+
+    log E ~ sum_n log z_n + sum_{n<m} log(1 + u_nm),     u_nm = sum_{k>=1} R_nm^k c_kn c_km
+    p(x_i) ~ phi(x_i) prod_m f_m(x_i),                   f_m(x) = E[exp gt_m | x_i = x] / z_m
+
+f_m is 1 + sum_k R^k c_km he_k(x); a site that is x_i itself has f = exp gt / z. Where the terms in k do not die out, a
+pair is integrated as it stands. What three sites may add is the error, to fourth order in their coefficients:
+
+    U = sum over a, b, d >= 0 of R_nm^a R_np^b R_mp^d c_{a+b,n} c_{a+d,m} c_{b+d,p}
+        sqrt((a+b)! (a+d)! (b+d)!) / (a! b! d!)
+    triples ~ sum_{n<m<p} (U - u_nm u_np - u_nm u_mp - u_np u_mp)
+
+Chains of two edges need O(N^2), triangles two products of N x N matrices; with many sites the third is drawn at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import comb, factorial, sqrt
+
+import numpy as np
+
+from .sites import Block, Correlations, Sites, hermite
+
+_TOL = 1e-8  # of a pair's terms left out, and 1e-5 of all pairs
+_MARGINAL = 1e-6  # the same of a factor of a density, and 1e-4 of all factors
+_SURE = 2.0  # nats of decay, two standard deviations, up to which the product of the others is taken as it is
+_REACH, _DEAD = 14.0, 1e-13  # of a marginal's grid, or where no site has that much of its probability
+_SMALL = 40  # sites up to which every factor of a density is integrated
+_FAR = 6.0  # standard deviations beyond which a factor stays as it is
+_FLOOR = 0.05  # of a factor of a density by its series; below, it is integrated
+_MOST = 200_000  # pairs integrated as they stand
+_NODES = 24
+_TRIPLE_ORDER = 4
+WORK, ROUGH = 5e8, 1e7  # multiplications spent on triangles; enough to tell whether they count
+_TRIANGLES = (((1, 1, 1), 1), ((2, 1, 1), 3), ((3, 1, 1), 3), ((1, 2, 2), 3), ((2, 2, 2), 1))  # (a, b, d), how often
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """sum of log(1 + u), what the series left out, pairs integrated, the smallest 1 + u."""
+
+    total: float
+    left_out: float
+    integrated: int
+    smallest: float
+
+
+def tails_of(c: np.ndarray) -> np.ndarray:
+    """max_{j >= k} |c_j| (n, K + 1)."""
+    return np.ascontiguousarray(np.maximum.accumulate(np.abs(c)[:, ::-1], axis=1)[:, ::-1])
+
+
+def gauss_hermite() -> tuple[np.ndarray, np.ndarray]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    return nodes, weights / weights.sum()
+
+
+def pairs_of(sites: Sites, correlations: Correlations, label: np.ndarray | None = None) -> Pairs:
+    """The pairs of all sites; ``label`` (n,): clusters, whose own pairs are left out."""
+    from . import _kernels as kernels
+
+    sums, found, tails = np.array([0.0, 0.0, 1.0]), 0, tails_of(sites.c)
+    label = np.arange(sites.log_z.size) if label is None else label
+    tol = min(_TOL, 1e-5 / sites.log_z.size**2)
+    listed, R_listed = np.empty((_MOST, 2), dtype=np.int64), np.empty(_MOST)
+    for rows, others, R in correlations.between():
+        c, t, mark, own = sites.c, tails, label, others
+        if correlations.in_blocks:  # a row of a table: sites by their places in it
+            c, t, mark, first = sites.c[others], tails[others], label[others], 0
+        else:
+            first = int(rows[0])
+        places = R_listed[found:], listed[found:]
+        more = kernels.pair_series(np.ascontiguousarray(R), first, c, t, mark, tol, sums, *places)
+        if correlations.in_blocks:
+            listed[found : found + more] = own[listed[found : found + more]]
+        found += more
+    out = np.empty(found)
+    if found:
+        x, every = _places(sites)
+        low, step, tilted = float(sites.x[0]), sites.step, sites.tilted(every)
+        kernels.pairs_direct(
+            listed[:found], R_listed[:found], sites.gt, sites.log_z, low, step, x, tilted, *gauss_hermite(), out
+        )
+        out = np.maximum(out, 1e-12)
+    total = float(sums[0] + np.log(out).sum())
+    return Pairs(total, float(sums[1]), found, min(float(sums[2]), float(out.min()) if found else 1.0))
+
+
+def _places(sites: Sites) -> tuple[np.ndarray, int]:
+    """Every other point of the grid, or of a finer one that step which a marginal needs."""
+    every = 2 if sites.step > 0.1 else 4
+    return np.ascontiguousarray(sites.x[::every]), every
+
+
+Finish = Callable[[Block, np.ndarray, np.ndarray], np.ndarray]  # of a block, x (M,), log densities -> better ones
+
+
+def log_densities(
+    sites: Sites, blocks: Iterator[Block], size: int, finish: Finish | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """x (M,) and log densities (size, M) of unknowns by their correlations with the sites."""
+    from . import _kernels as kernels
+
+    x, every = _places(sites)
+    alive = np.abs(x[(sites.tilted(every) > _DEAD).any(axis=0)]).max()
+    x = np.ascontiguousarray(x[np.abs(x) <= max(_REACH, alive + 1.0)])
+    he, tails, low, step = hermite(np.clip(x, -_FAR, _FAR)), tails_of(sites.c), float(sites.x[0]), sites.step
+    ends, tol = np.abs(hermite(np.array([_FAR]))[:, 0]), min(_MARGINAL, 1e-4 / sites.log_z.size)
+    tol = -tol if sites.log_z.size <= _SMALL else tol
+    nodes, weights = gauss_hermite()
+    out = np.zeros((size, x.size))
+    for targets, others, R in blocks:
+        everyone = others.size == sites.log_z.size
+        c, t, gt, log_z = (v if everyone else v[others] for v in (sites.c, tails, sites.gt, sites.log_z))
+        part, own = np.empty((2, targets.size, x.size))
+        kernels.log_factors(
+            np.ascontiguousarray(R), c, t, he, ends, gt, log_z, low, step, x, nodes, weights, tol, own, part, _FLOOR
+        )
+        log_p = held(x, own - 0.5 * x * x, part)
+        out[targets] = log_p if finish is None else finish((targets, others, R), x, log_p)
+    return x, out
+
+
+def held(x: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """own + others (T, M), where others stay as they are once they take more than half of the decay of own.
+
+    The product of f_m leaves out how the others hang together given x: far out it may grow faster than own decays.
+    """
+    at, rows = own.argmax(axis=1), np.arange(own.shape[0])
+    decay = own[rows, at][:, None] - own
+    lost = (others - others[rows, at][:, None] > 0.5 * decay) & (decay > _SURE)
+    if not lost.any():
+        return own + others
+    place = np.arange(x.size)
+    right = np.where(lost & (place > at[:, None]), place, x.size).min(axis=1) - 1
+    left = np.where(lost & (place < at[:, None]), place, -1).max(axis=1) + 1
+    return np.asarray(own + np.take_along_axis(others, np.clip(place, left[:, None], right[:, None]), axis=1))
+
+
+def triples_of(sites: Sites, correlations: Correlations, work: float = WORK, label: np.ndarray | None = None) -> float:
+    """|chains| + |triangles|, in nats; with less ``work`` than all triangles take, from some of them.
+
+    ``label`` (n,): clusters of sites; correlations within them do not count.
+    """
+    n = sites.log_z.size
+    label = np.arange(n) if label is None else label
+    drawn = np.arange(n)
+    if not correlations.in_blocks and n > (limit := max(16, int(work / n**2))):
+        drawn = np.random.default_rng(0).choice(n, limit, replace=False)
+    total = np.zeros(2)
+    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    for block in correlations.between():
+        if correlations.in_blocks:
+            _, own, R = block
+            total += _block(_apart(R, label[own], label[own]), None, sites.c[own], sites.c[own], sites.c[own], 1.0)
+        else:
+            rows, _, R = block
+            kept.append((rows, _apart(R, label[rows], label)))
+    if kept:
+        with_drawn = np.concatenate([R[:, drawn] for _, R in kept])
+        for rows, R in kept:
+            mine = with_drawn[rows], with_drawn
+            total += _block(R, mine, sites.c[rows], sites.c, sites.c[drawn], n / drawn.size)
+    return float(np.abs(total).sum())
+
+
+def triples_among(c: np.ndarray, R: np.ndarray) -> float:
+    """The same of a few sites by their correlations (n, n)."""
+    label = np.arange(R.shape[0])
+    return float(np.abs(_block(_apart(R, label, label), None, c, c, c, 1.0)).sum())
+
+
+def _apart(R: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """R without what sites of one label share."""
+    return np.where(rows[:, None] == columns, 0.0, R)
+
+
+def _block(
+    R: np.ndarray,
+    drawn: tuple[np.ndarray, np.ndarray] | None,
+    own: np.ndarray,
+    c: np.ndarray,
+    third: np.ndarray,
+    weight: float,
+) -> np.ndarray:
+    """Chains with their middle in some rows, triangles with a corner there.
+
+    R (rows, n); ``drawn``: correlations of these rows, and of all sites, with the third ones, None where all are all.
+    own, c, third: coefficients of the rows, of all sites, of the third ones.
+    """
+    mine, every = (R, R) if drawn is None else drawn
+    power = [np.ones((1, 1)), R]
+    for _ in range(1, _TRIPLE_ORDER):
+        power.append(power[-1] * R)
+    reach = [None, *(power[a] @ c[:, a] for a in range(1, _TRIPLE_ORDER))]
+    chains = 0.0
+    for a in range(1, _TRIPLE_ORDER):
+        for b in range(1, _TRIPLE_ORDER + 1 - a):
+            middle = sqrt(comb(a + b, a)) * own[:, a + b] - own[:, a] * own[:, b]
+            both = reach[a] * reach[b] - power[a + b] @ (c[:, a] * c[:, b])
+            chains += 0.5 * float(np.sum(middle * both))
+    made = {b: (mine**b * third[:, 2 * b]) @ (every**b).T for b in (1, 2)}
+    triangles = 0.0
+    for (a, b, d), times in _TRIANGLES:
+        size = sqrt(factorial(a + b) * factorial(a + d) * factorial(b + d)) / (
+            factorial(a) * factorial(b) * factorial(d)
+        )
+        ends = own[:, a + b] @ ((power[a] * made[b]) @ c[:, a + d])
+        triangles += times * size / 6.0 * weight * float(ends)
+    return np.array([chains, triangles])
