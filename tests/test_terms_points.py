@@ -345,10 +345,10 @@ def test_a_second_fit_leaves_the_first_as_it_was(monkeypatch):
     """Another evidence may end at ranges that ask for other neighbours, or another mesh."""
     data = _field_with_a_far_row(None)
     model = fenchel.Model("y ~ vecchia(x, z)", data)
-    monkeypatch.setattr("fenchel.terms.vecchia._MOVED", 1e9)
+    monkeypatch.setattr("fenchel.terms.processes._MOVED", 1e9)
     first = model.fit()
     before = first.predict(data.iloc[:5])
-    monkeypatch.setattr("fenchel.terms.vecchia._MOVED", 1e-9)
+    monkeypatch.setattr("fenchel.terms.processes._MOVED", 1e-9)
     second = model.fit()
     assert second.model.sum.effects[0].final
     np.testing.assert_array_equal(first.predict(data.iloc[:5]), before)

@@ -27,7 +27,7 @@ ROOMS = (  # whose classes may be in a file
     *("scaled_rbf", "transforms", "distributed", "iterative"),
 )
 NEVER = (  # of these rooms, what reads, writes, draws or runs on other machines
-    *(f"fenchel.models.{word}" for word in ("command", "sources", "page", "pictures", "export", "materializer")),
+    *(f"fenchel.models.{word}" for word in ("command", "page", "pictures", "export", "materializer")),
     *(f"fenchel.distributed.{word}" for word in ("checkpoint", "partitions", "passes", "survey", "linear_rows")),
     *(f"fenchel.estimators.{word}" for word in ("dask_rows", "pictures")),
     *(f"fenchel.linalg.{word}" for word in ("compiled", "threads", "memory", "two_sided")),

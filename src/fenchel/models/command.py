@@ -1,7 +1,14 @@
-"""What ``fenchel fit`` and ``fenchel predict`` run: a formula and a table in; a page, tables and a model out."""
+"""``fenchel fit`` and ``fenchel predict``: a formula and files in; a page, tables and a model out.
+
+The files are tables, outlines of regions, pairs of neighbours and matrices; priors come as text.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import math
 import os
 import re
 import sys
@@ -11,29 +18,28 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checks import problem
+from ..checks import optional, problem
 from ..files import load
+from ..files.expressions import LONGEST
+from ..hyperparameters.priors import Normal
+from ..inputs.levels import listed
+from ..outlines import labels_of, named_by
 from ..terms import WORDS
 from .fitted import FittedModel
 from .grammar import Call, Name, parse
 from .model import Model
-from .sources import (
-    pair,
-    read_matrix,
-    read_outlines,
-    read_pairs,
-    read_priors,
-    read_table,
-    region_texts,
-    split_levels,
-    with_levels,
-    with_reference,
-)
+from .stated_priors import PC
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
+WHERE = "fenchel"
+_SHAPES = (".shp", ".gpkg", ".fgb", ".zip", ".gml", ".kml")  # outlines that geopandas reads
+_LINES = 50  # that say how numbers are written
+_PRIOR = re.compile(r"(.+)\s*=\s*(normal|pc|flat)\s*(?:\(([^()]*)\))?\s*", re.IGNORECASE | re.DOTALL)
+_PRIORS = '"NAME=normal(mean, sd)", "NAME=pc(sd, alpha)", "NAME=pc(range=, alpha=)" or "NAME=flat"'
+_OF = re.compile(r"\s+of\s+(?=(?:[^`]*`[^`]*`)*[^`]*$)")  # not between backticks
+_COLUMN = re.compile(r"^`([^`]+)`$")  # a column whose name is no word
 ROWS = ("exposure", "trials", "event", "weights")  # a column or a number
 
 
@@ -193,3 +199,230 @@ def _graph_columns(terms: Iterable[Any]) -> list[str]:
             case Call():
                 out += _graph_columns(term.args)
     return list(dict.fromkeys(out))
+
+
+# -- tables -------------------------------------------------------------------------------------------------
+def read_table(path: Path, texts: Iterable[str] = ()) -> pd.DataFrame:
+    """A csv file, plain or compressed, or parquet; ``-`` is standard input.
+
+    Columns of ``texts`` are words as they stand. The header says what stands between columns: comma, semicolon, tab or
+    bar. Between semicolons 1,5 is a number.
+    """
+    import pandas as pd
+
+    if path.suffix in (".parquet", ".pq"):
+        optional(WHERE, "pyarrow")
+        return pd.read_parquet(path)
+    try:
+        source: Any = io.StringIO(sys.stdin.read()) if str(path) == "-" else path
+        lines = _first_lines(source)
+        if not lines:
+            raise problem(WHERE, f"{path} is empty", "a header and rows")
+        between = max(",;\t|", key=lambda mark: sum(len(row) - 1 for row in csv.reader(lines[:1], delimiter=mark)))
+        comma = between == ";" and any(re.search(r"(^|;)\s*-?\d+,\d+\s*(;|$)", line) for line in lines[1:])
+        names = next(csv.reader(lines[:1], delimiter=between))
+        words = {name: str for name in texts if name in names}
+        return pd.read_csv(source, sep=between, decimal="," if comma else ".", dtype=words, low_memory=False)
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        got = f"{path} cannot be read ({str(error).strip().splitlines()[0]})"
+        raise problem(WHERE, got, "a csv file in UTF-8, one row a line") from None
+
+
+def _first_lines(source: Any) -> list[str]:
+    import pandas.io.common as common
+
+    if isinstance(source, io.StringIO):
+        lines = source.getvalue().splitlines()[:_LINES]
+    else:
+        with common.get_handle(source, "r", encoding="utf-8", compression="infer") as opened:
+            lines = [line.rstrip("\r\n") for _, line in zip(range(_LINES), opened.handle, strict=False)]
+    return [line for line in lines if line.strip()]
+
+
+# -- regions and matrices -----------------------------------------------------------------------------------
+def read_outlines(path: Path, key: str | None, columns: list[str]) -> Any:
+    """Outlines whose regions have names: the property ``key``, the ids, or a property called like their column."""
+    if path.suffix in _SHAPES:
+        frame = optional(WHERE, "geopandas").read_file(path)
+        name = key or next((column for column in columns if column in frame.columns), None)
+        if name is None or name not in frame.columns:
+            got = f"{path} has no column {name!r}" if name else f"the regions of {path} have no names"
+            raise problem(WHERE, got, f"--id with one of {', '.join(map(str, frame.columns))}")
+        return frame.set_index(name)
+    try:
+        text = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise problem(WHERE, f"{path} is no JSON ({error})", "a FeatureCollection of GeoJSON") from None
+    features = text.get("features") if isinstance(text, dict) else None
+    if not features or not all(isinstance(feature, dict) for feature in features):
+        raise problem(WHERE, f"{path} has no features", "a FeatureCollection of GeoJSON")
+    known = [(feature.get("properties") or {}) for feature in features]
+    if key is not None:
+        lacks = next((i for i, properties in enumerate(known) if key not in properties), None)
+        if lacks is not None:
+            got = f"feature {lacks} of {path} has no property {key!r}"
+            raise problem(WHERE, got, f"one of {', '.join(map(str, known[lacks]))}")
+        return named_by(text, key)
+    if labels_of(text) is not None:
+        return text
+    for column in columns:
+        if all(properties.get(column) is not None for properties in known):
+            return named_by(text, column)
+    lacks = next(i for i, feature in enumerate(features) if feature.get("id") is None)
+    raise problem(WHERE, f"feature {lacks} of {path} has no id", "ids", "--id names a property instead.")
+
+
+def region_texts(outlines: Any, columns: list[str]) -> list[str]:
+    """The columns of regions that are words, because the outlines' names are: 01001 keeps its zero."""
+    labels = labels_of(outlines) or []
+    return columns if labels and all(isinstance(label, str) for label in labels) else []
+
+
+def read_pairs(path: Path) -> dict[str, list[str]]:
+    """Neighbours {region: [regions]} from a table whose first two columns are pairs of them."""
+    frame = read_table(path)
+    if frame.shape[1] < 2:
+        raise problem(WHERE, f"{path} has {frame.shape[1]} column", "two: a region and its neighbour")
+    frame = read_table(path, [str(name) for name in frame.columns[:2]])
+    out: dict[str, list[str]] = {}
+    for i, (one, other) in enumerate(zip(frame.iloc[:, 0], frame.iloc[:, 1], strict=True)):
+        if not isinstance(one, str):
+            raise problem(WHERE, f"row {i} of {path} names no region", "a region and its neighbour")
+        near = out.setdefault(one, [])
+        if isinstance(other, str) and other != one:  # a region alone has an empty second column
+            if other not in near:
+                near.append(other)
+            back = out.setdefault(other, [])
+            if one not in back:
+                back.append(one)
+    return out
+
+
+def read_matrix(path: Path) -> pd.DataFrame:
+    """A square table of numbers whose first column are the names of its rows, and whose header those of its columns."""
+    frame = read_table(path)
+    frame = frame.set_index(frame.columns[0])
+    if frame.shape[0] != frame.shape[1]:
+        got = f"{path} has {frame.shape[0]} rows and {frame.shape[1]} columns beside their names"
+        raise problem(WHERE, got, "as many of both")
+    if [str(name) for name in frame.index] != [str(name) for name in frame.columns]:
+        raise problem(WHERE, f"the rows and columns of {path} have different names", "the same in the same order")
+    return frame.set_axis(frame.index, axis=1)
+
+
+# -- options as text ----------------------------------------------------------------------------------------
+def pair(option: str, text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (equals and name.strip() and value.strip()):
+        raise problem(WHERE, f"{option} {text!r}", f"{option} NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def read_priors(texts: Iterable[str]) -> dict[str, Any]:
+    """What ``priors=`` of a model takes, from texts NAME=PRIOR; "phi of bym2(r)" is {"bym2(r)": {"phi": ...}}."""
+    out: dict[str, Any] = {}
+    for text in texts:
+        names, prior = read_prior(text)
+        inner = out
+        for name in names[:-1]:
+            inner = inner.setdefault(name, {})
+            if not isinstance(inner, dict):
+                raise problem(WHERE, f"--prior {text!r}: {name!r} has a prior already", "one of the two")
+        if names[-1] in inner:
+            raise problem(WHERE, f"--prior {text!r}: {names[-1]!r} has a prior already", "one prior of each")
+        inner[names[-1]] = prior
+    return out
+
+
+def read_prior(text: str) -> tuple[list[str], Any]:
+    """NAME=normal(mean, sd), NAME=pc(...) with the arguments of ``PC``, or NAME=flat; nothing else is read.
+
+    The names stand from the outermost on: "phi of bym2(r)" is ["bym2(r)", "phi"].
+
+    Examples
+    --------
+    >>> from fenchel.models.command import read_prior
+    >>> read_prior("phi of bym2(r)=pc(phi=0.5, alpha=2/3)")[0]
+    ['bym2(r)', 'phi']
+    """
+    found = _PRIOR.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    if found is None:
+        raise problem(WHERE, f"--prior {text[:200]!r}", _PRIORS)
+    names = [_COLUMN.sub(r"\1", name.strip()) for name in _OF.split(found[1])][::-1]
+    if not all(names):
+        raise problem(WHERE, f"--prior {text!r} names nothing", _PRIORS)
+    word, inside = found[2].lower(), found[3] or ""
+    known = {"normal": ["mean", "sd"], "pc": ["sd", "alpha", "range", "phi", "rho", "base"], "flat": []}[word]
+    plain = {"normal": 2, "pc": 2, "flat": 0}[word]  # arguments that need no name
+    given: dict[str, float] = {}
+    for place, part in enumerate(inside.split(",") if inside.strip() else []):
+        name, equals, value = part.rpartition("=")
+        name = name.strip() if equals else (known[place] if place < plain else "")
+        if name not in known or name in given:
+            raise problem(WHERE, f"--prior {text!r}: the argument {part.strip()!r}", _PRIORS)
+        given[name] = _number(text, value)
+    lacks = {"normal": len(given) < 2, "pc": not set(given) - {"alpha", "base"}, "flat": False}[word]
+    if lacks:
+        raise problem(WHERE, f"--prior {text!r} has {len(given)} numbers", _PRIORS)
+    made: dict[str, Callable[..., Any]] = {"normal": Normal, "pc": PC, "flat": lambda: None}
+    return names, made[word](**given)
+
+
+def _number(text: str, value: str) -> float:
+    """A finite number, or a ratio of two: 2/3."""
+    try:
+        parts = [float(part) for part in value.split("/")]
+        out = parts[0] if len(parts) == 1 else parts[0] / parts[1]
+        if len(parts) <= 2 and math.isfinite(out):
+            return out
+    except (ValueError, ZeroDivisionError):
+        pass
+    raise problem(WHERE, f"--prior {text!r}: {value.strip()!r} is no number", "such as 0.01 or 2/3")
+
+
+# -- levels -------------------------------------------------------------------------------------------------
+def split_levels(frame: pd.DataFrame, name: str, text: str) -> list[Any]:
+    """Levels between commas, numbers where the column holds numbers."""
+    out = [level.strip() for level in next(csv.reader([text], skipinitialspace=True))]
+    if name in frame.columns and frame[name].dtype.kind in "iuf":
+        try:
+            numbers = [float(level) for level in out]
+        except ValueError:
+            raise problem(WHERE, f"--levels {name}={text}: {name!r} holds numbers", "numbers between commas") from None
+        return [int(number) if number.is_integer() else number for number in numbers]
+    return out
+
+
+def with_levels(frame: pd.DataFrame, levels: Mapping[str, Sequence[Any]], response: str) -> pd.DataFrame:
+    """The table, its columns of words, and y, with their levels in that order; other columns stay as they are."""
+    import pandas as pd
+
+    made = {}
+    for name, each in levels.items():
+        if name not in frame.columns or (name != response and frame[name].dtype.kind in "iuf"):
+            continue
+        column = frame[name].astype(str).where(frame[name].notna()) if frame[name].dtype.kind == "b" else frame[name]
+        other = (column.notna() & ~column.isin(each)).to_numpy()
+        if other.any():
+            got = f"--levels {name}: row {int(other.argmax())} has {column.iloc[int(other.argmax())]!r}"
+            raise problem(WHERE, got, f"one of {', '.join(map(repr, each))}")
+        made[name] = pd.Categorical(column, categories=listed(WHERE, name, each), ordered=True)
+    return frame.assign(**made)
+
+
+def with_reference(frame: pd.DataFrame, name: str, label: str) -> pd.DataFrame:
+    """The table, with one label of a column before its others."""
+    import pandas as pd
+
+    if name not in frame.columns:
+        raise problem(WHERE, f"--reference {name}={label}: there is no column {name!r}", "a column of the table")
+    if frame[name].dtype.kind in "iuf":
+        advice = f"--text {name} makes words of them."
+        raise problem(WHERE, f"--reference {name}={label}: {name!r} holds numbers", "a column of words", advice)
+    column = frame[name].astype(str).where(frame[name].notna())
+    labels = sorted(column.dropna().unique())
+    if label not in labels:
+        raise problem(WHERE, f"--reference {name}={label}", f"one of {', '.join(map(repr, labels))}")
+    order = [label, *(other for other in labels if other != label)]
+    return frame.assign(**{name: pd.Categorical(column, categories=order)})
