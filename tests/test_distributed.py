@@ -260,9 +260,9 @@ def test_one_partition_gives_the_same_as_many_and_the_scheduler_does_not_matter(
 
 # -- what travels, and how often rows are read --------------------------------------------------------------
 def test_what_a_partition_sends_does_not_grow_with_its_rows():
-    from fenchel.distributed.evaluation import At, evaluate
     from fenchel.distributed.linear_rows import LinearReader, LinearTable
     from fenchel.distributed.partitions import Block
+    from fenchel.distributed.row_sums import At, evaluate
     from fenchel.likelihoods import BernoulliLogit
 
     sizes = []

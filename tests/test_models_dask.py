@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fenchel
-from fenchel.distributed.survey import LatentSets, TableMoments, ValueCounts
+from fenchel.distributed.row_sums import LatentSets, TableMoments, ValueCounts
 from fenchel.hyperparameters.evidence import Evidence
 from fenchel.models.fixed import left_over
 from fenchel.models.partitioned import PartitionedModel

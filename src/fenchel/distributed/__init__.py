@@ -8,10 +8,10 @@ answers are added up, ``rows.reduce(work)``. A latent Gaussian model on top of i
 
 from .approximation import Learning, PartitionedSolution
 from .checkpoint import Checkpoint, FitState
-from .evaluation import Chunk, Reader, chunk_rows
 from .partitions import Block, InMemory, Interrupted, Partitions, Sums, computed, is_dask, is_partitioned
 from .passes import PartitionedFit, PartitionedProblem, solve
 from .precision import PartitionedPrior
+from .row_sums import Chunk, Reader, chunk_rows
 
 __all__ = [
     "Block",

@@ -38,9 +38,9 @@ from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..priors.base import EPS
 from ..solvers.solution import Solution
-from .evaluation import At
 from .partitions import Sums
 from .precision import PartitionedPrior, PriorPrecision
+from .row_sums import At
 
 THETA_LIMIT = 4.0  # log units: the longest step of an entry of theta in one pass
 OWN_LIMIT = 2.0  # log units: the same for the likelihood's own parameters

@@ -21,11 +21,10 @@ from ..linalg.matrices import is_sparse
 from ..linalg.moments import column_moments
 from ..linalg.standardized import Standardized
 from ..solvers.initial_point import SHARE
-from .evaluation import Chunk, chunk_rows
 from .partitions import Block, Sums
 from .passes import PartitionedFit, PartitionedProblem
 from .precision import GroupedVariances
-from .survey import TableMoments, ValueCounts
+from .row_sums import Chunk, TableMoments, ValueCounts, chunk_rows
 
 MOST_VALUES = 1 << 16  # different values of y that are kept, all partitions together; of more a share is drawn
 
@@ -80,7 +79,7 @@ class LinearTable:
             raise problem(self.where, f"{name} has shape {values.shape}", "one value a row")
         missing = np.zeros(values.size, dtype=bool)
         if values.dtype.kind == "O":
-            missing = np.equal(values, None) | (values != values)
+            missing = np.array([value is None for value in values]) | (values != values)
         elif values.dtype.kind == "f":
             missing = ~np.isfinite(values)
         if missing.any():

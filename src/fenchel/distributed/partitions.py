@@ -40,7 +40,7 @@ _LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerCl
 Work = Callable[..., Any]  # (block, *given) -> what is added up
 
 
-class Sums(dict[str, Any]):
+class Sums(dict[Any, Any]):
     """Named sums. ``a + b`` adds what both have, key by key; what is None or missing in one is the other's.
 
     Examples

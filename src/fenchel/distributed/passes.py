@@ -35,8 +35,8 @@ from .approximation import (
     StepHistory,
 )
 from .checkpoint import Checkpoint, FitState
-from .evaluation import Reader, evaluate
 from .partitions import Sums
+from .row_sums import Reader, evaluate
 
 _SHORTER = ((0.5, 0.125), (0.03, 3e-3, 1e-4))  # lengths of the plain step that are evaluated together in one pass
 _START = 1e4  # ratio of the first q's precision to the prior's; rows are then seen at the mean of q

@@ -202,7 +202,7 @@ class GroupedFactor(PrecisionFactor):
         return np.asarray(gram * np.outer(self.sd, self.sd))
 
     @property
-    def log_det_rounding(self) -> float:  # type: ignore[override]
+    def log_det_rounding(self) -> float:
         each = np.sum(self.U * self.U, axis=2) * np.diagonal(self.inner, axis1=1, axis2=2)
         return float(EPS * np.sqrt(np.sum(each * each)))
 
@@ -343,7 +343,7 @@ class LatentFactor(PrecisionFactor):
         self.trace = float(self.gram @ self.V)
 
     @property
-    def log_det_rounding(self) -> float:  # type: ignore[override]
+    def log_det_rounding(self) -> float:
         return float(np.hypot(self.own.log_det_rounding, self.pattern.base.log_det_rounding))
 
     def divergence(self, change: np.ndarray, convex: bool) -> float:

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, refuse_device, unmasked
-from ..distributed.survey import ValueCounts
+from ..distributed.row_sums import ValueCounts
 from ..inputs.observations import Target
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood

@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import first_value, numeric, problem, vector
-from ..distributed.survey import ValueCounts
+from ..distributed.row_sums import ValueCounts
 from ..inputs.observations import Target, announce_missing, known
 from ..likelihoods import WORDS, Poisson
 from ..linalg.arrays import ArrayLike

@@ -33,7 +33,7 @@ from ..distributed import (
 )
 from ..distributed.linear_rows import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
 from ..distributed.precision import GroupedVariances
-from ..distributed.survey import TableMoments, ValueCounts
+from ..distributed.row_sums import TableMoments, ValueCounts
 from ..inputs.observations import Target, known, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 

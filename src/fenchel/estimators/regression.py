@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ..checks import numeric, problem
-from ..distributed.survey import ValueCounts
+from ..distributed.row_sums import ValueCounts
 from ..inputs.observations import Target, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike

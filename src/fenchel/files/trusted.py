@@ -28,7 +28,7 @@ ROOMS = (  # whose classes may be in a file
 )
 NEVER = (  # of these rooms, what reads, writes, draws or runs on other machines
     *(f"fenchel.models.{word}" for word in ("command", "page", "pictures", "export", "materializer")),
-    *(f"fenchel.distributed.{word}" for word in ("checkpoint", "partitions", "passes", "survey", "linear_rows")),
+    *(f"fenchel.distributed.{word}" for word in ("checkpoint", "partitions", "passes", "row_sums", "linear_rows")),
     *(f"fenchel.estimators.{word}" for word in ("dask_rows", "pictures")),
     *(f"fenchel.linalg.{word}" for word in ("compiled", "threads", "memory", "two_sided")),
     *(f"fenchel.hyperparameters.integration.points:{word}" for word in ("Finished", "Fitter", "_Shared")),

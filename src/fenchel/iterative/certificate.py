@@ -18,8 +18,7 @@ of its spread by leaving out a group each is added; the lower end is 0. For cert
 
 The first inequality of the last line is Fischer's, the second ``linalg.krylov.log_det_bounds`` of K = L^-1 C L^-T: its
 diagonal blocks are I, it lies above a, and the squares of its other entries are added up by one pass over pairs of
-entries of E. Where that pass is too long the same is said of the first term and the middle together, whose couplings
-are entries of A' Lam A.
+entries of E. Where that pass is too long, C >= Q_mm alone is used.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ import scipy.sparse as sp
 from scipy.stats import t as student
 
 from ..checks import problem
-from ..linalg.block_stacks import block_diagonal, cholesky, columns_times, times, transposed
+from ..linalg.block_stacks import block_diagonal, cholesky, times, transposed
 from ..linalg.krylov import log_det_bounds
 from .probed_fit import State
 from .system import Probed, System
@@ -44,7 +43,7 @@ _SHORT = 0.05  # Newton's step in h, and lam rho; longer steps are bounded by st
 _POINT = 1e-12  # a variance of eta that counts as none
 _ROUNDED = 1e-12  # relative rounding of sums over rows and of log determinants
 _TRACES = 4  # probes of the trace in the decrement
-_LONGEST = 5e8  # pairs of entries of E that are visited; with more the coarser limit is taken
+_LONGEST = 5e8  # pairs of entries of E that are visited; with more the limit is that of the prior
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def certify(state: State, z: np.ndarray, level: float, enough: float) -> Certifi
 def _spread(bound: Callable[[np.ndarray], float], system: System, probed: Probed) -> tuple[float, float]:
     """What a sum of squares of errors of the variances is: an estimate without their variance, and an end above."""
     rows = [system.row_variance(part) for part in probed.groups(_GROUPS)]
-    mean = sum(rows) / _GROUPS
+    mean = np.mean(rows, axis=0)
     whole = bound(mean)
     left = np.array([bound((_GROUPS * mean - row) / (_GROUPS - 1)) for row in rows])
     # noise adds c / G to the whole and c / (G - 1) to one with a group left out
@@ -286,39 +285,18 @@ def _middle_low(system: System) -> float:
     if not n:
         return 0.0
     degree = np.diff(E.indptr).astype(np.float64)
+    middle = len(system.Linv)
     if float(degree @ degree) > _LONGEST:
-        return _together(system)
+        return sum(cholesky(q)[2] for q in system.Q[-1 - middle : -1])
     from ..linalg._products import coupling_squares
 
     E = sp.csr_array((system.by_columns(E.data, E.indices), E.indices, E.indptr), shape=E.shape)
     back = E.tocsc()
-    off = sp.csr_array((n, n)) if system.off is None else _whitened(system.off, system.Linv)
+    off = sp.csr_array((n, n))
+    if system.off is not None:
+        inverse = sp.block_diag([block_diagonal(b) for b in system.Linv], format="csr")
+        off = sp.csr_array(inverse @ system.off @ inverse.T)
     by_rows = (E.indptr, E.indices, E.data)
     by_columns = (back.indptr, back.indices, back.data)
     squares = coupling_squares(*by_rows, *by_columns, off.indptr, off.indices, off.data, block)
     return system.log_det_blocks + log_det_bounds(n, n + float(squares), system.lowest)[0]
-
-
-def _whitened(C: sp.csr_array, inverse_roots: list[np.ndarray]) -> sp.csr_array:
-    """L^-1 C L^-T."""
-    inverse = sp.block_diag([block_diagonal(b) for b in inverse_roots], format="csr")
-    return sp.csr_array(inverse @ C @ inverse.T)
-
-
-def _together(system: System) -> float:
-    """Below log|C| by the blocks of P_11 and P_mm and what couples them."""
-    factors = [cholesky(g) for g in system.G]
-    inverse_roots = [factor[1] for factor in factors]
-    middle = inverse_roots[len(factors) - len(system.Linv) :]
-    lowest = 1.0
-    for linv, q in zip(inverse_roots, system.Q[:-1], strict=True):
-        lowest = min(lowest, float(np.linalg.eigvalsh(linv @ q @ transposed(linv)).min()))
-    n = system.n1 + system.nm
-    squares, columns = float(n), system.E.indices
-    for (part, at, _), linv in zip(system.parts(), middle, strict=True):
-        own = (columns >= at) & (columns < at + part.n)
-        squares += 2.0 * float((columns_times(system.E.data[own], columns[own] - at, transposed(linv)) ** 2).sum())
-    if system.off is not None:
-        squares += float((_whitened(system.off, middle).data ** 2).sum())
-    whole = sum(factor[2] for factor in factors) + log_det_bounds(n, squares, 0.99 * lowest)[0]
-    return whole - system.log_det_first

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
 from ..distributed.precision import PatternDesign
-from ..distributed.survey import LatentSets, TableMoments, ValueCounts
+from ..distributed.row_sums import LatentSets, TableMoments, ValueCounts
 from ..inputs.frames import missing, used
 from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood

@@ -22,7 +22,7 @@ from ..checks import problem, scalar
 from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProblem, Partitions, Sums
 from ..distributed.approximation import QuadraticModel
 from ..distributed.precision import SparsePrior
-from ..distributed.survey import LatentSets, TableMoments
+from ..distributed.row_sums import LatentSets, TableMoments
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import Dropped, unknown
 from ..inputs.observations import read_family, read_observations
@@ -249,7 +249,8 @@ def _request(parsed: Parsed, data: Any, family: Any, given: Mapping[str, Any]) -
     needed = words | beside | (_words(left) - own)
     lacking = tuple(name for name in names if name in needed and (name not in own or name in words))
     weights = given["weights"] if isinstance(given["weights"], str) else None
-    return TableRequest(tuple(names), lacking, tuple(dict.fromkeys(keys)), *map(tuple, curves.values()), weights)
+    every = tuple(dict.fromkeys(keys))
+    return TableRequest(tuple(names), lacking, every, tuple(curves["cr"]), tuple(curves["ps"]), weights)
 
 
 def _words(text: str) -> set[str]:

@@ -351,7 +351,7 @@ class Term(ABC):
     def read_sketch(self, table: DataTable, scale: float, measured: Any) -> Self:
         """The same from a sketch of rows that are out of memory: some of them, which have every level.
 
-        ``measured`` are the moments of ``survey_columns`` over all rows (``distributed.survey.Moments``).
+        ``measured`` are the moments of ``survey_columns`` over all rows (``distributed.row_sums.TableMoments``).
         """
         return self.read(table, scale)
 
