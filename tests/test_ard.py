@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss
 from fenchel import infer
 from fenchel.estimators import BayesianLinearRegression, BayesianLogisticRegression, BayesianPoissonRegression
 from fenchel.hyperparameters import WeightVariances, learn, learn_relevance
-from fenchel.hyperparameters.relevance import Spread, width_evidence
+from fenchel.hyperparameters.weights import Spread, width_evidence
 from fenchel.likelihoods import Gaussian
 
 

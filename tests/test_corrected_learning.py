@@ -9,7 +9,7 @@ from scipy.special import expit, gammaln
 
 import fenchel
 from fenchel.hyperparameters import WeightVariances, learn
-from fenchel.hyperparameters.corrected import CorrectedEvidence
+from fenchel.hyperparameters.evidence import CorrectedEvidence
 from fenchel.likelihoods import BernoulliLogit, Poisson
 
 

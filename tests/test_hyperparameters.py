@@ -191,7 +191,7 @@ def test_a_grid_in_parallel_and_with_drops_finds_the_same_best():
     assert (dropped.elbo_upper[dropped.dropped] < whole.elbo.max()).all()
     assert (dropped.elbo_upper + 1e-6 >= whole.elbo)[dropped.dropped].all()
     assert dropped.n_iter.sum() < whole.n_iter.sum()
-    side = grid(Poisson(), family, y, axes, jobs=2)
+    side = grid(Poisson(), family, y, axes, n_jobs=2)
     np.testing.assert_allclose(side.elbo, whole.elbo, atol=1e-5)
 
 

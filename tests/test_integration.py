@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import multivariate_normal, norm
 
 from fenchel.hyperparameters import KernelCovariance, Normal, PCDeviation, WeightVariances, independent, learn
-from fenchel.hyperparameters.coordinates import Coordinates
 from fenchel.hyperparameters.integration import Finished, Mixture, composite, integrate
-from fenchel.hyperparameters.integration.density import LogDensity
 from fenchel.hyperparameters.integration.designs import block, edge, factorial, lattice
+from fenchel.hyperparameters.integration.theta import LogDensity
+from fenchel.hyperparameters.mode import Coordinates
 from fenchel.likelihoods import BernoulliLogit, Gaussian, Poisson
 from fenchel.marginals import Answers, Marginals, NormalMarginals
 
@@ -185,14 +185,6 @@ def test_a_mixture_answers_as_any_posterior_does(three):
     assert predicted.mean == pytest.approx((1.0 / (1.0 + np.exp(-eta))).mean(axis=0), abs=0.03)
     new = found.at(design=np.eye(12)[:2])
     assert new.mean == pytest.approx(z.mean[:2], abs=1e-6)
-
-
-def test_joint_densities_have_the_marginals(three):
-    theta = three[0].theta
-    x, y, p = theta.joint(0, "log variance 2", size=30)
-    cell = (x[1] - x[0]) * (y[1] - y[0])
-    assert p.sum() * cell == pytest.approx(1.0, abs=0.02)
-    assert p.sum(axis=1) * (y[1] - y[0]) == pytest.approx(theta.density(np.c_[x, x, x].T)[0], abs=0.03)
 
 
 def test_leave_one_out_forgets_the_hyperparameters_too(rows):

@@ -6,8 +6,7 @@ import pytest
 from scipy.optimize import approx_fprime
 
 import fenchel
-from fenchel.hyperparameters.integration.centre import centred
-from fenchel.hyperparameters.integration.points import Finished, Fitter
+from fenchel.hyperparameters.integration.points import Finished, Fitter, centred
 from fenchel.hyperparameters.mode import FLATTEST, STEP, Evaluation, mode_of
 from fenchel.models import tables
 

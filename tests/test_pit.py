@@ -162,7 +162,7 @@ def test_two_hyperparameters_as_a_picture(data, fits):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("sd of (1|g)", "sd of (1|h)")
     dots = next(c for c in ax.collections if c.get_offsets().shape == (len(fit.integrated.weights), 2)).get_offsets()
     best = int(np.argmax(fit.integrated.weights))
-    assert np.asarray(dots[best]) == pytest.approx(np.exp(-fit.integrated.thetas[best] / 2))
+    assert np.asarray(dots[best]) == pytest.approx(np.exp(fit.integrated.thetas[best]))
     for names, sentence in (
         (("sd of (1|g)", "(1|g)"), "twice"),
         (("sd", "(1|g)"), "'sd' is said of 2 hyperparameters; expected one of 'sd of \\(1\\|g\\)'"),

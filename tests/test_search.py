@@ -58,7 +58,7 @@ def test_noise_of_many_rows_is_learned_in_its_own_units():
     sums, within = np.bincount(code, y), y @ y
 
     def minus_evidence(theta):  # of 200 groups by hand: tau is the precision of the effects, s the noise's variance
-        tau, s = np.exp(theta)
+        tau, s = np.exp([-2.0 * theta[0], theta[1]])
         lam = 60 / s + tau
         both = 12_000 * np.log(2 * np.pi * s) + 200 * np.log(lam / tau) + within / s - (sums @ sums) / s**2 / lam
         return 0.5 * both - prior(theta[0])

@@ -105,7 +105,7 @@ def test_the_working_evidence_of_gaussian_rows_is_exact() -> None:
     for place in places:
         value, theta, log_phi = grid.known[place]
         same = (g[:, None] == g[None, :]).astype(float)
-        K = np.exp(-theta[0]) * same + 0.7 * np.exp(log_phi) * np.eye(n)
+        K = np.exp(2.0 * theta[0]) * same + 0.7 * np.exp(log_phi) * np.eye(n)
         values.append((value - family.log_prior(theta)[0], multivariate_normal(np.zeros(n), K).logpdf(y)))
     got, wanted = np.array(values).T
     np.testing.assert_allclose(got - got[0], wanted - wanted[0], atol=1e-4)

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import fenchel
 from fenchel import gmrf
 from fenchel.hyperparameters import evidence, learn
-from fenchel.hyperparameters.trust_region import Step, TrustRegion, maximum_in_box
+from fenchel.hyperparameters.search import Step, TrustRegion, maximum_in_box
 from fenchel.likelihoods import Gaussian
 
 

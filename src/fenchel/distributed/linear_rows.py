@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, first_value, numeric, problem, vector
-from ..hyperparameters.learned import Learned
-from ..hyperparameters.relevance import WIDTHS, Relevance, Spread, width_evidence
+from ..hyperparameters.objective import Learned
+from ..hyperparameters.weights import WIDTHS, Relevance, Spread, width_evidence
 from ..likelihoods.base import Likelihood
 from ..linalg.matrices import is_sparse
 from ..linalg.moments import column_moments

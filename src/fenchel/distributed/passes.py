@@ -19,9 +19,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..hyperparameters.learned import Found, Learned, SearchEnding
-from ..hyperparameters.objective import entries_at_bounds
-from ..hyperparameters.relevance import LOST
+from ..hyperparameters.objective import Found, Learned, SearchEnding, entries_at_bounds
+from ..hyperparameters.weights import LOST
 from ..likelihoods.base import Likelihood
 from ..linalg.dense import NotPositiveDefinite
 from ..solvers.base import Callback, Ending, Stopping, Trace

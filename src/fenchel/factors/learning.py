@@ -24,8 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from ..checks import problem
-from ..hyperparameters.learned import Found
-from ..hyperparameters.objective import Evaluated, Objective
+from ..hyperparameters.objective import Evaluated, Found, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..linalg.arrays import Seed
 from ..solvers.base import Callback, reporting

@@ -32,9 +32,9 @@ TRUSTED: tuple[str, ...] = (
     "fenchel.corrections.corrected.Corrected",
     *(f"fenchel.corrections.large.{word}Corrected" for word in ("Large", "Local", "Tall")),
     "fenchel.corrections.importance.ImportanceSample",
-    "fenchel.hyperparameters.learned.Learned",
+    "fenchel.hyperparameters.objective.Learned",
     "fenchel.factors.learning.LearnedTable",
-    "fenchel.hyperparameters.relevance.Relevance",
+    "fenchel.hyperparameters.weights.Relevance",
     "fenchel.hyperparameters.grid.Grid",
     "fenchel.hyperparameters.integration.integrated.Integrated",
 )

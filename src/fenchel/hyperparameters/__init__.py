@@ -6,13 +6,11 @@ from .base import Family
 from .evidence import Evidence
 from .grid import Grid, grid
 from .integration import Integrated, integrate
-from .kernel import KernelCovariance
-from .learned import Learned, SearchEnding
+from .kernel import KernelCovariance, ScaledCovariance
 from .learning import learn
+from .objective import Learned, SearchEnding
 from .priors import Normal, PCDeviation, PCRange, independent
-from .relevance import Relevance, learn_relevance
-from .scaled import ScaledCovariance
-from .weights import WeightVariances
+from .weights import Relevance, WeightVariances, learn_relevance
 
 __all__ = [
     "Evidence",

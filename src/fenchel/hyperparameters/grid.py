@@ -6,14 +6,13 @@ best elbo found (less a margin) can be dropped before it has converged, with pro
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..checks import count, instance, numeric, problem, scalar
+from ..checks import instance, numeric, problem, scalar
 from ..files import Stored
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
@@ -67,8 +66,6 @@ def grid(
     tol: float = 1e-8,
     max_iter: int = 200,
     drop: float | None = None,
-    jobs: int = 1,
-    tick: Any = None,
     n_jobs: Jobs = None,
     progress: bool = False,
 ) -> Grid:
@@ -80,11 +77,9 @@ def grid(
     tol, max_iter : of each fit
     drop : float, optional
         Drop a point once it is proved to be more than this many nats below the best so far. Default: fit all.
-    tick : callable, optional
-        Hears (done, total) as strips end.
     n_jobs : int, None or Dask client
         Who fits strips along the first axis side by side (``fenchel.tasks``). With ``drop`` they do not know each
-        other's best: fewer points are dropped. ``jobs`` is an older name of it.
+        other's best: fewer points are dropped.
     progress : bool
 
     Returns
@@ -104,10 +99,6 @@ def grid(
     instance("grid", "family", family, Family, "KernelCovariance(kernel, X)")
     if not hasattr(axes, "__iter__"):
         raise problem("grid", f"axes is a {type(axes).__name__}", "a list of vectors, one for each hyperparameter")
-    if tick is not None and not callable(tick):
-        raise problem("grid", f"tick is a {type(tick).__name__}", "a function of (done, total), or None")
-    jobs = jobs if isinstance(jobs, int) and -1 <= jobs < 0 else count("grid", "jobs", jobs, 1)
-    n_jobs = jobs if n_jobs is None and jobs != 1 else n_jobs
     drop = None if drop is None else scalar("grid", "drop", drop)
     values = [np.atleast_1d(numeric("grid", f"axes[{i}]", axis)) for i, axis in enumerate(axes)]
     if len(values) != family.theta.size or any(v.ndim != 1 or v.size == 0 for v in values):
@@ -116,10 +107,8 @@ def grid(
     check_limits(tol, max_iter)
     model = _Model(likelihood, family, Targets(likelihood, y, weights), solver_for(likelihood, "newton"), tol, max_iter)
     n = values[0].size
-    strips, ended = _Strips(model, values, drop, alone(n_jobs, n)), itertools.count(1)
-    hear = None if tick is None else lambda *_: tick(next(ended), n)
-    options: dict[str, Any] = {"where": "grid", "n_jobs": n_jobs, "progress": progress}
-    found = run_tasks(_Strips.fit, range(n), strips, hear=hear, **options)
+    strips = _Strips(model, values, drop, alone(n_jobs, n))
+    found = run_tasks(_Strips.fit, range(n), strips, where="grid", n_jobs=n_jobs, progress=progress)
     shape = tuple(v.size for v in values)
     elbo, upper, log_prior, dropped, n_iter = np.concatenate(found, axis=1).reshape(5, *shape)
     score = np.where(dropped > 0, -np.inf, elbo + log_prior)

@@ -20,10 +20,8 @@ from ..linalg.tally import Tally, counting, note
 from ..solvers.base import Callback, Solver, reporting
 from ..tasks import Jobs, alone, check_jobs, run_tasks
 from .base import Family
-from .corrected import CorrectedEvidence, doubt_of
-from .evidence import Evidence
-from .learned import Learned
-from .objective import Evaluated
+from .evidence import CorrectedEvidence, Evidence, doubt_of
+from .objective import Evaluated, Learned
 from .search import Search
 from .starting_points import beginnings
 

@@ -22,9 +22,8 @@ import numpy as np
 
 from ..checks import Refusal, count, numeric, problem, scalar
 from ..gmrf.stack import StackedField
-from ..hyperparameters.learned import Found
 from ..hyperparameters.mode import Mode, mode_of
-from ..hyperparameters.objective import Evaluated, Objective
+from ..hyperparameters.objective import Evaluated, Found, Objective
 from ..hyperparameters.search import Search, SearchOptions
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..hyperparameters.integration import Integrated, integrate
-from ..hyperparameters.learned import Learned
 from ..hyperparameters.mode import Mode
+from ..hyperparameters.objective import Learned
 from ..marginals import Answers
 from . import tables
 from .base import DIRECT, Engine

@@ -20,7 +20,7 @@ from ...priors.base import NewRows
 from ...row_scores import LeaveOneOut, Pit
 from ...solvers.solution import Solution
 from ..base import Family
-from ..learned import Learned
+from ..objective import Learned
 from .mixture import FinerLattice, Mixture, mixed_moments, without
 from .theta import ThetaPosterior
 

@@ -23,17 +23,14 @@ from ...problem import Problem
 from ...solvers.base import Solver, reporting
 from ...tasks import Jobs, Stopped, check_jobs
 from ..base import Family
-from ..corrected import doubt_of, not_used
-from ..evidence import Evidence
-from ..learned import Learned
+from ..evidence import Evidence, doubt_of, not_used
 from ..learning import learn
+from ..objective import Learned
 from . import designs
-from .centre import Centre, centred, value_of
-from .density import LogDensity
 from .designs import Design
 from .integrated import Integrated
-from .points import Finished, Fitter, Point
-from .theta import ThetaPosterior
+from .points import Centre, Finished, Fitter, Point, centred, value_of
+from .theta import LogDensity, ThetaPosterior
 
 LATTICE_LEAVES_OUT = 0.007  # share of a normal outside of a lattice
 LEAST_FALL = 5.0  # nats by which the density has fallen at the end of a lattice

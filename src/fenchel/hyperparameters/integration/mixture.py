@@ -17,7 +17,7 @@ from scipy.special import logsumexp, ndtri
 
 from ...linalg.arrays import Array, ArrayLike, to_numpy
 from ...marginals import Levels, Marginals, at_each, probabilities
-from .density import LogDensity
+from .theta import LogDensity
 
 TOL = 1e-9  # of probabilities, on the scale of normal quantiles
 MAX_ROUNDS = 60  # of false positions

@@ -1,4 +1,13 @@
-"""The posterior of the hyperparameters: marginals of theta, of anything that theta says, and joints of two."""
+"""The log density of theta between the points where it was evaluated, and the marginals that follow from it.
+
+log p(theta(u) | y) + log |d theta / du| = -|u|^2 / 2 + r(u),    r a quadratic and radial functions through all points
+
+r is small and smooth in coordinates in which the posterior is nearly normal, and taken as constant beyond the points,
+so that the tails are those of the coordinates. Integrals are sums over a fine lattice of u, or over a net in more than
+two dimensions.
+
+The posterior of the hyperparameters: marginals of theta, of anything that theta says, and joints of two.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +17,137 @@ from typing import Any
 
 import numpy as np
 from scipy.interpolate import RBFInterpolator
+from scipy.spatial import cKDTree
 from scipy.special import logsumexp, ndtri
 from scipy.stats import qmc
 
-from ...checks import problem
 from ...corrections.grids import Grid, GridAnswers
-from ...linalg.arrays import Array, ArrayLike, Seed
-from ...marginals import Levels, at_each, probabilities
-from .density import LogDensity
+from ...linalg.arrays import Array, Seed
+from ...marginals import Levels, probabilities
+from ..mode import Coordinates
+from .designs import log_normal
+
+_SMOOTH = 1e-6  # of the values: rounding between points that are close together
+_WIDE = 1.25  # sd of the net's draws
+_FINE = {1: 0.02, 2: 0.08}  # spacings of lattices
+_TAIL = 6.5  # how far beyond the centre, in u
+_AROUND = 1.25  # of a point, in u: the farthest that anything between points is from one
+_NET = 1 << 14
+_DERIVED = ("_through", "_tree", "_net", "_weighted")  # from the points
+
+
+class LogDensity:
+    """The interpolated log density of theta.
+
+    Attributes
+    ----------
+    coordinates : Coordinates
+    log_total : float
+        log of its integral: the evidence.
+    """
+
+    def __init__(self, coordinates: Coordinates, u: np.ndarray, values: np.ndarray, bounds: np.ndarray) -> None:
+        self.coordinates, self.bounds = coordinates, bounds
+        _, first = np.unique(np.round(u, 6), axis=0, return_index=True)
+        u, values = u[np.sort(first)], values[np.sort(first)]
+        rest = values + coordinates.log_jacobian(u) + 0.5 * (u * u).sum(axis=1)
+        self.level = float(rest.max())
+        self.low, self.high = u.min(axis=0), u.max(axis=0)
+        self._u, self._rest = u, rest - self.level
+        self._cells: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def resolved(self) -> bool:
+        """Whether the points are near enough for a function between them."""
+        return self._cells is None
+
+    def match(self, u: np.ndarray, shares: np.ndarray) -> None:
+        """Give the places nearest to each of the points u (K, d) its share (K,) of the whole: where points are too far
+        apart for a function between them, draws then say what a sum over the points says.
+        """
+        self._cells = u, shares
+        self.__dict__.pop("_weighted", None)
+
+    @cached_property
+    def _through(self) -> Any:
+        m, d = self._u.shape
+        degree = 2 if m >= (d + 1) * (d + 2) // 2 + 2 else 1 if m > d + 1 else 0
+        return RBFInterpolator(self._u, self._rest, kernel="cubic", degree=degree, smoothing=_SMOOTH)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is made again from the points."""
+        return {key: value for key, value in self.__dict__.items() if key not in _DERIVED}
+
+    def at_u(self, u: np.ndarray, free: bool = False) -> np.ndarray:
+        """log of the density of u (m,) at u (m, d), up to log p(y); ``free``: with r beyond the points as it runs."""
+        rest = self._through(u if free else self._near(u))
+        inside = self._inside(self.coordinates.theta(u))
+        return np.where(inside, self.level + np.minimum(rest, 3.0) - 0.5 * (u * u).sum(axis=1), -np.inf)
+
+    def _near(self, u: np.ndarray) -> np.ndarray:
+        """u itself, or the place on its way to the nearest point where points are no longer around."""
+        apart, which = self._tree.query(u)
+        nearest = self._u[which]
+        return np.asarray(nearest + (u - nearest) * np.minimum(1.0, _AROUND / np.maximum(apart, _AROUND))[:, None])
+
+    @cached_property
+    def _tree(self) -> cKDTree:
+        return cKDTree(self._u)
+
+    def _inside(self, theta: np.ndarray) -> np.ndarray:
+        return np.asarray(((theta >= self.bounds[:, 0]) & (theta <= self.bounds[:, 1])).all(axis=-1))
+
+    def __call__(self, theta: np.ndarray) -> np.ndarray:
+        """log p(theta | y) over the free entries (m,) at theta (m, n)."""
+        u = self.coordinates.u(theta)
+        return self.at_u(u) - self.coordinates.log_jacobian(u) - self.log_total
+
+    @cached_property
+    def _net(self) -> tuple[np.ndarray, np.ndarray]:
+        """u (m, d) and the log of what each stands for of an integral."""
+        d = self.coordinates.dimension
+        if d in _FINE:
+            ends = np.maximum(self.high, 0.0) + _TAIL / 2, np.minimum(self.low, 0.0) - _TAIL / 2
+            axes = [np.arange(low, high, _FINE[d]) for low, high in zip(ends[1], ends[0], strict=True)]
+            u = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, d)
+            return u, np.full(len(u), d * np.log(_FINE[d]))
+        return self._spread(d)
+
+    def _spread(self, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draws of a net: half about the centre, half about the points, as many as each has of the density."""
+        near = self._rest - 0.5 * (self._u**2).sum(axis=1)
+        share = np.exp(near - logsumexp(near))
+        net = qmc.Sobol(d + 1, scramble=True, rng=0).random(_NET)
+        e, half = ndtri(net[:, :d]), net[:, d] < 0.5
+        which = np.minimum(np.searchsorted(np.cumsum(share), 2.0 * net[:, d] - 1.0), share.size - 1)
+        u = np.where(half[:, None], _WIDE * e, self._u[which] + e)
+        about = log_normal(u[:, None, :] - self._u[None]) + np.log(np.maximum(share, 1e-300))
+        wide = log_normal(u / _WIDE) - d * np.log(_WIDE)
+        return u, -np.logaddexp(wide + np.log(0.5), logsumexp(about, axis=1) + np.log(0.5)) - np.log(_NET)
+
+    @cached_property
+    def _weighted(self) -> tuple[np.ndarray, np.ndarray, float]:
+        u, log_mass = self._net
+        log_w = self.at_u(u) + log_mass
+        total = float(logsumexp(log_w))
+        w = np.exp(log_w - total)
+        if self._cells is not None:
+            points, shares = self._cells
+            cell = cKDTree(points).query(u)[1]
+            w *= (shares / np.maximum(np.bincount(cell, w, len(shares)), 1e-300))[cell]
+        kept = w > 1e-9 / len(w)
+        return u[kept], w[kept] / w[kept].sum(), total
+
+    @property
+    def log_total(self) -> float:
+        return self._weighted[2]
+
+    @property
+    def draws(self) -> tuple[np.ndarray, np.ndarray]:
+        """thetas (m, n) and weights of sum 1 (m,)."""
+        u, w, _ = self._weighted
+        return self.coordinates.theta(u), w
+
 
 _GRID = np.linspace(-8.0, 8.0, 161)  # of a marginal, in its sds
 _OTHERS = 512  # places of the other entries: of a net
@@ -46,12 +178,6 @@ class Values:
         """Standard deviations (k,)."""
         return np.sqrt(self.variance)
 
-    @property
-    def skewness(self) -> np.ndarray:
-        """Third standardised moments (k,)."""
-        third = self.weights @ (self.values - self.mean) ** 3
-        return np.asarray(third / np.where(self.variance > 0.0, self.variance, np.inf) ** 1.5)
-
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
         """Values in order (m, k), and the probabilities below the middle of each."""
@@ -70,23 +196,6 @@ class Values:
         """Lower and upper ends (k, 2) of the central interval of probability ``level``."""
         inside = float(probabilities("interval", level))
         return self.quantile([0.5 - inside / 2, 0.5 + inside / 2])
-
-    def cdf(self, x: ArrayLike) -> Array:
-        """P(unknown <= x), x a number, one for each unknown, or (1, G) or (k, G): G of them for each."""
-        return at_each(x, self.mean, self._cdf)
-
-    def _cdf(self, x: np.ndarray) -> np.ndarray:
-        at, (v, below) = np.broadcast_to(x, self.mean.shape), self._sorted
-        return np.array([np.interp(at[j], v[:, j], below[:, j], 0.0, 1.0) for j in range(at.size)])
-
-    def density(self, x: ArrayLike) -> Array:
-        """The density at x, given as in ``cdf``: of the points, smoothed by a tenth of an sd."""
-        return at_each(x, self.mean, self._density)
-
-    def _density(self, x: np.ndarray) -> np.ndarray:
-        width = 0.1 * np.where(self.sd > 0.0, self.sd, 1.0)
-        t = (np.broadcast_to(x, self.mean.shape) - self.values) / width
-        return np.asarray(self.weights @ np.exp(-0.5 * t * t) / (width * np.sqrt(2.0 * np.pi)))
 
 
 class ThetaPosterior(GridAnswers):
@@ -222,26 +331,6 @@ class ThetaPosterior(GridAnswers):
         out += float(np.log(np.diag(L)).sum())
         out += np.log(_LINE[1] - _LINE[0]) if len(rest) == 1 else 0.5 * len(rest) * np.log(2 * np.pi) - np.log(_OTHERS)
         return np.maximum(out, out.max() - 100.0)
-
-    def joint(self, first: int | str, second: int | str, size: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The joint density of two entries of theta, for a picture: values of each (size,), density (size, size).
-
-        ``density[i, j]`` is at the i-th value of the first and the j-th of the second.
-        """
-        i, j = (self._entry(which) for which in (first, second))
-        if i == j or not {i, j} <= set(self.free):
-            raise problem("joint", f"entries {first!r} and {second!r}", "two that were integrated over")
-        ends = np.asarray(self.quantile([0.001, 0.999]))
-        x, y = (np.linspace(ends[k, 0], ends[k, 1], size) for k in (i, j))
-        at = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
-        return x, y, np.exp(self._along([i, j], at)).reshape(size, size)
-
-    def _entry(self, which: int | str) -> int:
-        if isinstance(which, str) and which in self.names:
-            return self.names.index(which)
-        if isinstance(which, int) and 0 <= which < len(self.names):
-            return which
-        raise problem("joint", f"there is no hyperparameter {which!r}", f"one of {', '.join(self.names)}")
 
     def to_frame(self) -> Any:
         """Mean, sd and 95 % interval of every entry of theta."""
