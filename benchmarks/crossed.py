@@ -143,7 +143,7 @@ def levels(family: str, first: int, second: int, rows: int, engine: str) -> None
     truth = "  noise 1.2000" if family == "gaussian" else ""
     pattern, lam = fit.found.prior.pattern, fit.found.solution.lam[:, 0]
     cpu, wall = time.process_time(), time.perf_counter()
-    pattern.diagonal(pattern.factor(lam * (1.0 + 1e-9)))
+    pattern.factor(lam * (1.0 + 1e-9)).row_variances(pattern.rows)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     print(f"{'  its floor; the truth':<28}{cpu:>9.2f}{wall:>9.2f}{'':>52}  x 0.4000  s 0.6000  d 0.8000{truth}")
     if not fit.converged:
