@@ -18,21 +18,17 @@ from __future__ import annotations
 import numpy as np
 
 from ._fronts import (
-    NO,
     WIDE,
     YES,
-    add_product,
     eliminate_wide,
     invert_wide,
     lower_inverse,
     small_cholesky,
     subtract_square,
     times_triangle,
-    triangle_times,
 )
 from .compiled import compiled
 
-MANY = 8  # right sides from which BLAS on triangles is faster than on the squares they stand in
 LONG = 32  # rows below a front from which their places in the parent's are taken in runs
 
 
@@ -194,15 +190,7 @@ def factorise(
                 for j in range(i + 1, w):
                     F[i, j] = 0.0
             B = F[w:]
-            if w == 1:
-                d = Linv[0, 0]
-                for i in range(r):
-                    B[i, 0] *= d
-                for i in range(r):
-                    b = B[i, 0]
-                    for j in range(i + 1):
-                        U[i, j] -= b * B[j, 0]
-            elif r * w < 64:
+            if r * w < 64:
                 for i in range(r):
                     for j in range(w - 1, -1, -1):
                         s = 0.0
@@ -308,20 +296,16 @@ def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, b
     for k in range(m):
         most = max(most, start[k + 1] - start[k] + ptr[k + 1] - ptr[k])
     scratch = np.empty(2 * most * columns)
-    flat = b.reshape(-1)
     if forward:
         for k in range(m):
             a = start[k]
             w, r = start[k + 1] - a, ptr[k + 1] - ptr[k]
-            if w >= WIDE and columns >= MANY:
-                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, NO, flat[a * columns :], columns)
-            else:
-                Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
-                y = scratch[: w * columns].reshape(w, columns)
-                np.dot(Linv, b[a : a + w], y)
-                for i in range(w):
-                    for j in range(columns):
-                        b[a + i, j] = y[i, j]
+            Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
+            y = scratch[: w * columns].reshape(w, columns)
+            np.dot(Linv, b[a : a + w], y)
+            for i in range(w):
+                for j in range(columns):
+                    b[a + i, j] = y[i, j]
             if r > 0:
                 F = x[panel[k] + w * w : panel[k] + (w + r) * w].reshape(r, w)
                 t = scratch[w * columns : (w + r) * columns].reshape(r, columns)
@@ -339,12 +323,6 @@ def solve_panels(start, ptr, rows, panel, x, inverse, inverse_ptr, b, forward, b
                 row = rows[ptr[k] + i]
                 for j in range(columns):
                     t[i, j] = b[row, j]
-            if w >= WIDE and columns >= MANY:
-                F21, below, here = x[panel[k] + w * w :], scratch[w * columns :], flat[a * columns :]
-                if r > 0:
-                    add_product(w, columns, r, -1.0, F21, w, YES, below, columns, NO, 1.0, here, columns)
-                triangle_times(w, columns, 1.0, inverse[inverse_ptr[k] :], w, YES, here, columns)
-                continue
             Linv = inverse[inverse_ptr[k] : inverse_ptr[k] + w * w].reshape(w, w)
             y = scratch[: w * columns].reshape(w, columns)
             for i in range(w):

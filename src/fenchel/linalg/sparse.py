@@ -240,17 +240,12 @@ def symmetric_csc(A: ArrayLike) -> Any:
     out = sp.csc_array(A).astype(np.float64)
     if out.shape[0] != out.shape[1] or out.shape[0] == 0:
         raise problem("SparseCholesky", f"A has shape {out.shape}", "a square matrix")
-    if out is A or np.shares_memory(out.data, getattr(A, "data", np.empty(0))):
-        out = out.copy()
     out.sum_duplicates()
-    out.sort_indices()
     if not np.isfinite(out.data).all():
         raise problem("SparseCholesky", "A holds entries that are not finite", "finite numbers")
     columns = np.repeat(np.arange(out.shape[0]), np.diff(out.indptr))
-    stored = np.zeros(out.shape[0], dtype=bool)
-    stored[columns[out.indices == columns]] = True
-    if not stored.all():  # a node without neighbours, say: its pivot is zero unless a constraint holds it
-        empty = np.flatnonzero(~stored)
+    empty = np.setdiff1d(np.arange(out.shape[0]), columns[out.indices == columns])
+    if empty.size:  # a node without neighbours, say: its pivot is zero unless a constraint holds it
         places = np.r_[out.indices, empty], np.r_[columns, empty]
         out = sp.csc_array((np.r_[out.data, np.zeros(empty.size)], places), shape=out.shape)
         out.sort_indices()

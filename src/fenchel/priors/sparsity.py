@@ -304,7 +304,9 @@ class Pattern:
         pairs = self.rows.pairs(self.symbolic)
         if pairs is None:
             return self.symbolic.factor(self.q + self.rows.products @ weight)
-        return pairs.symbolic.factor_of(pairs.add(weight, pairs.symbolic.laid_out(self.q)))
+        x = np.zeros(pairs.symbolic.nnz)
+        x[pairs.symbolic.everywhere[self.places]] = self.Q.data
+        return pairs.symbolic.factor_of(pairs.add(weight, x))
 
     @property
     def steepness(self) -> float:
