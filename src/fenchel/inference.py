@@ -5,6 +5,7 @@ from __future__ import annotations
 from numbers import Integral, Real
 
 from .checks import choice, instance, problem
+from .files import searched, stated
 from .likelihoods.base import Likelihood
 from .linalg.arrays import ArrayLike
 from .linalg.tally import counting
@@ -15,11 +16,13 @@ from .solvers.base import Callback, Solver, Stopping, reporting
 from .solvers.exact import CoupledNewton
 from .solvers.lbfgs import FeasibleLBFGS
 from .solvers.newton import MirrorNewton
+from .solvers.restored import kept_numbers, restored
 from .solvers.solution import Solution
 
 _METHODS: dict[str, Solver] = {"newton": MirrorNewton(finish=CoupledNewton()), "lbfgs": FeasibleLBFGS()}
 
 
+@stated("method", "max_iter", "start", "progress", "callback")
 def infer(
     likelihood: Likelihood,
     prior: Prior,
@@ -101,11 +104,15 @@ def fitted(
     steers: bool = False,
 ) -> Solution:
     """The solution of a problem that has been set up; one that ``steers`` a search need not be proved."""
-    with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
-        first = None if start is None else task.start_from(start)
-        with one_thread(task.predictors.small, ours=True), counting():
-            outcome = solver.solve(task, first, Stopping(tol, max_iter, report, steers=steers))
-    return Solution(task, outcome, solver.name, tol)
+
+    def run() -> Solution:
+        with reporting(progress, f"{solver.name} on {task.n_observations} observations", callback) as report:
+            first = None if start is None else task.start_from(start)
+            with one_thread(task.predictors.small, ours=True), counting():
+                outcome = solver.solve(task, first, Stopping(tol, max_iter, report, steers=steers))
+        return Solution(task, outcome, solver.name, tol)
+
+    return searched("fit", run, kept_numbers, lambda numbers: restored(task, numbers))
 
 
 def solver_for(likelihood: Likelihood, method: str | Solver) -> Solver:

@@ -13,7 +13,6 @@ from typing import Any, Self
 import numpy as np
 
 from .checks import count, problem
-from .files import Stored
 from .linalg.arrays import Array, Seed, asarray, namespace, to_numpy
 from .linalg.dense import diagonal_matrix
 from .linalg.memory import physical_memory as _physical_memory
@@ -24,7 +23,7 @@ from .priors.capabilities import PredictsNewRows
 from .priors.predictors import predicted
 
 
-class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
+class Posterior(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     """The Gaussian approximation of the latents and of their predictors eta = W z + offset.
 
     Quantiles, probabilities and densities are those of eta at the observations; ``latents()`` and ``at(...)`` have the
@@ -109,7 +108,7 @@ class Posterior(Stored, NormalAnswers, AnswersAtNewRows[NormalMarginals]):
         """The weights of alpha, where they are known more exactly than alpha itself."""
         return None if self._find_weights is None else self._find_weights()
 
-    def _plain_state(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "weights": self.weights, "_find_weights": None}  # a callable does not travel
 
     @property

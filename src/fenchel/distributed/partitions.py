@@ -34,6 +34,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..checks import optional, problem
+from ..files import Stated, is_loading
 
 _FAN = 8  # answers that one task adds; more make another level of the tree
 _LOST = ("FutureCancelledError", "KilledWorker", "CommClosedError", "SchedulerClosedError", "ClosedClientError")
@@ -56,6 +57,10 @@ class Sums(dict[Any, Any]):
             mine = out.get(key)
             out[key] = value if mine is None else mine if value is None else mine + value
         return out
+
+
+class RowsElsewhere(Stated):
+    """In the place of a Dask collection, in the call of a fit that is loaded: its rows are not in the file."""
 
 
 class Block(dict[str, Any]):
@@ -96,6 +101,8 @@ class Partitions:
     @classmethod
     def of(cls, where: str, **columns: Any) -> Self:
         """From collections, by the name of what each is; at least one is of Dask's."""
+        if is_loading():
+            return cls(where, {})
         dask = optional(where, "dask")
         names = {name: list(x.columns) for name, x in columns.items() if _is_frame(x)}
         columns = columns | _side_by_side(columns)

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..files import searched
 from ..hyperparameters.objective import Found, Learned, SearchEnding, entries_at_bounds
 from ..hyperparameters.weights import LOST
 from ..likelihoods.base import Likelihood
@@ -121,6 +122,21 @@ class PartitionedProblem:
                 sums[key] = self.prior.unpacked(sums[key])
             out.append(EvaluatedApproximation(q, sums, self.likelihood.objective, self.learning.log_prior(q)))
         return out
+
+    def restored(self, q: dict[str, np.ndarray], sums: dict[str, Any]) -> EvaluatedApproximation:
+        """The iterate of a fit from its numbers: q and the sums of a pass there."""
+        first = self.first()
+        (L, C), gram = first.mean.shape, first.gram.shape
+        own = (self.likelihood.theta.size,) if np.size(q["own"]) else (0,)
+        expected = [(L, C), gram, first.theta.shape, own, (L, C), gram, (C, *gram)]
+        given = [
+            *(q[name] for name in ApproximationStep._fields),
+            *(sums[name] for name in ("adjoint", "gram", "curvature")),
+        ]
+        if [np.asarray(value, dtype=np.float64).shape for value in given] != expected:
+            raise ValueError("the numbers of a fit have another shape than its latents")
+        place = Approximation(self.prior, q["theta"], q["own"], q["mean"], q["gram"])
+        return EvaluatedApproximation(place, Sums(sums), self.likelihood.objective, self.learning.log_prior(place))
 
     def first(self) -> Approximation:
         """Where a fit begins without a better start: at the prior's mean, narrow."""
@@ -248,6 +264,36 @@ class PartitionedFit:
 
     def run(self) -> tuple[FitOutcome, FitState]:
         """Where the best stage ended; the state names it, with the evidence of each stage that was judged."""
+        return searched("partitions", self._run, self._numbers, self._restored)
+
+    def _numbers(self, result: tuple[FitOutcome, FitState]) -> dict[str, Any]:
+        """What a file keeps: q, the sums of the last pass, and how the fit ended."""
+        outcome, state = result
+        return {
+            "q": outcome.point.q.place._asdict(),
+            "sums": outcome.point.sums,
+            "ending": outcome.ending,
+            "n_iter": outcome.n_iter,
+            "trace": np.array(outcome.trace._rows),
+            "slopes": outcome.slopes,
+            "stage": state.stage,
+            "n_before": state.n_before,
+            "tried": {k: value for k, (value, _) in state.tried.items()},
+            "passes": self.stages[0].rows.passes[0],
+        }
+
+    def _restored(self, numbers: dict[str, Any]) -> tuple[FitOutcome, FitState]:
+        """The same from what ``_numbers`` gave, without a pass."""
+        task = self.stages[int(numbers["stage"])]
+        task.rows.passes[0] = int(numbers["passes"])
+        point = task.restored(numbers["q"], numbers["sums"])
+        end = Trace.of(numbers["trace"]), np.asarray(numbers["slopes"], dtype=np.float64)
+        outcome = FitOutcome(point, numbers["ending"], int(numbers["n_iter"]), *end)
+        tried = {int(k): (float(value), point.q) for k, value in numbers["tried"].items()}
+        before = int(numbers["n_before"])
+        return outcome, FitState(point.q, stage=int(numbers["stage"]), tried=tried, n_before=before)
+
+    def _run(self) -> tuple[FitOutcome, FitState]:
         state = None if self.checkpoint is None else self.checkpoint.resume([stage.prior for stage in self.stages])
         state = state or FitState(self._start())
         while True:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
+from ..files import Stated
 from ..likelihoods.base import Likelihood, Rows
 from ..linalg.design import Design
 from ..linalg.moments import Moments
@@ -175,7 +176,7 @@ def _columns(x: Any) -> np.ndarray:
 
 # -- surveys before a fit -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class TableMoments:
+class TableMoments(Stated):
     """Of p columns over rows, merged in pairs about each other's means.
 
     Attributes
@@ -239,7 +240,7 @@ class TableMoments:
 
 
 @dataclass(frozen=True)
-class ValueCounts:
+class ValueCounts(Stated):
     """The different values of y, with what rows have beside it, and what they weigh.
 
     Attributes
@@ -324,7 +325,7 @@ class ValueCounts:
 
 
 @dataclass(frozen=True)
-class LatentSets:
+class LatentSets(Stated):
     """Sets of latents that rows touch together, by how many they are: {count: array (sets, count)}."""
 
     sets: dict[int, np.ndarray]

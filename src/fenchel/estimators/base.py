@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, count, numeric, problem, scalar, table, unmasked, vector
 from ..distributed import is_dask
-from ..files import Stored
+from ..files import StatedEstimator, Stored
 from ..hyperparameters import Evidence, Family, Learned
 from ..hyperparameters.integration import Integrated
 from ..inputs.observations import Target
@@ -33,7 +33,7 @@ from .dask_rows import by_partition, score_partitions
 from .latent import Latent, fitted_at, integrated, mixed, reported_moments, with_prior
 
 
-class LatentGaussianEstimator(Stored, BaseEstimator):
+class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     """The common part.
 
     Fitted attributes

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import choice, problem, refuse_device, unmasked
 from ..distributed.row_sums import ValueCounts
+from ..files import stated
 from ..inputs.observations import Target
 from ..likelihoods import BernoulliLogit, MultinomialLogit
 from ..likelihoods.base import Likelihood
@@ -34,6 +35,7 @@ class Classification(ClassifierMixin, LatentGaussianEstimator):
     classes_: np.ndarray
     bound: str
 
+    @stated("checkpoint")
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
         """Fit, and learn the kernel, or the variance of the coefficients.
 

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import first_value, numeric, problem, vector
 from ..distributed.row_sums import ValueCounts
+from ..files import stated
 from ..inputs.observations import Target, announce_missing, known
 from ..likelihoods import WORDS, Poisson
 from ..linalg.arrays import ArrayLike
@@ -113,6 +114,7 @@ class Counts(Regression):
 
     likelihood = "poisson"
 
+    @stated("checkpoint")
     def fit(self, X: Any, y: Any, exposure: Any = None, sample_weight: Any = None, *, checkpoint: Any = None) -> Self:
         """Fit, and learn the kernel, or the variance of the coefficients.
 

@@ -32,8 +32,10 @@ from ..distributed import (
     is_partitioned,
 )
 from ..distributed.linear_rows import MOST_VALUES, LinearReader, LinearTable, fit_weights, joined, survey
+from ..distributed.partitions import RowsElsewhere
 from ..distributed.precision import GroupedVariances
 from ..distributed.row_sums import TableMoments, ValueCounts
+from ..files import searched
 from ..inputs.observations import Target, known, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 
@@ -49,6 +51,8 @@ _DEFAULTS = {"trials": 1.0}
 
 def in_partitions(where: str, X: Any, checkpoint: Any) -> bool:
     """Whether X is in partitions; a checkpoint is refused otherwise."""
+    if isinstance(X, RowsElsewhere):
+        return True
     if checkpoint is not None and not is_partitioned(X):
         got = "checkpoint meets a table in memory"
         raise problem(where, got, "a Dask array or dataframe", "A fit in memory is over in seconds: leave it out.")
@@ -108,16 +112,24 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     if file is not None:
         file.describe(_settings(estimator, table, target), _measured(found))
     task = PartitionedProblem(rows, reader, likelihood, GroupedVariances(latent.family()), learning)
-    few = InMemory(where, joined(found["sample"]))
+    few = InMemory(where, joined(found["sample"])) if "sample" in found else None
     learned = fit_weights(task, tol=estimator._inner_tol(), sample=few, checkpoint=file)
     estimator._take(learned, target, latent, mean)
 
 
 def _surveyed(rows: Partitions, table: LinearTable) -> Sums:
     """The first pass; weights must be numbers of rows."""
-    largest = min(_LARGEST, max(_FEWEST, _NUMBERS // len(table.names)))
-    sample = -(-_FEWEST // rows.count), -(-largest // rows.count)
-    found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
+
+    def measured() -> Sums:
+        largest = min(_LARGEST, max(_FEWEST, _NUMBERS // len(table.names)))
+        sample = -(-_FEWEST // rows.count), -(-largest // rows.count)
+        found: Sums = rows.reduce(survey, table, sample, max(64, MOST_VALUES // rows.count))
+        return found
+
+    def numbers(found: Sums) -> dict[str, Any]:
+        return {name: value for name, value in found.items() if name != "sample"}
+
+    found = searched("survey", measured, numbers, Sums)
     weight = found["columns"].weight
     if not weight > 0.0:
         raise problem(table.where, "sample_weight is 0 in every row of every partition", "one row or more that counts")
@@ -129,15 +141,24 @@ def _surveyed(rows: Partitions, table: LinearTable) -> Sums:
 
 def _read_names(estimator: LinearModel, rows: Partitions, X: Any) -> tuple[str, ...]:
     """The columns of X; ``n_features_in_`` and ``feature_names_in_`` are set as scikit-learn would set them."""
-    where, named = type(estimator).__name__, rows.names.get("X")
-    shape = (0, len(named)) if named is not None else getattr(X, "shape", (0, np.nan))
-    if len(shape) != 2:
-        raise problem(where, f"X has {len(shape)} dimension{'s' * (len(shape) != 1)}", "rows and columns")
-    if shape[1] != shape[1]:  # not known before the first partition is read
-        shape = computed(where, optional(where, "dask").delayed(np.shape)(rows.parts["X"][0]))
-    if shape[1] == 0:
+    where = type(estimator).__name__
+
+    def columns() -> tuple[int, list[Any] | None]:
+        named = rows.names.get("X")
+        shape = (0, len(named)) if named is not None else getattr(X, "shape", (0, np.nan))
+        if len(shape) != 2:
+            raise problem(where, f"X has {len(shape)} dimension{'s' * (len(shape) != 1)}", "rows and columns")
+        if shape[1] != shape[1]:  # not known before the first partition is read
+            shape = computed(where, optional(where, "dask").delayed(np.shape)(rows.parts["X"][0]))
+        return int(shape[1]), named
+
+    kept = ("n_columns", "names")
+    n, named = searched(
+        "columns", columns, lambda found: dict(zip(kept, found, strict=True)), lambda own: tuple(own[k] for k in kept)
+    )
+    if n == 0:
         raise problem(where, "X has no columns", "one feature or more")
-    estimator.n_features_in_ = int(shape[1])
+    estimator.n_features_in_ = n
     if named is not None and all(isinstance(name, str) for name in named):
         estimator.feature_names_in_ = np.asarray(named, dtype=object)
     elif hasattr(estimator, "feature_names_in_"):

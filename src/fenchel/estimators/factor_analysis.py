@@ -8,7 +8,7 @@ are understood in ``factors/columns.py``, the rows solved in ``factors/model.py`
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -23,7 +23,8 @@ from ..factors.kinds import is_softmax
 from ..factors.prediction import cells, draw, lists_levels, means, summaries, typical
 from ..factors.reading import is_frame, unmasked
 from ..factors.selection import by_evidence, fitted
-from ..files import Stored
+from ..factors.starts import units
+from ..files import StatedEstimator, Stored, searched, stated
 from ..likelihoods.cumulative import Cumulative
 from ..linalg.arrays import ArrayLike
 
@@ -33,7 +34,33 @@ if TYPE_CHECKING:
 _ROW_TOL = 1e-12  # of rows fitted by themselves: a score does not depend on the rows beside it
 
 
-class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FoundFactors(NamedTuple):
+    """What a fit keeps of the search for its factors; ``parameters`` are of standardised columns."""
+
+    n_components: int
+    parameters: Parameters
+    strength: float
+    elbo: float
+    gap: float
+    trace: list[float]
+    n_iter: int
+    converged: bool
+    status: str
+
+    def numbers(self) -> dict[str, Any]:
+        """The same for a file."""
+        return {**self._asdict(), "parameters": vars(self.parameters)}
+
+    @classmethod
+    def restored(cls, numbers: dict[str, Any]) -> FoundFactors:
+        """From what ``numbers`` gave."""
+        from ..factors.model import Parameters
+
+        own = {name: numbers[name] for name in cls._fields}
+        return cls(**{**own, "parameters": Parameters(**numbers["parameters"])})
+
+
+class ProbabilisticPCA(Stored, StatedEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Factors of a table of binary, count, ordinal, categorical or real columns, with holes.
 
     Each row has a posterior of its factors, found by a convex problem with a certificate; missing cells are left out,
@@ -139,6 +166,7 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.verbose = verbose
 
     # -- fitting -----------------------------------------------------------------------------------
+    @stated()
     def fit(self, X: Any, y: ArrayLike | None = None) -> ProbabilisticPCA:
         """Learn the loadings, the offsets and the noise.
 
@@ -167,11 +195,19 @@ class ProbabilisticPCA(Stored, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         rng = np.random.default_rng(seed)
         options = {"strength": self.strength, "n_init": int(self.n_init), "rng": rng, "progress": bool(self.verbose)}
         options |= {"tol": float(self.tol), "max_iter": int(self.max_iter)}
-        if chosen:
-            self._model, found, self._units = by_evidence(table, self.noise, min(width, 10), name, **options)
-        else:
-            self._model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
-            found, self._units = fitted(self._model, table, values, name, **options)
+
+        def search() -> FoundFactors:
+            if chosen:
+                model, found, _ = by_evidence(table, self.noise, min(width, 10), name, **options)
+            else:
+                model = FactorModel(table.likelihoods, int(self.n_components), self.noise)
+                found, _ = fitted(model, table, values, name, **options)
+            return FoundFactors(model.n_components, *(getattr(found, each) for each in FoundFactors._fields[1:]))
+
+        found = searched("factors", search, FoundFactors.numbers, FoundFactors.restored)
+        self._model = FactorModel(table.likelihoods, found.n_components, self.noise)
+        self._model.check(found.parameters)
+        self._units = units(name, values, table.columns, self.noise)
         self._inner: Parameters = found.parameters
         self._parameters = self._units.restore(self._model, found.parameters)
         self.components_, self.offset_ = self._parameters.loadings.T, self._parameters.offset

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..checks import numeric, problem
 from ..distributed.row_sums import ValueCounts
+from ..files import stated
 from ..inputs.observations import Target, read_labels, read_observations
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike
@@ -38,6 +39,7 @@ class _Generic(Regression):
     bound: str = "best"
     learn_likelihood: bool = True
 
+    @stated("checkpoint")
     def fit(
         self,
         X: Any,

@@ -91,11 +91,6 @@ class Table:
     def __init__(self, columns: tuple[Column, ...], values: np.ndarray, frame: bool) -> None:
         self.columns, self.values, self.frame = columns, values, frame
 
-    def verify(self) -> None:
-        """Raise ValueError where levels are not those of their likelihood: compiled loops rely on it."""
-        if any(c.likelihood.support == "levels" and c.likelihood.n_levels != c.n_levels for c in self.columns):
-            raise ValueError("a column has other levels than its likelihood")
-
     @property
     def kinds(self) -> list[str]:
         """Of the columns."""

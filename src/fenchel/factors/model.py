@@ -187,15 +187,14 @@ class FactorModel:
                 "Leave the categories out, or make them a column of 0 and 1 for each level.",
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "layout"}
-
-    def verify(self) -> None:
-        """Raise ValueError where this is not the model of its likelihoods."""
-        made = vars(FactorModel(self.likelihoods, self.n_components, self.noise))
-        for name, own in self.__getstate__().items():
-            if not np.array_equal(own, made[name]):
-                raise ValueError(f"the {name} of a factor model are not those of its columns")
+    def check(self, p: Parameters) -> None:
+        """Refuse parameters of another model: compiled loops rely on their shapes."""
+        shapes = np.shape(p.loadings), np.shape(p.offset)
+        kinds = [(type(own), own.n_predictors, own.theta.size) for own in p.likelihoods]
+        mine = [(type(own), own.n_predictors, own.theta.size) for own in self.likelihoods]
+        if shapes != ((self.n_predictors, self.n_components), (self.n_predictors,)) or kinds != mine:
+            got = f"loadings of shape {shapes[0]}, offsets of shape {shapes[1]} and {len(kinds)} likelihoods"
+            raise problem("FactorModel", got, f"those of {self.n_columns} columns and {self.n_components} factors")
 
     @staticmethod
     def _unknown(likelihood: Likelihood) -> bool:

@@ -1,7 +1,20 @@
 """Fitted things in files: one archive of arrays and json, versioned, that runs no code when it is loaded."""
 
 from .archive import digest
-from .keeping import load, save
-from .stored import TRUSTED, Stored
+from .statements import Stated, StatedEstimator, Statement, is_loading, next_search, searched, stated
+from .stored import TRUSTED, Stored, load, save
 
-__all__ = ["TRUSTED", "Stored", "digest", "load", "save"]
+__all__ = [
+    "TRUSTED",
+    "Stated",
+    "StatedEstimator",
+    "Statement",
+    "Stored",
+    "digest",
+    "is_loading",
+    "load",
+    "next_search",
+    "save",
+    "searched",
+    "stated",
+]

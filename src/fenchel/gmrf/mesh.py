@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import finite, numeric, problem
+from ..files import Stated
 from .polygons import nearest_segment
 
 _SOME = 2**18  # points whose triangles are looked for at a time
@@ -90,7 +91,7 @@ class TriangleCells:
         return found, weights
 
 
-class Mesh:
+class Mesh(Stated):
     """A triangulation: nodes, triangles, and piecewise linear functions on them.
 
     Parameters

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from scipy.spatial import ConvexHull, Delaunay, QhullError, cKDTree
 
 from ..checks import positive, problem, scalar
+from ..files import stated
 from .bulk import Bulk, bulk_of, gaps
 from .mesh import Mesh, SeparateMeshes, point_pairs
 from .polygons import dissolved, distance, inside, rings_of, simplified
@@ -149,6 +150,7 @@ FAR_COLLAR = 0.45  # extents of the bulk: around points far from it, which may b
 LINK = 2.2  # collars: points nearer than this have one mesh
 
 
+@stated()
 def mesh(
     points: Any = None,
     *,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import numeric, problem
+from ..files import Stated
 from ..priors.base import NewRows, Prior
 from ..solvers.solution import Solution
 
@@ -39,7 +40,7 @@ class Summand:
     shapes: tuple[int, ...] = ()
 
 
-class Family(ABC):
+class Family(Stated, ABC):
     """A prior with hyperparameters."""
 
     _log_prior: Callable[[np.ndarray], tuple[float, np.ndarray]] | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from ..linalg.tolerances import MANY_ROWS
 from ..priors.base import Prior
 from ..problem import Problem
 from ..solvers.base import Callback, Solver
+from ..solvers.restored import restored
 from ..solvers.solution import Solution
 from .base import Family
 from .objective import Evaluated, Found, Learned, Objective
@@ -271,6 +272,18 @@ class Evidence(Objective[Learned]):
         post = self.solution.posterior
         h, rho = (x if x.ndim == 2 else x[:, None] for x in (post.mean, post.variance))
         return likelihood.theta_gradient(h, rho, self.targets.rows_of(likelihood))
+
+    def restored(self, numbers: dict[str, Any]) -> Learned:
+        """What ``learn`` found, from what ``Learned.numbers`` gave."""
+        theta = np.asarray(numbers["theta"], dtype=np.float64)
+        if theta.shape != self.start.shape or not np.isfinite(theta).all():
+            raise ValueError("theta has another shape than the hyperparameters")
+        first, likelihood = self.split(theta)
+        self.family.at(self.start[: self.n_family])  # a sparse factor is analysed where learning starts
+        prior = self.family.at(first)
+        solution = restored(Problem(likelihood, prior, self.targets), numbers["solution"])
+        others = {name: value for name, value in numbers.items() if name not in ("of", "theta", "solution")}
+        return Learned(theta=theta, solution=solution, likelihood=likelihood, prior=prior, **others)
 
     def learned(self, best: Evaluated, found: Found) -> Learned:
         assert best.prior is not None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..checks import instance, numeric, problem, scalar
-from ..files import Stored
+from ..files import Stored, searched, stated
 from ..inference import check_limits, fitted, solver_for
 from ..likelihoods.base import Likelihood
 from ..likelihoods.targets import Targets
@@ -56,6 +56,7 @@ class Grid(Stored):
         return float(gap[~self.dropped].max())
 
 
+@stated("n_jobs", "progress")
 def grid(
     likelihood: Likelihood,
     family: Family,
@@ -108,9 +109,14 @@ def grid(
     model = _Model(likelihood, family, Targets(likelihood, y, weights), solver_for(likelihood, "newton"), tol, max_iter)
     n = values[0].size
     strips = _Strips(model, values, drop, alone(n_jobs, n))
-    found = run_tasks(_Strips.fit, range(n), strips, where="grid", n_jobs=n_jobs, progress=progress)
+
+    def search() -> np.ndarray:
+        run: dict[str, Any] = {"where": "grid", "n_jobs": n_jobs, "progress": progress}
+        return np.concatenate(run_tasks(_Strips.fit, range(n), strips, **run), axis=1)
+
     shape = tuple(v.size for v in values)
-    elbo, upper, log_prior, dropped, n_iter = np.concatenate(found, axis=1).reshape(5, *shape)
+    found = searched("grid", search, lambda table: {"table": table}, lambda numbers: numbers["table"])
+    elbo, upper, log_prior, dropped, n_iter = np.asarray(found, dtype=np.float64).reshape(5, *shape)
     score = np.where(dropped > 0, -np.inf, elbo + log_prior)
     at = np.unravel_index(int(np.argmax(score)), shape)
     theta = np.array([v[k] for v, k in zip(values, at, strict=True)])

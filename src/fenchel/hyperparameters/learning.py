@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import Refusal, count, numeric, problem, scalar
+from ..files import searched, stated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import ArrayLike, Seed
 from ..linalg.tally import Tally, counting, note
@@ -28,6 +29,7 @@ from .starting_points import beginnings
 _DRAWN = 10.0  # random starts lie within this of the likelihood's own parameters: their bounds are far wider
 
 
+@stated("theta", "n_restarts", "rng", "max_iter", "gtol", "progress", "callback", "method", "n_jobs")
 def learn(
     likelihood: Likelihood,
     family: Family,
@@ -108,34 +110,38 @@ def learn(
     if callback is not None and not callable(callback):
         raise problem("learn", f"callback is a {type(callback).__name__}", "a function of a trace row, or None")
     check_jobs("learn", n_jobs)
-    with counting() as begun:
-        starts = _starts(plain, theta, n_restarts, rng)
-    looked = plain.n_evaluations, plain.n_newton  # for a start
-    here, title = alone(n_jobs, len(starts)), f"learning {plain.start.size} hyperparameters"
-    with reporting(progress and here, title, None) as draw, counting() as done:
 
-        def report(row: dict[str, float]) -> None:
-            for listener in (draw, callback):
-                if listener is not None:
-                    listener(row)
+    def search() -> Learned:
+        with counting() as begun:
+            starts = _starts(plain, theta, n_restarts, rng)
+        looked = plain.n_evaluations, plain.n_newton  # for a start
+        here, title = alone(n_jobs, len(starts)), f"learning {plain.start.size} hyperparameters"
+        with reporting(progress and here, title, None) as draw, counting() as done:
 
-        if draw is not None:  # a fit of many rows takes minutes: its iterations show too, numbered by the evaluation
-            plain.on_iteration = lambda row: draw({**row, "iteration": plain.n_evaluations + 1.0})
-        searched = (plain, max_iter, gtol, report if here else None)
-        options: dict[str, Any] = {"where": "learn", "n_jobs": n_jobs, "progress": progress and not here}
-        found = run_tasks(_searched, list(enumerate(starts)), searched, **options)
-        ends = sorted((end for end, *_ in found if end is not None), key=lambda end: -end.objective)
-        best = ends[0]
-        best.n_evaluations = looked[0] + sum(n for _, n, _, _ in found)
-        best.n_newton = looked[1] + sum(n for _, _, n, _ in found)
-        note(begun.factorisations, begun.inverses, begun.products)
-        for *_, spent in found if not here else []:  # by other processes
-            note(spent.factorisations, spent.inverses, spent.products)
-        if evidence == "corrected":
-            best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
-    best.restarts = [(end.theta, end.objective) for end in ends]
-    best.n_factorisations, best.n_inverses, best.n_products = done.factorisations, done.inverses, done.products
-    return best
+            def report(row: dict[str, float]) -> None:
+                for listener in (draw, callback):
+                    if listener is not None:
+                        listener(row)
+
+            if draw is not None:  # a fit of many rows takes minutes: its iterations show too
+                plain.on_iteration = lambda row: draw({**row, "iteration": plain.n_evaluations + 1.0})
+            shared = (plain, max_iter, gtol, report if here else None)
+            options: dict[str, Any] = {"where": "learn", "n_jobs": n_jobs, "progress": progress and not here}
+            found = run_tasks(_searched, list(enumerate(starts)), shared, **options)
+            ends = sorted((end for end, *_ in found if end is not None), key=lambda end: -end.objective)
+            best = ends[0]
+            best.n_evaluations = looked[0] + sum(n for _, n, _, _ in found)
+            best.n_newton = looked[1] + sum(n for _, _, n, _ in found)
+            note(begun.factorisations, begun.inverses, begun.products)
+            for *_, spent in found if not here else []:  # by other processes
+                note(spent.factorisations, spent.inverses, spent.products)
+            if evidence == "corrected":
+                best = _beyond(best, CorrectedEvidence(likelihood, family, y, **settings), max_iter, gtol, report)
+        best.restarts = [(end.theta, end.objective) for end in ends]
+        best.n_factorisations, best.n_inverses, best.n_products = done.factorisations, done.inverses, done.products
+        return best
+
+    return searched("learn", search, Learned.numbers, plain.restored)
 
 
 def _searched(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..files import Stored
 from ..likelihoods.base import Likelihood
 from ..priors.base import Prior
 from ..solvers.base import Ending
+from ..solvers.restored import kept_numbers
 from ..solvers.solution import Solution
 
 
@@ -111,6 +112,11 @@ class Learned(Found):
     solution: Solution = field(kw_only=False)
     likelihood: Likelihood
     prior: Prior
+
+    def numbers(self) -> dict[str, Any]:
+        """What a file keeps of the search: all but the likelihood and the prior, which follow from theta."""
+        own = {f.name: getattr(self, f.name) for f in fields(Found) if f.name != "solution"}
+        return {**own, "solution": kept_numbers(self.solution)}
 
 
 F = TypeVar("F", bound=Found)

@@ -19,6 +19,7 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 
 from ..checks import choice, problem, scalar
+from ..files import Stated
 
 Density = Callable[[float], tuple[float, float]]  # log p(theta) and its slope
 _GRID = 2001  # points at which a density is summed
@@ -51,7 +52,7 @@ class Scale:
         return Normal(self.shift + self.factor * stated.mean, abs(self.factor) * stated.sd)
 
 
-class ScalarPrior(ABC):
+class ScalarPrior(Stated, ABC):
     """A density of one number."""
 
     @abstractmethod
@@ -95,7 +96,7 @@ def described(prior: Density | None, scale: Scale, bounds: tuple[float, float]) 
 
 
 @dataclass(frozen=True)
-class PC:
+class PC(Stated):
     """A penalised-complexity prior as users state it, by one number of the parameter and a probability.
 
     Attributes
@@ -224,7 +225,7 @@ class Normal(ScalarPrior):
 
 
 @dataclass(frozen=True)
-class Independent:
+class Independent(Stated):
     """log p(theta) of independent entries: {index: prior}; the other entries are flat.
 
     Examples

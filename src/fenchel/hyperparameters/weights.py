@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,7 @@ class WeightVariances(Family):
         """The same family with log p(theta); the design is shared."""
         out = copy(self)
         out._log_prior = log_prior
+        out.restate(log_prior=log_prior)
         return out
 
     def shared(self) -> WeightVariances:
@@ -171,6 +172,7 @@ class WeightVariances(Family):
         out, live = self.with_log_prior(None), self.groups >= 0
         out.groups = np.where(live, 0, -1)
         out.variance = np.where(live, np.exp(np.mean(self.theta)), self.variance)
+        out.restate(shared=True)  # no argument: it is not kept in a file by itself
         out.n_groups, out._bounds, out._names = 1, self._bounds[:1], ["log variance"]
         return out
 
@@ -280,7 +282,9 @@ def learn_relevance(
         n_evaluations, n_newton = n_evaluations + found.n_evaluations, n_newton + found.n_newton
         if tried[width][0] < tried[best][0] - LOST:
             break
-    out = Relevance(**vars(tried[best][1]), width=best, evidence={width: each for width, (each, _) in tried.items()})
+    fields_of_best = {each.name: getattr(tried[best][1], each.name) for each in fields(Learned)}
+    evidence = {width: each for width, (each, _) in tried.items()}
+    out = Relevance(**fields_of_best, width=best, evidence=evidence)
     out.n_evaluations, out.n_newton = n_evaluations, n_newton
     if own.size:
         out.theta = np.append(out.theta, own)

@@ -32,6 +32,7 @@ import scipy.sparse as sp
 from scipy.stats import t as student
 
 from ..checks import problem
+from ..files import Stated
 from ..linalg.block_stacks import block_diagonal, cholesky, times, transposed
 from ..linalg.krylov import log_det_bounds
 from .probed_fit import State
@@ -47,7 +48,7 @@ _LONGEST = 5e8  # pairs of entries of E that are visited; with more the limit is
 
 
 @dataclass(frozen=True)
-class EstimatedInterval:
+class EstimatedInterval(Stated):
     """A number that is estimated, with the ends of an interval for it. It cannot be converted to a float.
 
     Attributes

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import Refusal, count, numeric, problem, scalar
+from ..files import searched
 from ..gmrf.stack import StackedField
 from ..hyperparameters.mode import Mode, mode_of
 from ..hyperparameters.objective import Evaluated, Found, Objective
@@ -29,9 +30,9 @@ from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Array, ArrayLike
 from ..problem import Point, Problem
 from ..solvers.base import Callback, Ending, Outcome, Solver, Stopping, reporting
-from .certificate import certify
-from .probed_fit import WHERE, State, Task, fit
-from .probed_posterior import IterativeFit
+from .certificate import Certified, certify
+from .probed_fit import WHERE, State, Task, fit, restored
+from .probed_posterior import IterativeFit, SearchResult
 
 RISE = 1e-3  # nats that a further step of theta may bring where the search ends
 FINEST = 1e-6  # nats that inner fits and the last steps may leave
@@ -168,10 +169,16 @@ class Searched:
     def settled(self) -> bool:
         return self.rise <= RISE
 
-    @property
-    def left(self) -> float:
-        """Nats that the search and the fit there may have left."""
-        return self.rise + FINEST
+    def result(self, objective: ProbedEvidence) -> SearchResult:
+        """theta with its covariance, and the covariance of what the probes and the end of the search did to it."""
+        theta, mode = self.slope.theta, self.mode
+        covariance = np.zeros((theta.size,) * 2) if mode is None else mode.covariance
+        each = self.slope.each
+        noise = np.atleast_2d(np.cov(each)) / each.shape[1] if theta.size else covariance
+        error = covariance @ noise @ covariance + 2.0 * (self.rise + FINEST) * covariance
+        at_bounds, held = ({}, ()) if mode is None else (mode.at_bounds, mode.held)
+        counts = objective.n_evaluations, objective.n_solves
+        return SearchResult(theta, covariance, error, self.rise, self.settled, *counts, at_bounds, held)
 
 
 def learn(
@@ -240,14 +247,23 @@ def learn(
     start = task.theta if theta is None else numeric(WHERE, "theta", theta)
     if start.shape != task.theta.shape or not np.isfinite(start).all():
         raise problem(WHERE, f"theta has shape {start.shape}", f"{task.theta.size} finite numbers")
-    objective = ProbedEvidence(task, z)
-    with reporting(progress, f"learning {start.size} hyperparameters", None) as draw:
-        searched = _searched(objective, start, max_iter if learn_theta and start.size else 0, draw)
-    last = searched.slope
-    last.each = np.vstack([last.each, _own_spread(last.state)])
-    enough = 1e-4 * tol * max(1.0, float(np.abs(last.state.loss.value).sum()))
-    certified = certify(last.state, check, level, enough)
-    return IterativeFit(task, searched, certified, tol, n_probes, objective, time.perf_counter() - began)
+
+    def search() -> IterativeFit:
+        objective = ProbedEvidence(task, z)
+        with reporting(progress, f"learning {start.size} hyperparameters", None) as draw:
+            found = _searched(objective, start, max_iter if learn_theta and start.size else 0, draw)
+        last = found.slope
+        last.each = np.vstack([last.each, _own_spread(last.state)])
+        enough = 1e-4 * tol * max(1.0, float(np.abs(last.state.loss.value).sum()))
+        certified = certify(last.state, check, level, enough)
+        return IterativeFit(task, certified, found.result(objective), tol, n_probes, time.perf_counter() - began)
+
+    def restore(numbers: dict[str, Any]) -> IterativeFit:
+        state = restored(task, numbers["found"].theta, **numbers["state"])
+        certified = Certified(state, **numbers["certified"])
+        return IterativeFit(task, certified, numbers["found"], tol, n_probes, float(numbers["seconds"]))
+
+    return searched("iterative", search, IterativeFit.numbers, restore)
 
 
 def approach(objective: ProbedEvidence, start: np.ndarray, max_iter: int, draw: Callback | None) -> Search[Found]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -154,15 +153,6 @@ class State:
     settled: bool
     decrement: float = np.inf
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of the rest when it is asked for."""
-        return {key: value for key, value in self.__dict__.items() if key in self.__dataclass_fields__}
-
-    def verify(self) -> None:
-        """Refuse probes of a file that are of another precision."""
-        if {self.probed.u.shape[0], self.probed.x.shape[0]} != {self.system.nm}:
-            raise ValueError("the probes do not fit the precision")
-
     @cached_property
     def mean_gap(self) -> float:
         """1/2 g' Q^-1 g: no other mean gains more, at these variances."""
@@ -287,6 +277,22 @@ def fit(
         if (same or change <= enough) and state.decrement <= enough:
             return replace(state, settled=True)
     return state
+
+
+def restored(task: Task, theta: np.ndarray, m: np.ndarray, rho: np.ndarray, lam: np.ndarray, probed: Probed) -> State:
+    """The fit at theta from its numbers: one precision is assembled, nothing is solved."""
+    first, own = np.split(np.asarray(theta, dtype=np.float64), [task.family.theta.size])
+    likelihood = task.likelihood.with_theta(own) if own.size else task.likelihood
+    m, rho, lam = (np.asarray(x, dtype=np.float64) for x in (m, rho, lam))
+    n, nm = task.n_observed, task.layout.sizes[1]
+    shapes = m.shape, rho.shape, lam.shape, own.shape
+    if shapes != ((task.layout.n_latents,), (n,), (n,), task.likelihood.theta.shape):
+        raise problem(WHERE, "the numbers of a fit have another shape than its rows", "those of the model")
+    if {probed.u.shape, probed.x.shape} != {(nm, probed.log_ratio.size)} or not 0 < probed.m <= probed.log_ratio.size:
+        raise problem(WHERE, "the probes of a fit have another shape than its terms", "those of the model")
+    data, system = task.data(likelihood), System(task.rows, task.layout.prior(first)[0], lam)
+    h, loss, slope = _evaluated(task, likelihood, data, m, rho, system.prior_times(m[:, None])[:, 0])
+    return State(task, likelihood, data, system, probed, m, h, rho, loss, slope, 0, 0, True)
 
 
 def _weights(loss: RowSites, before: np.ndarray, share: float) -> np.ndarray:

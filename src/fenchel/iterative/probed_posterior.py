@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from ..checks import count, problem
+from ..files import Stated
 from ..linalg.arrays import Seed
 from ..linalg.block_stacks import block_diagonal, cholesky, times, transposed
 from ..marginals import AnswersAtNewRows, NormalAnswers, NormalMarginals
@@ -16,9 +18,6 @@ from ..priors.base import NewRows
 from .certificate import Certified
 from .probed_fit import Task
 from .system import FLOOR
-
-if TYPE_CHECKING:
-    from .probed_evidence import ProbedEvidence, Searched
 
 _EXACT = 100  # rows whose variance is solved for; that of more is estimated by the probes
 _MORE = 0.3  # share of theta's sd; a larger error by the probes makes a remark
@@ -33,6 +32,29 @@ class Estimated(NamedTuple):
 
     value: np.ndarray
     se: np.ndarray
+
+
+@dataclass(frozen=True)
+class SearchResult(Stated):
+    """Where the search for theta ended: theta with its covariance, and what the probes did to it.
+
+    Attributes
+    ----------
+    rise : float
+        Nats that a further step promises; ``settled`` where that is next to nothing.
+    n_fits, n_solves : int
+        Fits at one theta, and iterations of conjugate gradients in all.
+    """
+
+    theta: np.ndarray
+    theta_covariance: np.ndarray
+    theta_error: np.ndarray
+    rise: float
+    settled: bool
+    n_fits: int
+    n_solves: int
+    at_bounds: dict[int, str]
+    held: tuple[int, ...]
 
 
 class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
@@ -65,25 +87,32 @@ class IterativeFit(NormalAnswers, AnswersAtNewRows[NormalMarginals]):
     def __init__(
         self,
         task: Task,
-        searched: Searched,
         certified: Certified,
+        found: SearchResult,
         tol: float,
         n_probes: int,
-        objective: ProbedEvidence,
         seconds: float,
     ) -> None:
-        self.task, self.state, self.tol, self.n_probes, self.seconds = task, certified.state, tol, n_probes, seconds
-        self.theta, self.likelihood = searched.slope.theta, self.state.likelihood
+        self.task, self.certified, self.found = task, certified, found
+        self.tol, self.n_probes, self.seconds = tol, n_probes, seconds
+        self.state = certified.state
+        self.theta, self.likelihood = found.theta, self.state.likelihood
         self.elbo, self.elbo_upper, self.gap = certified.elbo, certified.elbo_upper, certified.gap
-        mode, self.rise, self.certificate = searched.mode, searched.rise, certified.kind
-        self.settled = searched.settled
-        self.n_fits, self.n_solves = objective.n_evaluations, objective.n_solves
+        self.certificate, self.settled, self.rise = certified.kind, found.settled, found.rise
+        self.n_fits, self.n_solves = found.n_fits, found.n_solves
         self.iterations = self.state.probed.iterations
-        self.theta_covariance = np.zeros((self.theta.size,) * 2) if mode is None else mode.covariance
-        noise = np.atleast_2d(np.cov(searched.slope.each)) / n_probes if self.theta.size else self.theta_covariance
-        inverse = self.theta_covariance
-        self.theta_error = inverse @ noise @ inverse + 2.0 * searched.left * inverse
-        self.at_bounds, self.held = ({}, ()) if mode is None else (mode.at_bounds, mode.held)
+        self.theta_covariance, self.theta_error = found.theta_covariance, found.theta_error
+        self.at_bounds, self.held = found.at_bounds, found.held
+
+    def numbers(self) -> dict[str, Any]:
+        """What a file keeps of the fit: theta, q with its probes, and the certificate."""
+        state, own = self.state, vars(self.certified)
+        return {
+            "found": self.found,
+            "state": {"m": state.m, "rho": state.rho, "lam": state.system.lam, "probed": state.probed},
+            "certified": {name: value for name, value in own.items() if name != "state"},
+            "seconds": self.seconds,
+        }
 
     # -- the certificate -------------------------------------------------------------------------------
     @property

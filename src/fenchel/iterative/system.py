@@ -24,12 +24,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
+from ..files import Stated
 from ..linalg.block_stacks import cholesky, column_grams, columns_times, row_grams, rows_times, times, transposed
 from ..linalg.dense import NotPositiveDefinite
 from ..linalg.krylov import conjugate_gradients, tridiagonals
@@ -41,7 +41,7 @@ FLOOR = 0.05  # least variance as a share of the blocked one; an estimate below 
 
 
 @dataclass(frozen=True)
-class Probed:
+class Probed(Stated):
     """The answers of probes.
 
     Attributes
@@ -125,19 +125,6 @@ class System:
             self.L.append(L)
             self.Linv.append(Linv)
             self.log_det_blocks += log_det
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what is made of the rest when it is asked for."""
-        return {key: value for key, value in self.__dict__.items() if key == "border" or not hasattr(System, key)}
-
-    def verify(self) -> None:
-        """Refuse parts of a file that do not fit each other: compiled loops rely on it."""
-        n1, nm, p = self.rows.layout.sizes
-        shapes = [(self.n1, self.nm, self.p), self.E.shape, self.lam.shape, self.L1inv.size // self.L1inv.shape[-1]]
-        blocks = sum(each.shape[0] * each.shape[1] for each in self.Linv)
-        whole = [(n1, nm, p), (n1, nm), (self.rows.Ab.shape[0],), n1]
-        if shapes != whole or blocks != nm or (self.off is not None and self.off.shape != (nm, nm)):
-            raise ValueError("the precision does not fit its rows")
 
     def parts(self) -> Iterator[tuple[LayoutPart, int, np.ndarray]]:
         """Each part of the middle, where it begins there, and its blocks of P."""

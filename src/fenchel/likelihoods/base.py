@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..checks import choice, first_value, number, numeric, problem
+from ..files import Stated
 from ..linalg.arrays import Array, ArrayLike, namespace
 from . import by_density
 from .bounds import Bound, Bounds, ConvexBound, ExactExpectation
@@ -33,7 +34,7 @@ __all__ = ["LABELS", "Likelihood", "Rows", "column", "flat", "slice_rows"]
 LABELS = "Encode labels as integers first, for example with sklearn.preprocessing.LabelEncoder."
 
 
-class Likelihood(Predicted, ABC):
+class Likelihood(Predicted, Stated, ABC):
     """p(y | eta) and its bounds. See the module for shapes and notation.
 
     Attributes

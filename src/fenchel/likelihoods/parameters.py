@@ -200,6 +200,7 @@ class Parametrised:
         """The same likelihood with other attributes."""
         out = copy.copy(self)
         out.__dict__.update(attributes)
+        out.restate(**attributes)
         return out
 
     def __getstate__(self) -> dict[str, Any]:

@@ -223,10 +223,6 @@ class Engine:
 
         return [*remarks.of_terms(fit.model), *remarks.of_fit(fit)]
 
-    def state(self, fit: FittedModel) -> dict[str, Any]:
-        """What a file keeps of the fit: all but the fits at other theta, which are made again."""
-        return {key: value for key, value in fit.__dict__.items() if key not in ("mixture", "components")}
-
 
 DIRECT = Engine()
 

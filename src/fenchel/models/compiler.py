@@ -48,11 +48,14 @@ class Scope:
     caller: Mapping[str, Any]
     frame: pd.DataFrame
     python: bool = True  # the formula was written in Python, and may call functions of the caller's
+    used: dict[str, Any] = field(default_factory=dict)  # variables that were looked up
+    expressions: list[Expression] = field(default_factory=list)  # that were read
 
     def variable(self, name: str, at: int | None = None, what: str = "a column, or a variable") -> Any:
         """The user's variable of that name."""
         for place in (self.env, self.graphs, self.caller):
             if name in place:
+                self.used[name] = place[name]
                 return place[name]
         got, expected, near = unknown(self.frame, name)
         advice = near or advice_on(name) or f"It may be {what} given by env={{...}}."
@@ -64,7 +67,8 @@ class Scope:
 
     def expression(self, text: str) -> Expression:
         """A text for formulaic."""
-        return Expression(text, self.columns, self.variable, self.parsed.refuse, self.python)
+        self.expressions.append(Expression(text, self.columns, self.variable, self.parsed.refuse, self.python))
+        return self.expressions[-1]
 
     def column(self, argument: Argument, word: str) -> str:
         """The column that an argument names."""
@@ -240,7 +244,8 @@ class Compiler:
             if not isinstance(argument, Name):
                 raise self.scope.refuse(argument.at, "a graph is no number", "the name of a variable")
             given_graph = self.scope.variable(argument.name, argument.at, f"the {words[0]} of {call.word}")
-            return graph_from(given_graph, column)
+            self.scope.used[argument.name] = graph_from(given_graph, column)
+            return self.scope.used[argument.name]
         if column in self.scope.graphs:
             return graph_from(self.scope.graphs[column], column)
         advice = f"Model(..., graphs={{{column!r}: ...}}), or {call.word}({column}, W) with a variable W."

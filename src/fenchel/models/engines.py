@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..checks import Refusal, choice, problem
+from ..files import is_loading, next_search
 from ..inference import solver_for
 from ..iterative import learn
 from ..iterative.layout import SMALL, LatentLayout
@@ -38,6 +39,8 @@ _TOL = 1e-4  # relative gap, where none is asked for
 def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
     """Whether the iterative engine fits a model; ``asked`` are the options that only the direct one has, where set."""
     choice("Model", "engine", engine, ENGINES)
+    if is_loading():  # as it was chosen where the model was fitted
+        return next_search() == "iterative"
     only = [name for name, is_set in asked.items() if is_set]
     if engine == "iterative" and only:
         raise problem("Model", f'engine = "iterative" with {only[0]}', f"{only[0]} left out", 'Or use engine="direct".')
@@ -69,6 +72,8 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
 
 def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     """Options of the direct engine's search: where it begins, if one factorisation costs more than looking for that."""
+    if is_loading():
+        return {}
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
     dear = max(_DEAR[0], _DEAR[1] * model.n_rows[0])
     if rest**3 / 6.0 < dear or n_restarts or model.reduction.predictors(model):
@@ -183,10 +188,6 @@ class PartitionedEngine(Engine):
     def remarks(self, fit: FittedModel) -> list[str]:
         """None: they would need the rows."""
         return []
-
-    def state(self, fit: FittedModel) -> dict[str, Any]:
-        table = fit.hyperparameters
-        return super().state(fit) | {"hyperparameters": table, "engine": PartitionedEngine(None)}
 
 
 def _spread(fit: FittedModel, covariance: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..files import stated
 from ..hyperparameters.integration import Integrated, integrate
 from ..hyperparameters.mode import Mode
 from ..hyperparameters.objective import Learned
@@ -121,14 +122,12 @@ class FitTables:
             return self.mixture
         return self.solution.posterior if self.answers is None else self.answers
 
-    def _plain_state(self: Any) -> dict[str, Any]:
-        return self.engine.state(self)
-
     @cached_property
     def remarks(self: Any) -> list[str]:
         """Of the data of each term, and of what the prior decides and the data do not, a sentence each."""
         return self.engine.remarks(self)
 
+    @stated()
     def corrected(self: Any) -> FittedModel:
         """The same fit beyond the Gaussian: coefficients, effects and predictions by ``Solution.corrected``.
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..checks import choice, problem, scalar
 from ..distributed import is_dask
+from ..files import Stated, Statement, is_loading, stated
 from ..hyperparameters.integration import integrate as integrate_over
 from ..hyperparameters.learning import learn
 from ..inputs.frames import Dropped, Table, missing, read_frame, unknown, used
@@ -30,6 +31,7 @@ from .cox import Cox
 from .fixed import FixedPart
 from .grammar import parse
 from .hurdle import HurdleParts, names_for_priors
+from .kept_model import ROW_NAMES, keep_arguments, model_statement
 from .model_matrix import INTERCEPT
 from .multinomial import Multinomial
 from .remarks import of_data, warn, warn_of
@@ -43,10 +45,10 @@ if TYPE_CHECKING:
 
 REDUCTIONS: tuple[type[Reduction], ...] = (Cox, Multinomial, HurdleParts, Reduction)
 _LOOSEST = 1e-3  # relative gap that a fit may ask for
-Stated = tuple[float, Mapping[str, Any], Sequence[str]]  # fixed_sd, priors, and names that another part has
+Options = tuple[float, Mapping[str, Any], Sequence[str]]  # fixed_sd, priors, and names that another part has
 
 
-class Model:
+class Model(Stated):
     """A latent Gaussian model of a data frame, by a formula.
 
     Parameters
@@ -114,8 +116,8 @@ class Model:
         if cls is Model and is_dask(data):
             from .partitioned import PartitionedModel
 
-            return super().__new__(PartitionedModel)
-        return super().__new__(cls)
+            return super().__new__(PartitionedModel, formula, data, *args, **options)
+        return super().__new__(cls, formula, data, *args, **options)
 
     def __init__(
         self,
@@ -140,7 +142,7 @@ class Model:
         _elsewhere: Sequence[str] = (),  # what priors may name beside this model's own: another part has it
         _depth: int | None = 1,  # of the caller whose variables and functions the formula may use; None: nobody's
     ) -> None:
-        caller = None if _depth is None else sys._getframe(_depth)
+        caller = None if _depth is None or is_loading() else sys._getframe(_depth)
         spec = ModelSpec(
             formula=formula,
             data=data,
@@ -166,9 +168,13 @@ class Model:
         self.reduction = next(kind for kind in REDUCTIONS if kind.applies(spec))()
         spec, *others = self.reduction.reduce(spec)
         self.others = [other.model() for other in others]
-        self._compile(spec, family is not None)
+        keep_arguments(self, self._compile(spec, family is not None), data)
 
-    def _compile(self, spec: ModelSpec, family_given: bool) -> None:
+    def statement(self) -> Statement:
+        """The call that makes the model again, for a file."""
+        return model_statement(self, super().statement())
+
+    def _compile(self, spec: ModelSpec, family_given: bool) -> Scope:
         """Read the formula and the table of the main model."""
         self.parsed, frame = parse(spec.formula), read_frame("Model", spec.data)
         self.data_index = frame.index
@@ -184,7 +190,7 @@ class Model:
             frame,
             python=spec.variables is not None,
         )
-        given = {name: spec.__dict__[name] for name in ("weights", "exposure", "trials", "event")}
+        given = {name: spec.__dict__[name] for name in ROW_NAMES}
         asked = {"dispersion": spec.dispersion, "zero": spec.zero}
         family = "gaussian" if spec.family is None else spec.family
         self.seconds = [SecondPredictor(word, text, scope, family) for word, text in asked.items() if text is not None]
@@ -198,6 +204,7 @@ class Model:
         priors = spelled_out(spec.priors, self.compiled.stands_for)
         self._assemble(spec.bound, spec.fixed_sd, priors, elsewhere)
         warn(of_data(self, family_given))
+        return scope
 
     # -- reading -----------------------------------------------------------------------------------
     def _fixed_text(self, scope: Scope) -> str:
@@ -250,7 +257,7 @@ class Model:
         table = DataTable("Model", frame, weights=self.target.weights, places=self.kept)
         self._add_up(table, (fixed_sd, priors, elsewhere), float(about), weights=seen)
 
-    def _add_up(self, table: DataTable, stated: Stated, mean_offset: float, **options: Any) -> None:
+    def _add_up(self, table: DataTable, stated: Options, mean_offset: float, **options: Any) -> None:
         """Read the terms against a table, and give the coefficients their priors; ``options`` of ``SumOfTerms``."""
         (fixed_sd, priors, elsewhere), columns = stated, self.fixed.expression.columns
         intercept = INTERCEPT in columns and not self.ordered
@@ -310,6 +317,7 @@ class Model:
         each = zip(self.reduction.parts, (self, *self.others), strict=True)
         return pd.concat({name: prior_table(model) for name, model in each}, names=["part"])
 
+    @stated("n_restarts", "progress", "seed", "n_jobs", "checkpoint")
     def fit(
         self,
         *,

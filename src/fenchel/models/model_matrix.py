@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..checks import Refusal
+from ..checks import Refusal, problem
+from ..files.evaluating import is_plain
 from ..files.expressions import ALLOWED, BARE, NotAllowed, read, without_backticks
 from ..inputs.frames import DataColumn, Kind, is_date
 from ..inputs.levels import shown
@@ -129,9 +130,19 @@ class Expression:
         self.spec = made.model_spec
         return out.reshape(len(frame), -1)
 
-    def _plain_state(self) -> dict[str, Any]:
-        """What a file keeps: the mark is not in it."""
-        return {name: value for name, value in self.__dict__.items() if name != "mark"}
+    def check_saved(self) -> None:
+        """Refuse what a file cannot keep: functions of the user's own, and what only Python computes."""
+        advice = "Make a column of it in the data, or keep the model with pickle."
+        for text in _computed(self.formula):
+            try:
+                read(text)
+            except NotAllowed as error:
+                got = f"the formula's {text[:60]!r} cannot be saved: {error}"
+                raise problem("save", got, ALLOWED, advice) from None
+        odd = [name for name, value in self.context.items() if name != "np" and not is_plain(value)]
+        if odd:
+            got = f"the formula's {self.text[:60]!r} cannot be saved: it uses {odd[0]!r}, which is no number"
+            raise problem("save", got, ALLOWED, advice)
 
     def _check_allowed(self) -> None:
         """Refuse what would run more than arithmetic, before anything runs."""

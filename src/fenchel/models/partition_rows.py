@@ -21,6 +21,7 @@ from ..checks import numeric, problem
 from ..distributed import Block, Chunk, Sums
 from ..distributed.precision import PatternDesign
 from ..distributed.row_sums import LatentSets, TableMoments, ValueCounts
+from ..files import Stated
 from ..inputs.frames import missing, used
 from ..inputs.observations import encoded, levels_of_words, weight_seen
 from ..likelihoods.base import Likelihood
@@ -43,7 +44,7 @@ _PAIRS = 1 << 21  # pairs of latents that rows touch, looked up at a time; more 
 
 # -- the first pass -----------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class TableRequest:
+class TableRequest(Stated):
     """What the first pass looks for.
 
     Attributes
@@ -75,7 +76,7 @@ class TableRequest:
 
 
 @dataclass(frozen=True)
-class TableSketch:
+class TableSketch(Stated):
     """Some rows of a table, and the categories of its columns.
 
     Attributes

@@ -23,6 +23,7 @@ from ..distributed import Checkpoint, Learning, PartitionedFit, PartitionedProbl
 from ..distributed.approximation import QuadraticModel
 from ..distributed.precision import SparsePrior
 from ..distributed.row_sums import LatentSets, TableMoments
+from ..files import Statement, is_loading, searched, stated
 from ..inputs.fixed_columns import Columns
 from ..inputs.frames import Dropped, unknown
 from ..inputs.observations import read_family, read_observations
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
     from .fitted import FittedModel
 
 _LABELS = ("bernoulli", "probit", "ordinal", "ordinal-probit")
-_ELSEWHERE = ("rows", "survey", "request", "means", "kinds", "touched", "measured", "standing")  # not part of a file
+# attributes that stay here when the model goes to a partition
+_ELSEWHERE = ("rows", "passes", "survey", "request", "means", "kinds", "touched", "measured", "standing")
 _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the values that are allowed here; (): any
     "n_restarts": (0,),
     "evidence": ("elbo",),
@@ -79,12 +81,13 @@ class PartitionedModel(Model):
             if np.ndim(value) or hasattr(value, "dask"):
                 raise problem("Model", f"{key} is an array beside a Dask dataframe", "the name of one of its columns")
             if isinstance(value, str) and value not in data.columns:
-                got, expected, advice = unknown(data._meta, value)
+                got, expected, advice = unknown(_columns_of(data), value)
                 raise problem("Model", f"{key}: {got}", expected, advice)
         parsed = parse(formula)
-        self.rows = Partitions.of("Model", table=data)
+        self.rows, self.passes = Partitions.of("Model", table=data), list[dict[str, Any]]()
         self.request = _request(parsed, data, asked_family, given)
-        self.survey: Sums = self.rows.reduce(sketch, self.request)
+        self.columns = _columns_of(data).iloc[:0][list(self.request.names)]
+        self.survey: Sums = self._pass("survey", sketch, self.request)
         lost: Sums = self.survey["lost"]
         if not self.survey["kept"]:
             worst = max(lost, key=lambda name: lost[name])
@@ -98,8 +101,22 @@ class PartitionedModel(Model):
             super().__init__(formula, shown, family, **options, _depth=depth)
         warn(of_columns(self.sum.columns))
 
+    def _pass(self, word: str, work: Any, *given: Any) -> Sums:
+        """What a pass over all rows says; kept for a file, which does not have the rows."""
+        assert self.rows is not None
+        rows = self.rows
+        found: Sums = searched(word, lambda: rows.reduce(work, *given), dict, Sums)
+        self.passes.append({**found, "of": word})
+        return found
+
+    def statement(self) -> Statement:
+        """The call that makes the model again, with what the passes over its rows said."""
+        word, arguments, options, _ = super().statement()
+        given = signature(Model).bind(*arguments, **options).arguments
+        return Statement(word, (), {**given, "data": self.columns}, self.passes)
+
     def __getstate__(self) -> dict[str, Any]:
-        """Without the rows, which are elsewhere."""
+        """Without the rows, which do not travel."""
         return {key: value for key, value in self.__dict__.items() if key not in _ELSEWHERE}
 
     @property
@@ -117,7 +134,7 @@ class PartitionedModel(Model):
         assert self.rows is not None
         means = {name: self.means[name] for name in self.fixed.origin}
         reading = replace(self.reading(), sum=self._travelling([term.about(self.means) for term in self.sum.terms]))
-        found: Sums = self.rows.reduce(measure, reading)
+        found: Sums = self._pass("measure", measure, reading)
         self.n_used, self.n_seen = found["n"], found["n_seen"]
         if not self.n_seen:
             raise problem("Model", "no row is observed", "one whose y is there, with weight, exposure and trials")
@@ -177,6 +194,7 @@ class PartitionedModel(Model):
         return replace(sketch, likelihood=likelihood, level=made.level, scale=made.scale, values=made.values)
 
     # -- fitting -----------------------------------------------------------------------------------
+    @stated("progress", "checkpoint", "others")
     def fit(
         self, *, tol: float | None = None, progress: bool = False, checkpoint: Any = None, **others: Any
     ) -> FittedModel:
@@ -199,7 +217,7 @@ class PartitionedModel(Model):
             if _FIT_OPTIONS[key] and value not in _FIT_OPTIONS[key]:
                 raise problem("Model", f"{key} = {value!r} of a table that is out of memory", "a fit without it")
         tol = 1e-12 if tol is None else scalar("Model", "tol", tol, 0.0, 1e-3)
-        if self.rows is None:
+        if not is_loading() and (self.rows is None or not self.rows.parts):
             raise problem("Model", "the rows of a loaded model are elsewhere", "Model(formula, table), made anew")
         likelihood, prior = self.target.likelihood, SparsePrior(self.sum.family(), self.touched)
         learning = Learning.of(bool(prior.theta.size), likelihood if likelihood.theta.size else None, self.standing)
@@ -220,10 +238,15 @@ class PartitionedModel(Model):
         return fit
 
 
+def _columns_of(data: Any) -> pd.DataFrame:
+    """The columns of a Dask dataframe without rows; a loaded model has no more of it."""
+    return data if is_loading() else data._meta
+
+
 # -- what the first pass asks for ---------------------------------------------------------------------------
 def _request(parsed: Parsed, data: Any, family: Any, given: Mapping[str, Any]) -> TableRequest:
     """The columns of a formula, and those of which every value is to be seen."""
-    columns, meta = list(data.columns), data._meta
+    columns, meta = list(data.columns), _columns_of(data)
     left, right = parsed.formula.split("~", 1)
     own = _words(parsed.response.text)
     beside = {value for value in given.values() if isinstance(value, str)}

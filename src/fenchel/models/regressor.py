@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from ..checks import problem, refuse_device, vector
 from ..distributed import is_dask
 from ..estimators.base import validate_data, weights_of
-from ..files import Stored
+from ..files import StatedEstimator, Stored, stated
 from ..inputs.frames import column_names, read_frame
 from ..inputs.observations import read_family
 from . import predictions
@@ -31,7 +31,7 @@ _OF_FIT = ("n_restarts", "tol", "seed", "evidence", "integrate", "n_jobs", "engi
 
 
 @dataclass(eq=False, repr=False)
-class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
+class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     """A model by a formula, as an estimator of scikit-learn over data frames.
 
     Parameters
@@ -92,6 +92,7 @@ class FormulaRegressor(Stored, RegressorMixin, BaseEstimator):
     n_jobs: Any = None
     engine: str = "auto"
 
+    @stated()
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> FormulaRegressor:
         """Fit the model of a data frame.
 

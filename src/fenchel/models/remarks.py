@@ -23,6 +23,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..checks import callers_line, number
+from ..files import is_loading
 from ..hyperparameters.priors import described, distribution
 from ..inputs.fixed_columns import Columns
 from ..inputs.levels import present
@@ -51,7 +52,7 @@ _NO_VARIANCE = 0.01  # of the scale of y: an sd below it, under a flat prior, is
 
 def warn(sentences: Sequence[str], stacklevel: int = 1) -> None:
     """All of them in one warning, at the line that called the library, or ``stacklevel`` up where that is further."""
-    if sentences:
+    if sentences and not is_loading():
         level = max(callers_line(), stacklevel + 1)
         warnings.warn("Model: " + ".\n  ".join(sentences) + ".", UserWarning, stacklevel=level)
 
@@ -199,6 +200,8 @@ def _listed(names: Sequence[str]) -> str:
 # -- of a fit -----------------------------------------------------------------------------------------------
 def warn_of(fit: FittedModel) -> None:
     """Warnings of a fit: that it did not converge, that a bound decides, and its remarks but for those of the data."""
+    if is_loading():  # who fitted it has heard them
+        return
     if not fit.found.converged:
         warnings.warn(
             f"Model did not converge: {fit.found.status}. What it says is of the best point reached, and gap says "

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..checks import finite, number, numeric, positive, problem
+from ..files import Stated
 from ..linalg import dense
 from ..linalg.arrays import Array, ArrayLike, asarray, is_numpy, namespace, to_numpy
 from ..linalg.design import HOST, Design, Identity
@@ -26,7 +27,7 @@ from .weightspace import WeightPredictors
 
 
 # -- From what the user gave to bound predictors: checks, one layout for all, and the choice of space ---
-class LatentPrior(Prior):
+class LatentPrior(Prior, Stated):
     """A prior given by its latents: what its kinds share."""
 
     mean: np.ndarray
@@ -168,6 +169,7 @@ class DenseCovariance(LatentPrior):
         out = cls.__new__(cls)
         out._covariance = covariance
         out.place(out.covariance, out.covariance.shape[-1], mean, design, offset, 0.0)
+        out.restate(covariance=out.covariance, mean=mean, design=design, offset=offset)
         return out
 
     @property
@@ -179,6 +181,7 @@ class DenseCovariance(LatentPrior):
         """The same prior with its covariance multiplied by ``factor`` > 0; checked already, so not checked again."""
         out = copy.copy(self)
         out._covariance = float(positive("DenseCovariance", "factor", np.float64(factor))) * self.covariance
+        out.restate(covariance=out._covariance)
         return out
 
     @property
@@ -312,6 +315,7 @@ class Features(LatentPrior):
         """The same design with other variances (L,) > 0; checked already, so not checked again."""
         out = copy.copy(self)
         out.variance = asarray(np.array(variance, dtype=np.float64), self._like)
+        out.restate(variance=out.variance)
         return out
 
     @property

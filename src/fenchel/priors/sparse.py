@@ -100,6 +100,7 @@ class SparsePrecision(LatentPrior):
         out.precision = _revalued(self.precision, precision)
         pattern = self.pattern.reweighted(out.precision)
         out.factor, out.__dict__["pattern"] = pattern.base, pattern
+        out.restate(precision=out.precision)
         return out
 
     @property

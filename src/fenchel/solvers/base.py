@@ -17,6 +17,7 @@ import numpy as np
 
 from ..checks import Refusal, optional
 from ..checks import problem as refusal
+from ..files import Stated
 from ..linalg.arrays import Array, to_numpy
 from ..linalg.tally import counted
 from ..posterior import Posterior
@@ -31,7 +32,7 @@ _ASK_FOR_LESS = (
 
 
 @dataclass(frozen=True)
-class Ending:
+class Ending(Stated):
     """The end of a run.
 
     Attributes
@@ -123,6 +124,13 @@ class Trace:
 
     def __init__(self) -> None:
         self._rows: list[tuple[float, ...]] = []
+
+    @classmethod
+    def of(cls, rows: Any) -> Trace:
+        """From a table (iterations, columns)."""
+        out = cls()
+        out._rows = [tuple(row) for row in np.asarray(rows, dtype=np.float64).reshape(-1, len(cls.columns)).tolist()]
+        return out
 
     def append(self, row: dict[str, float]) -> None:
         self._rows.append(tuple(float(row[name]) for name in self.columns))

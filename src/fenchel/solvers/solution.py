@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..files import Stored
+from ..files import Stored, stated
 from ..likelihoods.base import Likelihood
 from ..linalg.arrays import Seed, to_numpy
 from ..posterior import Posterior
@@ -128,6 +128,7 @@ class Solution(Stored):
         """Leave-one-out predictive densities from the cavity of each observation: free, nothing is refitted."""
         return leave_one_out(self.likelihood, self.posterior, self.y, rng)
 
+    @stated()
     def corrected(self) -> Corrected | ImportanceSample:
         """Evidence and marginals beyond the Gaussian, with each likelihood as it is: an estimate, not a bound.
 
@@ -138,6 +139,7 @@ class Solution(Stored):
 
         return correct(self)
 
+    @stated()
     def importance(self, draws: int = 4096, rng: Seed = 0) -> ImportanceSample:
         """Evidence and marginals by Pareto-smoothed importance sampling from q: exact in the limit of many draws."""
         from ..corrections.importance import importance

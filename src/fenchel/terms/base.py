@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from scipy.special import betaln
 
 from ..checks import problem
+from ..files import Stated
 from ..hyperparameters.priors import PC, Normal, PCDeviation, PCRange, ScalarPrior, Scale
 from ..hyperparameters.shares import PCCorrelation
 from ..inputs.frames import DataColumn, DataTable
@@ -259,7 +260,7 @@ def one_each(codes: np.ndarray, n: int, weight: np.ndarray | None = None) -> sp.
     return sp.csr_array((values[known], at), shape=(codes.size, n))
 
 
-class Term(ABC):
+class Term(Stated, ABC):
     """One summand of eta.
 
     Attributes

@@ -87,10 +87,6 @@ class Integrated(Stored, Mixture, AnswersAtNewRows[Mixture]):
         self.n_fits, self.method, self.notes = int(told["n_fits"]), str(told["method"]), list(told["notes"])
         self.doubts = list(told["doubts"])
 
-    def _plain_state(self) -> dict[str, Any]:
-        """Without what is made again from the points."""
-        return {key: value for key, value in self.__dict__.items() if key != "_between"}
-
     # -- the certificate ---------------------------------------------------------------------------
     @property
     def gap(self) -> float:

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 from scipy.stats import chi2
 
 from ...checks import choice, problem
+from ...files import searched, stated
 from ...likelihoods.base import Likelihood
 from ...linalg.arrays import ArrayLike, to_numpy
 from ...problem import Problem
@@ -51,6 +52,7 @@ LONG_TAIL = 0.5  # of a side of a coordinate, from which its tail is long: expon
 LONG_TAIL_OF_MIXTURES = 0.3  # the same of a likelihood that is not log-concave, such as one with extra zeros
 
 
+@stated("n_jobs", "progress", "checkpoint", "solver")
 def integrate(
     likelihood: Likelihood,
     family: Family,
@@ -127,10 +129,11 @@ def integrate(
     check_jobs("integrate", n_jobs)
     finished = checkpoint if isinstance(checkpoint, Finished) else Finished(checkpoint)
     finished.open(_about(inner, evidence))
-    try:
+
+    def search(kept: list[dict[str, Any]] | None = None, given: Learned | None = mode, n_fits: int = 0) -> Integrated:
         with reporting(progress, "integrating", None) as report:
-            fitter = Fitter(inner, evidence == "corrected", n_jobs, finished, report)
-            found = mode if mode is not None else finished.mode
+            fitter = Fitter(inner, evidence == "corrected", n_jobs, finished, report, n_fits, kept)
+            found = given if given is not None else finished.mode
             if found is None:
                 found = learn(
                     likelihood,
@@ -146,6 +149,16 @@ def integrate(
             if found.theta.shape != inner.start.shape:
                 raise problem("integrate", f"mode has {found.theta.size} hyperparameters", f"{inner.start.size}")
             return _integrated(fitter, family, found, method, {*hold})
+
+    def numbers(result: Integrated) -> dict[str, Any]:
+        own = result.mode.numbers() if mode is None else None
+        return {"points": [point.numbers() for point in finished.points.values()], "mode": own, "n_fits": result.n_fits}
+
+    def restore(kept: dict[str, Any]) -> Integrated:
+        return search(kept["points"], mode or inner.restored(kept["mode"]), int(kept["n_fits"]))
+
+    try:
+        return searched("integrate", search, numbers, restore)
     except (KeyboardInterrupt, Stopped) as stop:
         stop.finished = finished  # type: ignore[union-attr]
         kept = f"{len(finished)} fits are finished: integrate(..., checkpoint=error.finished) goes on from them."

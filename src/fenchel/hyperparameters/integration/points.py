@@ -22,7 +22,9 @@ from ...checks import problem
 from ...corrections import Corrected, correct
 from ...corrections.importance import ImportanceSample
 from ...linalg.arrays import to_numpy
+from ...problem import Problem
 from ...solvers.base import Callback
+from ...solvers.restored import kept_numbers, restored
 from ...solvers.solution import Solution
 from ...tasks import Jobs, run_tasks
 from ..evidence import Evidence, WarmStarts
@@ -30,6 +32,7 @@ from ..mode import Coordinates, Evaluation, Mode, mode_of
 from ..objective import Learned
 
 LONGEST_SHIFT = 2.0  # of any s from the nearest fit
+SAME_THETA = 1e-6  # log units: on another machine the points of a design are a rounding apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +77,10 @@ class Point:
     def plain(self) -> float:
         """elbo + log p(theta)."""
         return float(self.solution.elbo + self.log_prior)
+
+    def numbers(self) -> dict[str, Any]:
+        """What a file keeps of the fit."""
+        return {"theta": self.theta, "gradient": self.gradient, "solution": kept_numbers(self.solution)}
 
 
 @dataclass
@@ -168,6 +175,8 @@ class Fitter:
         Hears of every fit.
     n_fits : int
         Fits that were run, those read from ``finished`` aside.
+    kept : list of dict, optional
+        The numbers of fits in a file that is being loaded (``Point.numbers``): nothing is fitted again.
     """
 
     evidence: Evidence
@@ -176,6 +185,7 @@ class Fitter:
     finished: Finished
     report: Callback | None = None
     n_fits: int = 0
+    kept: list[dict[str, Any]] | None = None
     around: tuple[list[Point], np.ndarray] | None = None
 
     def start_from(self, points: Sequence[Point]) -> None:
@@ -202,13 +212,15 @@ class Fitter:
         """The points at thetas, in order; with ``sloped`` they have a gradient, with ``plain``, one for all or one for
         each, no correction.
         """
+        if self.kept is not None:
+            thetas = [nearest(self.kept, theta, sloped)["theta"] for theta in thetas]
         light = dict(zip(map(_bytes, thetas), np.broadcast_to(plain, len(thetas)), strict=True))
         names = [_name(theta, sloped) for theta in thetas]
         known = self.finished.points
         todo = [(name, theta) for name, theta in zip(names, thetas, strict=True) if name not in known]
         todo = list(dict(todo).items())
         items = [(theta, self.beyond and not light[_bytes(theta)]) for _, theta in todo]
-        shared = _Shared(self.evidence, self.around, sloped)
+        shared = _Shared(self.evidence, self.around, sloped, self.kept)
         run_tasks(
             _Shared.fitted,
             items,
@@ -221,6 +233,8 @@ class Fitter:
 
     def _finish(self, point: Point) -> None:
         self.finished.keep(point)
+        if self.kept is not None:
+            return
         self.n_fits += 1
         if self.report is not None:
             sol = point.solution
@@ -234,10 +248,13 @@ class _Shared(NamedTuple):
     evidence: Evidence
     around: tuple[list[Point], np.ndarray] | None
     sloped: bool
+    kept: list[dict[str, Any]] | None = None
 
     def fitted(self, item: tuple[np.ndarray, bool]) -> Point:
         """The fit at one theta, with its correction or without."""
         theta, beyond = item
+        if self.kept is not None:
+            return restored_at(self.evidence, nearest(self.kept, theta, self.sloped), beyond)
         return fitted_at(self._begun(theta), theta, beyond, self.sloped)
 
     def _begun(self, theta: np.ndarray) -> Evidence:
@@ -267,6 +284,26 @@ def fitted_at(evidence: Evidence, theta: np.ndarray, beyond: bool, sloped: bool)
     solution = own.solution if sloped else own.fit(theta)
     found = correct(solution, rough=True) if beyond else None
     return Point(np.array(theta), float(own.log_prior(theta)[0]), solution, found, gradient)
+
+
+def nearest(kept: list[dict[str, Any]], theta: np.ndarray, sloped: bool) -> dict[str, Any]:
+    """The numbers of the fit at theta, with a gradient or without."""
+    some = [
+        each for each in kept if (each["gradient"] is not None) is sloped and np.shape(each["theta"]) == theta.shape
+    ]
+    away = [float(np.abs(each["theta"] - theta).max(initial=0.0)) for each in some]
+    if not away or not min(away) <= SAME_THETA:
+        raise ValueError("it has no fit at a theta of its integration")
+    return some[int(np.argmin(away))]
+
+
+def restored_at(evidence: Evidence, numbers: dict[str, Any], beyond: bool) -> Point:
+    """The fit at one theta from its numbers."""
+    theta = np.asarray(numbers["theta"], dtype=np.float64)
+    first, likelihood = evidence.split(theta)
+    solution = restored(Problem(likelihood, evidence.family.at(first), evidence.targets), numbers["solution"])
+    found = correct(solution, rough=True) if beyond else None
+    return Point(theta, float(evidence.log_prior(theta)[0]), solution, found, numbers["gradient"])
 
 
 LONGEST_STEP = 1.0  # sds

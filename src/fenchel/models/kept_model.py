@@ -1,0 +1,53 @@
+"""What a file keeps of a model: the arguments of ``Model``, with the columns and the variables that it uses."""
+
+from __future__ import annotations
+
+import re
+from inspect import signature
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..checks import problem
+from ..files import Statement
+from ..inputs.frames import Table, read_frame
+from ..outlines import graph_from
+from .compiler import Scope
+
+if TYPE_CHECKING:
+    from .model import Model
+
+ROW_NAMES = ("weights", "exposure", "trials", "event")  # arguments with one number a row, or the name of a column
+_NO_TEXT = ("data", "graphs", "env", "levels")  # arguments that name no columns
+
+
+def keep_arguments(model: Model, scope: Scope, data: Table) -> None:
+    """Keep the arguments of a model as they are now: the user may change the table afterwards."""
+    from .model import Model
+
+    arguments, options, _ = model.__dict__["_arguments"]
+    given = signature(Model).bind(*arguments, **options).arguments
+    given.pop("_depth", None)
+    text = " ".join(str(value) for name, value in given.items() if name not in _NO_TEXT)
+    used = {*model.covariates, *model.response.names, *model.response.row_names}
+    table = read_frame("Model", data)
+    used |= {*re.findall(r"\w+", text), *re.findall(r"`([^`]+)`", text)}
+    columns = [name in used or str(name) in used for name in table.columns]
+    model.variables, model.expressions = dict(scope.used), scope.expressions
+    for other in model.others:
+        model.variables |= other.variables
+    graphs = {name: graph_from(graph, name) for name, graph in scope.graphs.items()}
+    given |= {"data": table.loc[:, columns].copy(), "env": model.variables, "graphs": graphs}
+    given |= {name: np.array(given[name]) for name in ROW_NAMES if np.ndim(given.get(name))}
+    model.__dict__["_arguments"] = (), given, {}
+
+
+def model_statement(model: Model, whole: Statement) -> Statement:
+    """The call that makes a model again; formulas that a file cannot keep are refused."""
+    for each in (model, *model.others):
+        for expression in each.expressions:
+            expression.check_saved()
+    if whole.options.pop("_elsewhere", None):
+        raise problem("save", "this model is a part of another one", "the whole", "Save the fit that has both.")
+    variables = {name: value for name, value in whole.options["env"].items() if name != "np"}
+    return whole._replace(options={**whole.options, "env": variables})
