@@ -68,13 +68,13 @@ def measured(label: str, work: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def sds(theta: np.ndarray) -> str:
-    return "  ".join(f"{value:.5f}" for value in np.exp(-theta[:2] / 2))
+    return "  ".join(f"{value:.5f}" for value in np.exp(theta[:2]))
 
 
 def described(found: Any) -> None:
     """The iterative engine's answer in a few lines."""
-    error = np.sqrt(np.diag(found.theta_error))[:2] * np.exp(-found.theta[:2] / 2) / 2
-    known = np.sqrt(np.diag(found.theta_covariance))[:2] * np.exp(-found.theta[:2] / 2) / 2
+    error = np.sqrt(np.diag(found.theta_error))[:2] * np.exp(found.theta[:2])
+    known = np.sqrt(np.diag(found.theta_covariance))[:2] * np.exp(found.theta[:2])
     print(f"   sds {sds(found.theta)}  (sd {known.max():.1e}, by the probes {error.max():.1e})")
     low, high = found.elbo_upper.certain
     print(f"    {found.status}")

@@ -28,7 +28,8 @@ def table(family, rows=3000, first=60, second=50, seed=0):
 @pytest.fixture
 def dear(monkeypatch):
     """Every factorisation counts as a dear one."""
-    monkeypatch.setattr(engines, "_DEAR", (0.0, 0.0))
+    monkeypatch.setattr(engines, "_DEAR", 0.0)
+    monkeypatch.setattr(engines, "_DEAR_ROW", 0.0)
 
 
 @pytest.mark.parametrize("family", ["gaussian", "poisson", "bernoulli"])
@@ -38,7 +39,7 @@ def test_the_answer_is_that_of_the_usual_start(family, dear, monkeypatch):
     asked = []
     monkeypatch.setattr(engines, "near", lambda *args, **options: asked.append(near(*args, **options)) or asked[-1])
     begun = fenchel.fit(FORMULA, data, family, engine="direct")
-    monkeypatch.setattr(engines, "_DEAR", (np.inf, np.inf))
+    monkeypatch.setattr(engines, "_DEAR", np.inf)
     usual = fenchel.fit(FORMULA, data, family, engine="direct")
     assert len(asked) == 1
     assert asked[0] is not None

@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from .model import Model
 
 ENGINES = ("auto", "direct", "iterative")
-_FEW = 20_000  # latents that the direct engine takes whatever their pattern
-_SHARE = 0.25  # of the memory that a factor may take: some four of its size are held at once
-_WORK = 2e13  # multiplications of one factorisation: an hour and more for a model
-_DEAR = 2e9, 2e4  # multiplications of one from which a start is looked for without it, and as many for each row
+_FEW = 20_000  # latents; the direct engine takes fewer whatever their pattern
+_SHARE = 0.25  # share of the memory that a factor may take, since some four of its size are held at once
+_WORK = 2e13  # multiplications of one factorisation; more would take an hour and longer for a model
+_DEAR = 2e9  # multiplications of one factorisation; for a dearer one a start is looked for without it
+_DEAR_ROW = 2e4  # the same for each row
 _TOL = 1e-4  # relative gap, where none is asked for
 
 
@@ -50,14 +51,9 @@ def uses_iterative(model: Model, engine: str, asked: dict[str, Any]) -> bool:
     n = sum(sizes)
     if n <= _FEW or only or sorted(sizes)[-2:][0] <= SMALL or len(sizes) == 1:  # one large term leaves no fill
         return False
-    names = [str(term.name) for term in model.sum.effects]
-    try:
-        layout = LatentLayout(model.sum.family(), names)
-    except Refusal:
-        return False
     limit = _SHARE * physical_memory()
-    cost = _cost(layout, limit)
-    if cost.memory <= limit and cost.work <= _WORK:
+    cost = _cost(model, limit)
+    if cost is None or (cost.memory <= limit and cost.work <= _WORK):
         return False
     over = f"more than {limit / 2**30:.1f} GiB" if cost.memory > limit else f"about {cost.work:.0e} multiplications"
     most = "" if cost.memory > limit else f", where {_WORK:.0e} is the limit"
@@ -75,41 +71,38 @@ def begun(model: Model, n_restarts: int, progress: bool) -> dict[str, Any]:
     if is_loading():
         return {}
     rest = sum(sorted(term.n_latents for term in model.sum.effects)[:-1])
-    dear = max(_DEAR[0], _DEAR[1] * model.n_rows[0])
+    dear = max(_DEAR, _DEAR_ROW * model.n_rows[0])
     if rest**3 / 6.0 < dear or n_restarts or model.reduction.predictors(model):
         return {}
-    target, family = model.target, model.sum.family()
-    names = [str(term.name) for term in model.sum.effects]
-    try:
-        layout = LatentLayout(family, names)
-    except Refusal:
+    cost = _cost(model, _SHARE * physical_memory())
+    if cost is None or cost.work < dear:
         return {}
-    if _cost(layout, _SHARE * physical_memory()).work < dear:
-        return {}
-    found = near(target.likelihood, family, target.y, weights=target.weights, names=names, progress=progress)
+    target, names = model.target, [str(term.name) for term in model.sum.effects]
+    found = near(
+        target.likelihood, model.sum.family(), target.y, weights=target.weights, names=names, progress=progress
+    )
     if found is None:
         return {}
     return {"theta": found.theta, "method": BegunNear(solver_for(target.likelihood, "newton"), found)}
 
 
-def _cost(layout: LatentLayout, most: float) -> Cost:
-    """Of the direct engine's factor, counted up to ``most`` bytes."""
-    ones = sp.csr_array((np.ones(layout.A.nnz), layout.A.indices, layout.A.indptr), shape=layout.A.shape)
-    blocks = [sp.eye_array(layout.n_latents, format="csc")]
-    blocks += [_block_pattern(part.n, part.d, part.start, layout.n_latents) for part in layout.large]
-    pattern = sp.csc_array(ones.T @ ones)
-    for block in blocks:
-        pattern = sp.csc_array(pattern + block)
-    leaves = np.zeros(layout.n_latents, dtype=bool)
+def _cost(model: Model, most: float) -> Cost | None:
+    """Of the direct engine's factor, counted up to ``most`` bytes; None where the iterative engine cannot fit."""
+    try:
+        layout = LatentLayout(model.sum.family(), [str(term.name) for term in model.sum.effects])
+    except Refusal:
+        return None
+    L, A = layout.n_latents, layout.A
+    ones = sp.csr_array((np.ones(A.nnz), A.indices, A.indptr), shape=A.shape)
+    pattern, leaves = sp.csc_array(ones.T @ ones) + sp.eye_array(L, format="csc"), np.zeros(L, dtype=bool)
+    for part in layout.large:
+        blocks = sp.kron(sp.eye_array(part.blocks), np.ones((part.d, part.d)))
+        rows, columns = sp.coo_array(blocks).coords
+        entries = np.ones(rows.size), (part.start + rows, part.start + columns)
+        pattern = sp.csc_array(pattern + sp.csc_array(entries, shape=(L, L)))
     if layout.first is not None:
         leaves[layout.first.here] = True
-    return factor_cost(pattern, leaves, most)
-
-
-def _block_pattern(n: int, d: int, start: int, L: int) -> sp.csc_array:
-    i = np.repeat(np.arange(n), d)
-    j = (d * (np.arange(n) // d))[:, None] + np.arange(d)
-    return sp.csc_array((np.ones(n * d), (start + i, start + j.ravel())), shape=(L, L))
+    return factor_cost(sp.csc_array(pattern), leaves, most)
 
 
 def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int | None) -> FittedModel:
