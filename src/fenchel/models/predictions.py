@@ -52,6 +52,8 @@ class PredictionRows:
         The names of the terms that are left out.
     given : mapping
         ``exposure`` and ``trials``, where the caller gave them.
+    known : mapping
+        The rows of terms that are the same at every theta.
     """
 
     frame: pd.DataFrame
@@ -62,6 +64,7 @@ class PredictionRows:
     unseen: list[tuple[Term, Unseen]]
     without: Sequence[Any]
     given: Mapping[str, Any]
+    known: Mapping[Any, Any]
 
     def full(self, values: np.ndarray) -> np.ndarray:
         """Values of the rows that can be predicted, along the first axis, with NaN for the others."""
@@ -73,7 +76,9 @@ class PredictionRows:
 
     def under(self, fit: FittedModel) -> PredictionRows:
         """The same rows under the hyperparameters of another fit of the model."""
-        new = fit.model.sum.new_table(fit.theta, self.data, ahead=True, without=self.without)
+        if not self.unseen:
+            return self
+        new = fit.model.sum.new_table(fit.theta, self.data, ahead=True, without=self.without, known=self.known)
         return replace(self, new=replace(new.rows, offset=self.new.offset), unseen=new.unseen)
 
 
@@ -110,7 +115,8 @@ def read_rows(
     if new_groups == "error":
         _check_groups(new.unseen, data)
     offset = model.level + model.offset_at(frame) + model.coefficient_priors.offset(new.fixed)
-    return PredictionRows(frame, index, there, data, replace(new.rows, offset=offset), new.unseen, out, given)
+    rows = replace(new.rows, offset=offset)
+    return PredictionRows(frame, index, there, data, rows, new.unseen, out, given, new.known)
 
 
 def _left_out(fit: FittedModel, without: str | Sequence[str]) -> list[Any]:

@@ -398,6 +398,7 @@ class Term(Stated, ABC):
         """Rows that fit has not seen, and what they have beyond its latents: groups of the population.
 
         With ``ahead`` a series that knows how it goes on does, beyond its times; without, such a time is refused.
+        Rows with nothing beyond the latents are the same at every theta, and are read once for all of them.
         """
         rows = self.rows(table, new=True)
         if rows.unseen is None:

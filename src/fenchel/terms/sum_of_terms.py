@@ -33,11 +33,15 @@ _OWN_ROWS = 0.5  # groups to a row, from which their effects are noise of the ro
 
 @dataclass(frozen=True)
 class NewTable:
-    """Rows of a table that fit has not seen: as a posterior takes them, their fixed columns, and what is not in it."""
+    """Rows of a table that fit has not seen: as a posterior takes them, their fixed columns, and what is not in it.
+
+    ``known``: by the number of the term, its rows where these are the same at every theta.
+    """
 
     rows: NewRows
     fixed: np.ndarray
     unseen: list[tuple[Term, Unseen]]
+    known: dict[int, Rows]
 
 
 class SumOfTerms:
@@ -198,22 +202,36 @@ class SumOfTerms:
         return self.new_table(theta, table).rows
 
     def new_table(
-        self, theta: np.ndarray, table: DataTable, ahead: bool = False, without: Sequence[Hashable] = ()
+        self,
+        theta: np.ndarray,
+        table: DataTable,
+        ahead: bool = False,
+        without: Sequence[Hashable] = (),
+        known: Mapping[int, Rows] | None = None,
     ) -> NewTable:
-        """The same, series beyond their times where ``ahead`` allows it; effects named in ``without`` are 0."""
+        """The same, series beyond their times where ``ahead`` allows it; effects named in ``without`` are 0.
+
+        ``known``: that of the same table at another theta.
+        """
         n, parts = len(table), {term.name: part for term, part in self.thetas(theta)}
         rows, unseen, extra = [], [], np.zeros(n)
-        for term in self.terms:
+        fixed = dict(known or {})
+        for i, term in enumerate(self.terms):
+            more: list[Unseen] = []
             if term.name in without:
-                rows.append(Rows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names)))))
-                continue
-            mine, more = term.new_rows(parts.get(term.name, np.zeros(0)), table, ahead)
+                mine = Rows(sp.csr_array((n, term.n_latents)), np.zeros((n, len(term.fixed_names))))
+            elif i in fixed:
+                mine = fixed[i]
+            else:
+                mine, more = term.new_rows(parts.get(term.name, np.zeros(0)), table, ahead)
+            if not more:
+                fixed[i] = mine
             rows.append(mine)
             unseen += [(term, each) for each in more]
             extra += sum((each.variance for each in more), np.zeros(n))
         X = self._fixed(rows, n)
         design = self._design(rows, self.columns.tail(X, self.intercept))
-        return NewTable(NewRows(design=design, offset=self.offset, extra_variance=extra), X, unseen)
+        return NewTable(NewRows(design=design, offset=self.offset, extra_variance=extra), X, unseen, fixed)
 
     def shown(self, name: Hashable) -> tuple[list[Hashable], sp.csr_array, np.ndarray | None] | None:
         """An effect where its table shows it, its trend as part of it: what the rows are called, a design, levels."""
