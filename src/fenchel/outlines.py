@@ -55,7 +55,7 @@ def _features(given: Any) -> list[dict[str, Any]]:
 def property_names(given: Any) -> list[Any]:
     """What the columns or properties of districts are called."""
     if _is_frame(given):
-        return [name for name in given.columns if name != "geometry"]
+        return [name for name in getattr(given, "columns", ()) if name != "geometry"]  # a GeoSeries has none
     return [name for feature in _features(given)[:1] for name in feature.get("properties") or {}]
 
 
@@ -77,20 +77,33 @@ def districts(given: Any, where: str = "plot_map") -> list[District]:
     given = opened(given)
     shapes = getattr(given, "geometry", given)  # of a GeoDataFrame, the active one
     shapes = getattr(shapes, "__geo_interface__", shapes)
-    if (isinstance(shapes, dict) and "type" not in shapes) or not hasattr(shapes, "__iter__"):
-        got = "a dict without a type" if isinstance(shapes, dict) else f"a {type(shapes).__name__}"
-        raise problem(where, f"the outlines are {got}", "GeoJSON, a GeoDataFrame, or a list of rings for each district")
-    if isinstance(shapes, dict):
-        found = shapes.get("features") if shapes.get("type") == "FeatureCollection" else [shapes]
-        return [_of_feature(where, i, feature) for i, feature in enumerate(found or [])]
+    match shapes:
+        case {"type": "FeatureCollection"}:
+            given = shapes.get("features") or []
+        case {"type": _}:
+            given = [shapes]
+        case dict():
+            raise _no_outlines(where, "a dict without a type")
+        case _ if not hasattr(shapes, "__iter__"):
+            raise _no_outlines(where, f"a {type(shapes).__name__}")
     return [_of_feature(where, i, shape) for i, shape in enumerate(given)]
+
+
+def _no_outlines(where: str, got: str) -> Exception:
+    expected = "GeoJSON, a GeoDataFrame, or a list of rings for each district"
+    return problem(where, f"the outlines are {got}", expected)
 
 
 def _of_feature(where: str, i: int, shape: Any) -> District:
     shape = getattr(shape, "__geo_interface__", shape)
-    if isinstance(shape, dict):
-        return _of_geometry(where, i, shape.get("geometry") if shape.get("type") == "Feature" else shape)
-    return [] if shape is None else [[_ring(where, i, ring)] for ring in shape]
+    match shape:
+        case None:
+            return []
+        case {"type": "Feature"}:
+            return _of_geometry(where, i, shape.get("geometry"))
+        case dict():
+            return _of_geometry(where, i, shape)
+    return [[_ring(where, i, ring)] for ring in shape]
 
 
 def _of_geometry(where: str, i: int, geometry: Any) -> District:

@@ -205,17 +205,19 @@ def read_frame(where: str, data: Table, name: str = "data") -> pd.DataFrame:
     """Data as a pandas frame; the caller's own is not changed."""
     import narwhals as nw
 
-    if isinstance(data, pd.DataFrame):
-        return data
-    if isinstance(data, pd.Series):
-        return data.to_frame().T.infer_objects()  # one row, as frame.iloc[3] gives it
+    match data:
+        case pd.DataFrame():
+            return data
+        case pd.Series():
+            return data.to_frame().T.infer_objects()  # one row, as frame.iloc[3] gives it
+        case Mapping():
+            return _of_columns(where, name, data)
+        case [Mapping(), *_]:
+            return pd.DataFrame.from_records(list(data))
     refuse_device(where, name, data)
-    if isinstance(data, np.ndarray) and data.dtype.names:
-        data = {key: data[key] for key in data.dtype.names}
-    if isinstance(data, Mapping):
-        return _of_columns(where, name, data)
-    if isinstance(data, (list, tuple)) and data and all(isinstance(row, Mapping) for row in data):
-        return pd.DataFrame.from_records(list(data))
+    records = getattr(getattr(data, "dtype", None), "names", None)
+    if records:
+        return _of_columns(where, name, {key: data[key] for key in records})
     if type(data).__name__ == "RecordBatch":  # a piece of an arrow table
         data = optional(where, "pyarrow").Table.from_batches([data])
     frame = nw.from_native(data, pass_through=True)

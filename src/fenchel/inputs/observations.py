@@ -182,7 +182,7 @@ def read_observations(
 def counted(where: str, likelihood: Any, y: np.ndarray, name: str, trials: bool, elbo: str) -> Any:
     """ "poisson" of numbers that are not whole as a quasi-Poisson target, with a warning; anything else as it is."""
     real = ~np.isnan(y) & (y != np.floor(y))
-    if not (isinstance(likelihood, str) and likelihood == "poisson" and real.any()) or trials:
+    if likelihood != "poisson" or trials or not real.any():
         return likelihood
     warnings.warn(
         f"{where}: {name}{first_value(real, y)} is not a whole number; it is taken as a quasi-Poisson target, and "
@@ -283,8 +283,12 @@ def _encoded(where: str, own: Likelihood, y: np.ndarray) -> tuple[np.ndarray, np
 # -- labels ---------------------------------------------------------------------------------------
 def known(likelihood: Any) -> Likelihood | None:
     """What knows of the likelihood an estimator was given: that of its word, or itself; None of neither."""
-    own = WORDS.get(likelihood) if isinstance(likelihood, str) else likelihood
-    return own if isinstance(own, Likelihood) else None
+    match likelihood:
+        case str():
+            return WORDS.get(likelihood)
+        case Likelihood():
+            return likelihood
+    return None
 
 
 def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | None]:
@@ -298,7 +302,7 @@ def read_labels(where: str, likelihood: Any, y: Any) -> tuple[Any, np.ndarray | 
     held = holds(y) if own is not None and own.support == "levels" and np.ndim(y) == 1 else None
     if own is None or held not in ("text", "categories"):
         return y, None
-    if not isinstance(likelihood, str):
+    if own is likelihood:
         advice = "Use y.cat.codes of an ordered categorical, or (y == word) of two words."
         raise problem(where, f"y holds {held} and likelihood = {likelihood!r}", "levels 0, 1, ...", advice)
     ranked = getattr(y.dtype, "ordered", None) if held == "categories" else None  # None: not pandas', so words
@@ -351,14 +355,21 @@ def _objects(y: ArrayLike) -> np.ndarray:
 # -- families -------------------------------------------------------------------------------------
 def read_family(family: object) -> str | Likelihood | None:
     """The family as a word of ``likelihoods.WORDS``, or the likelihood that was given; None where none was."""
-    if family is None or isinstance(family, Likelihood):
-        return family
-    if isinstance(family, type) and issubclass(family, Likelihood):
-        word = f' or family="{family.word}"' if family.word else ""
-        raise problem("Model", f"family is the class {family.__name__}", f"a likelihood, {family.__name__}(),{word}")
-    if not isinstance(family, str):
-        got = f"family is a {type(family).__name__}"
-        raise problem("Model", got, 'a name such as "poisson", or a Likelihood such as fenchel.Poisson()')
+    match family:
+        case None | Likelihood():
+            return family
+        case type() if issubclass(family, Likelihood):
+            word = f' or family="{family.word}"' if family.word else ""
+            expected = f"a likelihood, {family.__name__}(),{word}"
+            raise problem("Model", f"family is the class {family.__name__}", expected)
+        case str():
+            return _spelled(family)
+    got = f"family is a {type(family).__name__}"
+    raise problem("Model", got, 'a name such as "poisson", or a Likelihood such as fenchel.Poisson()')
+
+
+def _spelled(family: str) -> str:
+    """The word of a family in any spelling, also those of R."""
     text = bare(family)
     if text in _OTHERS:
         raise problem("Model", f"family = {family!r} is not one of this library", _OTHERS[text])
@@ -389,13 +400,11 @@ def without_trials(family: str, name: str, y: object) -> Exception:
 
 def check_labels(family: str | Likelihood, name: str, y: np.ndarray) -> None:
     """Refuses more than two labels of a family of two, and a likelihood of several predictors."""
-    if isinstance(family, Likelihood):
-        if family.n_predictors > 1:
-            got = f"{family!r} has {family.n_predictors} predictors a row"
-            raise problem("Model", got, 'family="multinomial"')
-        return
-    own = WORDS[family]
+    own = known(family)
+    assert own is not None
+    if own is family and own.n_predictors > 1:
+        raise problem("Model", f"{family!r} has {own.n_predictors} predictors a row", 'family="multinomial"')
     different = np.unique(y[~np.isnan(y)]).size
-    if own.support == "levels" and not own.ordered and different > 2:
+    if own is not family and own.support == "levels" and not own.ordered and different > 2:
         got = f'the response {name!r} has {different} different labels and family="{family}"'
         raise problem("Model", got, "two", 'Use family="multinomial", or "ordinal" where they have an order.')

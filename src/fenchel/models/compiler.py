@@ -275,14 +275,15 @@ class Compiler:
 
     def _group(self, argument: Argument, word: str) -> str:
         """The column of a group; of a:b, one that is made."""
-        if not isinstance(argument, Crossed):
-            name = self.scope.column(argument, word)
-            self._reads(name)
-            return name
-        names = tuple(self.scope.column(part, word) for part in argument.names)
+        match argument:
+            case Crossed():
+                names = tuple(self.scope.column(part, word) for part in argument.names)
+            case _:
+                names = (self.scope.column(argument, word),)
         self._reads(*names)
         made = ":".join(names)
-        self.out.derived[made] = Derived(made, names)
+        if len(names) > 1:
+            self.out.derived[made] = Derived(made, names)
         return made
 
     def grouping(self, part: Grouping) -> list[Term]:

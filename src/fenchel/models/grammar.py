@@ -28,6 +28,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _CALL = re.compile(r"([^\W\d]\w*)\s*\(")
 _OPTION = re.compile(r"([^\W\d]\w*)\s*=(?!=)\s*")
 _PAIRS = {"cens": "event", "interval": "upper", "cbind": "failures"}  # left sides, and what their second argument is
+_BESIDE = ("trials", "event", "exposure", "weights")  # what may stand behind | on the left side
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
 
@@ -257,9 +258,14 @@ def _groupings(formula: str, piece: Piece, bar: int) -> list[Grouping]:
 
 
 def _shown(group: Argument) -> str:
-    if isinstance(group, Crossed):
-        return ":".join(name.name for name in group.names)
-    return group.name if isinstance(group, Name) else _bare(group.text) if isinstance(group, Call) else "?"
+    match group:
+        case Crossed():
+            return ":".join(name.name for name in group.names)
+        case Name():
+            return group.name
+        case Call():
+            return _bare(group.text)
+    return "?"
 
 
 def _bare(text: str) -> str:
@@ -302,11 +308,14 @@ def _response(formula: str, stop: int) -> tuple[Piece, dict[str, Argument | Comp
     first, *about = _cut(formula, left.at, left.at + len(left.text), "|")
     out: dict[str, Argument | Computed] = {}
     for p in about:
-        found = _argument(formula, p)
-        words = ("trials", "event", "exposure", "weights")
-        if not (isinstance(found, Call) and found.word in words and len(found.args) == 1 and not found.options):
-            raise refusal(formula, p.at, f"{p.text!r} behind |", "y | trials(n), event(e), exposure(e) or weights(w)")
-        out[found.word] = found.args[0]
+        match _argument(formula, p):
+            case Call(word="trials" | "event" | "exposure" | "weights" as key, args=[value], options={**more}) if (
+                not more
+            ):
+                out[key] = value
+            case _:
+                wanted = "y | trials(n), event(e), exposure(e) or weights(w)"
+                raise refusal(formula, p.at, f"{p.text!r} behind |", wanted)
     word = _CALL.match(first.text)
     if word and word[1] in _PAIRS and first.text[-1] == ")":
         pair = _cut(formula, first.at + word.end(), first.at + len(first.text) - 1, ",")

@@ -235,7 +235,7 @@ class PartitionReader:
 
     def _observed(self, frame: pd.DataFrame) -> ObservedRows:
         """The response of the rows of a frame."""
-        raw, target = as_labels(self.response.family, self.response.values(frame)), self.target
+        raw, target = as_labels(self.response.values(frame)), self.target
         name = f"the response {self.response.name!r}"
         if target.words is not None:
             plain = levels_of_words("Model", target.words, raw)

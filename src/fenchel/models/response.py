@@ -33,6 +33,7 @@ from ..inputs.observations import (
     Target,
     check_labels,
     counted,
+    known,
     read_labels,
     read_observations,
     target_of,
@@ -82,9 +83,9 @@ class SecondPredictor:
 
     def __init__(self, word: str, text: str, scope: Scope, family: object) -> None:
         self.word, self.parsed = word, read_second(word, text)
-        parameter = _parameter_of(word, WORDS[family]) if isinstance(family, str) and family in WORDS else None
+        parameter = _parameter_of(word, WORDS[family]) if family in tuple(WORDS) else None
         if parameter is None or parameter.formula is None:
-            shown = f'family="{family}"' if isinstance(family, str) else f"the family {family!r}"
+            shown = f'family="{family}"' if family in tuple(WORDS) else f"the family {family!r}"
             known = [name for name, own in WORDS.items() if _parameter_of(word, own) is not None]
             raise problem("Model", f"{word}= meets {shown}", f"one of {', '.join(known)}")
         self.attribute, self.of, self.power = parameter.attribute, parameter.formula[1], parameter.power or 1.0
@@ -132,8 +133,7 @@ class SecondPredictor:
     def at(self, likelihood: Likelihood, frame: pd.DataFrame) -> Likelihood:
         """The likelihood at new rows, with its parameter there."""
         parameter = next(p for p in likelihood.parameters if p.attribute == self.attribute)
-        transform = parameter.transform
-        assert isinstance(transform, OfRows)
+        transform: Any = parameter.transform
         theta = transform.forward(getattr(likelihood, self.attribute))
         D = self._design(self.expression.evaluate(frame))
         moved = replace(parameter, transform=replace(transform, design=D))
@@ -181,11 +181,10 @@ class Response:
             if key in self.given:
                 raise scope.refuse(argument.at, f"{key} stands in the formula and in {key}=", "one of them")
             self.given[key] = _argument(scope, argument)
-        needs = isinstance(family, str) and "trials" in WORDS[family].needs
-        if needs and not {"trials", "failures"} & set(self.given):
+        if "trials" in known(family).needs and not {"trials", "failures"} & set(self.given):
             raise without_trials(str(family), self.name, scope.frame[self.name] if bare else ())
         for key, value in self.given.items():
-            if isinstance(value, str) and value not in scope.columns:
+            if value in [name for name in _reads(value) if name not in scope.columns]:
                 got, expected, advice = unknown(scope.frame, value)
                 raise problem("Model", f"{key}: {got}", expected, advice)
 
@@ -206,15 +205,13 @@ class Response:
     ) -> dict[str, np.ndarray]:
         """Exposure, trials, event and weights of the rows of a fit; ``keep`` are those of the data that are left."""
         out: dict[str, np.ndarray] = {}
-        for key, value in ((key, value) for key, value in self.given.items() if key in only):
-            if isinstance(value, str):
-                out[key] = numeric("Model", f"{key} (the column {value!r})", column_of("Model", frame, value))
+        for key, value in self.given.items():
+            if key not in only:
                 continue
-            if isinstance(value, Expression):
-                out[key] = _column("Model", key, value, frame)
+            if _reads(value):
+                out[key] = _numbers("Model", key, value, frame)
                 continue
-            array = numeric("Model", key, value)
-            n = len(frame) if keep is None else keep.size
+            array, n = numeric("Model", key, value), len(frame) if keep is None else keep.size
             if array.ndim > 1 or (array.ndim == 1 and array.shape[0] != n):
                 raise problem("Model", f"{key} has shape {array.shape}", f"a number, a column or ({n},)")
             array = np.broadcast_to(array, (n,))
@@ -229,7 +226,7 @@ class Response:
 
     def read(self, frame: pd.DataFrame, keep: np.ndarray, bound: str, centred: bool) -> Target:
         """The likelihood of the rows of a fit."""
-        y, words = read_labels("Model", self.family, as_labels(self.family, self.values(frame)))
+        y, words = read_labels("Model", self.family, as_labels(self.values(frame)))
         if words is None and holds(y) is not None:
             advice = 'Of two words or categories: family="bernoulli"; of an ordered categorical: family="ordinal".'
             if holds(y) == "time spans":
@@ -246,7 +243,7 @@ class Response:
             rows["trials"] = y + rows.pop("failures")
             rows["trials"] = np.where(np.isnan(y), 0.0, rows["trials"])
         family = counted("Model", self.family, y, self.name, "trials" in rows, "elbo")
-        bound = bound if isinstance(family, str) else "best"
+        bound = bound if family == self.family and self.family in tuple(WORDS) else "best"
         self.found = read_observations("Model", family, bound, y, rows, weights, centred, True, words)
         likelihood, made = self.found.likelihood, replace(self.found, weights=weights)
         for second in self.seconds:
@@ -256,7 +253,7 @@ class Response:
     def read_again(self, frame: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """y of new rows as the likelihood takes it, and what belongs to it: events, ends of intervals, trials."""
         y, rows = (
-            self.found.places(as_labels(self.family, self.values(frame))),
+            self.found.places(as_labels(self.values(frame))),
             self.rows(frame, only=(*OF_Y, "failures")),
         )
         if "failures" in rows:
@@ -272,15 +269,13 @@ class Response:
         for key in (key for key in likelihood.row_parameters if key not in OF_Y or key in given):
             asked, value = given.get(key), self.given.get(key)
             value = value if asked is None else asked
-            if isinstance(value, str):
-                if value not in frame.columns:
-                    advice = f"{key}=1 gives a {'probability' if key == 'trials' else 'rate'}."
-                    raise problem("predict", f"the new data have no column {value!r}", f"it, or {key}=...", advice)
-                rows[key] = numeric("predict", key, column_of("predict", frame, value))
-            elif isinstance(value, Expression):
-                if all(name in frame.columns for name in value.names):
-                    rows[key] = _column("predict", key, value, frame)
-            elif value is not None and (asked is not None or np.ndim(value) == 0):
+            lost = [name for name in _reads(value) if name not in frame.columns]
+            if value in lost:
+                advice = f"{key}=1 gives a {'probability' if key == 'trials' else 'rate'}."
+                raise problem("predict", f"the new data have no column {value!r}", f"it, or {key}=...", advice)
+            if _reads(value) and not lost:
+                rows[key] = _numbers("predict", key, value, frame)
+            elif not lost and value is not None and (asked is not None or np.ndim(value) == 0):
                 rows[key] = numeric("predict", key, value)
         made: Likelihood = self.found.likelihood_at(likelihood, len(frame), rows)
         for second in self.seconds:
@@ -290,7 +285,21 @@ class Response:
 
 def _reads(value: Any) -> list[str]:
     """The columns behind what a row has: one by its name, those of an expression, or none."""
-    return value.names if isinstance(value, Expression) else [value] if isinstance(value, str) else []
+    match value:
+        case str():
+            return [value]
+        case Expression():
+            return value.names
+    return []
+
+
+def _numbers(where: str, key: str, value: str | Expression, frame: pd.DataFrame) -> np.ndarray:
+    """A column, or an expression of columns, as numbers (N,)."""
+    match value:
+        case str():
+            return numeric(where, f"{key} (the column {value!r})", column_of(where, frame, value))
+        case Expression():
+            return _column(where, key, value, frame)
 
 
 def _column(where: str, what: str, expression: Expression, frame: pd.DataFrame) -> np.ndarray:
@@ -302,18 +311,21 @@ def _column(where: str, what: str, expression: Expression, frame: pd.DataFrame) 
 
 
 def _argument(scope: Scope, argument: Argument | Computed) -> Any:
-    if isinstance(argument, Computed):
-        return scope.expression("0 + {" + argument.text + "}")
-    if isinstance(argument, Name):
-        return argument.name if argument.name in scope.columns else scope.variable(argument.name, argument.at)
-    if isinstance(argument, Constant) and isinstance(argument.value, (int, float)):
-        return argument.value
+    match argument:
+        case Computed():
+            return scope.expression("0 + {" + argument.text + "}")
+        case Name() if argument.name in scope.columns:
+            return argument.name
+        case Name():
+            return scope.variable(argument.name, argument.at)
+        case Constant(value=int() | float()):
+            return argument.value
     raise scope.refuse(argument.at, "it is neither a column nor a number", "trials(n) with a column n")
 
 
-def as_labels(family: str | Likelihood, y: Any) -> Any:
+def as_labels(y: Any) -> Any:
     """Booleans as 0 and 1."""
-    return y.astype(float) if getattr(getattr(y, "dtype", None), "kind", "") == "b" else y
+    return y.astype(float) if y.dtype.kind == "b" else y
 
 
 def checked_weights(given: np.ndarray | None, whole: bool = True) -> np.ndarray | None:
