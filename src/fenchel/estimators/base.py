@@ -64,6 +64,15 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     _fitted: Likelihood  # that of solution_; likelihood_ is that of eta as reported
     _shift: float = 0.0  # what eta as reported is above eta as fitted
 
+    # options that only some estimators let users choose
+    evidence = "elbo"
+    integrate: Any = None
+    learn_likelihood = False
+    n_classes_ = 2
+    optimizer: str | None = ""
+    progress = False
+    tol = 1e-10
+
     _accepted: Mapping[str, Any] = {"dtype": np.float64}  # X of a fit, as scikit-learn checks it
 
     @abstractmethod
@@ -97,17 +106,17 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
     ) -> None:
         """Fit (and learn, the likelihood's own parameters with the rest or not), and keep the results as attributes."""
         self._target, self._latent, self._weights = target, latent, weights
-        if hasattr(self, "evidence"):
-            choice(target.where, "evidence", self.evidence, ("elbo", "corrected"))
+        choice(target.where, "evidence", self.evidence, ("elbo", "corrected"))
         n_restarts, family = count(target.where, "n_restarts_optimizer", n_restarts), latent.family()
-        method = getattr(self, "integrate", None) or None
+        method = self.integrate or None
         choice(target.where, "integrate", method, (None, True, "auto", "grid", "ccd"))
         family = family if method is None else with_prior(family)
         options: dict[str, Any] = {"weights": weights, "tol": self._inner_tol()}
-        options["progress"] = bool(getattr(self, "progress", False))
+        options["progress"] = bool(self.progress)
         if learned:
             rng = generator(random_state) if n_restarts else None
-            options |= {"evidence": self.evidence} if hasattr(self, "evidence") else {}
+            if self.evidence != "elbo":
+                options["evidence"] = self.evidence
             found = latent.learn(target, family, own, n_restarts=n_restarts, rng=rng, **options)
         else:
             found = fitted_at(target, family, family.theta, **options)
@@ -120,7 +129,7 @@ class LatentGaussianEstimator(Stored, StatedEstimator, BaseEstimator):
             self.gap_, self.converged_ = self.integrated_.gap, self.integrated_.converged
 
     def _inner_tol(self) -> float:
-        tol = scalar(type(self).__name__, "tol", getattr(self, "tol", 1e-10))
+        tol = scalar(type(self).__name__, "tol", self.tol)
         if tol < 0.0:
             raise problem(type(self).__name__, f"tol = {tol:g}", "a number >= 0")
         return tol

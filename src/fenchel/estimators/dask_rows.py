@@ -103,7 +103,7 @@ def fit_partitioned(estimator: LinearModel, X: Any, y: Any, weight: Any, checkpo
     if likelihood.row_parameters:  # readers add them
         likelihood = likelihood.with_rows(**{key: _DEFAULTS.get(key) for key in likelihood.row_parameters})
     target = replace(target, likelihood=likelihood)
-    own = bool(getattr(estimator, "learn_likelihood", False)) and likelihood.theta.size > 0
+    own = estimator.learn_likelihood and likelihood.theta.size > 0
     latent, mean = estimator._latent_of(columns.columns(), np.zeros((1, D)), target, own)
     latent.settled = True  # the rows are many, whatever is held of them here
     reader = LinearReader(table, latent.columns, latent.constant, latent.groups.size > D, likelihood, labels)

@@ -121,18 +121,16 @@ class GaussianProcess(LatentGaussianEstimator):
     progress: bool = False
     integrate: Any = None
 
+    learn_likelihood: ClassVar[bool] = True
+    mean: ClassVar[Any] = None  # of eta a priori; None: the level of the target with fit_intercept, else 0
     _handed_on: ClassVar[str] = "kernel_"  # what a fit with optimizer=None needs of another
 
     def _fit(self, X: np.ndarray, target: Target, weights: Any) -> Self:
         """Fit, and learn a kernel that is ours alone: the user's is never changed."""
-        name, own, given = (
-            type(self).__name__,
-            bool(getattr(self, "learn_likelihood", True)),
-            getattr(self, "mean", 0.0),
-        )
+        name, own, given = type(self).__name__, bool(self.learn_likelihood), self.mean
         if isinstance(given, str):
             choice(name, "mean", given, (type(self).mean,), "Or a number.")
-        mean = target.level if self._centred else float(given)
+        mean = target.level if self._centred else float(given or 0.0)
         choice(name, "optimizer", self.optimizer, ("fmin_l_bfgs_b", None))
         v = float(positive(name, "intercept_variance", np.float64(self.intercept_variance)))
         level = v * target.scale**2 if self.fit_intercept and not target.likelihood.ordered else 0.0
@@ -144,7 +142,7 @@ class GaussianProcess(LatentGaussianEstimator):
         else:
             kernel = default_kernel(target, weights, KernelLatent(None, self.X_train_, mean, level))
         n_theta, handed_on = kernel.n_dims if self.optimizer else 0, self._handed_on
-        announce(name, X.shape[0], max(2, getattr(self, "n_classes_", 2)), n_theta, handed_on)
+        announce(name, X.shape[0], max(2, self.n_classes_), n_theta, handed_on)
         latent = KernelLatent(kernel, self.X_train_, mean, level)
         self._learn(
             target, latent, weights, self.optimizer is not None, self.n_restarts_optimizer, self.random_state, own
@@ -156,7 +154,7 @@ class GaussianProcess(LatentGaussianEstimator):
 
     @property
     def _centred(self) -> bool:
-        return isinstance(self.mean, str) if hasattr(self, "mean") else bool(self.fit_intercept)
+        return bool(self.fit_intercept) if self.mean is None else isinstance(self.mean, str)
 
     def _table(self, X: Any) -> np.ndarray:
         return np.asarray(validate_data(self, X, reset=False, dtype=np.float64))

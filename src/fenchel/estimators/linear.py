@@ -165,7 +165,7 @@ class LinearModel(LatentGaussianEstimator):
     _accepted = {"dtype": np.float64, "accept_sparse": "csr", "order": "C"}  # noqa: RUF012
 
     def _fit(self, X: Any, target: Target, weights: Any) -> Self:
-        own = bool(getattr(self, "learn_likelihood", False)) and target.likelihood.theta.size > 0
+        own = self.learn_likelihood and target.likelihood.theta.size > 0
         latent, mean = self._latent_of(column_moments(X, weights), X, target, own)
         latent.by_mode = self._by_mode(latent, target)
         self._learn(target, latent, weights, self.learn_variance or own, own=own)

@@ -77,7 +77,7 @@ class _Generic(Regression):
         y, words = read_labels(name, self.likelihood, y)
         X, y = validate_data(self, X, y, **self._accepted, y_numeric=True)
         weights, y = weights_of(sample_weight, X), numeric(name, "y", y)
-        learned = self.learn_likelihood and getattr(self, "optimizer", "") is not None
+        learned = self.learn_likelihood and self.optimizer is not None
         target = read_observations(name, self.likelihood, self.bound, y, rows, weights, self._centred, learned, words)
         if target.labels is not None:
             self.classes_ = target.labels

@@ -13,7 +13,7 @@ falls slowly. Rows that have ended leave the arrays once they are half of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -87,14 +87,11 @@ class Layout:
         return self.kind, self.first, self.levels, p.offset[self.owner], p.variance, cuts, W
 
 
-T = TypeVar("T")
-
-
 def _fields(x: Any) -> dict[str, Any]:
     return x._asdict() if isinstance(x, tuple) else dict(vars(x))
 
 
-def _take(x: T, rows: np.ndarray) -> T:
+def _take(x: Any, rows: np.ndarray) -> Any:
     """Some rows of arrays whose last axis is the rows, in a record, a list or alone."""
     if isinstance(x, np.ndarray):
         return x[..., rows]
@@ -103,7 +100,7 @@ def _take(x: T, rows: np.ndarray) -> T:
     return type(x)(**{name: _take(value, rows) for name, value in _fields(x).items()})
 
 
-def _joined(xs: list[T]) -> T:
+def _joined(xs: list[Any]) -> Any:
     """Records of some rows each as one."""
     if isinstance(xs[0], np.ndarray):
         return np.concatenate(xs, axis=-1)
@@ -368,7 +365,7 @@ class DualRows(Solved):
         self, model: FactorModel, values: np.ndarray, p: Parameters, start: ArrayLike | None, tol: float, max_iter: int
     ) -> None:
         self.p, own, arguments = p, model.layout, model.layout.arguments(p)
-        R, s = values.shape[0], None if start is None else np.asarray(start).T
+        R, s = values.shape[0], None if start is None else np.asarray(start, dtype=np.float64).T
         pairs = small.pairs(arguments[-1])
         share = np.maximum(1.0 / max(1, R), _A_CELL * np.sum(~np.isnan(values), axis=1))
         self.n_iter = 0
@@ -382,7 +379,7 @@ class DualRows(Solved):
                 if self.off <= most or not np.isfinite(self.gap).all() or steps >= max_iter:
                     break
                 share = np.full(R, 0.5 * most / (tol * R))
-        self.s, self.mean, self.V = s.T, -at.u.T, at.V[np.tril_indices(model.n_components)].T
+        self.s, self.mean, self.V = np.asarray(s).T, -at.u.T, at.V[np.tril_indices(model.n_components)].T
         self.alpha, self.lam = own.by_predictor(at.site.alpha.T, 1), own.by_predictor(at.site.lam.T, 1)
         self.converged = bool(self.off <= most)
 
