@@ -7,7 +7,7 @@ row of the table, (Q, R).
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln
@@ -58,7 +58,8 @@ def _tilted(h: np.ndarray, rho: np.ndarray, near: np.ndarray) -> np.ndarray:
     return np.where(h < 0.0, -s, s)
 
 
-class Sites(NamedTuple):
+@dataclass
+class Sites:
     """All potentials at one s, each (Q, R); 0 where a cell is missing or an ordered level has an open end."""
 
     value: np.ndarray  # (R,)  sum of k - mt alpha - const

@@ -13,7 +13,7 @@ falls slowly. Rows that have ended leave the arrays once they are half of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -87,17 +87,13 @@ class Layout:
         return self.kind, self.first, self.levels, p.offset[self.owner], p.variance, cuts, W
 
 
-def _fields(x: Any) -> dict[str, Any]:
-    return x._asdict() if isinstance(x, tuple) else dict(vars(x))
-
-
 def _take(x: Any, rows: np.ndarray) -> Any:
     """Some rows of arrays whose last axis is the rows, in a record, a list or alone."""
     if isinstance(x, np.ndarray):
         return x[..., rows]
     if isinstance(x, list):
         return [_take(one, rows) for one in x]
-    return type(x)(**{name: _take(value, rows) for name, value in _fields(x).items()})
+    return type(x)(**{name: _take(value, rows) for name, value in vars(x).items()})
 
 
 def _joined(xs: list[Any]) -> Any:
@@ -106,7 +102,7 @@ def _joined(xs: list[Any]) -> Any:
         return np.concatenate(xs, axis=-1)
     if isinstance(xs[0], list):
         return [_joined(list(each)) for each in zip(*xs, strict=True)]
-    return type(xs[0])(**{name: _joined([_fields(x)[name] for x in xs]) for name in _fields(xs[0])})
+    return type(xs[0])(**{name: _joined([vars(x)[name] for x in xs]) for name in vars(xs[0])})
 
 
 def _solved(H: np.ndarray, r: np.ndarray) -> np.ndarray:
@@ -119,7 +115,8 @@ def _solved(H: np.ndarray, r: np.ndarray) -> np.ndarray:
         return np.full_like(r, np.nan)
 
 
-class RowPoints(NamedTuple):
+@dataclass
+class RowPoints:
     """All rows at one s."""
 
     dual: np.ndarray  # (R,)
