@@ -144,7 +144,7 @@ _OF_SEARCH = (
     click.option("--corrected", is_flag=True,
         help="Tables and predictions beyond the Gaussian, with skewed intervals."),
     click.option("--restarts", "n_restarts", type=click.IntRange(min=0), help="Further starts of the search."),
-    click.option("--seed", type=click.IntRange(min=0), help="Of the restarts.  [default: 0]"),
+    click.option("--seed", "rng", type=click.IntRange(min=0), help="Of the restarts.  [default: 0]"),
     click.option("--tol", type=float, help="Relative gap of every fit.  [default: 1e-10]"),
     click.option("--jobs", "n_jobs", type=int, help="Processes that search or integrate; -1 is all cores.  "
         "[default: 1]"),

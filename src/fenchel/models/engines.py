@@ -105,7 +105,7 @@ def _cost(model: Model, most: float) -> Cost | None:
     return factor_cost(sp.csc_array(pattern), leaves, most)
 
 
-def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, n_probes: int | None) -> FittedModel:
+def fit_iteratively(model: Model, tol: float | None, rng: Any, progress: bool, n_probes: int | None) -> FittedModel:
     """The model learned by the iterative engine."""
     if model.reduction.predictors(model) or model.others:
         raise problem("Model", 'engine = "iterative" for a model of several parts', "one fit", 'Use engine="direct".')
@@ -117,7 +117,7 @@ def fit_iteratively(model: Model, tol: float | None, seed: Any, progress: bool, 
         weights=target.weights,
         names=[str(term.name) for term in model.sum.effects],
         n_probes=32 if n_probes is None else n_probes,
-        random_state=seed,
+        random_state=rng,
         tol=_TOL if tol is None else tol,
         progress=progress,
     )

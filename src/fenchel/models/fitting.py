@@ -38,7 +38,7 @@ def fit(
     n_restarts: int = 0,
     tol: float | None = None,
     progress: bool = False,
-    seed: Seed = 0,
+    rng: Seed = 0,
     evidence: str = "elbo",
     integrate: str | bool | None = None,
     n_jobs: Jobs = None,
@@ -54,7 +54,7 @@ def fit(
     formula, data, family, weights, exposure, trials, event, terms, graphs, env, levels, priors, fixed_sd, bound,
     dispersion, zero, baseline
         Of ``Model``.
-    n_restarts, tol, progress, seed, evidence, integrate, n_jobs, checkpoint, engine, n_probes
+    n_restarts, tol, progress, rng, evidence, integrate, n_jobs, checkpoint, engine, n_probes
         Of ``Model.fit``.
 
     Returns
@@ -87,7 +87,7 @@ def fit(
         n_restarts=n_restarts,
         tol=tol,
         progress=progress,
-        seed=seed,
+        rng=rng,
         evidence=evidence,
         integrate=integrate,
         n_jobs=n_jobs,

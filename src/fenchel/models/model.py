@@ -317,14 +317,14 @@ class Model(Stated):
         each = zip(self.reduction.parts, (self, *self.others), strict=True)
         return pd.concat({name: prior_table(model) for name, model in each}, names=["part"])
 
-    @stated("n_restarts", "progress", "seed", "n_jobs", "checkpoint")
+    @stated("n_restarts", "progress", "rng", "n_jobs", "checkpoint")
     def fit(
         self,
         *,
         n_restarts: int = 0,
         tol: float | None = None,
         progress: bool = False,
-        seed: Seed = 0,
+        rng: Seed = 0,
         evidence: str = "elbo",
         integrate: str | bool | None = None,
         n_jobs: Jobs = None,
@@ -337,7 +337,7 @@ class Model(Stated):
         Parameters
         ----------
         n_restarts : int
-            Further starts of the search, drawn with ``seed``.
+            Further starts of the search, drawn with ``rng``.
         tol : float
             Relative gap of every fit; default: 1e-10, of the iterative engine 1e-4.
         progress : bool
@@ -355,7 +355,7 @@ class Model(Stated):
             Of the integration: what keeps finished fits.
         engine : "auto", "direct" or "iterative"
             "iterative" needs no factor of the precision: conjugate gradients and ``n_probes`` (32) random vectors drawn
-            with ``seed``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says
+            with ``rng``, for groups crossed at 10^5 levels and more. Its gap is an interval. "auto" takes it, and says
             so, only where a factor would exceed stated limits of memory and work; it is the faster one from about 3000
             levels on. Where a factorisation is dear, the direct engine's search begins where a quick such fit ends.
         """
@@ -370,12 +370,12 @@ class Model(Stated):
             scalar("Model", "tol", tol, 0.0, _LOOSEST)
         only = {"n_restarts": n_restarts, "integrate": method, "evidence": evidence != "elbo"}
         if uses_iterative(self, engine, only):
-            return fit_iteratively(self, tol, seed, progress, n_probes)
+            return fit_iteratively(self, tol, rng, progress, n_probes)
         if n_probes is not None and engine == "direct":
             raise problem("Model", 'n_probes with engine = "direct"', "n_probes left out", "It has no probes.")
         if method is not None and self.reduction.predictors(self):
             raise problem("Model", "integrate of a multinomial model", "integrate=None", "Its intervals are Gaussian.")
-        search: dict[str, Any] = {"n_restarts": n_restarts, "rng": seed, "tol": 1e-10 if tol is None else tol}
+        search: dict[str, Any] = {"n_restarts": n_restarts, "rng": rng, "tol": 1e-10 if tol is None else tol}
         search |= {"progress": progress, "evidence": evidence, "n_jobs": n_jobs}
         points = {"n_jobs": n_jobs, "checkpoint": checkpoint, "progress": progress}
         models = [self._alone(), *self.others]

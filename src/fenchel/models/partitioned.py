@@ -52,7 +52,7 @@ _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the val
     "engine": ("auto", "direct"),
     "n_probes": (None,),
     "n_jobs": (),
-    "seed": (),
+    "rng": (),
 }
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ONE_COLUMN = re.compile(r"[^\W\d]\w*|`[^`]+`")
-_OF_FIT = ("n_restarts", "tol", "seed", "evidence", "integrate", "n_jobs", "engine")
+_OF_FIT = ("n_restarts", "tol", "evidence", "integrate", "n_jobs", "engine")
 
 
 @dataclass(eq=False, repr=False)
@@ -43,8 +43,10 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     terms, graphs, env, levels, priors, fixed_sd, bound, dispersion, zero
         Of ``fenchel.Model``. Variables of the formula are those of ``graphs`` and ``env`` alone, never the caller's,
         and functions those of numpy and formulaic: one's own are a step of a pipeline (``FunctionTransformer``).
-    n_restarts, tol, seed, evidence, integrate, n_jobs, engine
+    n_restarts, tol, evidence, integrate, n_jobs, engine
         Of ``fenchel.Model.fit``.
+    random_state : int or numpy Generator
+        Of the restarts: ``rng`` of ``fenchel.Model.fit``.
 
     Attributes
     ----------
@@ -86,7 +88,7 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
     zero: str | None = None
     n_restarts: int = 0
     tol: float | None = None
-    seed: Any = 0
+    random_state: Any = 0
     evidence: str = "elbo"
     integrate: Any = None
     n_jobs: Any = None
@@ -110,7 +112,7 @@ class FormulaRegressor(Stored, StatedEstimator, RegressorMixin, BaseEstimator):
             raise problem(name, f"family = {self.family!r}", "one number predicted in each row", advice)
         frame = self._frame(X, y, reset=True)
         options = self.get_params(deep=False)
-        how = {key: options.pop(key) for key in _OF_FIT}
+        how = {"rng": options.pop("random_state"), **{key: options.pop(key) for key in _OF_FIT}}
         weights = weights_of(sample_weight, frame)
         self.model_ = Model(data=frame, weights=weights, **options, _depth=None)  # a file may have brought the formula
         if self.model_.others:
