@@ -161,28 +161,6 @@ class IterativeEngine(Engine):
         return [*super().remarks(fit), *fit.found.remarks]  # type: ignore[attr-defined]
 
 
-class PartitionedEngine(Engine):
-    """Rows that are out of memory: the fit holds the posterior of the latents, and no rows.
-
-    Intervals of hyperparameters are by the parabola that stands for the rows at the optimum; a file keeps their table.
-    """
-
-    name = "partitioned"
-    averages_own = False
-    keeps_rows = False
-    leaves_rows_out = False
-
-    def __init__(self, evidence: Any) -> None:
-        self.parabola = evidence
-
-    def evidence(self, fit: FittedModel) -> Any:
-        return self.parabola
-
-    def remarks(self, fit: FittedModel) -> list[str]:
-        """None: they would need the rows."""
-        return []
-
-
 def _spread(fit: FittedModel, covariance: np.ndarray) -> np.ndarray:
     """The hyperparameters as reported, over draws of theta about its value."""
     values, vectors = np.linalg.eigh(covariance)

@@ -29,6 +29,7 @@ from ..inputs.frames import Dropped, unknown
 from ..inputs.observations import read_family, read_observations
 from ..solvers.base import reporting
 from ..terms import WORDS, SumOfTerms
+from .base import Engine
 from .fixed import NEARLY, SAME, FixedPart
 from .grammar import Call, Crossed, Grouping, Name, Parsed, parse
 from .model import Model
@@ -54,6 +55,28 @@ _FIT_OPTIONS: dict[str, tuple[Any, ...]] = {  # of a fit in memory, with the val
     "n_jobs": (),
     "rng": (),
 }
+
+
+class PartitionedEngine(Engine):
+    """Rows that are out of memory: the fit holds the posterior of the latents, and no rows.
+
+    Intervals of hyperparameters are by the parabola that stands for the rows at the optimum; a file keeps their table.
+    """
+
+    name = "partitioned"
+    averages_own = False
+    keeps_rows = False
+    leaves_rows_out = False
+
+    def __init__(self, evidence: Any) -> None:
+        self.parabola = evidence
+
+    def evidence(self, fit: FittedModel) -> Any:
+        return self.parabola
+
+    def remarks(self, fit: FittedModel) -> list[str]:
+        """None: they would need the rows."""
+        return []
 
 
 class PartitionedModel(Model):
@@ -208,7 +231,6 @@ class PartitionedModel(Model):
         checkpoint : path, optional
             A file that keeps the iterate after every pass: the same call goes on from there.
         """
-        from .engines import PartitionedEngine
         from .fitted import FittedModel
 
         for key, value in others.items():
