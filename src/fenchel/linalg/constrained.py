@@ -47,7 +47,9 @@ class Constraint:
     C : array (k, L)
         Those that are conditioned on.
     nodes : array (k,) or (0,)
-        Where a singular matrix has something added to its diagonal so that it can be factorised.
+        Where a singular matrix has ``scale`` added to its diagonal so that it can be factorised.
+    scale : float
+        Of the entries of that matrix: delta and kappa.
     basis : csr array (L, r) or None
         Of what further constraints leave free, many and small ones.
     given : csr array, optional
@@ -56,6 +58,7 @@ class Constraint:
 
     C: np.ndarray
     nodes: np.ndarray
+    scale: float
     basis: Any = None
     given: Any = None
 
@@ -64,7 +67,7 @@ class Constraint:
         L, eye = self.C.shape[1], np.eye(copies)
         nodes = (L * np.arange(copies)[:, None] + self.nodes).ravel()
         basis = None if self.basis is None else sp.kron(sp.eye_array(copies), self.basis, "csr")
-        return Constraint(np.kron(eye, self.C), nodes, basis)
+        return Constraint(np.kron(eye, self.C), nodes, self.scale, basis)
 
     @property
     def n_free(self) -> int:
@@ -116,11 +119,10 @@ class ConditionedAnalysis(HeldAnalysis):
         return out
 
     def factor(self, data: np.ndarray) -> ConditionedCholesky:
-        C, nodes, diagonal = self.constraint.C, self.constraint.nodes, self.diagonal_entries
-        scale = float(data[diagonal].mean())
+        C, nodes, scale = self.constraint.C, self.constraint.nodes, self.constraint.scale
         if nodes.size:
             data = data.copy()
-            data[diagonal[nodes]] += scale
+            data[self.diagonal_entries[nodes]] += scale
         E = np.zeros((self.n, nodes.size))
         E[nodes, np.arange(nodes.size)] = 1.0
         K = np.repeat([-scale, scale], [nodes.size, len(C)])

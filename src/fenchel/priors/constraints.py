@@ -28,7 +28,7 @@ def constrained(Q: Any, constraints: Any) -> tuple[Constraint | None, Factorisat
         return None, factor
     given = checked_constraints(Q, constraints)
     basis, C = split_local(given, Q)
-    held = Constraint(C, np.zeros(0, dtype=int), basis, given)
+    held = Constraint(C, np.zeros(0, dtype=int), float(Q.diagonal().mean()), basis, given)
     analysis: Any = analyse(Q, held)  # conditioned on C, where it has rows
     unfixed = NotPositiveDefinite("the constraints do not fix its null space")
     try:
